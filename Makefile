@@ -1,0 +1,88 @@
+# Everything a fresh machine needs: Python >= 3.11, a C++20 compiler and the package registries.
+#
+#   make run     set up, build, and print the receipt of BERT-base on this machine
+#   make test    set up, build, and run all tests (what needs a GPU is skipped without one)
+#   make lint    formatting, types and static analysis
+#   make bench   the figures of bench/, appended to bench/results/
+#
+# TORCH chooses the torch to build against: `make run TORCH=torch==2.14.1`. It is installed first and
+# then held by a constraints file, so that no dependency can bring another.
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+PYTHON ?= python3
+PIP := $(VENV)/bin/python -m pip
+# The GPU build of ONNX Runtime only where there is a GPU: it is ten times as large.
+EXTRAS := models,gpu,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
+SOURCES := $(shell find csrc cmake -type f) CMakeLists.txt pyproject.toml
+CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
+TIDY_FILES := $(wildcard csrc/core/*.cpp csrc/measure/*.cpp csrc/onnxruntime/*.cpp)
+
+.PHONY: run build test test-python test-cpp sanitize lint format bench cuda-build clean
+
+run: build
+	$(VENV)/bin/ftax tax bert-base
+
+build: $(VENV)/.built
+
+# One stamp per kind of torch, so that another TORCH= installs it.
+$(VENV)/.torch-$(subst =,_,$(TORCH)):
+	@echo "Setting up $(VENV) with $(TORCH): a CPU build is about 0.2 GB, a CUDA build 3 to 6 GB."
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --progress-bar on "$(TORCH)"
+	$(PIP) list --format=freeze | grep -E '^(torch|triton)==' > $(VENV)/constraints.txt
+	rm -f $(VENV)/.torch-* && touch $@
+
+$(VENV)/.dependencies: $(VENV)/.torch-$(subst =,_,$(TORCH)) pyproject.toml
+	@echo "Installing build tools and dependencies (about 0.3 GB)."
+	$(PIP) install -q -c $(VENV)/constraints.txt scikit-build-core pybind11 cmake ninja
+	@echo "Building ftax: two to three minutes the first time, seconds later."
+	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	touch $@ $(VENV)/.built
+
+$(VENV)/.built: $(VENV)/.dependencies $(SOURCES)
+	$(PIP) install -q --no-build-isolation --no-deps -e .
+	touch $@
+
+test: test-cpp test-python
+
+test-python: build
+	$(VENV)/bin/python -m pytest
+
+# The torch-free core alone, with its own tests; $(1) is a preset of CMakePresets.json.
+define run_core_tests
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --preset $(1)
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build --preset $(1)
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" ctest --preset $(1)
+endef
+
+test-cpp: $(VENV)/.dependencies
+	$(call run_core_tests,core)
+
+sanitize: $(VENV)/.dependencies
+	$(call run_core_tests,asan)
+	$(call run_core_tests,tsan)
+
+lint: build
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --preset core > /dev/null
+	$(VENV)/bin/clang-tidy --quiet -p build/core $(TIDY_FILES)
+
+format: build
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/clang-format -i $(CXX_FILES)
+
+bench: build
+	$(VENV)/bin/python bench/run_all.py
+
+# Proves that the CUDA sources compile; needs nvcc but no GPU.
+cuda-build:
+	$(MAKE) build VENV=.venv-cuda TORCH=$(CUDA_TORCH)
+	.venv-cuda/bin/python -c "import ftax._build_info as b; assert b.WITH_CUDA, b; import ftax"
+CUDA_TORCH ?= torch==2.14.1
+
+clean:
+	rm -rf build $(VENV)/.built

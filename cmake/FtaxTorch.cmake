@@ -1,0 +1,46 @@
+# Imported targets for the torch that the building Python would import, found without importing it.
+# The surprising choice: no find_package(Torch). Its CUDA half demands a whole toolkit, overrides
+# CMAKE_CUDA_ARCHITECTURES, and leaves out libtorch_python.
+#
+# Sets FTAX_TORCH_DIR, FTAX_TORCH_VERSION, FTAX_TORCH_CUDA ("" for a CPU build); target ftax::torch.
+execute_process(
+  COMMAND "${Python_EXECUTABLE}" -c [=[
+import importlib.util, os, runpy
+directory = os.path.dirname(importlib.util.find_spec("torch").origin)
+version = runpy.run_path(os.path.join(directory, "version.py"))
+print(directory, version["__version__"], version.get("cuda") or "", sep=";", end="")
+]=]
+  OUTPUT_VARIABLE _ftax_torch RESULT_VARIABLE _ftax_failed ERROR_QUIET)
+if(_ftax_failed)
+  message(FATAL_ERROR "ftax builds against the torch you already have, which an isolated build "
+    "cannot see: install torch, scikit-build-core and pybind11, then run "
+    "`pip install --no-build-isolation .`")
+endif()
+list(GET _ftax_torch 0 FTAX_TORCH_DIR)
+list(GET _ftax_torch 1 FTAX_TORCH_VERSION)
+list(GET _ftax_torch 2 FTAX_TORCH_CUDA)
+if(FTAX_TORCH_VERSION VERSION_LESS 2.11)
+  message(FATAL_ERROR "ftax needs torch >= 2.11, found ${FTAX_TORCH_VERSION}: `pip install -U torch`")
+endif()
+
+function(ftax_import_torch_library name)
+  set(path "${FTAX_TORCH_DIR}/lib/lib${name}.so")
+  if(NOT EXISTS "${path}")
+    message(FATAL_ERROR "${path} is missing: reinstall torch ${FTAX_TORCH_VERSION}")
+  endif()
+  add_library(ftax::lib_${name} SHARED IMPORTED)
+  set_target_properties(ftax::lib_${name} PROPERTIES IMPORTED_LOCATION "${path}")
+endfunction()
+foreach(_name c10 torch_cpu torch torch_python)
+  ftax_import_torch_library(${_name})
+endforeach()
+
+# torch bundles the pybind11 whose internals its own types live in; its headers come first, so
+# extension and torch agree whatever `pip install pybind11` brought.
+add_library(ftax_torch_interface INTERFACE)
+add_library(ftax::torch ALIAS ftax_torch_interface)
+target_include_directories(ftax_torch_interface SYSTEM INTERFACE
+  "${FTAX_TORCH_DIR}/include" "${FTAX_TORCH_DIR}/include/torch/csrc/api/include")
+target_link_libraries(ftax_torch_interface INTERFACE
+  ftax::lib_torch_python ftax::lib_torch ftax::lib_torch_cpu ftax::lib_c10)
+message(STATUS "ftax: torch ${FTAX_TORCH_VERSION}, CUDA '${FTAX_TORCH_CUDA}'")

@@ -1,0 +1,22 @@
+// The runners that need no libtorch: the empty one and the Python callable.
+#include "bindings/bindings.h"
+#include "runners/empty_runner.h"
+#include "runners/python_runner.h"
+
+namespace ftax {
+
+void bind_runners(py::module_& m) {
+  py::enum_<GradMode>(m, "GradMode")
+      .value("inference", GradMode::kInference)
+      .value("no_grad", GradMode::kNoGrad);
+  py::class_<EmptyRunner, Runner, std::shared_ptr<EmptyRunner>>(m, "EmptyRunner").def(py::init<>());
+  py::class_<PythonRunner, Runner, std::shared_ptr<PythonRunner>>(m, "PythonRunner")
+      .def(py::init([](py::object callable, std::string name, const std::string& device,
+                       GradMode grad_mode) {
+             return std::make_shared<PythonRunner>(std::move(callable), std::move(name),
+                                                   c10::Device(device), grad_mode);
+           }),
+           py::arg("callable"), py::arg("name"), py::arg("device"), py::arg("grad_mode"));
+}
+
+}  // namespace ftax

@@ -1,0 +1,78 @@
+// Recording, as Python drives it. Two observers feed the same Recorder: the dispatch key (start and
+// stop) and, where torch does not offer it, a TorchDispatchMode written in Python (begin and end).
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/bindings.h"
+#include "core/error.h"
+#include "tape/generic_mode.h"
+#include "tape/recorder.h"
+#include "tape/tape.h"
+
+namespace ftax {
+namespace {
+
+// A Recorder together with the observer that feeds it.
+class Recording {
+ public:
+  Recording(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
+            const std::string& device)
+      : recorder_(inputs, weights, c10::Device(device)) {}
+
+  void start() { scope_ = std::make_unique<GenericModeScope>(recorder_); }
+  void stop() { scope_.reset(); }
+  void set_module(std::string path) { recorder_.set_module(std::move(path)); }
+
+  void begin(const std::string& name, const std::string& overload, const py::tuple& args,
+             const py::kwargs& kwargs) {
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
+    const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
+    const auto stack = torch::jit::createStackForSchema(
+        op.schema(), torch::jit::tuple_slice(py::tuple(args)), kwargs, std::nullopt);
+    pending_ = recorder_.begin(op, stack);
+    pending_op_.emplace(op);
+  }
+
+  void end(const py::object& result) {
+    const auto& returns = pending_op_->schema().returns();
+    std::vector<c10::IValue> stack;
+    if (returns.size() == 1) {
+      stack.push_back(torch::jit::toIValue(result, returns[0].type()));
+    } else if (returns.size() > 1) {
+      const auto items = result.cast<py::tuple>();
+      for (size_t i = 0; i < returns.size(); ++i) {
+        stack.push_back(torch::jit::toIValue(items[i], returns[i].type()));
+      }
+    }
+    recorder_.end(std::move(pending_), stack);
+    pending_.reset();
+  }
+
+  [[nodiscard]] std::shared_ptr<Tape> finish(const std::vector<at::Tensor>& outputs) {
+    stop();
+    return std::make_shared<Tape>(recorder_.finish(outputs));
+  }
+
+ private:
+  Recorder recorder_;
+  std::unique_ptr<GenericModeScope> scope_;
+  std::optional<Recorder::Pending> pending_;
+  std::optional<c10::OperatorHandle> pending_op_;
+};
+
+}  // namespace
+
+void bind_recorder(py::module_& m) {
+  py::class_<Recording>(m, "Recording")
+      .def(py::init<const std::vector<at::Tensor>&, const std::vector<at::Tensor>&,
+                    const std::string&>(),
+           py::arg("inputs"), py::arg("weights"), py::arg("device"))
+      .def("start", &Recording::start, "Observe this thread through the dispatch key.")
+      .def("stop", &Recording::stop)
+      .def("set_module", &Recording::set_module, py::arg("path"))
+      .def("begin", &Recording::begin, py::arg("name"), py::arg("overload"), py::arg("args"))
+      .def("end", &Recording::end, py::arg("result"))
+      .def("finish", &Recording::finish, py::arg("outputs"));
+}
+
+}  // namespace ftax

@@ -1,0 +1,127 @@
+// The tape as Python sees it: run it, look into it step by step, and time its operators.
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/bindings.h"
+#include "bindings/torch/convert.h"
+#include "runners/grad_mode.h"
+#include "tape/memory_meter.h"
+#include "tape/tape.h"
+
+namespace ftax {
+namespace {
+
+// ("slot", i) | ("const", value) | ("list", [...]); what flat Python is generated from.
+py::tuple describe_argument(const Argument& argument, const c10::TypePtr& type) {
+  switch (argument.kind) {
+    case Argument::Kind::kConstant:
+      return py::make_tuple("const", to_python(argument.constant, type));
+    case Argument::Kind::kSlot:
+      return py::make_tuple("slot", argument.slot);
+    default:
+      break;
+  }
+  py::list items;
+  for (const Argument& item : argument.items) items.append(describe_argument(item, type));
+  return py::make_tuple("list", items);
+}
+
+py::dict describe_step(const Step& step) {
+  py::list arguments, outputs;
+  for (size_t i = 0; i < step.arguments.size(); ++i) {
+    arguments.append(
+        describe_argument(step.arguments[i], step.op->schema().arguments()[i].real_type()));
+  }
+  for (const Output& output : step.outputs) {
+    if (output.is_list) {
+      outputs.append(output.items);
+    } else {
+      outputs.append(output.slot);
+    }
+  }
+  py::dict result;
+  result["operator"] = step.operator_name();
+  result["arguments"] = arguments;
+  result["outputs"] = outputs;
+  result["releases"] = step.releases;
+  result["module"] = step.module_path;
+  result["fill"] = step.op.has_value() ? py::object(py::none()) : py::cast(step.fill);
+  return result;
+}
+
+py::list make_arguments(const Tape& tape, size_t index) {
+  const Step& step = tape.program().steps.at(index);
+  const auto values = tape.make_arguments(index);
+  py::list result;
+  for (size_t i = 0; i < values.size(); ++i) {
+    result.append(to_python(values[i], step.op->schema().arguments()[i].real_type()));
+  }
+  return result;
+}
+
+std::vector<at::Tensor> run(Tape& tape) {
+  const py::gil_scoped_release release;
+  tape.run();
+  auto outputs = tape.outputs();
+  tape.release_outputs();
+  return outputs;
+}
+
+std::vector<StepCost> profile(Tape& tape, int repetitions) {
+  const py::gil_scoped_release release;
+  const GradModeScope scope(GradMode::kInference);
+  return tape.profile(repetitions);
+}
+
+std::vector<std::string> list_operators(const Tape& tape) {
+  std::vector<std::string> names;
+  for (const Step& step : tape.program().steps) {
+    if (step.op.has_value()) names.push_back(step.operator_name());
+  }
+  return names;
+}
+
+}  // namespace
+
+void bind_tape(py::module_& m) {
+  py::class_<StepCost>(m, "StepCost")
+      .def_readonly("build_ns", &StepCost::build_ns)
+      .def_readonly("call_ns", &StepCost::call_ns)
+      .def_readonly("release_ns", &StepCost::release_ns);
+  py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
+      .def("bind_inputs", &Tape::bind_inputs, py::arg("inputs"))
+      .def("run", &run, "One inference under the caller's grad mode; its outputs.")
+      .def("step", &Tape::step, py::arg("index"))
+      .def("release_outputs", &Tape::release_outputs)
+      .def("outputs", &Tape::outputs)
+      .def("arguments", &make_arguments, py::arg("index"), "Live arguments of the next step.")
+      .def("slot", [](const Tape& t, int i) { return to_python(t.slot(i), c10::AnyType::get()); })
+      .def("profile", &profile, py::arg("repetitions"))
+      .def("__len__", [](const Tape& t) { return t.program().steps.size(); })
+      .def_property_readonly("operators", &list_operators)
+      .def_property_readonly("steps",
+                             [](const Tape& t) {
+                               py::list steps;
+                               for (const Step& s : t.program().steps) steps.append(describe_step(s));
+                               return steps;
+                             })
+      .def_property_readonly("slot_count", [](const Tape& t) { return t.program().slot_count; })
+      .def_property_readonly("input_slots", [](const Tape& t) { return t.program().input_slots; })
+      .def_property_readonly("output_slots", [](const Tape& t) { return t.program().output_slots; })
+      .def_property_readonly("constants", [](const Tape& t) { return t.program().constants; })
+      .def_property_readonly("captured_slots",
+                             [](const Tape& t) { return t.program().captured_slots; })
+      .def_property_readonly("host_reads", [](const Tape& t) { return t.program().host_reads; })
+      .def_property_readonly("mutations", [](const Tape& t) { return t.program().mutations; });
+  m.def(
+      "measure_peak_bytes",
+      [](const py::object& callable, const std::string& device) {
+        return MemoryMeter::measure_peak(c10::Device(device), [&] { callable(); });
+      },
+      py::arg("callable"), py::arg("device"),
+      "Peak memory above the start while `callable()` runs, its result included, in bytes.");
+  m.def("is_wrapped_number", [](const at::Tensor& t) {
+    return t.unsafeGetTensorImpl()->is_wrapped_number();
+  });
+}
+
+}  // namespace ftax

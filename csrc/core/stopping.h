@@ -1,0 +1,36 @@
+// When to stop measuring. Precision is looked at only at points declared before the first round:
+// an interval that is watched until it looks narrow is no longer an interval of its level.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/round_table.h"
+
+namespace ftax {
+
+enum class StopReason { kPrecise, kMaxRounds, kTimeLimit, kInterrupted, kFixedRounds };
+
+// "precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds".
+[[nodiscard]] const char* to_string(StopReason reason);
+
+struct StoppingRule {
+  int min_rounds = 20;
+  int max_rounds = 200;
+  double target_ratio = 0.02;  // half-width of the interval over the mean, for each column
+  double confidence = 0.95;
+  int64_t time_limit_ns = 60'000'000'000;
+  bool fixed = false;  // run max_rounds rounds, whatever the precision
+
+  // Throws InvalidArgumentError naming the field.
+  void check() const;
+
+  // The numbers of rounds after which precision is looked at: min_rounds, then half as many again
+  // each time, and max_rounds. {max_rounds} if fixed.
+  [[nodiscard]] std::vector<int> compute_looks() const;
+};
+
+// Whether every column's interval is as narrow as asked.
+[[nodiscard]] bool is_precise(const RoundTable& table, const StoppingRule& rule, uint64_t seed);
+
+}  // namespace ftax

@@ -1,0 +1,29 @@
+// What the host machine was like while a round ran: the time of a fixed dependent computation, which
+// nothing but the machine can change, and the time that a hypervisor gave to others.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace ftax {
+
+struct HostProbe {
+  int64_t loop_ns = 0;      // a fixed chain of dependent multiplications, about 20 us
+  int64_t steal_ticks = 0;  // since the probe before; 1/100 s each on Linux; 0 where unknown
+};
+
+class HostProber {
+ public:
+  HostProber();
+  [[nodiscard]] HostProbe probe();
+
+ private:
+  int64_t last_steal_ticks_ = 0;
+};
+
+// Indices of the rounds in which the host was disturbed: steal time was taken, or the loop ran more
+// than `tolerance_ratio` slower than its median. They are flagged and kept.
+[[nodiscard]] std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
+                                                     double tolerance_ratio = 0.2);
+
+}  // namespace ftax

@@ -1,0 +1,194 @@
+// A round is committed whole or not at all: its samples are collected beside the results and moved
+// in when the last runner is done, so neither Ctrl-C nor a failing runner can leave a round in which
+// only some runners took part.
+#include "measure/rounds.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <span>
+
+#include "core/clock.h"
+#include "core/statistics.h"
+#include "measure/affinity.h"
+
+namespace ftax {
+namespace {
+
+constexpr int kMinKeptSamples = 3;
+constexpr int kMinRounds = 3;  // below this even a time limit yields no interval worth printing
+constexpr int kMaxSamples = 2000;
+constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
+constexpr int kMaxBurst = 10'000;
+
+// Written out because std::shuffle may differ between standard libraries, and the seed is recorded
+// so that an order can be repeated.
+std::vector<size_t> shuffle(std::vector<size_t> order, std::mt19937_64& random) {
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random() % i]);
+  return order;
+}
+
+class Measurement {
+ public:
+  Measurement(const std::vector<std::shared_ptr<Runner>>& runners, const RoundPlan& plan,
+              const Progress& progress)
+      : runners_(runners), plan_(plan), progress_(progress), random_(plan.seed) {
+    result_.runners.resize(runners.size());
+    samples_.resize(runners.size());
+    alive_.resize(runners.size());
+    std::iota(alive_.begin(), alive_.end(), size_t{0});
+  }
+
+  RoundsResult run() {
+    const int64_t start = now_ns();
+    result_.stop_reason = StopReason::kInterrupted;
+    try {
+      warm_up_all();
+      run_rounds(start);
+    } catch (const Interrupted&) {
+    }
+    result_.elapsed_ns = now_ns() - start;
+    return std::move(result_);
+  }
+
+ private:
+  void report(const char* phase, int done, int total) const {
+    if (progress_) progress_(phase, done, total);
+  }
+
+  // Runs `body` under the runner's scope; false if the runner failed, which ends its part.
+  template <typename Body>
+  bool guard(size_t index, Body body) {
+    try {
+      const auto scope = runners_[index]->enter();
+      body(*runners_[index], result_.runners[index]);
+      return true;
+    } catch (const Interrupted&) {
+      throw;
+    } catch (const std::exception& error) {
+      result_.runners[index].error = error.what();
+    }
+    alive_.erase(std::find(alive_.begin(), alive_.end(), index));
+    return false;
+  }
+
+  void warm_up_all() {
+    const int total = static_cast<int>(runners_.size());
+    for (size_t index = 0; index < runners_.size(); ++index) {
+      report("warmup", static_cast<int>(index), total);
+      guard(index, [&](Runner& runner, RunnerRounds& rounds) {
+        rounds.warmup = warm_up(runner, plan_.warmup);
+        if (plan_.mode == Mode::kThroughput) {
+          const int64_t latency_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1);
+          rounds.burst = static_cast<int>(std::clamp<int64_t>(kBurstNs / latency_ns, 2, kMaxBurst));
+        }
+        samples_[index] = choose_samples(rounds);
+      });
+    }
+    report("warmup", total, total);
+  }
+
+  [[nodiscard]] int choose_samples(const RunnerRounds& rounds) const {
+    if (plan_.samples_per_round > 0) return plan_.samples_per_round;
+    const int64_t sample_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1) * rounds.burst;
+    const int64_t fits = plan_.round_duration_ns / sample_ns;
+    const int64_t least = plan_.dropped_per_round + kMinKeptSamples;
+    return static_cast<int>(std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));
+  }
+
+  void run_rounds(int64_t start) {
+    const std::vector<int> looks = plan_.rule.compute_looks();
+    HostProber prober;
+    for (int round = 0; round < plan_.rule.max_rounds && !alive_.empty(); ++round) {
+      report("round", round, plan_.rule.max_rounds);
+      run_round(prober);
+      const bool is_look = std::find(looks.begin(), looks.end(), round + 1) != looks.end();
+      if (!plan_.rule.fixed && is_look && is_precise(make_table(), plan_.rule, plan_.seed)) {
+        result_.stop_reason = StopReason::kPrecise;
+        return;
+      }
+      const bool may_stop = round + 1 >= kMinRounds && round + 1 < plan_.rule.max_rounds;
+      if (may_stop && now_ns() - start > plan_.rule.time_limit_ns) {
+        result_.stop_reason = StopReason::kTimeLimit;
+        return;
+      }
+    }
+    result_.stop_reason = plan_.rule.fixed ? StopReason::kFixedRounds : StopReason::kMaxRounds;
+  }
+
+  void run_round(HostProber& prober) {
+    const HostProbe probe = prober.probe();
+    const std::vector<size_t> order = shuffle(alive_, random_);
+    std::vector<std::vector<int64_t>> taken(order.size());
+    for (size_t place = 0; place < order.size(); ++place) {
+      const size_t index = order[place];
+      guard(index, [&](Runner& runner, RunnerRounds& rounds) {
+        taken[place] = plan_.mode == Mode::kLatency
+                           ? time_latency(runner, samples_[index])
+                           : time_throughput(runner, samples_[index], rounds.burst);
+      });
+    }
+    result_.probes.push_back(probe);
+    for (size_t place = 0; place < order.size(); ++place) {
+      if (!taken[place].empty()) commit(order[place], static_cast<int>(place), taken[place]);
+    }
+  }
+
+  void commit(size_t index, int place, std::vector<int64_t>& taken) {
+    RunnerRounds& rounds = result_.runners[index];
+    const auto kept = std::span(taken).subspan(static_cast<size_t>(plan_.dropped_per_round));
+    rounds.values_ns.push_back(compute_median(kept));
+    rounds.positions.push_back(place);
+    rounds.samples_ns.push_back(std::move(taken));
+  }
+
+  [[nodiscard]] RoundTable make_table() const {
+    RoundTable table;
+    table.columns = static_cast<int>(alive_.size());
+    for (size_t round = 0; !alive_.empty() && round < result_.probes.size(); ++round) {
+      std::vector<double> row;
+      for (const size_t index : alive_) row.push_back(result_.runners[index].values_ns[round]);
+      table.add_round(row);
+    }
+    return table;
+  }
+
+  const std::vector<std::shared_ptr<Runner>>& runners_;
+  const RoundPlan& plan_;
+  const Progress& progress_;
+  std::mt19937_64 random_;
+  std::vector<size_t> alive_;
+  std::vector<int> samples_;
+  RoundsResult result_;
+};
+
+}  // namespace
+
+void RoundPlan::check() const {
+  const auto require = [](bool good, const std::string& message) {
+    if (!good) throw InvalidArgumentError(message);
+  };
+  rule.check();
+  require(round_duration_ns > 0, "round_duration_ns is " + std::to_string(round_duration_ns) +
+                                     "; a round lasts longer than 0 ns");
+  require(dropped_per_round >= 0, "dropped_per_round is " + std::to_string(dropped_per_round) +
+                                      "; it cannot be negative");
+  require(samples_per_round == 0 || samples_per_round > dropped_per_round,
+          "samples_per_round is " + std::to_string(samples_per_round) + ", but the first " +
+              std::to_string(dropped_per_round) + " of a round are dropped; take more");
+  require(warmup.iterations >= 0, "warm-up iterations are " + std::to_string(warmup.iterations) +
+                                      "; give 0 (until steady) or more");
+  require(warmup.limit_ns > 0, "the warm-up limit is " + std::to_string(warmup.limit_ns) +
+                                   " ns; give a positive time");
+}
+
+RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,
+                            const RoundPlan& plan, const Progress& progress) {
+  plan.check();
+  if (runners.empty()) throw InvalidArgumentError("no runner was given; give at least one");
+  const AffinityScope pinned(plan.cpus);
+  return Measurement(runners, plan, progress).run();
+}
+
+}  // namespace ftax

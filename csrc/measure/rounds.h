@@ -1,0 +1,68 @@
+// Interleaved rounds: in each round every runner takes its samples once, in random order, so that a
+// drift of the machine falls on all of them alike. One number comes out of each round and runner
+// (the median of its samples, the first ones dropped); see docs/statistics.md for what follows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/round_table.h"
+#include "core/stopping.h"
+#include "measure/host_probe.h"
+#include "measure/runner.h"
+#include "measure/timed_loop.h"
+#include "measure/warmup.h"
+
+namespace ftax {
+
+// Thrown by a runner or by the progress callback when the user wants to stop (Ctrl-C): what was
+// measured stays, the round that was under way is dropped.
+class Interrupted : public Error {
+ public:
+  using Error::Error;
+};
+
+struct RoundPlan {
+  Mode mode = Mode::kLatency;
+  StoppingRule rule;
+  WarmupPlan warmup;
+  int64_t round_duration_ns = 20'000'000;  // of one runner in one round, aimed at
+  int samples_per_round = 0;               // exactly so many if > 0, otherwise from the duration
+  int dropped_per_round = 2;               // first samples of a round, not counted in the median
+  uint64_t seed = 0;
+  std::vector<int> cpus;  // pin the measuring thread to this set; empty: do not pin
+
+  // Throws InvalidArgumentError naming the field.
+  void check() const;
+};
+
+struct RunnerRounds {
+  std::vector<std::vector<int64_t>> samples_ns;  // [round][sample], the dropped ones included
+  std::vector<double> values_ns;                 // one a round
+  std::vector<int> positions;                    // place in the random order of each round
+  WarmupReport warmup;
+  int burst = 1;      // requests a sample; above 1 in throughput mode only
+  std::string error;  // not empty: the runner failed and left the measurement after these rounds
+};
+
+struct RoundsResult {
+  std::vector<RunnerRounds> runners;
+  std::vector<HostProbe> probes;  // one a round
+  StopReason stop_reason = StopReason::kMaxRounds;
+  int64_t elapsed_ns = 0;
+};
+
+// Called between rounds, never inside one: phase ("warmup", "round"), how many are done, of how
+// many at most.
+using Progress = std::function<void(const char* phase, int done, int total)>;
+
+// Measures all runners. A runner that throws leaves the measurement with its error recorded and the
+// others go on. Throws only if the plan is invalid or no runner is given.
+[[nodiscard]] RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,
+                                          const RoundPlan& plan, const Progress& progress = {});
+
+}  // namespace ftax

@@ -1,0 +1,36 @@
+// Two clock reads around a virtual call, and nothing else between them. The cost of the reads is
+// reported beside the results and not subtracted: subtracting it would hide its noise.
+#include "measure/timed_loop.h"
+
+#include <cstddef>
+
+#include "core/clock.h"
+
+namespace ftax {
+
+const char* to_string(Mode mode) { return mode == Mode::kLatency ? "latency" : "throughput"; }
+
+std::vector<int64_t> time_latency(Runner& runner, int samples) {
+  // Sized before the loop and written once, so that no sample pays for a page fault.
+  std::vector<int64_t> result(static_cast<std::size_t>(samples));
+  for (int64_t& sample : result) {
+    const int64_t start = now_ns();
+    runner.enqueue();
+    runner.synchronize();
+    sample = now_ns() - start;
+  }
+  return result;
+}
+
+std::vector<int64_t> time_throughput(Runner& runner, int samples, int burst) {
+  std::vector<int64_t> result(static_cast<std::size_t>(samples));
+  for (int64_t& sample : result) {
+    const int64_t start = now_ns();
+    for (int i = 0; i < burst; ++i) runner.enqueue();
+    runner.synchronize();
+    sample = (now_ns() - start) / burst;
+  }
+  return result;
+}
+
+}  // namespace ftax

@@ -1,0 +1,25 @@
+// The timed loop. Everything that ftax reports as a time was taken by one of these two functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "measure/runner.h"
+
+namespace ftax {
+
+enum class Mode {
+  kLatency,     // one synchronised request a sample
+  kThroughput,  // requests back to back, one synchronise a sample
+};
+
+[[nodiscard]] const char* to_string(Mode mode);
+
+// Latency of `samples` requests, in ns each. The caller holds the runner's scope.
+[[nodiscard]] std::vector<int64_t> time_latency(Runner& runner, int samples);
+
+// Time per request, in ns, of `samples` bursts of `burst` requests each. The remainder of the
+// division by `burst` is dropped: it is less than 1 ns.
+[[nodiscard]] std::vector<int64_t> time_throughput(Runner& runner, int samples, int burst);
+
+}  // namespace ftax

@@ -1,0 +1,56 @@
+// Steady means that two windows in a row were not faster than the window before them. Only a fall
+// counts: a machine that slows down for a moment is noise, a runner that still speeds up is warming.
+#include "measure/warmup.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/clock.h"
+#include "core/statistics.h"
+#include "measure/timed_loop.h"
+
+namespace ftax {
+namespace {
+
+constexpr int64_t kWindowNs = 20'000'000;
+constexpr int kMinWindow = 3;
+constexpr int kMaxWindow = 1000;
+
+int choose_window(int64_t latency_ns) {
+  const int64_t fits = kWindowNs / std::max<int64_t>(latency_ns, 1);
+  return static_cast<int>(std::clamp<int64_t>(fits, kMinWindow, kMaxWindow));
+}
+
+}  // namespace
+
+WarmupReport warm_up(Runner& runner, const WarmupPlan& plan) {
+  const int64_t start = now_ns();
+  WarmupReport report;
+  if (plan.iterations > 0) {
+    const auto samples = time_latency(runner, plan.iterations);
+    const auto tail = std::span(samples).last(std::min<size_t>(samples.size(), kMinWindow));
+    report.latency_ns = static_cast<int64_t>(compute_median(tail));
+    report.iterations = plan.iterations;
+    report.steady = true;  // by decree
+    report.elapsed_ns = now_ns() - start;
+    return report;
+  }
+  report.latency_ns = time_latency(runner, 1).front();
+  report.iterations = 1;
+  int steady_windows = 0;
+  while (!report.steady) {
+    const int window = choose_window(report.latency_ns);
+    const auto median = static_cast<int64_t>(compute_median(time_latency(runner, window)));
+    const double fall = 1.0 - static_cast<double>(median) /
+                                  static_cast<double>(std::max<int64_t>(report.latency_ns, 1));
+    steady_windows = fall <= plan.tolerance_ratio ? steady_windows + 1 : 0;
+    report.latency_ns = median;
+    report.iterations += window;
+    report.steady = steady_windows >= 2 && report.iterations >= plan.min_iterations;
+    report.elapsed_ns = now_ns() - start;
+    if (report.elapsed_ns > plan.limit_ns) break;
+  }
+  return report;
+}
+
+}  // namespace ftax

@@ -1,0 +1,27 @@
+// Warm-up: run until latency has stopped falling, or until a limit.
+#pragma once
+
+#include <cstdint>
+
+#include "measure/runner.h"
+
+namespace ftax {
+
+struct WarmupPlan {
+  int iterations = 0;                   // exactly so many if > 0; until steady if 0
+  int min_iterations = 6;               // TorchScript still compiles on its second and third call
+  int64_t limit_ns = 10'000'000'000;    // give up waiting for steadiness after this
+  double tolerance_ratio = 0.02;        // steady: a window is not faster than the last by more
+};
+
+struct WarmupReport {
+  int iterations = 0;
+  int64_t elapsed_ns = 0;
+  int64_t latency_ns = 0;  // median of the last window: sizes the rounds
+  bool steady = false;
+};
+
+// The caller holds the runner's scope.
+[[nodiscard]] WarmupReport warm_up(Runner& runner, const WarmupPlan& plan);
+
+}  // namespace ftax

@@ -1,0 +1,32 @@
+// The grad mode of a round. Inference mode is the default on every rung; no_grad is a labelled
+// variant. It is a guard of libc10 that the C++ and the Python rungs enter alike, so that Python
+// code inside sees exactly what `with torch.inference_mode()` would have set.
+#pragma once
+
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <optional>
+
+#include "measure/runner.h"
+
+namespace ftax {
+
+enum class GradMode { kInference, kNoGrad };
+
+class GradModeScope : public Runner::Scope {
+ public:
+  explicit GradModeScope(GradMode mode) {
+    if (mode == GradMode::kInference) {
+      inference_.emplace(true);
+    } else {
+      no_grad_.emplace(false);
+    }
+  }
+
+ private:
+  std::optional<c10::InferenceMode> inference_;
+  std::optional<c10::AutoGradMode> no_grad_;
+};
+
+}  // namespace ftax

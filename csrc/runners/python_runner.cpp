@@ -1,0 +1,52 @@
+// One PyObject_CallNoArgs a request. An exception is turned into text here, while the GIL is held:
+// the measuring core knows nothing of Python and may catch it without the GIL.
+#include "runners/python_runner.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "measure/rounds.h"
+
+namespace ftax {
+namespace {
+
+class PythonScope final : public Runner::Scope {
+ public:
+  explicit PythonScope(GradMode mode) : grad_mode_(mode) {}
+
+ private:
+  pybind11::gil_scoped_acquire gil_;
+  GradModeScope grad_mode_;
+};
+
+[[noreturn]] void rethrow_python_error(const std::string& name) {
+  if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
+    PyErr_Clear();
+    throw Interrupted("interrupted in " + name);
+  }
+  const pybind11::error_already_set error;  // takes the error out of the interpreter
+  throw RunnerError(name + " raised " + error.what());
+}
+
+}  // namespace
+
+PythonRunner::PythonRunner(pybind11::object callable, std::string name, c10::Device device,
+                           GradMode grad_mode)
+    : callable_(std::move(callable)), name_(std::move(name)), sync_(device), grad_mode_(grad_mode) {
+  if (PyCallable_Check(callable_.ptr()) == 0) {
+    throw InvalidArgumentError(name_ + " is a " + Py_TYPE(callable_.ptr())->tp_name +
+                               ", which cannot be called; pass a callable without arguments");
+  }
+}
+
+std::unique_ptr<Runner::Scope> PythonRunner::enter() {
+  return std::make_unique<PythonScope>(grad_mode_);
+}
+
+void PythonRunner::enqueue() {
+  PyObject* result = PyObject_CallNoArgs(callable_.ptr());
+  if (result == nullptr) rethrow_python_error(name_);
+  Py_DECREF(result);
+}
+
+}  // namespace ftax

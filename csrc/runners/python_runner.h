@@ -1,0 +1,36 @@
+// Drives a Python callable from the C++ loop: the Python-hosted rung. The loop is the same one that
+// drives C++ runners, so the host language is the only thing that differs. The GIL is taken once a
+// round and held: a training or serving process has it at this point too.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+
+#include "measure/runner.h"
+#include "runners/device_sync.h"
+#include "runners/grad_mode.h"
+
+namespace ftax {
+
+class PythonRunner final : public Runner {
+ public:
+  // `callable` takes no argument. Construct and destroy with the GIL held.
+  PythonRunner(pybind11::object callable, std::string name, c10::Device device, GradMode grad_mode);
+
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  [[nodiscard]] Host host() const override { return Host::kPython; }
+  [[nodiscard]] bool needs_gil() const override { return true; }
+  [[nodiscard]] std::unique_ptr<Scope> enter() override;
+  // The result is released before returning, as it is when a caller drops it.
+  void enqueue() override;
+  void synchronize() override { sync_(); }
+
+ private:
+  pybind11::object callable_;
+  std::string name_;
+  DeviceSync sync_;
+  GradMode grad_mode_;
+};
+
+}  // namespace ftax

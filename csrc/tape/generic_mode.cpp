@@ -1,0 +1,47 @@
+// The one file that knows which dispatch key records. TESTING_ONLY_GenericMode sits above autograd,
+// autocast and composite decomposition, so it sees calls as the model made them. It is reserved for
+// torch's own tests and may go away: python/ftax/runtimes/recording.py probes it and falls back to a
+// TorchDispatchMode. The handler is registered only while recording, never at load time, so that
+// importing ftax leaves torch's dispatch tables as they were.
+#include "tape/generic_mode.h"
+
+#include "core/error.h"
+
+namespace ftax {
+namespace {
+
+constexpr auto kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+thread_local Recorder* active = nullptr;
+
+void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard below(kKey);
+  auto pending = active != nullptr ? active->begin(op, *stack) : std::nullopt;
+  op.callBoxed(*stack);
+  if (active != nullptr) active->end(std::move(pending), *stack);
+}
+
+c10::RegistrationHandleRAII register_handler() {
+  if (active != nullptr) {
+    throw UnavailableError("a recording is already under way on this thread; finish it first");
+  }
+  try {
+    return c10::Dispatcher::singleton().registerFallback(
+        kKey, c10::KernelFunction::makeFromBoxedFunction<&record_call>(), "ftax tape recorder");
+  } catch (const c10::Error& error) {
+    throw UnavailableError("this torch does not let ftax observe operator calls (" +
+                           std::string(error.what_without_backtrace()) +
+                           "); record with recorder='python'");
+  }
+}
+
+}  // namespace
+
+GenericModeScope::GenericModeScope(Recorder& recorder)
+    : registration_(register_handler()), include_(kKey) {
+  active = &recorder;
+}
+
+GenericModeScope::~GenericModeScope() { active = nullptr; }
+
+}  // namespace ftax

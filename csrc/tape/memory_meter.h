@@ -1,0 +1,47 @@
+// Peak memory of what runs inside a scope, as torch's own allocators report it. This is the hook that
+// torch.profiler(profile_memory=True) uses, so it works for the CPU, where torch keeps no peak.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+namespace ftax {
+
+class MemoryMeter final : public c10::MemoryReportingInfoBase {
+ public:
+  explicit MemoryMeter(c10::Device device) : device_(device) {}
+
+  [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
+
+  // Sizes are negative for frees. Memory that lived before the scope may be freed inside it; the
+  // balance then falls below zero, and the peak is still relative to the start.
+  void reportMemoryUsage(void*, int64_t alloc_size, size_t, size_t, c10::Device device) override {
+    if (device.type() != device_.type()) return;
+    current_bytes_ += alloc_size;
+    peak_bytes_ = std::max(peak_bytes_, current_bytes_);
+  }
+
+  [[nodiscard]] int64_t peak_bytes() const { return peak_bytes_; }
+
+  // Runs `body` under a meter on this thread and returns the peak above the start, in bytes.
+  template <typename Body>
+  static int64_t measure_peak(c10::Device device, Body body) {
+    const auto meter = std::make_shared<MemoryMeter>(device);
+    {
+      const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
+      body();
+    }
+    return meter->peak_bytes();
+  }
+
+ private:
+  c10::Device device_;
+  int64_t current_bytes_ = 0;
+  int64_t peak_bytes_ = 0;
+};
+
+}  // namespace ftax

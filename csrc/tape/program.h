@@ -1,0 +1,62 @@
+// What a tape holds: the operator calls of one inference, as data. Tensors are numbered slots, so
+// that the same calls can run on other inputs; everything else an operator was given is a constant.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ftax {
+
+constexpr int kNoSlot = -1;
+
+struct Argument {
+  enum class Kind : uint8_t { kConstant, kSlot, kTensorList, kOptionalTensorList };
+  Kind kind = Kind::kConstant;
+  int slot = kNoSlot;           // kSlot
+  c10::IValue constant;         // kConstant
+  std::vector<Argument> items;  // the lists: slots and, for absent optionals, constants
+};
+
+struct Output {
+  int slot = kNoSlot;      // kNoSlot: not a tensor, or undefined
+  bool is_list = false;    // a Tensor[]; its elements go to `items`
+  std::vector<int> items;  // kNoSlot for an undefined element
+};
+
+struct Step {
+  std::optional<c10::OperatorHandle> op;  // empty: a fill
+  at::Tensor fill;                        // bytes that Python wrote into a fresh tensor unseen
+  std::vector<Argument> arguments;
+  std::vector<Output> outputs;
+  std::vector<int> releases;  // slots whose last use this step was
+  std::string module_path;    // of the module whose forward made the call; "" for the model itself
+
+  [[nodiscard]] std::string operator_name() const;  // "aten::add.Tensor", or "ftax::fill"
+};
+
+struct InputFacts {
+  std::vector<int64_t> sizes;
+  at::ScalarType dtype;
+  c10::Device device;
+};
+
+struct Program {
+  std::vector<Step> steps;
+  int slot_count = 0;
+  std::vector<int> input_slots;
+  std::vector<InputFacts> input_facts;  // one an input slot
+  std::vector<int> output_slots;
+  std::vector<std::pair<int, at::Tensor>> constants;  // weights, buffers and captured tensors
+  std::vector<int> captured_slots;  // constants that are neither weights, buffers nor numbers
+  std::vector<int> host_reads;      // steps that returned a number to Python
+  std::vector<int> mutations;       // steps that write into a constant or an input
+  bool inference_mode = false;      // recorded under inference mode
+};
+
+}  // namespace ftax

@@ -1,0 +1,275 @@
+// Note [Memory that Python fills]
+// torch.tensor([1, 2]) dispatches `empty`, then writes the numbers without any operator call. A
+// tensor that came from an empty-like operator and that no recorded call has written is therefore
+// copied when a call first reads it, and the copy becomes a fill step before that call. A call that
+// only makes a view of it (its output shares the storage) reads nothing, except `lift_fresh`, which
+// is torch's own mark for "this was filled".
+#include "tape/recorder.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace ftax {
+namespace {
+
+c10::StorageImpl* get_storage(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+bool is_number(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+// aten::empty.memory_format, aten::empty_like, aten::new_empty, ...: contents undefined.
+bool makes_unwritten(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
+
+at::Tensor copy_bytes(const at::Tensor& tensor) {
+  at::Tensor copy = at::empty_like(tensor);
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+  return copy;
+}
+
+void collect_slots(const Argument& argument, std::vector<int>& slots) {
+  if (argument.kind == Argument::Kind::kSlot) slots.push_back(argument.slot);
+  for (const Argument& item : argument.items) collect_slots(item, slots);
+}
+
+void collect_slots(const Output& output, std::vector<int>& slots) {
+  if (output.slot != kNoSlot) slots.push_back(output.slot);
+  for (const int item : output.items) {
+    if (item != kNoSlot) slots.push_back(item);
+  }
+}
+
+}  // namespace
+
+Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
+                   c10::Device device)
+    : device_(device), state_(ThreadState::capture(device)) {
+  program_.inference_mode = state_.inference;
+  for (const at::Tensor& input : inputs) {
+    held_.push_back(input);
+    const int slot = add_slot(input);
+    program_.input_slots.push_back(slot);
+    program_.input_facts.push_back({input.sizes().vec(), input.scalar_type(), input.device()});
+    outside_slots_.insert(slot);
+  }
+  for (const at::Tensor& weight : weights) {
+    held_.push_back(weight);
+    weights_.insert(weight.unsafeGetTensorImpl());
+  }
+}
+
+void Recorder::fail(const std::string& what) noexcept {
+  if (!failure_.empty()) return;
+  failure_ = "cannot tape this model: " + what;
+  if (!operator_name_.empty()) failure_ += ", at operator " + operator_name_;
+  failure_ += module_path_.empty() ? " in the model's own forward" : " in module " + module_path_;
+}
+
+int Recorder::add_slot(const at::Tensor& tensor) {
+  const int slot = program_.slot_count++;
+  slots_[tensor.unsafeGetTensorImpl()] = slot;
+  weak_tensors_.emplace_back(tensor.getIntrusivePtr());
+  if (c10::StorageImpl* storage = get_storage(tensor);
+      storage != nullptr && storages_.insert(storage).second) {
+    weak_storages_.emplace_back(
+        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  }
+  return slot;
+}
+
+void Recorder::keep_constant(int slot, const at::Tensor& tensor) {
+  held_.push_back(tensor);
+  program_.constants.emplace_back(slot, tensor);
+  outside_slots_.insert(slot);
+}
+
+int Recorder::find_or_capture(const at::Tensor& tensor) {
+  if (const auto found = slots_.find(tensor.unsafeGetTensorImpl()); found != slots_.end()) {
+    return found->second;
+  }
+  const bool is_weight = weights_.contains(tensor.unsafeGetTensorImpl());
+  if (!is_weight && storages_.contains(get_storage(tensor))) {
+    throw UnsupportedError(
+        "a tensor shares memory with one that the inference computed, but no operator call made it "
+        "(.data, .numpy() and C++ extensions do this; use .detach() or an operator)");
+  }
+  const int slot = program_.slot_count++;
+  slots_[tensor.unsafeGetTensorImpl()] = slot;
+  keep_constant(slot, tensor);
+  if (!is_weight && !is_number(tensor)) program_.captured_slots.push_back(slot);
+  return slot;
+}
+
+Argument Recorder::convert_tensor(const at::Tensor& tensor) {
+  Argument argument;
+  if (tensor.defined()) {
+    argument.kind = Argument::Kind::kSlot;
+    argument.slot = find_or_capture(tensor);
+  } else {
+    argument.constant = c10::IValue(tensor);
+  }
+  return argument;
+}
+
+Argument Recorder::convert(const c10::IValue& value) {
+  if (value.isTensor()) return convert_tensor(value.toTensor());
+  Argument argument;
+  if (value.isTensorList()) {
+    argument.kind = Argument::Kind::kTensorList;
+    for (const at::Tensor& item : value.toTensorVector()) {
+      argument.items.push_back(convert_tensor(item));
+    }
+  } else if (value.isOptionalTensorList()) {
+    argument.kind = Argument::Kind::kOptionalTensorList;
+    for (const std::optional<at::Tensor>& item : value.toOptionalTensorVector()) {
+      argument.items.push_back(item.has_value() ? convert_tensor(*item) : Argument{});
+    }
+  } else {
+    argument.constant = value;
+  }
+  return argument;
+}
+
+void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
+                           const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (alias != nullptr && alias->isWrite()) {
+    unwritten_.erase(impl);
+    pending.mutates_outside |= outside_slots_.contains(slots_.at(impl));
+  } else if (unwritten_.contains(impl) && tensor.is_cpu() && tensor.is_non_overlapping_and_dense() &&
+             tensor.nbytes() > 0) {
+    pending.unwritten = tensor;
+    pending.snapshot = copy_bytes(tensor);
+  }
+}
+
+void Recorder::convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack) {
+  const auto& schema = pending.step.op->schema();
+  const size_t first = stack.size() - schema.arguments().size();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::IValue& value = stack[first + i];
+    pending.step.arguments.push_back(convert(value));
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (value.isTensor()) note_access(pending, alias, value.toTensor());
+    if (value.isTensorList()) {
+      for (const at::Tensor& item : value.toTensorVector()) note_access(pending, alias, item);
+    }
+  }
+}
+
+std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
+                                                 const std::vector<c10::IValue>& stack) noexcept {
+  if (!failure_.empty()) return std::nullopt;
+  try {
+    Pending pending;
+    pending.step.op = op;
+    pending.step.module_path = module_path_;
+    operator_name_ = pending.step.operator_name();
+    const std::string change = state_.describe_change(ThreadState::capture(device_));
+    if (!change.empty()) throw UnsupportedError("its forward changes " + change);
+    convert_arguments(pending, stack);
+    return pending;
+  } catch (const std::exception& error) {
+    fail(error.what());
+    return std::nullopt;
+  }
+}
+
+// See Note [Memory that Python fills].
+void Recorder::commit_fill(Pending& pending, const std::vector<c10::IValue>& stack) {
+  if (!pending.unwritten.defined()) return;
+  const bool is_lift = pending.step.op->operator_name().name == "aten::lift_fresh";
+  const c10::IValue& result = stack.back();
+  const bool is_view = result.isTensor() && result.toTensor().defined() &&
+                       get_storage(result.toTensor()) == get_storage(pending.unwritten);
+  if (is_view && !is_lift) return;
+  Step fill;
+  fill.fill = pending.snapshot;
+  fill.outputs.push_back({slots_.at(pending.unwritten.unsafeGetTensorImpl()), false, {}});
+  fill.module_path = pending.step.module_path;
+  unwritten_.erase(pending.unwritten.unsafeGetTensorImpl());
+  program_.steps.push_back(std::move(fill));
+}
+
+Output Recorder::add_output(const c10::IValue& value) {
+  const auto slot_of = [this](const at::Tensor& tensor) {
+    if (!tensor.defined()) return kNoSlot;
+    const auto found = slots_.find(tensor.unsafeGetTensorImpl());
+    return found != slots_.end() ? found->second : add_slot(tensor);
+  };
+  Output output;
+  if (value.isTensor()) {
+    output.slot = slot_of(value.toTensor());
+  } else if (value.isTensorList()) {
+    output.is_list = true;
+    for (const at::Tensor& item : value.toTensorVector()) output.items.push_back(slot_of(item));
+  }
+  return output;
+}
+
+void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept {
+  if (!pending.has_value() || !failure_.empty()) return;
+  try {
+    const auto& returns = pending->step.op->schema().returns();
+    const size_t first = stack.size() - returns.size();
+    if (!returns.empty()) commit_fill(*pending, stack);
+    const int index = static_cast<int>(program_.steps.size());
+    for (size_t i = 0; i < returns.size(); ++i) {
+      const c10::IValue& value = stack[first + i];
+      pending->step.outputs.push_back(add_output(value));
+      const bool is_tensor = value.isTensor() || value.isTensorList();
+      if (!is_tensor && !value.isNone()) program_.host_reads.push_back(index);
+      if (value.isTensor() && value.toTensor().defined() && makes_unwritten(*pending->step.op)) {
+        unwritten_.insert(value.toTensor().unsafeGetTensorImpl());
+      }
+    }
+    if (pending->mutates_outside) program_.mutations.push_back(index);
+    program_.steps.push_back(std::move(pending->step));
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+}
+
+void Recorder::compute_releases() {
+  std::vector<bool> kept(static_cast<size_t>(program_.slot_count), false);
+  for (const int slot : outside_slots_) kept[static_cast<size_t>(slot)] = true;
+  for (const int slot : program_.output_slots) kept[static_cast<size_t>(slot)] = true;
+  for (auto step = program_.steps.rbegin(); step != program_.steps.rend(); ++step) {
+    std::vector<int> used;
+    for (const Argument& argument : step->arguments) collect_slots(argument, used);
+    for (const Output& output : step->outputs) collect_slots(output, used);
+    for (const int slot : used) {
+      if (kept[static_cast<size_t>(slot)]) continue;
+      kept[static_cast<size_t>(slot)] = true;
+      step->releases.push_back(slot);
+    }
+  }
+}
+
+Program Recorder::finish(const std::vector<at::Tensor>& outputs) {
+  if (!failure_.empty()) throw UnsupportedError(failure_);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    c10::TensorImpl* impl = outputs[i].unsafeGetTensorImpl();
+    if (!slots_.contains(impl) && !weights_.contains(impl)) {
+      throw UnsupportedError(
+          "cannot tape this model: output " + std::to_string(i) + " of shape " +
+          c10::str(outputs[i].sizes()) +
+          " was not made by an operator call (made with numpy, .data or a C++ extension?)");
+    }
+    program_.output_slots.push_back(find_or_capture(outputs[i]));
+  }
+  compute_releases();
+  return std::move(program_);
+}
+
+}  // namespace ftax

@@ -1,0 +1,79 @@
+// Turns the operator calls of one real eager inference into a Program. It does not intercept calls
+// itself: an observer (the dispatch key of generic_mode.h, or a TorchDispatchMode in Python) reports
+// each call before and after it runs. Tensors are recognised by identity, through weak pointers, so
+// that recording neither keeps memory alive nor mistakes a reused address for an old tensor.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "tape/program.h"
+#include "tape/thread_state.h"
+
+namespace ftax {
+
+class Recorder {
+ public:
+  // `inputs` can be rebound when the tape is replayed; `weights` are parameters and buffers.
+  Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
+           c10::Device device);
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // A call that has begun. Between `begin` and `end` the observer runs the operator.
+  struct Pending {
+    Step step;
+    at::Tensor unwritten;  // an argument that nobody was seen to write, and ...
+    at::Tensor snapshot;   // ... what it held before the call
+    bool mutates_outside = false;
+  };
+
+  // `stack` ends with the call's arguments / results. Neither throws: the first problem is kept,
+  // recording stops there, the inference runs on, and `finish` throws it.
+  [[nodiscard]] std::optional<Pending> begin(const c10::OperatorHandle& op,
+                                             const std::vector<c10::IValue>& stack) noexcept;
+  void end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept;
+
+  // Dotted path of the module whose forward runs now.
+  void set_module(std::string path) { module_path_ = std::move(path); }
+
+  // The program, its outputs being these tensors. Throws UnsupportedError, naming operator and
+  // module, if the inference cannot be taped. Call once.
+  [[nodiscard]] Program finish(const std::vector<at::Tensor>& outputs);
+
+ private:
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+
+  void convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack);
+  [[nodiscard]] Argument convert(const c10::IValue& value);
+  [[nodiscard]] Argument convert_tensor(const at::Tensor& tensor);
+  void note_access(Pending& pending, const c10::AliasInfo* alias, const at::Tensor& tensor);
+  void commit_fill(Pending& pending, const std::vector<c10::IValue>& stack);
+  [[nodiscard]] Output add_output(const c10::IValue& value);
+  [[nodiscard]] int add_slot(const at::Tensor& tensor);
+  [[nodiscard]] int find_or_capture(const at::Tensor& tensor);
+  void keep_constant(int slot, const at::Tensor& tensor);
+  void compute_releases();
+  void fail(const std::string& what) noexcept;
+
+  Program program_;
+  std::string module_path_;
+  std::string operator_name_;
+  std::string failure_;
+  c10::Device device_;
+  ThreadState state_;
+  std::unordered_map<c10::TensorImpl*, int> slots_;
+  std::unordered_set<c10::StorageImpl*> storages_;   // of inputs and of every tensor produced
+  std::unordered_set<c10::TensorImpl*> weights_;
+  std::unordered_set<c10::TensorImpl*> unwritten_;   // fresh from an empty-like operator
+  std::unordered_set<int> outside_slots_;            // inputs and constants
+  std::vector<WeakTensor> weak_tensors_;
+  std::vector<WeakStorage> weak_storages_;
+  std::vector<at::Tensor> held_;
+};
+
+}  // namespace ftax

@@ -1,0 +1,229 @@
+// The replay loop. A slot is emptied right after the step that used it last, so memory dies where it
+// would have died at the latest in eager Python, and the allocator sees the same pattern.
+#include "tape/tape.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/statistics.h"
+
+namespace ftax {
+namespace {
+
+c10::IValue make_tensor_list(const Argument& argument, const std::vector<c10::IValue>& slots) {
+  c10::List<at::Tensor> list;
+  list.reserve(argument.items.size());
+  for (const Argument& item : argument.items) {
+    list.push_back(item.slot == kNoSlot ? at::Tensor()
+                                        : slots[static_cast<size_t>(item.slot)].toTensor());
+  }
+  return list;
+}
+
+c10::IValue make_optional_list(const Argument& argument, const std::vector<c10::IValue>& slots) {
+  c10::List<std::optional<at::Tensor>> list;
+  list.reserve(argument.items.size());
+  for (const Argument& item : argument.items) {
+    if (item.slot == kNoSlot) {
+      list.push_back(std::nullopt);
+    } else {
+      list.push_back(slots[static_cast<size_t>(item.slot)].toTensor());
+    }
+  }
+  return list;
+}
+
+c10::IValue materialise(const Argument& argument, const std::vector<c10::IValue>& slots) {
+  switch (argument.kind) {
+    case Argument::Kind::kSlot:
+      return slots[static_cast<size_t>(argument.slot)];
+    case Argument::Kind::kTensorList:
+      return make_tensor_list(argument, slots);
+    case Argument::Kind::kOptionalTensorList:
+      return make_optional_list(argument, slots);
+    case Argument::Kind::kConstant:
+      break;
+  }
+  return argument.constant;
+}
+
+}  // namespace
+
+Tape::Tape(Program program) : program_(std::move(program)) {
+  slots_.resize(static_cast<size_t>(program_.slot_count));
+  std::vector<int> outside = program_.input_slots;
+  for (const auto& [slot, tensor] : program_.constants) {
+    slots_[static_cast<size_t>(slot)] = tensor;
+    outside.push_back(slot);
+  }
+  for (const int slot : program_.output_slots) {
+    if (std::find(outside.begin(), outside.end(), slot) == outside.end()) {
+      own_outputs_.push_back(slot);
+    }
+  }
+}
+
+void Tape::bind_inputs(const std::vector<at::Tensor>& inputs) {
+  if (inputs.size() != program_.input_slots.size()) {
+    throw InvalidArgumentError("the tape has " + std::to_string(program_.input_slots.size()) +
+                               " inputs, " + std::to_string(inputs.size()) + " were given");
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& input = inputs[i];
+    const InputFacts& facts = program_.input_facts[i];
+    if (input.sizes() != at::IntArrayRef(facts.sizes) || input.scalar_type() != facts.dtype ||
+        input.device() != facts.device) {
+      throw InvalidArgumentError(
+          "input " + std::to_string(i) + " is " +
+          c10::str(input.scalar_type(), input.sizes(), " on ", input.device()) +
+          ", but the tape was recorded with " + c10::str(facts.dtype, at::IntArrayRef(facts.sizes)) +
+          " on " + c10::str(facts.device) + "; record a new tape for other shapes");
+    }
+    slots_[static_cast<size_t>(program_.input_slots[i])] = input;
+  }
+}
+
+void Tape::push_argument(const Argument& argument) {
+  stack_.push_back(materialise(argument, slots_));
+}
+
+void Tape::push_arguments(const Step& step) {
+  for (const Argument& argument : step.arguments) push_argument(argument);
+}
+
+void Tape::call(const Step& step) {
+  if (step.op.has_value()) {
+    step.op->callBoxed(stack_);
+  } else {
+    const at::Tensor& target = slots_[static_cast<size_t>(step.outputs.front().slot)].toTensor();
+    std::memcpy(target.mutable_data_ptr(), step.fill.const_data_ptr(), step.fill.nbytes());
+  }
+}
+
+void Tape::finish(const Step& step) {
+  if (step.op.has_value()) {
+    const size_t first = stack_.size() - step.outputs.size();
+    for (size_t i = 0; i < step.outputs.size(); ++i) {
+      const Output& output = step.outputs[i];
+      if (output.is_list) {
+        const auto list = stack_[first + i].toTensorList();
+        for (size_t k = 0; k < output.items.size(); ++k) {
+          if (output.items[k] == kNoSlot) continue;
+          slots_[static_cast<size_t>(output.items[k])] = at::Tensor(list.get(k));
+        }
+      } else if (output.slot != kNoSlot) {
+        slots_[static_cast<size_t>(output.slot)] = std::move(stack_[first + i]);
+      }
+    }
+    stack_.clear();
+  }
+  for (const int slot : step.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
+}
+
+void Tape::execute(const Step& step) {
+  push_arguments(step);
+  call(step);
+  finish(step);
+}
+
+void Tape::clear() {
+  stack_.clear();
+  for (const Step& step : program_.steps) {
+    for (const int slot : step.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
+  }
+  release_outputs();
+}
+
+void Tape::rethrow(const Step& step) {
+  std::string reason = "an unknown error";
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    reason = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    reason = error.what();
+  }
+  clear();
+  throw RunnerError("replaying " + step.operator_name() +
+                    (step.module_path.empty() ? "" : " of module " + step.module_path) +
+                    " failed: " + reason);
+}
+
+void Tape::run() {
+  const Step* current = nullptr;
+  try {
+    for (const Step& step : program_.steps) {
+      current = &step;
+      execute(step);
+    }
+  } catch (...) {
+    rethrow(*current);
+  }
+}
+
+void Tape::step(size_t index) {
+  if (index >= program_.steps.size()) {
+    throw InvalidArgumentError("the tape has " + std::to_string(program_.steps.size()) +
+                               " steps; there is no step " + std::to_string(index));
+  }
+  try {
+    execute(program_.steps[index]);
+  } catch (...) {
+    rethrow(program_.steps[index]);
+  }
+}
+
+std::vector<c10::IValue> Tape::make_arguments(size_t index) const {
+  std::vector<c10::IValue> arguments;
+  for (const Argument& argument : program_.steps.at(index).arguments) {
+    arguments.push_back(materialise(argument, slots_));
+  }
+  return arguments;
+}
+
+std::vector<at::Tensor> Tape::outputs() const {
+  std::vector<at::Tensor> result;
+  for (const int slot : program_.output_slots) {
+    const c10::IValue& value = slots_[static_cast<size_t>(slot)];
+    if (!value.isTensor()) throw InvalidArgumentError("the tape has no outputs yet; run it first");
+    result.push_back(value.toTensor());
+  }
+  return result;
+}
+
+void Tape::release_outputs() {
+  for (const int slot : own_outputs_) slots_[static_cast<size_t>(slot)] = c10::IValue();
+}
+
+std::vector<StepCost> Tape::profile(int repetitions) {
+  if (repetitions < 1) {
+    throw InvalidArgumentError("repetitions is " + std::to_string(repetitions) + "; give 1 or more");
+  }
+  const size_t count = program_.steps.size();
+  std::vector<std::vector<int64_t>> build(count), calls(count), release(count);
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    for (size_t i = 0; i < count; ++i) {
+      const Step& current = program_.steps[i];
+      const int64_t start = now_ns();
+      push_arguments(current);
+      const int64_t built = now_ns();
+      call(current);
+      const int64_t called = now_ns();
+      finish(current);
+      const int64_t done = now_ns();
+      build[i].push_back(built - start);
+      calls[i].push_back(called - built);
+      release[i].push_back(done - called);
+    }
+    release_outputs();
+  }
+  std::vector<StepCost> costs;
+  for (size_t i = 0; i < count; ++i) {
+    costs.push_back({compute_median(build[i]), compute_median(calls[i]), compute_median(release[i])});
+  }
+  return costs;
+}
+
+}  // namespace ftax

@@ -1,0 +1,90 @@
+"""Measures the framework tax of inference and says who collects it.
+
+The public functions load on first use: `import ftax` costs little beyond `import torch`, and
+brings neither transformers nor onnxruntime nor typer. torch is imported before the compiled core
+because the core links to libraries that torch has loaded by then; no LD_LIBRARY_PATH is needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch as _torch  # noqa: F401  (first: see above)
+
+from ftax._build_check import check_build as _check_build
+
+_check_build()
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from ftax.api import compare_hosts, cpp_bench, py_bench, tax
+    from ftax.comparison import Comparison, compare
+    from ftax.errors import (
+        FtaxError,
+        InvalidArgumentError,
+        ResultsError,
+        RunnerError,
+        UnavailableError,
+        UnsupportedError,
+    )
+    from ftax.floors import measure_floors
+    from ftax.models import list_models, load_model
+    from ftax.receipt import Receipt
+    from ftax.results import Cell, Measurement, read_records
+    from ftax.runtimes import list_runtimes
+
+_PUBLIC = {
+    "ftax.api": ("compare_hosts", "cpp_bench", "py_bench", "tax"),
+    "ftax.comparison": ("Comparison", "compare"),
+    "ftax.errors": (
+        "FtaxError",
+        "InvalidArgumentError",
+        "ResultsError",
+        "RunnerError",
+        "UnavailableError",
+        "UnsupportedError",
+    ),
+    "ftax.floors": ("measure_floors",),
+    "ftax.models": ("list_models", "load_model"),
+    "ftax.receipt": ("Receipt",),
+    "ftax.results": ("Cell", "Measurement", "read_records"),
+    "ftax.runtimes": ("list_runtimes",),
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+
+__all__ = [  # noqa: RUF022  (PLE0605 needs literals)
+    "Cell",
+    "Comparison",
+    "FtaxError",
+    "InvalidArgumentError",
+    "Measurement",
+    "Receipt",
+    "ResultsError",
+    "RunnerError",
+    "UnavailableError",
+    "UnsupportedError",
+    "compare",
+    "compare_hosts",
+    "cpp_bench",
+    "list_models",
+    "list_runtimes",
+    "load_model",
+    "measure_floors",
+    "py_bench",
+    "read_records",
+    "tax",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'ftax' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -1,0 +1,25 @@
+"""Reads everything about a machine and a process that can change what is measured on it.
+
+The surprising choice is what is left out: no host name, no user name, no path and no device
+serial number, so that a results file can be published as it is. A variable whose value holds a
+path is recorded as set, with the value withheld.
+"""
+
+from ftax.environment.condition import Condition, collect_condition
+from ftax.environment.gpu import GpuFacts
+from ftax.environment.host import HostFacts
+from ftax.environment.record import Environment, collect_environment
+from ftax.environment.settings import Settings
+from ftax.environment.software import SoftwareFacts, SourceFacts
+
+__all__ = [
+    "Condition",
+    "Environment",
+    "GpuFacts",
+    "HostFacts",
+    "Settings",
+    "SoftwareFacts",
+    "SourceFacts",
+    "collect_condition",
+    "collect_environment",
+]

@@ -1,0 +1,89 @@
+"""Loads a model of the zoo by its entry.
+
+The surprising choice: an option that the model does not have is an error even where it would do
+nothing, because it would otherwise be stored with the result as if it had been measured.
+"""
+
+from ftax.errors import InvalidArgumentError
+from ftax.models.build import build_random_module, finish_built_model
+from ftax.models.loaded import LoadedModel
+from ftax.models.request import LoadRequest
+from ftax.models.spec import ModelSpec, Shape, Variant
+from ftax.records import JsonScalar
+
+# Enough pixels for the statistics of a batch norm behind the last stride.
+_CALIBRATION_BATCH = 2
+_TINY_CALIBRATION_BATCH = 16
+
+
+def load_zoo_model(spec: ModelSpec, request: LoadRequest) -> LoadedModel:
+    """The model that `spec` describes, in the variant and size that `request` asks for."""
+    check_fits(spec, request)
+    variant = Variant(
+        attention=request.attention or (spec.attentions[0] if spec.attentions else None),
+        use_cache=request.use_cache if spec.has_cache else None,
+        tiny=request.tiny,
+    )
+    size = spec.tiny_size if request.tiny else spec.size
+    calibration_batch = _TINY_CALIBRATION_BATCH if request.tiny else _CALIBRATION_BATCH
+    module = build_random_module(
+        lambda: spec.build(variant),
+        spec.make_inputs,
+        Shape(batch=calibration_batch, size=size),
+        request.seed,
+    )
+    shape = Shape(batch=request.batch or 1, size=request.sequence or size)
+    return finish_built_model(
+        module,
+        request,
+        name=spec.name,
+        source=spec.source,
+        make_inputs=spec.make_inputs,
+        shape=shape,
+        has_sequence=spec.sequence is not None,
+        options={
+            "weights": "random",
+            "attention": variant.attention,
+            "use_cache": variant.use_cache,
+            **_family_options(spec, shape),
+        },
+        arguments={
+            "model": spec.name,
+            "attention": variant.attention,
+            "use_cache": bool(variant.use_cache),
+        },
+    )
+
+
+def check_fits(spec: ModelSpec, request: LoadRequest) -> None:
+    """Raises InvalidArgumentError for an option or a size that the model does not have."""
+    if request.sequence is not None:
+        if spec.sequence is None:
+            raise InvalidArgumentError(
+                f"sequence is {request.sequence}, but {spec.name} takes images, which have none: "
+                "leave sequence out"
+            )
+        if spec.max_size is not None and request.sequence > spec.max_size:
+            raise InvalidArgumentError(
+                f"sequence is {request.sequence}, but {spec.name} takes at most {spec.max_size} "
+                f"tokens: give 1 to {spec.max_size}"
+            )
+    if request.attention is not None and request.attention not in spec.attentions:
+        choices = ", ".join(spec.attentions) or "no attention to choose"
+        raise InvalidArgumentError(
+            f"attention is {request.attention!r}, but {spec.name} has {choices}: "
+            "leave attention out or give one of its own"
+        )
+    if request.use_cache and not spec.has_cache:
+        raise InvalidArgumentError(
+            f"use_cache is True, but {spec.name} has no key-value cache: leave use_cache out"
+        )
+
+
+def _family_options(spec: ModelSpec, shape: Shape) -> dict[str, JsonScalar]:
+    if spec.family == "text":
+        # The paper's dense requests pass none, and a mask changes which kernels run.
+        return {"attention_mask": "none"}
+    if spec.family == "vision":
+        return {"image_size": shape.size}
+    return {}

@@ -1,0 +1,83 @@
+"""A model that is ready to run: the module, its inputs, and all that identifies the pair.
+
+The surprising choice: every model carries a second input. A program recorded on one input is
+believed only once it agrees with the module on another.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ftax.models.spec import Dtype
+from ftax.records import JsonScalar
+
+
+# Not compared by value: equality of tensors is a tensor.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadedModel:
+    """A module in eval mode whose parameters need no gradient, with two inputs of equal shapes.
+
+    `args` and `kwargs` may nest lists, tuples and dicts; all their tensors are on `device`. `batch`
+    is the number of requests in one call, `sequence` the tokens of each (None for images).
+    `options` are JSON scalars. `warnings` are sentences that belong beside any result of this
+    model.
+    """
+
+    name: str
+    module: nn.Module = field(repr=False)
+    args: tuple[Any, ...] = field(repr=False)
+    kwargs: Mapping[str, Any] = field(repr=False)
+    check_args: tuple[Any, ...] = field(repr=False)
+    check_kwargs: Mapping[str, Any] = field(repr=False)
+    batch: int
+    sequence: int | None
+    dtype: Dtype
+    device: str
+    options: Mapping[str, JsonScalar]
+    parameter_count: int
+    source: str
+    warnings: tuple[str, ...] = ()
+    # The arguments of `load_model` that make this model again, where they are enough.
+    arguments: Mapping[str, JsonScalar] | None = field(default=None, repr=False)
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether another process can build the same model and inputs from `recipe()`."""
+        return self.arguments is not None
+
+    def recipe(self) -> dict[str, JsonScalar] | None:
+        """JSON-able arguments: `load_model(**recipe)` builds this model again, in any process.
+
+        None where it cannot: a module or inputs that exist only in this process.
+        """
+        return None if self.arguments is None else dict(self.arguments)
+
+    def call(self) -> Any:
+        """One forward pass on the main inputs, under the caller's gradient mode."""
+        return self.module(*self.args, **self.kwargs)
+
+    def call_check(self) -> Any:
+        """One forward pass on the check inputs, under the caller's gradient mode."""
+        return self.module(*self.check_args, **self.check_kwargs)
+
+    def bind(self) -> Callable[[], Any]:
+        """`call` without a Python frame of ours: what a timed loop calls."""
+        return functools.partial(self.module, *self.args, **self.kwargs)
+
+    def flat_inputs(self) -> list[torch.Tensor]:
+        """The tensors of the main inputs, in pytree order: `args`, then `kwargs`."""
+        return flatten_tensors((self.args, dict(self.kwargs)))
+
+    def flat_check_inputs(self) -> list[torch.Tensor]:
+        """The tensors of the check inputs, in the order of `flat_inputs`."""
+        return flatten_tensors((self.check_args, dict(self.check_kwargs)))
+
+
+def flatten_tensors(tree: Any) -> list[torch.Tensor]:
+    """The tensors among the leaves of `tree`."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,75 @@
+"""Finds the tensors in whatever a model returns.
+
+The surprising choice: an object of an unknown class is walked through its attributes rather than
+refused, because key-value caches are such objects and hold most of what a decoder returns.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftax.errors import UnsupportedError
+
+# Carry no tensor and say nothing about one.
+_PLAIN = (
+    *(type(None), str, bytes, bool, int, float, complex, enum.Enum, type),
+    *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
+)
+
+
+def flatten_outputs(output: Any) -> list[torch.Tensor]:
+    """The tensors of `output`, depth first, in the order in which their containers hold them.
+
+    Understands tensors, mappings (so `ModelOutput` too), lists, tuples, dataclasses, and objects
+    with attributes such as the caches of transformers. Plain values (None, text, numbers, dtypes)
+    are left out. Raises UnsupportedError, naming the type, for anything else and where there is no
+    tensor at all.
+    """
+    tensors = list(_walk(output, "output", ()))
+    if not tensors:
+        raise UnsupportedError(
+            f"the model returns {_type_name(output)} with no tensor in it, so its result cannot be "
+            "checked: return a tensor, or a container of tensors"
+        )
+    return tensors
+
+
+def _walk(value: Any, where: str, parents: tuple[int, ...]) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+        return
+    if isinstance(value, _PLAIN) or id(value) in parents:
+        return
+    parents = (*parents, id(value))
+    for step, child in _children(value, where):
+        yield from _walk(child, where + step, parents)
+
+
+def _children(value: Any, where: str) -> list[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        return [(f"[{key!r}]", child) for key, child in value.items()]
+    if isinstance(value, list | tuple):
+        return [(f"[{index}]", child) for index, child in enumerate(value)]
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        return [(f".{name}", getattr(value, name)) for name in names]
+    # A module holds its weights, which are no outputs.
+    if hasattr(value, "__dict__") and not isinstance(value, nn.Module) and not callable(value):
+        return [(f".{name}", child) for name, child in vars(value).items()]
+    raise UnsupportedError(
+        f"the model returns {_type_name(value)} at {where}, which cannot be searched for tensors: "
+        "return tensors in lists, tuples, dicts or dataclasses"
+    )
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )

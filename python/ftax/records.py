@@ -1,0 +1,101 @@
+"""Immutable records that check themselves against their own annotations and travel as JSON.
+
+The surprising choice: nobody writes a check for a field. The annotation says type and range
+(`Annotated[int, Rule("at least 1", ...)]`), and one checker runs it both when Python builds a
+record and when a file is read. A record that exists can therefore be stored, and a file that was
+read could have been built. A record's fields may be: str, bool, int, float (finite), None,
+Literal, unions of these, `tuple[X, ...]`, `Mapping[str, X]`, other records, and `object`, which
+stands for any JSON value.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Self, TypeVar, get_type_hints
+
+from ftax._fields import (
+    FrozenMap,
+    MismatchError,
+    Nested,
+    Reader,
+    Rule,
+    make_plain,
+    make_reader,
+)
+from ftax.errors import InvalidArgumentError, ResultsError
+
+__all__ = ["Count", "FrozenMap", "JsonScalar", "Name", "PositiveInt", "Record", "Rule"]
+
+JsonScalar = str | int | float | bool | None
+Count = Annotated[int, Rule("an integer of at least 0", lambda value: value >= 0)]
+PositiveInt = Annotated[int, Rule("an integer of at least 1", lambda value: value >= 1)]
+Name = Annotated[str, Rule("a string that is not empty", lambda value: value != "")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Nested):
+    """The base of every record: fields are checked and frozen on construction.
+
+    Raises:
+        InvalidArgumentError: a field has a wrong type or is out of range.
+    """
+
+    def __post_init__(self) -> None:
+        readers = _make_readers(type(self))
+        for name, read in readers.items():
+            try:
+                value = read(getattr(self, name))
+            except MismatchError as mismatch:
+                raise InvalidArgumentError(f"{type(self).__name__}.{name}{mismatch}") from None
+            object.__setattr__(self, name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError if fields contradict each other. Overridden where they can."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain dicts, lists and scalars, ready for `json.dumps`."""
+        return {name: make_plain(getattr(self, name)) for name in _make_readers(type(self))}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
+        """Build the record that `to_dict` described.
+
+        Raises:
+            ResultsError: a key is missing, unknown, or has a value that the record refuses.
+        """
+        try:
+            return _build(cls, data)
+        except InvalidArgumentError as error:
+            raise ResultsError(str(error)) from error
+        except MismatchError as mismatch:
+            raise ResultsError(f"{cls.__name__}{mismatch}") from None
+
+    @classmethod
+    def read_field(cls, value: object) -> Self:
+        """Return `value` if it is such a record already, otherwise the record it describes."""
+        return value if isinstance(value, cls) else _build(cls, value)
+
+
+_RecordT = TypeVar("_RecordT", bound=Record)
+
+
+def _build(cls: type[_RecordT], data: object) -> _RecordT:
+    if not isinstance(data, Mapping):
+        raise MismatchError(data, f"an object with the fields of {cls.__name__}")
+    names = set(_make_readers(cls))
+    for what, keys in (("lacks", names - set(data)), ("has the unknown", set(data) - names)):
+        if keys:
+            listed = ", ".join(sorted(repr(key) for key in keys))
+            raise InvalidArgumentError(
+                f"{cls.__name__} {what} {listed}; it has to have exactly the fields "
+                f"{', '.join(sorted(names))}"
+            )
+    return cls(**data)
+
+
+@functools.cache
+def _make_readers(cls: type[Record]) -> dict[str, Reader]:
+    hints = get_type_hints(cls, include_extras=True)
+    return {field.name: make_reader(hints[field.name]) for field in dataclasses.fields(cls)}

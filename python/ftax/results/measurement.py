@@ -1,0 +1,175 @@
+"""A measurement of one cell: the raw samples, how they were taken, and where.
+
+Statistics are stored beside the samples for other readers of the file, but never believed: they
+are computed anew on reading, and a record whose stored numbers differ from that is refused.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from ftax.environment import Condition, Environment
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.records import Count, FrozenMap, PositiveInt, Record, Rule
+from ftax.results import _statistics
+from ftax.results._statistics import Statistics, Summary
+from ftax.results.cell import Cell
+from ftax.results.store import append_record, read_records
+
+Nanoseconds = Annotated[
+    int, Rule("a time in ns, 0 <= ns < 2**63", lambda value: 0 <= value < 2**63)
+]
+Confidence = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 < value < 1)]
+SessionId = Annotated[
+    str,
+    Rule(
+        "16 lower-case hexadecimal digits",
+        lambda text: len(text) == 16 and set(text) <= set("0123456789abcdef"),
+    ),
+]
+
+
+def make_session_id() -> str:
+    """Return a random identity for one benchmark session, which may span several processes."""
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord(Record):
+    """Which process measured; two processes of a session are independent, their rounds are not."""
+
+    pid: PositiveInt
+    session: SessionId
+    index: Count  # of the process in its session
+
+    @classmethod
+    def current(cls, *, session: str, index: int = 0) -> Self:
+        """Describe the calling process."""
+        return cls(pid=os.getpid(), session=session, index=index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(Record):
+    """The rounds of one cell."""
+
+    kind: ClassVar[str] = "measurement"
+
+    cell: Cell
+    mode: Literal["latency", "throughput"]
+    samples_ns: tuple[tuple[Nanoseconds, ...], ...]  # [round][sample], the dropped ones included
+    dropped_per_round: Count  # first samples of a round that no statistic counts
+    positions: tuple[Count, ...]  # place of this runner in the random order of each round
+    burst: PositiveInt = 1  # requests behind one sample, which is the time of each of them
+    seed: Count  # of the order of the rounds and of the resampling
+    stop_reason: Literal["precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds"]
+    confidence: Confidence = 0.95  # of the interval
+    resamples: Annotated[
+        int, Rule("an integer from 100 to 1000000", lambda value: 100 <= value <= 1_000_000)
+    ] = 2000
+    environment: Environment
+    conditions: tuple[Condition, ...] = ()  # of the machine: before and after
+    process: ProcessRecord
+    checks: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
+    preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
+    warnings: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError if fields contradict each other."""
+        rounds = len(self.samples_ns)
+        shortest = min((len(samples) for samples in self.samples_ns), default=0)
+        if shortest <= self.dropped_per_round:
+            raise InvalidArgumentError(
+                f"Measurement.samples_ns has {rounds} rounds, the shortest of {shortest} samples, "
+                f"of which {self.dropped_per_round} are dropped; it has to have at least one round "
+                "and a sample left in each"
+            )
+        if len(self.positions) != rounds:
+            raise InvalidArgumentError(
+                f"Measurement.positions has {len(self.positions)} places for {rounds} rounds; it "
+                "has to have one for each"
+            )
+        if self.mode == "latency" and self.burst != 1:
+            raise InvalidArgumentError(
+                f"Measurement.burst is {self.burst} in mode 'latency', where a sample is one "
+                "request; it has to be 1"
+            )
+
+    @property
+    def kept_ns(self) -> tuple[tuple[int, ...], ...]:
+        """The samples that count, [round][sample]."""
+        return tuple(samples[self.dropped_per_round :] for samples in self.samples_ns)
+
+    @property
+    def values_ns(self) -> tuple[float, ...]:
+        """One number a round: the median of the kept samples."""
+        return tuple(_statistics.compute_median(samples) for samples in self.kept_ns)
+
+    @property
+    def latency_ns(self) -> float:
+        """The mean over rounds of their values; in mode "throughput" the time per request."""
+        return _statistics.compute_mean(self.values_ns)
+
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """The interval of `latency_ns` from resampled rounds; None for a single round."""
+        return _statistics.compute_interval(
+            self.values_ns,
+            confidence=self.confidence,
+            resamples=self.resamples,
+            seed=self.seed,
+        )
+
+    @property
+    def summary(self) -> Summary:
+        """All kept samples of all rounds, described."""
+        return _statistics.summarize([sample for samples in self.kept_ns for sample in samples])
+
+    @property
+    def statistics(self) -> Statistics:
+        """Everything above, as it is stored."""
+        return Statistics(
+            values_ns=self.values_ns,
+            latency_ns=self.latency_ns,
+            interval_ns=self.interval_ns,
+            summary=self.summary,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain dicts, lists and scalars, the statistics with them."""
+        # By name: slots=True makes a new class, which the cell of a bare super() does not know.
+        return {**Record.to_dict(self), "statistics": self.statistics.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
+        """Build the measurement that `to_dict` described.
+
+        Raises:
+            ResultsError: a field is missing, unknown or refused, or the stored statistics are not
+                those of the samples.
+        """
+        fields = dict(data)
+        stored = Statistics.from_dict(fields.pop("statistics", {}))  # type: ignore[arg-type]
+        measurement = super(cls, cls).from_dict(fields)
+        difference = _statistics.find_difference(stored, measurement.statistics)
+        if difference is not None:
+            raise ResultsError(
+                f"the stored statistics are not those of the samples: {difference}; the record was "
+                "changed after it was written: measure again, or restore the file"
+            )
+        return measurement
+
+    def save(self, path: str | Path) -> None:
+        """Append the measurement to the results file `path`."""
+        append_record(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> tuple[Self, ...]:
+        """Return the measurements of the results file `path`, and leave records of other kinds.
+
+        Raises:
+            ResultsError: any line of the file cannot be read.
+        """
+        return tuple(record for record in read_records(path).records if isinstance(record, cls))

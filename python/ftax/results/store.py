@@ -1,0 +1,213 @@
+"""Results files: one record a line, appended so that no crash and no second writer can harm them.
+
+A line goes out in a single write, under a lock, to a descriptor that appends. A crash can then only
+leave a piece of the last line, and the next writer starts a new line behind that piece: it is
+never repaired, since nobody knows what it was, and never merged with what follows. A last line that
+lacks nothing but its line feed is whole, and read as such.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
+
+__all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_records"]
+
+# History of the format. A change that an older ftax would misread, or that makes ftax compute other
+# statistics from the same samples, needs a new number and a line here.
+#   1: the first.
+SCHEMA_VERSION = 1
+
+_PREFIX = b'{"ftax_schema":'
+_MEND = "delete the line, or read the rest with skip_bad=True"
+
+
+class Storable(Protocol):
+    """What a results file can hold, once `register_kind` has been told how to read it."""
+
+    @property
+    def kind(self) -> str:
+        """The name under which the record is registered."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain dicts, lists and scalars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult:
+    """A file's records in the order of its lines, and what could not be read, one text each."""
+
+    records: tuple[Any, ...]
+    problems: tuple[str, ...]
+
+
+_from_dict: dict[str, Callable[[Mapping[str, object]], Any]] = {}
+
+
+def register_kind(kind: str, from_dict: Callable[[Mapping[str, object]], Any]) -> None:
+    """Let results files hold records of `kind`, which `from_dict` reads.
+
+    Raises:
+        InvalidArgumentError: another `from_dict` holds the name.
+    """
+    if _from_dict.setdefault(kind, from_dict) != from_dict:
+        raise InvalidArgumentError(f"kind {kind!r} is registered already; choose another name")
+
+
+def append_record(path: str | Path, record: Storable) -> None:
+    """Append one record to the results file `path`, which is created where it is missing.
+
+    Returns when the line is on the disk. Safe beside other writers and readers.
+
+    Raises:
+        ResultsError: the record could not be read back, `path` is no results file, or the disk
+            refuses; the file is then as it was.
+    """
+    line = _make_line(record)
+    try:
+        with _locked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as descriptor:
+            _append_line(path, descriptor, line)
+    except OSError as error:
+        _refuse_file(path, error, "choose a path that can be written")
+
+
+def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
+    """Read a results file, checking every field of every record.
+
+    Empty lines are passed over. With `skip_bad`, lines that cannot be read are listed as problems.
+
+    Raises:
+        ResultsError: the file cannot be read at all; or, without `skip_bad`, a line cannot, or there
+            is no record. The message has the file, the line, what was found, and the remedy.
+    """
+    try:
+        with _locked(path, os.O_RDONLY, fcntl.LOCK_SH) as descriptor:
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                content = file.read()
+    except OSError as error:
+        _refuse_file(path, error, "choose a results file")
+    records, problems = [], []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        try:
+            if line.strip():
+                records.append(_parse_line(line))
+        except ResultsError as error:
+            problems.append(f"{path}:{number}: {error}")
+    if not records and not problems:
+        problems.append(f"{path}:1: the file is empty; write a measurement to it first")
+    if problems and not skip_bad:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ResultsError(problems[0] + more)
+    return ReadResult(records=tuple(records), problems=tuple(problems))
+
+
+def _make_line(record: Storable) -> bytes:
+    fields = {"ftax_schema": SCHEMA_VERSION, "kind": record.kind, "record": record.to_dict()}
+    line = json.dumps(fields, allow_nan=False, separators=(",", ":")).encode("ascii")
+    _parse_line(line)  # what cannot be read must not be written
+    return line + b"\n"
+
+
+@contextlib.contextmanager
+def _locked(path: str | Path, flags: int, operation: int) -> Iterator[int]:
+    # Not blocking: to open a named pipe would wait for its other end. Regular files ignore it.
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ResultsError(f"{path} is no regular file; choose a results file")
+        fcntl.flock(descriptor, operation)
+        try:
+            yield descriptor
+        finally:
+            # Closing would not unlock while a forked child still has the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _append_line(path: str | Path, descriptor: int, line: bytes) -> None:
+    size = os.fstat(descriptor).st_size
+    start = os.pread(descriptor, len(_PREFIX), 0)
+    if start != _PREFIX[: len(start)]:
+        raise ResultsError(
+            f"{path}:1: starts with {start!r} and not with {_PREFIX!r}, so it is no results file; "
+            "choose another path"
+        )
+    if size > 0 and os.pread(descriptor, 1, size - 1) != b"\n":
+        line = b"\n" + line  # a writer was stopped in the middle of a line: leave it behind
+    try:
+        written = os.write(descriptor, line)
+        if written != len(line):
+            raise OSError(f"only {written} of {len(line)} bytes were written; is the disk full?")
+        os.fsync(descriptor)
+        if size == 0:
+            _sync_directory(path)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+
+
+def _sync_directory(path: str | Path) -> None:
+    # A new file's name is data of its directory, and survives a crash only if that is synced too.
+    descriptor = os.open(Path(path).absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parse_line(line: bytes) -> Any:
+    try:
+        fields = json.loads(
+            line.decode("utf-8"), object_pairs_hook=_make_object, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise ResultsError(
+            f"not a whole line of JSON ({type(error).__name__}: {error}): its writer was stopped "
+            f"in the middle of it, or the file is damaged; {_MEND}"
+        ) from error
+    if not isinstance(fields, dict) or "ftax_schema" not in fields:
+        raise ResultsError(f"JSON, but no record of ftax: it has no 'ftax_schema'; {_MEND}")
+    version = fields.pop("ftax_schema")
+    if type(version) is not int or version != SCHEMA_VERSION:
+        remedy = "read it with the ftax that wrote it, or install a newer ftax"
+        raise ResultsError(
+            f"schema version {version!r}, while this ftax reads {SCHEMA_VERSION}; {remedy}"
+        )
+    if set(fields) != {"kind", "record"} or not isinstance(fields["record"], dict):
+        raise ResultsError(
+            f"has {sorted(fields)} beside the schema version; it has to have 'kind' and an object "
+            f"'record': {_MEND}"
+        )
+    kind = fields["kind"]
+    if not isinstance(kind, str) or kind not in _from_dict:
+        raise ResultsError(
+            f"kind {kind!r} is unknown; this ftax knows {sorted(_from_dict)}: install a newer "
+            f"ftax, or {_MEND}"
+        )
+    try:
+        return _from_dict[kind](fields["record"])
+    except FtaxError as error:
+        raise ResultsError(f"{kind}: {error}; {_MEND}") from error
+
+
+def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return fields
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _refuse_file(path: str | Path, error: OSError, remedy: str) -> NoReturn:
+    raise ResultsError(f"{path}: {error.strerror or error}; {remedy}") from error

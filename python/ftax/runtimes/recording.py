@@ -1,0 +1,195 @@
+"""Records one eager inference into a tape, and observes operator calls independently of it.
+
+Two instruments live here on purpose. `record` is the tape's own: a dispatch key that C++ observes
+(or, where torch does not offer it, a TorchDispatchMode that feeds the same recorder). `observe` is
+the second opinion: a plain TorchDispatchMode that only writes down names. What the tape says it runs
+is checked against what `observe` saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ftax import _core
+from ftax.errors import RunnerError, UnavailableError
+from ftax.models.outputs import flatten_outputs
+
+Observer = Literal["auto", "dispatch-key", "python"]
+
+_key_works: bool | None = None
+
+
+def operator_name(func: Any) -> str:
+    """Name of an OpOverload as the tape writes it: ``aten::add.Tensor``."""
+    schema = func._schema
+    overload = schema.overload_name
+    return f"{schema.name}.{overload}" if overload else str(schema.name)
+
+
+class _NameLog(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        self.names.append(operator_name(func))
+        return func(*args, **(kwargs or {}))
+
+
+class _FeedRecorder(TorchDispatchMode):
+    def __init__(self, recording: _core.Recording) -> None:
+        super().__init__()
+        self.recording = recording
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        schema = func._schema
+        self.recording.begin(schema.name, schema.overload_name, args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.recording.end(result)
+        return result
+
+
+def observe(call: Callable[[], Any]) -> list[str]:
+    """Operator calls of one inference in order, as a TorchDispatchMode sees them."""
+    with torch.inference_mode(), _NameLog() as log:
+        call()
+    return log.names
+
+
+def dispatch_key_works() -> bool:
+    """Whether this torch lets the dispatch key observe calls: probed once with a real call."""
+    global _key_works
+    if _key_works is None:
+        x = torch.ones(1, 2)
+        weight = torch.ones(2, 2)
+        try:
+            tape, _ = _record_with_key(
+                lambda: torch.nn.functional.linear(x, weight), [x], [weight], "cpu", None
+            )
+            _key_works = tape.operators == ["aten::linear"]
+        except UnavailableError:
+            _key_works = False
+    return _key_works
+
+
+def record(
+    call: Callable[[], Any],
+    *,
+    inputs: Sequence[torch.Tensor],
+    module: nn.Module | None,
+    device: str,
+    observer: Observer = "auto",
+) -> tuple[_core.Tape, list[torch.Tensor]]:
+    """Run ``call`` once under inference mode and return its tape and its outputs.
+
+    ``inputs`` are the tensors that may be rebound; parameters and buffers of ``module`` are shared
+    with the tape. Raises UnsupportedError, naming operator and module, for what cannot be taped, and
+    RunnerError if ``call`` raises.
+    """
+    weights = [] if module is None else [*module.parameters(), *module.buffers()]
+    if observer == "auto":
+        observer = "dispatch-key" if dispatch_key_works() else "python"
+    record_with = _record_with_key if observer == "dispatch-key" else _record_with_python
+    return record_with(call, list(inputs), weights, device, module)
+
+
+def _record_with_key(
+    call: Callable[[], Any],
+    inputs: list[torch.Tensor],
+    weights: list[torch.Tensor],
+    device: str,
+    module: nn.Module | None,
+) -> tuple[_core.Tape, list[torch.Tensor]]:
+    with torch.inference_mode():
+        recording = _core.Recording(inputs, weights, device)
+        with _module_paths(module, recording):
+            recording.start()
+            try:
+                result = _call_model(call)
+            finally:
+                recording.stop()
+    return _finish(recording, result, inputs)
+
+
+def record_fragment(expression: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> _core.Tape:
+    """Record what ``expression`` calls on ``inputs``, without outputs: for looking, not replaying."""
+    recording = _core.Recording(list(inputs), [], str(inputs[0].device) if inputs else "cpu")
+    recording.start()
+    try:
+        result = expression()  # held until the recording stops: a dead output would be a new slot
+    finally:
+        recording.stop()
+    del result
+    return recording.finish([])
+
+
+def _record_with_python(
+    call: Callable[[], Any],
+    inputs: list[torch.Tensor],
+    weights: list[torch.Tensor],
+    device: str,
+    module: nn.Module | None,
+) -> tuple[_core.Tape, list[torch.Tensor]]:
+    with torch.inference_mode():
+        recording = _core.Recording(inputs, weights, device)
+        with _module_paths(module, recording), _FeedRecorder(recording):
+            result = _call_model(call)
+    return _finish(recording, result, inputs)
+
+
+def _finish(
+    recording: _core.Recording, result: Any, inputs: list[torch.Tensor]
+) -> tuple[_core.Tape, list[torch.Tensor]]:
+    outputs = flatten_outputs(result)
+    tape = recording.finish(outputs)
+    tape.bind_inputs(inputs)
+    return tape, outputs
+
+
+def _call_model(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as error:
+        raise RunnerError(f"the model raised {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _module_paths(module: nn.Module | None, recording: _core.Recording) -> Iterator[None]:
+    """Tell the recording which submodule's forward is running."""
+    if module is None:
+        yield
+        return
+    paths = {id(child): name for name, child in module.named_modules()}
+    running: list[str] = []
+
+    def enter(child: nn.Module, _args: Any) -> None:
+        running.append(paths.get(id(child), type(child).__name__))
+        recording.set_module(running[-1])
+
+    def leave(_child: nn.Module, _args: Any, _output: Any) -> None:
+        running.pop()
+        recording.set_module(running[-1] if running else "")
+
+    handles = [
+        register_module_forward_pre_hook(enter),
+        register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
