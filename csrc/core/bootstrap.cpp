@@ -90,7 +90,7 @@ std::vector<double> resample_deviations(std::span<const double> running_sums, st
   for (double& deviation : deviations) {
     double sum = 0.0;
     for (std::size_t left = rounds; left > 0;) {
-      const std::size_t start = ((generator() >> 32) * rounds) >> 32;
+      const std::size_t start = ((generator() >> 32U) * rounds) >> 32U;
       const std::size_t length = std::min(block, left);
       sum += running_sums[start + length] - running_sums[start];
       left -= length;
@@ -104,9 +104,8 @@ std::vector<double> resample_deviations(std::span<const double> running_sums, st
 Interval compute_interval(std::span<const double> series, const BootstrapOptions& options) {
   const int block = options.block > 0 ? options.block : compute_block(series);
   const double mean = compute_mean(series);
-  const std::vector<double> deviations =
-      resample_deviations(compute_running_sums(series, mean), series.size(),
-                          static_cast<std::size_t>(block), options);
+  const std::vector<double> deviations = resample_deviations(
+      compute_running_sums(series, mean), series.size(), static_cast<std::size_t>(block), options);
   const double tail = (1.0 - options.confidence) / 2.0;
   const double blocks = static_cast<double>(series.size()) / block;
   const double stretch = student_t_quantile(tail, blocks - 1.0) / normal_quantile(tail) *

@@ -69,8 +69,8 @@ Moments subtract(const Moments& b, const Moments& a) {
   if (squared_error > 0.0) {
     const double share_a = a.squared_error / squared_error;
     const double share_b = b.squared_error / squared_error;
-    degrees_of_freedom = 1.0 / (share_a * share_a / a.degrees_of_freedom +
-                                share_b * share_b / b.degrees_of_freedom);
+    degrees_of_freedom =
+        1.0 / (share_a * share_a / a.degrees_of_freedom + share_b * share_b / b.degrees_of_freedom);
   }
   return {b.mean - a.mean, squared_error, degrees_of_freedom};
 }

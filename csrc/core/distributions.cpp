@@ -120,8 +120,8 @@ double student_t_cdf(double t, double degrees_of_freedom) {
 double student_t_quantile(double probability, double degrees_of_freedom) {
   check_probability(probability);
   check_degrees_of_freedom(degrees_of_freedom);
-  return find_symmetric_quantile(
-      [=](double t) { return compute_t_tail(t, degrees_of_freedom); }, probability);
+  return find_symmetric_quantile([=](double t) { return compute_t_tail(t, degrees_of_freedom); },
+                                 probability);
 }
 
 double normal_cdf(double z) {

@@ -1,6 +1,6 @@
 // The errors that ftax raises. Each class answers one question that a caller may want to branch on
-// (who has to act: the caller, nobody, the administrator, the author of the measured code), so there
-// is no class per subsystem; Python sees the same names under ftax.errors.
+// (who has to act: the caller, nobody, the administrator, the author of the measured code), so
+// there is no class per subsystem; Python sees the same names under ftax.errors.
 #pragma once
 
 #include <stdexcept>

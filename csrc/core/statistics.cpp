@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -36,7 +37,6 @@ void check_confidence(double confidence) {
   }
 }
 
-// Reorders its own copy. Halving before adding keeps int64 from overflowing.
 template <typename T>
 double find_median(std::vector<T> samples) {
   const auto middle = samples.begin() + static_cast<std::ptrdiff_t>(samples.size() / 2);

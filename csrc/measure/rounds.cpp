@@ -16,7 +16,7 @@
 namespace ftax {
 namespace {
 
-constexpr int kMinKeptSamples = 3;
+constexpr int kMinKeptSamples = 3;      // unless one sample alone outlasts the round
 constexpr int kMinRounds = 3;  // below this even a time limit yields no interval worth printing
 constexpr int kMaxSamples = 2000;
 constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
@@ -93,7 +93,7 @@ class Measurement {
     if (plan_.samples_per_round > 0) return plan_.samples_per_round;
     const int64_t sample_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1) * rounds.burst;
     const int64_t fits = plan_.round_duration_ns / sample_ns;
-    const int64_t least = plan_.dropped_per_round + kMinKeptSamples;
+    const int64_t least = plan_.dropped_per_round + (fits > 0 ? kMinKeptSamples : 1);
     return static_cast<int>(std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));
   }
 

@@ -32,7 +32,7 @@ struct RoundPlan {
   WarmupPlan warmup;
   int64_t round_duration_ns = 20'000'000;  // of one runner in one round, aimed at
   int samples_per_round = 0;               // exactly so many if > 0, otherwise from the duration
-  int dropped_per_round = 2;               // first samples of a round, not counted in the median
+  int dropped_per_round = 1;               // first samples of a round, not counted in the median
   uint64_t seed = 0;
   std::vector<int> cpus;  // pin the measuring thread to this set; empty: do not pin
 

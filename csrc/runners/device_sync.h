@@ -18,6 +18,8 @@ class DeviceSync {
     if (guard_ != nullptr) guard_->synchronizeStream(guard_->getStream(device_));
   }
 
+  [[nodiscard]] c10::Device device() const { return device_; }
+
  private:
   c10::Device device_;
   const c10::impl::DeviceGuardImplInterface* guard_ = nullptr;

@@ -26,6 +26,10 @@ class PythonRunner final : public Runner {
   void enqueue() override;
   void synchronize() override { sync_(); }
 
+  [[nodiscard]] const pybind11::object& callable() const { return callable_; }
+  [[nodiscard]] c10::Device device() const { return sync_.device(); }
+  [[nodiscard]] GradMode grad_mode() const { return grad_mode_; }
+
  private:
   pybind11::object callable_;
   std::string name_;

@@ -9,10 +9,9 @@ stands for any JSON value.
 """
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Self, TypeVar, get_type_hints
+from typing import Annotated, Self, get_type_hints
 
 from ftax._fields import (
     FrozenMap,
@@ -65,37 +64,45 @@ class Record(Nested):
         Raises:
             ResultsError: a key is missing, unknown, or has a value that the record refuses.
         """
+        if not isinstance(data, Mapping):
+            raise ResultsError(f"{cls.__name__}{MismatchError(data, 'an object')}")
+        _check_keys(cls, data)
         try:
-            return _build(cls, data)
+            return cls(**data)
         except InvalidArgumentError as error:
             raise ResultsError(str(error)) from error
-        except MismatchError as mismatch:
-            raise ResultsError(f"{cls.__name__}{mismatch}") from None
 
     @classmethod
     def read_field(cls, value: object) -> Self:
-        """Return `value` if it is such a record already, otherwise the record it describes."""
-        return value if isinstance(value, cls) else _build(cls, value)
+        """Return `value` if it is such a record already, otherwise the record it describes.
+
+        Through `from_dict`, so that a record which overrides it can be a field of another.
+        """
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise MismatchError(value, f"an object with the fields of {cls.__name__}")
+        return cls.from_dict(value)
 
 
-_RecordT = TypeVar("_RecordT", bound=Record)
-
-
-def _build(cls: type[_RecordT], data: object) -> _RecordT:
-    if not isinstance(data, Mapping):
-        raise MismatchError(data, f"an object with the fields of {cls.__name__}")
+def _check_keys(cls: type[Record], data: Mapping[str, object]) -> None:
     names = set(_make_readers(cls))
     for what, keys in (("lacks", names - set(data)), ("has the unknown", set(data) - names)):
         if keys:
             listed = ", ".join(sorted(repr(key) for key in keys))
-            raise InvalidArgumentError(
+            raise ResultsError(
                 f"{cls.__name__} {what} {listed}; it has to have exactly the fields "
                 f"{', '.join(sorted(names))}"
             )
-    return cls(**data)
 
 
-@functools.cache
+_readers: dict[type, dict[str, Reader]] = {}  # a record class never changes
+
+
 def _make_readers(cls: type[Record]) -> dict[str, Reader]:
-    hints = get_type_hints(cls, include_extras=True)
-    return {field.name: make_reader(hints[field.name]) for field in dataclasses.fields(cls)}
+    if cls not in _readers:
+        hints = get_type_hints(cls, include_extras=True)
+        _readers[cls] = {
+            field.name: make_reader(hints[field.name]) for field in dataclasses.fields(cls)
+        }
+    return _readers[cls]

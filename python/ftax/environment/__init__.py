@@ -8,12 +8,13 @@ path is recorded as set, with the value withheld.
 from ftax.environment.condition import Condition, collect_condition
 from ftax.environment.gpu import GpuFacts
 from ftax.environment.host import HostFacts
-from ftax.environment.record import Environment, collect_environment
+from ftax.environment.record import Device, Environment, collect_environment
 from ftax.environment.settings import Settings
 from ftax.environment.software import SoftwareFacts, SourceFacts
 
 __all__ = [
     "Condition",
+    "Device",
     "Environment",
     "GpuFacts",
     "HostFacts",

@@ -39,9 +39,9 @@ def collect_gpu(device: str) -> GpuFacts | None:
     Raises:
         UnavailableError: torch sees no such device, or NVML fails on it.
     """
-    index = torch.device(device).index or 0
+    index = torch.device(device).index
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if index >= count:
+    if count == 0 or (index is not None and index >= count):
         raise UnavailableError(
             f"device is {device!r} but torch sees {count} CUDA devices; choose another device, or "
             "install a torch with CUDA and a driver"
@@ -53,7 +53,7 @@ def collect_gpu(device: str) -> GpuFacts | None:
     try:
         pynvml.nvmlInit()
         try:
-            uuid = str(torch.cuda.get_device_properties(index).uuid)
+            uuid = str(torch.cuda.get_device_properties(device).uuid)
             return _read_device(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}"))
         finally:
             pynvml.nvmlShutdown()

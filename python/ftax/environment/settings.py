@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -37,7 +38,9 @@ class Settings(Record):
     grad_enabled: bool
     inference_mode: bool
     deterministic_algorithms: bool
-    float32_matmul_precision: Name | None  # None: torch's old and new switches contradict each other
+    float32_matmul_precision: (
+        Name | None
+    )  # None: torch's old and new switches contradict each other
     matmul_fp32_precision: Name  # CUDA: "tf32", "ieee", or "none" (torch's default holds)
     conv_fp32_precision: Name  # cuDNN, likewise
     onednn_matmul_fp32_precision: Name
@@ -50,7 +53,7 @@ class Settings(Record):
 
 def collect_settings() -> Settings:
     """Read the switches of the calling thread."""
-    backends = torch.backends
+    backends: Any = torch.backends  # parts of which torch leaves untyped
     return Settings(
         num_threads=torch.get_num_threads(),
         num_interop_threads=torch.get_num_interop_threads(),
@@ -79,7 +82,7 @@ def _read_float32_matmul_precision() -> str | None:
 
 
 def _list_sdpa_backends() -> tuple[str, ...]:
-    cuda = torch.backends.cuda
+    cuda: Any = torch.backends.cuda
     enabled = {
         "cudnn": cuda.cudnn_sdp_enabled(),
         "efficient": cuda.mem_efficient_sdp_enabled(),

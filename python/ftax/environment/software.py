@@ -7,6 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -47,17 +48,18 @@ class SourceFacts(Record):
 @functools.cache
 def collect_software(*, with_cudnn: bool) -> SoftwareFacts:
     """Read versions, from package metadata where importing the package would cost seconds."""
+    backends: Any = torch.backends  # parts of which torch leaves untyped
     return SoftwareFacts(
         python=platform.python_version(),
         python_implementation=platform.python_implementation(),
         torch=torch.__version__[:],  # a plain str, not torch's subclass
         torch_cuda=torch.version.cuda,
         torch_commit=torch.version.git_version,
-        cudnn=torch.backends.cudnn.version() if with_cudnn else None,
-        mkl=torch.backends.mkl.is_available(),
-        onednn=torch.backends.mkldnn.is_available(),
+        cudnn=backends.cudnn.version() if with_cudnn else None,
+        mkl=backends.mkl.is_available(),
+        onednn=backends.mkldnn.is_available(),
         parallel_backend=_read_parallel_backend(),
-        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        cpu_capability=backends.cpu.get_cpu_capability(),
         transformers=_find_version("transformers"),
         onnx=_find_version("onnx"),
         onnxruntime=_find_version("onnxruntime"),
@@ -97,7 +99,16 @@ def read_commit(checkout: Path) -> tuple[str | None, bool | None]:
     """
     if not (checkout / ".git").exists():
         return None, None
-    command = ["git", "status", "--porcelain=v2", "--branch", "--", "python", "csrc", "CMakeLists.txt"]
+    command = [
+        "git",
+        "status",
+        "--porcelain=v2",
+        "--branch",
+        "--",
+        "python",
+        "csrc",
+        "CMakeLists.txt",
+    ]
     try:
         done = subprocess.run(
             command,

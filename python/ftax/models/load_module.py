@@ -100,7 +100,7 @@ def _resolve_dtype(module: nn.Module, request: LoadRequest) -> Dtype:
     """The dtype of most of the module's floating point values; of its inputs if it has none."""
     sizes: Counter[torch.dtype] = Counter()
     for tensor in _tensors_of(module) or [_first_given_tensor(request)]:
-        if tensor.is_floating_point():
+        if tensor.is_floating_point() or tensor.is_complex():
             sizes[tensor.dtype] += tensor.numel()
     if not sizes:
         return request.dtype or "fp32"

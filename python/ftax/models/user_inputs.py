@@ -56,6 +56,9 @@ def read_user_inputs(
     else:
         check_args, check_kwargs = split_inputs(check_inputs)
         _check_leaves("check_inputs", check_args, check_kwargs, device)
+        # A call does not depend on the order of keywords, but flattened tensors do.
+        if check_kwargs.keys() == kwargs.keys():
+            check_kwargs = {key: check_kwargs[key] for key in kwargs}
         _check_same_shapes((args, kwargs), (check_args, check_kwargs))
         notes = ()
     return InputPair(

@@ -73,8 +73,8 @@ def fill_weights(module: nn.Module, generator: torch.Generator) -> None:
     registration.
 
     Convolutions keep the second moment through a ReLU (He et al. 2015), other matrices keep it in
-    both directions (Glorot and Bengio 2010), embeddings have unit-length rows, vectors named as a
-    bias lie around 0 and all other vectors around 1. Values are uniform. Scalars stay as they are.
+    both directions (Glorot and Bengio 2010), and embeddings have rows of unit length. Biases lie
+    around 0; other vectors, and both of a batch norm, around 1. Values are uniform. Scalars stay.
     """
     filled: set[int] = set()
     with torch.no_grad():
@@ -84,8 +84,7 @@ def fill_weights(module: nn.Module, generator: torch.Generator) -> None:
                     continue
                 filled.add(id(parameter))
                 _fill_uniform(parameter, _std(owner, parameter), generator)
-                if parameter.ndim == 1 and not ("bias" in name or "beta" in name):
-                    parameter.add_(1.0)
+                parameter.add_(_mean(owner, name, parameter))
 
 
 def calibrate_batch_norms(module: nn.Module, make_args: Callable[[], tuple[Any, ...]]) -> None:
@@ -118,6 +117,16 @@ def _as_double(argument: Any) -> Any:
     if isinstance(argument, torch.Tensor) and argument.is_floating_point():
         return argument.double()
     return argument
+
+
+def _mean(owner: nn.Module, name: str, parameter: nn.Parameter) -> float:
+    if parameter.ndim > 1:
+        return 0.0
+    # A batch norm's shift of one deviation lets most values pass the ReLU behind it. Around 0 the
+    # random ResNet-50 magnifies rounding: its fp16 output is off by 3 % instead of 0.1 %.
+    if isinstance(owner, _BatchNorm):
+        return 1.0
+    return 0.0 if "bias" in name or "beta" in name else 1.0
 
 
 def _std(owner: nn.Module, parameter: nn.Parameter) -> float:

@@ -9,7 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ftax.environment import Condition, Environment
 from ftax.errors import InvalidArgumentError, ResultsError
@@ -139,8 +139,9 @@ class Measurement(Record):
 
     def to_dict(self) -> dict[str, object]:
         """Return plain dicts, lists and scalars, the statistics with them."""
-        # By name: slots=True makes a new class, which the cell of a bare super() does not know.
-        return {**Record.to_dict(self), "statistics": self.statistics.to_dict()}
+        # Not a bare super(): slots=True replaces the class, and super() would look for the old one.
+        fields = super(Measurement, self).to_dict()
+        return {**fields, "statistics": self.statistics.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Self:
@@ -150,10 +151,14 @@ class Measurement(Record):
             ResultsError: a field is missing, unknown or refused, or the stored statistics are not
                 those of the samples.
         """
-        fields = dict(data)
-        stored = Statistics.from_dict(fields.pop("statistics", {}))  # type: ignore[arg-type]
-        measurement = super(cls, cls).from_dict(fields)
-        difference = _statistics.find_difference(stored, measurement.statistics)
+        fields: dict[str, Any] = dict(data)
+        stored = fields.pop("statistics", None)
+        measurement = super(Measurement, cls).from_dict(fields)
+        try:
+            computed = measurement.statistics
+        except InvalidArgumentError as error:  # no interval has this confidence, say
+            raise ResultsError(str(error)) from error
+        difference = _statistics.find_difference(Statistics.from_dict(stored), computed)
         if difference is not None:
             raise ResultsError(
                 f"the stored statistics are not those of the samples: {difference}; the record was "

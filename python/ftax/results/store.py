@@ -84,13 +84,16 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
     Empty lines are passed over. With `skip_bad`, lines that cannot be read are listed as problems.
 
     Raises:
-        ResultsError: the file cannot be read at all; or, without `skip_bad`, a line cannot, or there
-            is no record. The message has the file, the line, what was found, and the remedy.
+        ResultsError: the file cannot be read at all; or, without `skip_bad`, one of its lines
+            cannot, or it is empty. The message has the file, the line, what was found, and the
+            remedy.
     """
     try:
-        with _locked(path, os.O_RDONLY, fcntl.LOCK_SH) as descriptor:
-            with os.fdopen(os.dup(descriptor), "rb") as file:
-                content = file.read()
+        with (
+            _locked(path, os.O_RDONLY, fcntl.LOCK_SH) as descriptor,
+            open(descriptor, "rb", closefd=False) as file,
+        ):
+            content = file.read()
     except OSError as error:
         _refuse_file(path, error, "choose a results file")
     records, problems = [], []
@@ -177,20 +180,20 @@ def _parse_line(line: bytes) -> Any:
         raise ResultsError(f"JSON, but no record of ftax: it has no 'ftax_schema'; {_MEND}")
     version = fields.pop("ftax_schema")
     if type(version) is not int or version != SCHEMA_VERSION:
-        remedy = "read it with the ftax that wrote it, or install a newer ftax"
         raise ResultsError(
-            f"schema version {version!r}, while this ftax reads {SCHEMA_VERSION}; {remedy}"
+            f"schema version {version!r}, while this ftax reads {SCHEMA_VERSION}; use the ftax "
+            f"that wrote it or a newer one, or {_MEND}"
         )
     if set(fields) != {"kind", "record"} or not isinstance(fields["record"], dict):
         raise ResultsError(
-            f"has {sorted(fields)} beside the schema version; it has to have 'kind' and an object "
-            f"'record': {_MEND}"
+            f"has {sorted(fields)} beside the schema version, where 'kind' and an object 'record' "
+            f"belong; {_MEND}"
         )
     kind = fields["kind"]
     if not isinstance(kind, str) or kind not in _from_dict:
         raise ResultsError(
-            f"kind {kind!r} is unknown; this ftax knows {sorted(_from_dict)}: install a newer "
-            f"ftax, or {_MEND}"
+            f"kind {kind!r} is unknown, while this ftax knows {sorted(_from_dict)}; install a "
+            f"newer ftax, or {_MEND}"
         )
     try:
         return _from_dict[kind](fields["record"])

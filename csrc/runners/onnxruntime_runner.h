@@ -1,0 +1,33 @@
+// Runs a bound ONNX Runtime session in C++. It holds the owner of the bound memory without knowing
+// its type: the tensors are torch's, and neither this file nor csrc/onnxruntime knows torch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "measure/runner.h"
+#include "onnxruntime/io_binding.h"
+
+namespace ftax {
+
+class OnnxRuntimeRunner final : public Runner {
+ public:
+  // Throws InvalidArgumentError if an input or output of `binding` is not bound.
+  OnnxRuntimeRunner(std::shared_ptr<onnxruntime::IoBinding> binding, std::string name,
+                    std::shared_ptr<void> memory_owner);
+
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  [[nodiscard]] Host host() const override { return Host::kCpp; }
+  [[nodiscard]] bool needs_gil() const override { return false; }
+  [[nodiscard]] const std::shared_ptr<onnxruntime::IoBinding>& binding() const { return binding_; }
+  void enqueue() override { binding_->enqueue(); }
+  void synchronize() override { binding_->synchronize(); }
+
+ private:
+  std::shared_ptr<void> memory_owner_;  // destroyed after the binding that points into it
+  std::shared_ptr<onnxruntime::IoBinding> binding_;
+  std::string name_;
+};
+
+}  // namespace ftax

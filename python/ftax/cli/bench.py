@@ -1,0 +1,82 @@
+"""`ftax bench MODEL`: one runtime under one or both hosts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ftax.cli import options as o
+from ftax.cli.show import progress_bar, save, show
+from ftax.errors import InvalidArgumentError
+
+
+def bench(
+    model: o.ModelName,
+    runtime: Annotated[str, typer.Option(help="See `ftax runtimes`.")] = "eager",
+    host: Annotated[str, typer.Option(help="python, cpp or both.")] = "both",
+    dtype: o.Dtype = "fp32",
+    device: o.Device = "cpu",
+    batch: o.Batch = 1,
+    sequence: o.Sequence = None,
+    tiny: o.Tiny = False,
+    attention: o.Attention = None,
+    use_cache: o.UseCache = False,
+    mode: o.Mode = "latency",
+    threads: o.Threads = None,
+    no_grad: o.NoGrad = False,
+    processes: Annotated[
+        int, typer.Option(help="Repeat in so many fresh processes, one record each.")
+    ] = 1,
+    warmup: o.Warmup = None,
+    rounds: o.Rounds = None,
+    duration: o.Duration = 30.0,
+    precision: o.Precision = 0.01,
+    seed: o.Seed = 0,
+    cpus: o.Cpus = None,
+    json: o.Json = None,
+    csv: o.Csv = False,
+    markdown: o.Markdown = False,
+) -> None:
+    """Latency or throughput of one runtime, driven from Python, from C++, or both, interleaved."""
+    from ftax.processes import BenchJob, run_jobs
+    from ftax.report.measurement_table import make_measurement_table
+
+    hosts = ("python", "cpp") if host == "both" else (host,)
+    plan = o.make_plan(
+        mode=mode,
+        warmup=warmup,
+        rounds=rounds,
+        duration=duration,
+        precision=precision,
+        seed=seed,
+        cpus=cpus,
+    )
+    if processes < 1:
+        raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
+    job = BenchJob(
+        model=model,
+        runtime=runtime,
+        hosts=hosts,
+        plan=plan,
+        threads=threads,
+        no_grad=no_grad,
+        model_options={
+            "dtype": dtype,
+            "device": device,
+            "batch": batch,
+            "sequence": sequence,
+            "tiny": tiny,
+            "attention": attention,
+            "use_cache": use_cache,
+        },
+    )
+    with progress_bar(model) as progress:
+        measurements = run_jobs([job], processes=processes, progress=progress)[0]
+    save(json, measurements)
+    table = make_measurement_table(measurements)
+    show(table.to_rich(), [table], csv=csv, markdown=markdown)
+    for warning in dict.fromkeys(w for m in measurements for w in m.warnings):
+        typer.echo(f"! {warning}", err=True)
+    if any(m.stop_reason == "interrupted" for m in measurements):
+        raise typer.Exit(130)

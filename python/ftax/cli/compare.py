@@ -1,0 +1,113 @@
+"""`ftax compare A B`: is the difference real?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ftax.cli import options as o
+from ftax.cli.show import progress_bar, save, show
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.results import Measurement
+
+Side = Annotated[
+    str,
+    typer.Argument(
+        help="A results file, or a cell to measure now: MODEL[:RUNTIME[:HOST]], "
+        "such as bert-base:torchscript:cpp."
+    ),
+]
+
+
+def compare(
+    a: Side,
+    b: Side,
+    processes: Annotated[
+        int, typer.Option(help="Cells: measure each in so many fresh processes, interleaved.")
+    ] = 1,
+    margin: Annotated[float, typer.Option(help="Within this ratio of each other is equal.")] = 0.05,
+    confidence: Annotated[float, typer.Option(help="Of the interval.")] = 0.95,
+    dtype: o.Dtype = "fp32",
+    device: o.Device = "cpu",
+    batch: o.Batch = 1,
+    sequence: o.Sequence = None,
+    tiny: o.Tiny = False,
+    threads: o.Threads = None,
+    rounds: o.Rounds = None,
+    duration: o.Duration = 10.0,
+    precision: o.Precision = 0.01,
+    seed: o.Seed = 0,
+    cpus: o.Cpus = None,
+    json: o.Json = None,
+) -> None:
+    """Answer faster, slower, equal or cannot tell; exit code 1 if b is slower, for CI."""
+    from ftax.comparison import compare as compare_measurements
+    from ftax.processes import BenchJob, run_jobs
+
+    are_files = [_is_file(side) for side in (a, b)]
+    if all(are_files):
+        sides = [_read(Path(side)) for side in (a, b)]
+    elif any(are_files):
+        raise InvalidArgumentError("give two results files or two cells, not one of each")
+    else:
+        plan = o.make_plan(
+            warmup=None,
+            rounds=rounds,
+            duration=duration,
+            precision=precision,
+            seed=seed,
+            cpus=cpus,
+        )
+        model_options = {
+            "dtype": dtype,
+            "device": device,
+            "batch": batch,
+            "sequence": sequence,
+            "tiny": tiny,
+        }
+        jobs = []
+        for side in (a, b):
+            model, runtime, host = _parse_cell(side)
+            jobs.append(
+                BenchJob(
+                    model=model,
+                    runtime=runtime,
+                    hosts=(host,),
+                    plan=plan,
+                    threads=threads,
+                    model_options=model_options,
+                )
+            )
+        with progress_bar("comparing") as progress:
+            sides = run_jobs(jobs, processes=processes, progress=progress)
+        save(json, [measurement for side in sides for measurement in side])
+    result = compare_measurements(sides[0], sides[1], margin=margin, confidence=confidence)
+    show(result, [], csv=False, markdown=False)
+    if result.verdict == "slower":
+        raise typer.Exit(1)
+
+
+def _is_file(side: str) -> bool:
+    return side.endswith((".json", ".jsonl")) or Path(side).is_file()
+
+
+def _parse_cell(text: str) -> tuple[str, str, str]:
+    parts = [*text.split(":"), "", ""]
+    if len(parts) > 5:
+        raise InvalidArgumentError(f"{text!r} is no cell; write MODEL[:RUNTIME[:HOST]]")
+    return parts[0], parts[1] or "eager", parts[2] or "cpp"
+
+
+def _read(path: Path) -> list[Measurement]:
+    """The measurements of one cell: a file with several is ambiguous."""
+    measurements = list(Measurement.load(path))
+    keys = {measurement.cell.key() for measurement in measurements}
+    if len(keys) != 1:
+        labels = ", ".join(sorted({m.cell.label() for m in measurements})) or "none"
+        raise ResultsError(
+            f"{path} has measurements of {len(keys)} cells ({labels}); a side of a comparison is one "
+            "cell: write each to a file of its own with --json"
+        )
+    return measurements

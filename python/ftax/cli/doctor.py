@@ -1,0 +1,50 @@
+"""`ftax doctor`: the machine's own floor, and what could disturb a measurement here."""
+
+from __future__ import annotations
+
+from rich.console import Group
+from rich.text import Text
+
+from ftax.cli import options as o
+from ftax.cli.show import show
+from ftax.report.table import Rows
+
+
+def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
+    """What the smallest things cost on this machine, and what to know before trusting its numbers."""
+    from ftax.environment import collect_environment
+    from ftax.floors import measure_floors
+    from ftax.health import find_concerns
+
+    environment = collect_environment(device=device)
+    floors = Rows(
+        title="Floors",
+        columns=("what", "time", "what it is"),
+        numeric=("time",),
+        rows=tuple(
+            (floor.name, f"{floor.time_ns:,.1f} ns", floor.description)
+            for floor in measure_floors(device=device)
+        ),
+    )
+    host, software = environment.host, environment.software
+    machine = Rows(
+        title="Machine",
+        columns=("what", "value"),
+        numeric=(),
+        rows=(
+            ("CPU", f"{host.cpu_model}, {host.usable_cpus} usable CPUs"),
+            ("governor", host.governor or "unknown"),
+            ("virtualised", (host.hypervisor or "yes") if host.virtualised else "no"),
+            ("Python", software.python),
+            ("torch", software.torch),
+            ("threads", str(environment.settings.num_threads)),
+            ("GPU", environment.gpu.name if environment.gpu else "not used"),
+        ),
+    )
+    concerns = [Text(f"! {concern}", style="yellow") for concern in find_concerns(environment)]
+    show(
+        Group(floors.to_rich(), machine.to_rich(), *concerns),
+        [floors, machine],
+        csv=csv,
+        markdown=markdown,
+    )

@@ -1,0 +1,55 @@
+"""`ftax ops MODEL`: host time per operator."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ftax.cli import options as o
+from ftax.cli.show import save, show
+from ftax.measure import Plan
+
+
+def ops(
+    model: o.ModelName,
+    dtype: o.Dtype = "fp32",
+    device: o.Device = "cpu",
+    batch: o.Batch = 1,
+    sequence: o.Sequence = None,
+    tiny: o.Tiny = False,
+    attention: o.Attention = None,
+    use_cache: o.UseCache = False,
+    threads: o.Threads = None,
+    limit: Annotated[int, typer.Option(help="Rows to print.")] = 25,
+    calls: Annotated[
+        bool, typer.Option("--calls", help="One row a call with its module, not one an operator.")
+    ] = False,
+    duration: o.Duration = 10.0,
+    json: o.Json = None,
+    csv: o.Csv = False,
+    markdown: o.Markdown = False,
+) -> None:
+    """Which operator? Host time of each call, from the tape: arguments, call, release."""
+    import ftax
+    from ftax.report.receipt_table import make_operator_table
+
+    receipt = ftax.tax(
+        model,
+        dtype=dtype,
+        device=device,
+        batch=batch,
+        sequence=sequence,
+        tiny=tiny,
+        attention=attention,
+        use_cache=use_cache,
+        threads=threads,
+        runtimes="none",
+        plan=Plan(max_rounds=10, duration_s=duration),
+    )
+    if not receipt.operator_costs:
+        reasons = [u.reason for u in receipt.unavailable if (u.runtime, u.host) == ("eager", "cpp")]
+        raise ftax.UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
+    save(json, [receipt])
+    table = make_operator_table(receipt, limit=limit, by_kind=not calls)
+    show(table.to_rich(), [table], csv=csv, markdown=markdown)

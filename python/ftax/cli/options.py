@@ -1,0 +1,74 @@
+"""Options that several commands share, declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ftax.measure import Plan
+
+ModelName = Annotated[
+    str, typer.Argument(help="A zoo name (`ftax models`) or a local Hugging Face folder.")
+]
+Dtype = Annotated[str, typer.Option(help="fp32, fp16 or bf16.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
+Batch = Annotated[int, typer.Option(help="Requests in one call.")]
+Sequence = Annotated[
+    int | None, typer.Option("--sequence", "--seq", help="Tokens of a request (text models).")
+]
+Tiny = Annotated[
+    bool, typer.Option("--tiny", help="Same depth and operators, small widths: host work dominates.")
+]
+Attention = Annotated[str | None, typer.Option(help="Attention implementation: sdpa or eager.")]
+UseCache = Annotated[bool, typer.Option("--use-cache", help="Return the key-value cache (GPT-2).")]
+Threads = Annotated[int | None, typer.Option(help="Intra-op threads; torch's setting if left out.")]
+NoGrad = Annotated[bool, typer.Option("--no-grad", help="torch.no_grad instead of inference mode.")]
+Mode = Annotated[str, typer.Option(help="latency or throughput.")]
+Warmup = Annotated[int | None, typer.Option(help="Exactly so many warm-up requests.")]
+Rounds = Annotated[int | None, typer.Option(help="Exactly so many rounds.")]
+Duration = Annotated[float, typer.Option(help="Time limit of warm-up and rounds, in seconds.")]
+Precision = Annotated[
+    float, typer.Option(help="Stop when each interval's half-width is within this share of its mean.")
+]
+Seed = Annotated[int, typer.Option(help="Of the order of runners in the rounds.")]
+Cpus = Annotated[str | None, typer.Option(help="Pin to a set of CPUs, such as 0,1 or 2-5.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Append the record to this file.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of tables.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")]
+
+
+def make_plan(
+    *,
+    mode: str = "latency",
+    warmup: int | None,
+    rounds: int | None,
+    duration: float,
+    precision: float,
+    seed: int,
+    cpus: str | None,
+) -> Plan:
+    """The plan that the options describe; Plan itself checks the values."""
+    return Plan(
+        mode=mode,  # type: ignore[arg-type]  # checked by Plan
+        warmup=warmup,
+        rounds=rounds,
+        duration_s=duration,
+        target_ratio=precision,
+        seed=seed,
+        cpus=parse_cpus(cpus),
+    )
+
+
+def parse_cpus(text: str | None) -> tuple[int, ...]:
+    """``"0,2-4"`` as (0, 2, 3, 4)."""
+    if text is None:
+        return ()
+    cpus: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise typer.BadParameter(f"{text!r} is no set of CPUs; write 0,1 or 2-5")
+        cpus += range(int(first), int(last if dash else first) + 1)
+    return tuple(dict.fromkeys(cpus))

@@ -1,0 +1,83 @@
+"""Progress while measuring, and results in the format that was asked for.
+
+The bar moves only between rounds: a thread that redrew it meanwhile would take the GIL from the rungs
+that need it, and be measured.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ftax.measure import Progress as Callback
+from ftax.report.table import Rows, join_csv, join_markdown
+from ftax.results import append_record
+from ftax.results.store import Storable
+
+
+@contextmanager
+def progress_bar(reason: str) -> Iterator[Callback]:
+    """A bar on stderr; off where stderr is no terminal, which gets one line a phase instead."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _line_per_phase(console, reason)
+        return
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        console=console,
+        auto_refresh=False,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(reason, total=1)
+
+        def update(phase: str, done: int, total: int) -> None:
+            bar.update(task, description=f"{reason}: {phase}", completed=done, total=total)
+            bar.refresh()
+
+        yield update
+
+
+def _line_per_phase(console: Console, reason: str) -> Callback:
+    seen: set[str] = set()
+
+    def update(phase: str, done: int, total: int) -> None:
+        if phase not in seen:
+            seen.add(phase)
+            console.print(f"{reason}: {phase}", highlight=False)
+
+    return update
+
+
+def show(
+    renderable: RenderableType, tables: Sequence[Rows], *, csv: bool, markdown: bool
+) -> None:
+    """Print tables as CSV or Markdown, or the renderable for people."""
+    if csv and markdown:
+        raise typer.BadParameter("give --csv or --markdown, not both")
+    if csv:
+        typer.echo(join_csv(tables), nl=False)
+    elif markdown:
+        typer.echo(join_markdown(tables), nl=False)
+    else:
+        # A pipe has no width; 80 columns would fold every cell.
+        width = None if Console().is_terminal or "COLUMNS" in os.environ else 160
+        Console(width=width).print(renderable)
+
+
+def save(path: Path | None, records: Sequence[Storable]) -> None:
+    """Append records to a results file, if one was asked for."""
+    if path is None:
+        return
+    for record in records:
+        append_record(path, record)
+    typer.echo(f"appended {len(records)} record(s) to {path}", err=True)

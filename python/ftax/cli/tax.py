@@ -1,0 +1,65 @@
+"""`ftax tax MODEL`: the receipt."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ftax.cli import options as o
+from ftax.cli.show import progress_bar, save, show
+
+
+def tax(
+    model: o.ModelName,
+    dtype: o.Dtype = "fp32",
+    device: o.Device = "cpu",
+    batch: o.Batch = 1,
+    sequence: o.Sequence = None,
+    tiny: o.Tiny = False,
+    attention: o.Attention = None,
+    use_cache: o.UseCache = False,
+    runtimes: Annotated[
+        str, typer.Option(help="available, none, or names separated by commas.")
+    ] = "available",
+    threads: o.Threads = None,
+    no_grad: o.NoGrad = False,
+    warmup: o.Warmup = None,
+    rounds: o.Rounds = None,
+    duration: o.Duration = 30.0,
+    precision: o.Precision = 0.01,
+    seed: o.Seed = 0,
+    cpus: o.Cpus = None,
+    json: o.Json = None,
+    csv: o.Csv = False,
+    markdown: o.Markdown = False,
+) -> None:
+    """Where one inference's microseconds go, and what other runtimes would give back."""
+    import ftax
+    from ftax.report.receipt_table import make_receipt_tables
+
+    plan = o.make_plan(
+        warmup=warmup, rounds=rounds, duration=duration, precision=precision, seed=seed, cpus=cpus
+    )
+    names = runtimes if runtimes in ("available", "none", "all") else runtimes.split(",")
+    with progress_bar(model) as progress:
+        progress("building the model", 0, 1)
+        receipt = ftax.tax(
+            model,
+            dtype=dtype,
+            device=device,
+            batch=batch,
+            sequence=sequence,
+            tiny=tiny,
+            attention=attention,
+            use_cache=use_cache,
+            runtimes=names,
+            plan=plan,
+            threads=threads,
+            no_grad=no_grad,
+            progress=progress,
+        )
+    save(json, [receipt])
+    show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
+    if receipt.rungs[0].stop_reason == "interrupted":
+        raise typer.Exit(130)

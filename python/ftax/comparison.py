@@ -1,0 +1,162 @@
+"""Is the difference real? Compares two measurements with the error that separates independent runs.
+
+Rounds of one process share its luck (memory layout, thread placement), so between two processes they
+understate the error. Where both sides come from several processes, the unit of the test is therefore
+the process; otherwise it is the round, and the answer says that it holds for these two processes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError
+from ftax.records import Count, Record, Rule
+from ftax.results import Measurement, register_kind
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
+DEFAULT_MARGIN = 0.05
+
+_Ends = Annotated[
+    tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Record):
+    """How b compares with a: ``ratio`` is b's latency over a's, above 1 means that b is slower.
+
+    "equal" means that the interval contains 1 and lies within the margin; "cannot-tell" that it
+    contains 1 and is wider than that.
+    """
+
+    kind: ClassVar[str] = "comparison"
+
+    a: str
+    b: str
+    ratio: float
+    ratio_interval: _Ends
+    confidence: float
+    margin: float
+    verdict: Verdict
+    p_value: float
+    unit: Literal["round", "process"]
+    method: str
+    units_a: Count
+    units_b: Count
+
+    @classmethod
+    def of(
+        cls, core: _core.Comparison, *, a: str, b: str, unit: str, confidence: float
+    ) -> Self:
+        """The record of what the core computed."""
+        return cls(
+            a=a,
+            b=b,
+            ratio=core.ratio,
+            ratio_interval=(core.ratio_interval.low, core.ratio_interval.high),
+            confidence=confidence,
+            margin=core.margin,
+            verdict=core.verdict,
+            p_value=core.p_value,
+            unit=unit,  # type: ignore[arg-type]  # checked by the record
+            method=core.method,
+            units_a=core.units_a,
+            units_b=core.units_b,
+        )
+
+    def describe(self) -> str:
+        """The answer as a sentence."""
+        low, high = self.ratio_interval
+        change = f"{self.ratio - 1:+.1%} ({self.confidence:.0%} interval {low - 1:+.1%} to {high - 1:+.1%})"
+        words = {
+            "faster": "is faster",
+            "slower": "is slower",
+            "equal": f"is equal within {self.margin:.0%}",
+            "cannot-tell": "cannot be told apart",
+        }[self.verdict]
+        units = f"{self.units_a} and {self.units_b} {self.unit}s"
+        return f"{self.b} {words}: {change}, from {units}"
+
+    def __rich__(self) -> RenderableType:
+        from ftax.report.comparison_table import render_comparison
+
+        return render_comparison(self)
+
+
+def compare(
+    a: Measurement | Sequence[Measurement],
+    b: Measurement | Sequence[Measurement],
+    *,
+    margin: float = DEFAULT_MARGIN,
+    confidence: float = 0.95,
+) -> Comparison:
+    """Compare b with a.
+
+    Give one measurement a side, or one for each process. With two or more processes a side the test
+    is between processes: paired where both sides ran in the same session with the same process
+    indices, Welch's otherwise. With one process a side it is between rounds: paired where the two
+    were measured in the same rounds.
+
+    Raises:
+        InvalidArgumentError: a side is empty, or the modes differ.
+    """
+    side_a, side_b = _as_side(a), _as_side(b)
+    modes = {m.mode for m in (*side_a, *side_b)}
+    if len(modes) != 1:
+        raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")
+    labels = {"a": side_a[0].cell.label(), "b": side_b[0].cell.label()}
+    if min(len(side_a), len(side_b)) >= 2:
+        paired = _indices(side_a) == _indices(side_b)
+        values_a = [m.latency_ns for m in sorted(side_a, key=_index)]
+        values_b = [m.latency_ns for m in sorted(side_b, key=_index)]
+        unit = "process"
+    else:
+        values_a, values_b = list(side_a[0].values_ns), list(side_b[0].values_ns)
+        paired = _same_rounds(side_a[0], side_b[0])
+        unit = "round"
+    core = compare_values(
+        values_a, values_b, margin=margin, confidence=confidence, paired=paired
+    )
+    return Comparison.of(core, **labels, unit=unit, confidence=confidence)
+
+
+def compare_values(
+    a_ns: Sequence[float],
+    b_ns: Sequence[float],
+    *,
+    margin: float = DEFAULT_MARGIN,
+    confidence: float = 0.95,
+    paired: bool = False,
+) -> _core.Comparison:
+    """The test itself, on one number per unit (ns)."""
+    test = _core.compare_paired if paired else _core.compare_unpaired
+    return test(list(a_ns), list(b_ns), margin=margin, confidence=confidence)
+
+
+def _as_side(side: Measurement | Sequence[Measurement]) -> list[Measurement]:
+    measurements = [side] if isinstance(side, Measurement) else list(side)
+    if not measurements:
+        raise InvalidArgumentError("a side of the comparison has no measurement")
+    return measurements
+
+
+def _index(measurement: Measurement) -> int:
+    return measurement.process.index
+
+
+def _indices(side: list[Measurement]) -> list[tuple[str, int]]:
+    return sorted((m.process.session, m.process.index) for m in side)
+
+
+def _same_rounds(a: Measurement, b: Measurement) -> bool:
+    """Measured in the same process, session and rounds."""
+    return a.process == b.process and a.seed == b.seed and len(a.values_ns) == len(b.values_ns)
+
+
+register_kind(Comparison.kind, Comparison.from_dict)

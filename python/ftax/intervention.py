@@ -1,0 +1,108 @@
+"""Known delays, put in on purpose: the proof that a receipt puts time on the right line.
+
+A delay in a module's forward must appear as model glue, a delay in a binding as interpreter and
+bindings, a delay in each operator call as operators, and each on no other line (docs/intervention.md).
+Delays spin instead of sleeping, because a sleep also pays for the scheduler.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from ftax import _core
+from ftax.runtimes import Prepared
+
+
+def spin(delay_ns: int) -> None:
+    """Return after ``delay_ns`` of CLOCK_MONOTONIC, without giving up the CPU."""
+    now = _core.now_ns
+    end = now() + delay_ns
+    while now() < end:
+        pass
+
+
+class DelayedForward(nn.Module):
+    """A model whose own Python takes ``delay_ns`` longer: no operator, only time."""
+
+    def __init__(self, module: nn.Module, delay_ns: int) -> None:
+        super().__init__()
+        self.module = module
+        self.delay_ns = delay_ns
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Wait, then call the model."""
+        spin(self.delay_ns)
+        return self.module(*args, **kwargs)
+
+
+def delay_binding(
+    prepared: Sequence[Prepared], namespace: Any, name: str, delay_ns: int
+) -> list[Prepared]:
+    """The same runtimes, in which every call of one Python binding waits ``delay_ns`` first.
+
+    The binding ``namespace.name``, such as ``torch.nn.functional.linear``, is replaced while a
+    Python-hosted runner runs and put back after each request, so delayed and other runners can share
+    their rounds. What runs in C++ never goes through it. The wrapper itself costs time: compare with
+    a delay of 0.
+    """
+    original: Callable[..., Any] = getattr(namespace, name)
+
+    @functools.wraps(original)
+    def delayed(*args: Any, **kwargs: Any) -> Any:
+        spin(delay_ns)
+        return original(*args, **kwargs)
+
+    def wrap(item: Prepared) -> Prepared:
+        if not isinstance(item.runner, _core.PythonRunner):
+            return item
+        inner = item.runner.callable
+
+        def call() -> None:
+            setattr(namespace, name, delayed)
+            try:
+                inner()
+            finally:
+                setattr(namespace, name, original)
+
+        runner = _core.PythonRunner(
+            call,
+            item.runner.name,
+            device=item.runner.device,
+            grad_mode=item.runner.grad_mode,
+        )
+        return replace(item, runner=runner)
+
+    return [wrap(item) for item in prepared]
+
+
+def delay_operators(prepared: Sequence[Prepared], delay_ns: int) -> list[Prepared]:
+    """The same runtimes, every operator call of which waits ``delay_ns`` first.
+
+    Interception itself costs time: compare with a delay of 0, not with the bare runtimes.
+    """
+    return [
+        replace(item, runner=_core.OperatorDelayRunner(item.runner, delay_ns)) for item in prepared
+    ]
+
+
+def slow_down(prepared: Prepared, ratio: float) -> Prepared:
+    """The same runtime with each request ``ratio`` longer, measured once here: 0.05 is 5 %.
+
+    For validating `compare`: what it should call slower.
+    """
+    samples = []
+    for _ in range(20):
+        start = _core.now_ns()
+        prepared.runner.run_once()
+        samples.append(_core.now_ns() - start)
+    delay_ns = int(_core.compute_median(samples[5:]) * ratio)
+    runner = _core.DelayRunner(prepared.runner, delay_ns)
+    return replace(prepared, runner=runner)
+
+
+

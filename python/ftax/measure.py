@@ -1,0 +1,234 @@
+"""Times prepared runtimes in interleaved rounds and turns the result into measurements.
+
+All timing and all statistics are the C++ core's. What Python adds is silence: while rounds run,
+garbage is collected, frozen and its collector off, and progress is reported only between rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from ftax import _core
+from ftax.environment import Condition, Environment, collect_condition, collect_environment
+from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.models import LoadedModel
+from ftax.results import Cell, Measurement
+from ftax.results.measurement import ProcessRecord, make_session_id
+from ftax.runtimes import Prepared
+from ftax.runtimes.files import FileModel
+
+Progress = Callable[[str, int, int], None]  # phase, done, total
+Subject = LoadedModel | FileModel  # what a cell says of a model
+Mode = Literal["latency", "throughput"]
+
+_SEED_LIMIT = 2**63
+_PROBE_TOLERANCE_RATIO = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How to measure. The defaults stop when every interval is within ``target_ratio`` of its mean.
+
+    Attributes:
+        mode: one synchronised request a sample, or requests back to back.
+        warmup: exactly so many requests before the rounds; None: until steady, with a limit.
+        rounds: exactly so many rounds; None: as the precision asks, up to ``max_rounds``.
+        duration_s: time limit of warm-up and rounds together, in seconds.
+        round_ms: aimed length of one runner's part of a round, in milliseconds.
+        target_ratio: half-width of each interval over its mean at which measuring stops.
+        seed: of the order of runners in the rounds and of the resampling.
+        cpus: pin the measuring thread to this set of CPUs.
+        process_index, session: which of several processes of one session this is.
+    """
+
+    mode: Mode = "latency"
+    warmup: int | None = None
+    rounds: int | None = None
+    max_rounds: int = 200
+    duration_s: float = 30.0
+    round_ms: float = 20.0
+    target_ratio: float = 0.01
+    seed: int = 0
+    cpus: tuple[int, ...] = ()
+    process_index: int = 0
+    session: str = ""
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("latency", "throughput"):
+            raise InvalidArgumentError(
+                f"mode is {self.mode!r}; it has to be 'latency' or 'throughput'"
+            )
+        for name, least in (("warmup", 1), ("rounds", 2), ("max_rounds", 2)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InvalidArgumentError(f"{name} is {value}; it has to be at least {least}")
+        for name in ("duration_s", "round_ms", "target_ratio"):
+            value = getattr(self, name)
+            if not value > 0:
+                raise InvalidArgumentError(f"{name} is {value}; it has to be above 0")
+        if not 0 <= self.seed < _SEED_LIMIT:
+            raise InvalidArgumentError(f"seed is {self.seed}; it has to be in [0, 2**63)")
+
+    def to_core(self) -> _core.RoundPlan:
+        """The plan as the C++ core takes it."""
+        plan = _core.RoundPlan()
+        plan.mode = _core.Mode.latency if self.mode == "latency" else _core.Mode.throughput
+        plan.round_duration_ns = max(1, int(self.round_ms * 1e6))
+        plan.seed = self.seed
+        plan.cpus = list(self.cpus)
+        plan.warmup.iterations = self.warmup or 0
+        rule = plan.rule
+        rule.target_ratio = self.target_ratio
+        rule.time_limit_ns = max(1, int(self.duration_s * 1e9))
+        if self.rounds is None:
+            rule.max_rounds = self.max_rounds
+            rule.min_rounds = min(20, self.max_rounds)
+        else:
+            rule.fixed = True
+            rule.min_rounds = rule.max_rounds = self.rounds
+        plan.rule = rule
+        return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Measurements that were taken in the same rounds, and runners that failed while they ran."""
+
+    measurements: tuple[Measurement | None, ...]  # in the order of the runtimes; None: no round
+    errors: tuple[str | None, ...]
+    stop_reason: str
+    elapsed_s: float
+    gc_ms: float  # of collecting all garbage once, before the rounds
+
+
+@contextmanager
+def quiet() -> Iterator[float]:
+    """No garbage collection inside; yields what one full collection cost, in ms."""
+    was_enabled = gc.isenabled()
+    start = time.perf_counter()
+    gc.collect()
+    cost_ms = (time.perf_counter() - start) * 1e3
+    gc.freeze()
+    gc.disable()
+    try:
+        yield cost_ms
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+def measure(
+    loaded: Subject,
+    prepared: Sequence[Prepared],
+    plan: Plan,
+    progress: Progress | None = None,
+) -> Session:
+    """Time all of ``prepared`` in the same interleaved rounds.
+
+    A runner that fails leaves the measurement with its error; the rounds it completed are kept.
+    Raises KeyboardInterrupt only if nothing was measured yet.
+    """
+    environment = collect_environment(device=loaded.device)
+    before = collect_condition()
+    with quiet() as gc_ms:
+        result = _core.measure_rounds(
+            [item.runner for item in prepared], plan.to_core(), progress
+        )
+    conditions = (before, collect_condition())
+    process = ProcessRecord.current(
+        session=plan.session or make_session_id(), index=plan.process_index
+    )
+    if result.stop_reason == "interrupted" and not result.probes:
+        raise KeyboardInterrupt("interrupted before the first round was complete")
+    disturbed = result.disturbed_rounds
+    measurements = [
+        _make_measurement(
+            loaded, item, rounds, plan, result.stop_reason, environment, conditions, process,
+            disturbed,
+        )
+        for item, rounds in zip(prepared, result.runners, strict=True)
+    ]  # fmt: skip
+    return Session(
+        measurements=tuple(measurements),
+        errors=tuple(rounds.error or None for rounds in result.runners),
+        stop_reason=result.stop_reason,
+        elapsed_s=result.elapsed_ns / 1e9,
+        gc_ms=gc_ms,
+    )
+
+
+def require(session: Session) -> tuple[Measurement, ...]:
+    """All measurements of ``session``. Raises RunnerError if any runner failed."""
+    for error in session.errors:
+        if error is not None:
+            raise RunnerError(error)
+    return tuple(item for item in session.measurements if item is not None)
+
+
+def make_cell(loaded: Subject, prepared: Prepared) -> Cell:
+    """The cell that ``prepared`` measures."""
+    return Cell(
+        model=loaded.name,
+        runtime=prepared.runtime,
+        host=prepared.host,
+        device=loaded.device,
+        dtype=loaded.dtype,
+        batch=loaded.batch,
+        sequence=loaded.sequence,
+        options={**loaded.options, **prepared.options},
+    )
+
+
+def _make_measurement(
+    loaded: Subject,
+    prepared: Prepared,
+    rounds: _core.RunnerRounds,
+    plan: Plan,
+    stop_reason: str,
+    environment: Environment,
+    conditions: tuple[Condition, ...],
+    process: ProcessRecord,
+    disturbed: Sequence[int],
+) -> Measurement | None:
+    if not rounds.values_ns:
+        return None
+    warnings = list(prepared.warnings)
+    if not rounds.warmup.steady:
+        warnings.append("latency was still falling when the warm-up reached its time limit")
+    if rounds.error:
+        warnings.append(f"failed after {len(rounds.values_ns)} rounds: {rounds.error}")
+    if disturbed:
+        warnings.append(
+            f"the host was disturbed in {len(disturbed)} of {len(rounds.values_ns)} rounds "
+            "(steal time, or a fixed loop ran 20 % slower)"
+        )
+    return Measurement(
+        cell=make_cell(loaded, prepared),
+        mode=plan.mode,
+        samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
+        dropped_per_round=_core.RoundPlan().dropped_per_round,
+        positions=tuple(rounds.positions),
+        burst=rounds.burst,
+        seed=plan.seed,
+        stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
+        environment=environment,
+        conditions=conditions,
+        process=process,
+        checks={
+            **prepared.checks,
+            "warmup": {
+                "iterations": rounds.warmup.iterations,
+                "seconds": rounds.warmup.elapsed_ns / 1e9,
+                "steady": rounds.warmup.steady,
+            },
+            "disturbed_rounds": list(disturbed),
+        },
+        preparation=dict(prepared.facts),
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,126 @@
+"""Runs benchmark jobs in fresh processes, interleaved, so that what differs between processes (memory
+layout, thread placement) becomes part of the measured error instead of a hidden bias.
+
+Workers are started with `python -m ftax.processes` and speak JSON: a job on standard input, one
+measurement a line on standard output. A worker that dies takes only its own measurement with it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.measure import Plan, Progress, measure, require
+from ftax.results import Measurement
+from ftax.results.measurement import make_session_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchJob:
+    """One benchmark that can be described in JSON: a model by name or path, not in memory."""
+
+    model: str
+    runtime: str = "eager"
+    hosts: tuple[str, ...] = ("cpp",)
+    plan: Plan = field(default_factory=Plan)
+    threads: int | None = None
+    no_grad: bool = False
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    inject_slowdown_ratio: float = 0.0  # for validating `compare`: each request this much longer
+
+    def to_json(self) -> str:
+        """The job as one line."""
+        return json.dumps(asdict(replace(self, model_options=dict(self.model_options))))
+
+    @classmethod
+    def from_json(cls, text: str) -> BenchJob:
+        """The job that `to_json` wrote."""
+        data = json.loads(text)
+        data["plan"]["cpus"] = tuple(data["plan"]["cpus"])
+        plan = Plan(**data.pop("plan"))
+        return cls(**{**data, "hosts": tuple(data["hosts"]), "plan": plan})
+
+
+def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measurement, ...]:
+    """Run a job in this process: one measurement per host, in the same rounds."""
+    from ftax.api import prepare, use_threads
+
+    with use_threads(job.threads):
+        loaded, preparations = prepare(
+            job.model,
+            None,
+            runtime=job.runtime,
+            hosts=job.hosts,
+            no_grad=job.no_grad,
+            model_options=dict(job.model_options),
+        )
+        if job.inject_slowdown_ratio:
+            from ftax.intervention import slow_down
+
+            preparations = [slow_down(item, job.inject_slowdown_ratio) for item in preparations]
+        return require(measure(loaded, preparations, job.plan, progress))
+
+
+def run_jobs(
+    jobs: Sequence[BenchJob], *, processes: int, progress: Progress | None = None
+) -> list[list[Measurement]]:
+    """Run each job ``processes`` times and return its measurements, job by job.
+
+    With one process a job runs here. With more, every repetition is a fresh process, and the jobs of
+    one repetition run side by side in random order, so that drift falls on all alike.
+    """
+    if processes < 1:
+        raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
+    session = make_session_id()
+    if processes == 1:
+        return [
+            list(run_job(replace(job, plan=replace(job.plan, session=session)), progress))
+            for job in jobs
+        ]
+    results: list[list[Measurement]] = [[] for _ in jobs]
+    shuffler = random.Random(jobs[0].plan.seed)
+    total = processes * len(jobs)
+    for repetition in range(processes):
+        order = list(range(len(jobs)))
+        shuffler.shuffle(order)
+        for turn, place in enumerate(order):
+            if progress:
+                progress("process", repetition * len(jobs) + turn, total)
+            plan = replace(
+                jobs[place].plan,
+                process_index=repetition,
+                session=session,
+                seed=jobs[place].plan.seed + repetition,
+            )
+            results[place] += _run_worker(replace(jobs[place], plan=plan))
+    return results
+
+
+def _run_worker(job: BenchJob) -> list[Measurement]:
+    worker = subprocess.run(
+        [sys.executable, "-m", "ftax.processes"],
+        input=job.to_json(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if worker.returncode != 0:
+        lines = worker.stderr.strip().splitlines()
+        reason = lines[-1] if lines else f"exit code {worker.returncode}"
+        raise RunnerError(f"the worker process for {job.model} failed: {reason}")
+    return [Measurement.from_dict(json.loads(line)) for line in worker.stdout.splitlines()]
+
+
+def _work() -> None:
+    for measurement in run_job(BenchJob.from_json(sys.stdin.read())):
+        print(json.dumps(measurement.to_dict()))
+
+
+if __name__ == "__main__":
+    _work()

@@ -1,0 +1,230 @@
+"""The receipt: where the microseconds of one inference go, and what other runtimes would give back.
+
+A receipt stores measurements; its lines are computed from their raw samples each time they are asked
+for, so the file cannot say one thing and its samples another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.ladder import RUNGS, Line, compute_difference, compute_intervals, compute_lines
+from ftax.records import Count, FrozenMap, Name, Record
+from ftax.results import Measurement, append_record, read_records, register_kind
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCost(Record):
+    """Host time of one operator call of the tape: medians, ns; each part includes a clock read."""
+
+    index: Count  # in the order of execution
+    operator: Name
+    module: str  # path of the module whose forward made the call; "" for the model itself
+    build_ns: float  # arguments onto the stack
+    call_ns: float  # the call; on the CPU that is dispatch and kernel together
+    release_ns: float  # results stored, dead tensors freed
+
+    @property
+    def total_ns(self) -> float:
+        """All three parts."""
+        return self.build_ns + self.call_ns + self.release_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable(Record):
+    """A rung or an alternative that could not be measured, and why, in one line."""
+
+    runtime: Name
+    host: Name
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A runtime that changes more than the host: how its latency compares with the first rung's."""
+
+    measurement: Measurement
+    saved_ns: float  # latency of the first rung minus its own
+    saved_interval_ns: tuple[float, float] | None
+    speedup_ratio: float
+    outputs_equal: bool
+    outputs: str  # in words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(Record):
+    """Rungs and alternatives of one model, measured in the same interleaved rounds.
+
+    Attributes:
+        rungs: from the first (Python eager) down; at least one.
+        others: the alternatives, in the order of measurement.
+        unavailable: what could not be measured.
+        operator_costs: host time per operator call of the tape; empty if there is no tape.
+        floors_ns: what the machine itself costs (`ftax doctor`), ns by name.
+        preparation: seconds spent before and after the rounds, by step.
+    """
+
+    kind: ClassVar[str] = "receipt"
+
+    rungs: tuple[Measurement, ...]
+    others: tuple[Measurement, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
+    operator_costs: tuple[OperatorCost, ...] = ()
+    floors_ns: Mapping[str, float] = field(default_factory=lambda: FrozenMap({}))
+    preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
+    warnings: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError unless the rungs are rungs, in order, of the same rounds."""
+        places = []
+        for rung in self.rungs:
+            place = (rung.cell.runtime, rung.cell.host)
+            if place not in RUNGS:
+                raise InvalidArgumentError(f"{place[0]}/{place[1]} is no rung of the ladder")
+            places.append(RUNGS.index(place))
+        if not places or places[0] != 0 or places != sorted(set(places)):
+            raise InvalidArgumentError(
+                f"the rungs are {places}; a receipt starts with Python eager and goes down the "
+                "ladder"
+            )
+        rounds = {len(item.samples_ns) for item in (*self.rungs, *self.others)}
+        if len(rounds) != 1:
+            raise InvalidArgumentError(
+                f"the measurements have {sorted(rounds)} rounds; a receipt needs the same rounds"
+            )
+
+    @property
+    def latency_ns(self) -> float:
+        """Latency of the first rung, Python eager."""
+        return self.rungs[0].latency_ns
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Parts of the latency, top to bottom; their times sum to it exactly."""
+        return compute_lines(self.rungs)
+
+    @property
+    def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
+        """Python eager minus the tape, with its interval; None if there is no tape."""
+        if (self.rungs[-1].cell.runtime, self.rungs[-1].cell.host) != ("eager", "cpp"):
+            return None
+        return compute_difference(self.rungs, 0, len(self.rungs) - 1)
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The other runtimes, fastest first."""
+        if not self.others:
+            return ()
+        together = [self.rungs[0], *self.others]
+        weights = [
+            [1.0, *(-1.0 if place == i else 0.0 for place in range(len(self.others)))]
+            for i in range(len(self.others))
+        ]
+        intervals = compute_intervals(together, weights)
+        rows = []
+        for item, interval in zip(self.others, intervals, strict=True):
+            equal, words = describe_outputs(item)
+            rows.append(
+                Alternative(
+                    measurement=item,
+                    saved_ns=self.latency_ns - item.latency_ns,
+                    saved_interval_ns=interval,
+                    speedup_ratio=self.latency_ns / item.latency_ns,
+                    outputs_equal=equal,
+                    outputs=words,
+                )
+            )
+        return tuple(sorted(rows, key=lambda row: row.measurement.latency_ns))
+
+    def operators(self) -> tuple[OperatorCost, ...]:
+        """Host time per operator call, dearest first: the answer to "which operator?"."""
+        return tuple(sorted(self.operator_costs, key=lambda cost: -cost.total_ns))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain dicts, lists and scalars; the lines are stored for other readers of the file."""
+        return {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
+        """Build the receipt that `to_dict` described.
+
+        Raises:
+            ResultsError: a field is missing, unknown or refused, or the stored lines are not those
+                of the samples.
+        """
+        fields = dict(data)
+        stored = fields.pop("lines", None)
+        raw = {name: fields.pop(name, ()) for name in ("rungs", "others")}
+        measurements = {
+            name: tuple(Measurement.from_dict(item) for item in _as_list(name, items))
+            for name, items in raw.items()
+        }
+        receipt = super(cls, cls).from_dict({**fields, **measurements})
+        if stored is None or not _same_lines(_as_list("lines", stored), receipt.lines):
+            raise ResultsError(
+                "the stored lines are not those of the samples; the record was changed after it was "
+                "written: measure again, or restore the file"
+            )
+        return receipt
+
+    def save(self, path: str | Path) -> None:
+        """Append the receipt to the results file ``path`` (JSON Lines)."""
+        append_record(path, self)
+
+    @classmethod
+    def load(cls, path: str | Path) -> tuple[Self, ...]:
+        """The receipts of a results file; records of other kinds are left.
+
+        Raises:
+            ResultsError: any line of the file cannot be read.
+        """
+        return tuple(record for record in read_records(path).records if isinstance(record, cls))
+
+    def __rich__(self) -> RenderableType:
+        """The receipt as rich tables: ``rich.print(receipt)``."""
+        from ftax.report.receipt_table import render_receipt
+
+        return render_receipt(self)
+
+    def __str__(self) -> str:
+        from ftax.report.plain import to_text
+
+        return to_text(self)
+
+
+def describe_outputs(measurement: Measurement) -> tuple[bool, str]:
+    """Whether the outputs were equal to eager's within tolerance, and how to say it."""
+    facts = measurement.checks.get("outputs")
+    if not isinstance(facts, Mapping):
+        return False, "not checked"
+    if facts["bitwise"]:
+        return True, "bitwise equal"
+    if facts["within_tolerance"]:
+        return True, f"equal within {facts['difference']:.0e}"
+    return False, str(facts["problem"])
+
+
+def _as_list(name: str, items: object) -> list[Mapping[str, object]]:
+    if not isinstance(items, list | tuple) or not all(isinstance(i, Mapping) for i in items):
+        raise ResultsError(f"Receipt.{name} has to be a list of objects")
+    return list(items)
+
+
+def _same_lines(stored: list[Mapping[str, object]], lines: tuple[Line, ...]) -> bool:
+    if len(stored) != len(lines):
+        return False
+    for data, line in zip(stored, lines, strict=True):
+        read = Line.from_dict(data)
+        if read.name != line.name or abs(read.time_ns - line.time_ns) > 1e-6 * abs(line.time_ns):
+            return False
+    return True
+
+
+register_kind(Receipt.kind, Receipt.from_dict)

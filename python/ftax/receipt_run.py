@@ -1,0 +1,189 @@
+"""Measures a receipt: prepares every rung and alternative, times them together, then looks closer.
+
+The order is the point. Everything is prepared and checked before the first round; the rounds run
+alone; what would disturb them (operator timing, the crowd test) comes after.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ftax.comparison import compare_values
+from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
+from ftax.floors import measure_floors
+from ftax.ladder import RUNGS
+from ftax.measure import Plan, Progress, Session, measure
+from ftax.receipt import OperatorCost, Receipt, Unavailable
+from ftax.results import Measurement
+from ftax.runtimes import Host, Prepared, Workspace, find_runtime, list_runtimes
+
+_PROFILE_SECONDS = 1.0
+_CROWD_ROUNDS = 10
+_CROWD_MARGIN = 0.05
+
+
+def run_tax(
+    workspace: Workspace,
+    *,
+    runtimes: str | Sequence[str],
+    plan: Plan,
+    operators: bool,
+    progress: Progress | None,
+) -> Receipt:
+    """Measure the receipt of ``workspace``'s model. Raises only if Python eager itself fails."""
+    wanted = [*RUNGS, *choose_alternatives(runtimes, workspace.loaded.device)]
+    started = time.perf_counter()
+    prepared, unavailable = _prepare_all(workspace, wanted, progress)
+    prepared_s = time.perf_counter() - started
+    session = measure(workspace.loaded, prepared, plan, progress)
+    measurements, failed = _split_failures(prepared, session)
+    _require_eager(measurements, failed)
+    rungs = tuple(m for m in measurements if (m.cell.runtime, m.cell.host) in RUNGS)
+    costs = _profile_operators(workspace, rungs) if operators else ()
+    warnings = _collect_warnings(workspace, rungs, plan, prepared, session)
+    floors = measure_floors(device=workspace.loaded.device, quick=True)
+    return Receipt(
+        rungs=rungs,
+        others=tuple(m for m in measurements if m not in rungs),
+        unavailable=(*unavailable, *failed),
+        operator_costs=costs,
+        floors_ns={floor.name: floor.time_ns for floor in floors},
+        preparation={
+            "prepare_seconds": prepared_s,
+            "measure_seconds": session.elapsed_s,
+            "total_seconds": time.perf_counter() - started,
+            "gc_ms": session.gc_ms,
+        },
+        warnings=warnings,
+    )
+
+
+def choose_alternatives(runtimes: str | Sequence[str], device: str) -> list[tuple[str, Host]]:
+    """(runtime, host) pairs beside the ladder. Raises InvalidArgumentError for an unknown name."""
+    if runtimes == "none":
+        return []
+    specs = list(list_runtimes())
+    if runtimes not in ("available", "all"):
+        names = [runtimes] if isinstance(runtimes, str) else list(runtimes)
+        if not names:
+            raise InvalidArgumentError("runtimes is empty; give names, 'available' or 'none'")
+        specs = [find_runtime(name) for name in names]
+    return [
+        (spec.name, host)
+        for spec in specs
+        for host in spec.hosts
+        if (spec.name, host) not in RUNGS
+    ]
+
+
+def _prepare_all(
+    workspace: Workspace, wanted: Sequence[tuple[str, Host]], progress: Progress | None
+) -> tuple[list[Prepared], list[Unavailable]]:
+    prepared: list[Prepared] = []
+    unavailable: list[Unavailable] = []
+    for place, (runtime, host) in enumerate(wanted):
+        if progress:
+            progress(f"preparing {runtime} ({host})", place, len(wanted))
+        try:
+            prepared.append(find_runtime(runtime).prepare(workspace, host))
+        except FtaxError as error:
+            if not prepared and (runtime, host) == RUNGS[0]:
+                raise  # the model itself does not run
+            unavailable.append(Unavailable(runtime=runtime, host=host, reason=_one_line(error)))
+    if progress:
+        progress("preparing", len(wanted), len(wanted))
+    return prepared, unavailable
+
+
+def _split_failures(
+    prepared: Sequence[Prepared], session: Session
+) -> tuple[list[Measurement], list[Unavailable]]:
+    """Runners that failed in a round have fewer rounds than the rest and cannot be compared."""
+    rounds = max((len(m.samples_ns) for m in session.measurements if m is not None), default=0)
+    complete, failed = [], []
+    for item, measurement, error in zip(
+        prepared, session.measurements, session.errors, strict=True
+    ):
+        done = 0 if measurement is None else len(measurement.samples_ns)
+        if measurement is not None and done == rounds:
+            complete.append(measurement)
+        else:
+            reason = f"failed after {done} rounds: {error}"
+            failed.append(Unavailable(runtime=item.runtime, host=item.host, reason=reason))
+    return complete, failed
+
+
+def _require_eager(measurements: list[Measurement], failed: list[Unavailable]) -> None:
+    if not measurements or (measurements[0].cell.runtime, measurements[0].cell.host) != RUNGS[0]:
+        reason = failed[0].reason if failed else "no round was completed"
+        raise RunnerError(f"Python eager could not be measured: {reason}")
+
+
+def _profile_operators(
+    workspace: Workspace, rungs: tuple[Measurement, ...]
+) -> tuple[OperatorCost, ...]:
+    if (rungs[-1].cell.runtime, rungs[-1].cell.host) != RUNGS[-1]:
+        return ()
+    tape = workspace.taped.tape
+    repetitions = int(_PROFILE_SECONDS * 1e9 / max(rungs[-1].latency_ns, 1.0))
+    costs = tape.profile(min(200, max(3, repetitions)))
+    return tuple(
+        OperatorCost(
+            index=index,
+            operator=step["operator"],
+            module=step["module"],
+            build_ns=cost.build_ns,
+            call_ns=cost.call_ns,
+            release_ns=cost.release_ns,
+        )
+        for index, (step, cost) in enumerate(zip(tape.steps, costs, strict=True))
+    )
+
+
+def _collect_warnings(
+    workspace: Workspace,
+    rungs: tuple[Measurement, ...],
+    plan: Plan,
+    prepared: Sequence[Prepared],
+    session: Session,
+) -> tuple[str, ...]:
+    warnings = []
+    if session.stop_reason == "time-limit":
+        warnings.append(
+            f"stopped at the time limit of {plan.duration_s:g} s after "
+            f"{len(rungs[0].samples_ns)} rounds, before every interval was within "
+            f"{plan.target_ratio:.1%}; --duration gives it more"
+        )
+    if session.stop_reason == "interrupted":
+        warnings.append(f"interrupted after {len(rungs[0].samples_ns)} rounds")
+    if len(prepared) > 1 and session.stop_reason != "interrupted":
+        warnings += _test_crowd(workspace, rungs[0], plan, prepared[0])
+    return tuple(warnings)
+
+
+def _test_crowd(
+    workspace: Workspace, in_company: Measurement, plan: Plan, eager: Prepared
+) -> list[str]:
+    """A runner measured alone should equal itself in company."""
+    alone_plan = replace(
+        plan, rounds=_CROWD_ROUNDS, warmup=2, duration_s=max(1.0, plan.duration_s / 10)
+    )
+    session = measure(workspace.loaded, [eager], alone_plan, None)
+    alone = session.measurements[0]
+    if alone is None or len(alone.values_ns) < 2:
+        return []
+    comparison = compare_values(alone.values_ns, in_company.values_ns, margin=_CROWD_MARGIN)
+    low, high = comparison.ratio_interval.low, comparison.ratio_interval.high
+    if low <= 1 + _CROWD_MARGIN and high >= 1 / (1 + _CROWD_MARGIN):
+        return []
+    return [
+        f"Python eager took {comparison.ratio:.2f} times as long among the other runners as alone "
+        f"(95 % interval {low:.2f} to {high:.2f}): they disturb each other"
+    ]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+

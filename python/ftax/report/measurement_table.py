@@ -1,0 +1,36 @@
+"""Measurements as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ftax.report.table import Rows
+from ftax.report.units import format_interval, format_time
+from ftax.results import Measurement
+
+
+def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
+    """A row a measurement: p50, p90, p99 of all samples, and the mean over rounds with interval."""
+    rows = []
+    for item in measurements:
+        summary = item.summary
+        rows.append(
+            (
+                item.cell.model,
+                item.cell.runtime,
+                item.cell.host,
+                format_time(item.latency_ns),
+                format_interval(item.interval_ns),
+                format_time(summary.p50_ns),
+                format_time(summary.p90_ns),
+                format_time(summary.p99_ns),
+                f"{len(item.values_ns)} ({item.stop_reason})",
+            )
+        )
+    what = "Latency" if all(m.mode == "latency" for m in measurements) else "Time per request"
+    return Rows(
+        title=what,
+        columns=("model", "runtime", "host", "mean", "95 % interval", "p50", "p90", "p99", "rounds"),
+        numeric=("mean", "p50", "p90", "p99", "rounds"),
+        rows=tuple(rows),
+    )

@@ -1,0 +1,61 @@
+"""One kind of table for every output: rows of text, rendered by rich or written as CSV or Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A titled table of text. ``numeric`` columns are aligned to the right."""
+
+    title: str
+    columns: tuple[str, ...]
+    numeric: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def to_rich(self) -> Table:
+        """For a terminal."""
+        table = Table(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in self.columns:
+            is_number = column in self.numeric
+            table.add_column(
+                column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
+            )
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def to_csv(self) -> str:
+        """For a spreadsheet."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(self.rows)
+        return buffer.getvalue()
+
+    def to_markdown(self) -> str:
+        """For a page; the title goes above as bold text."""
+        rule = ["---:" if column in self.numeric else "---" for column in self.columns]
+        lines = [self.columns, rule, *self.rows]
+        return f"**{self.title}**\n\n" + "".join(f"| {' | '.join(map(_escape, line))} |\n" for line in lines)
+
+
+def join_csv(tables: Sequence[Rows]) -> str:
+    """Several tables in one text, an empty line between them."""
+    return "\n".join(table.to_csv() for table in tables)
+
+
+def join_markdown(tables: Sequence[Rows]) -> str:
+    """Several tables in one page."""
+    return "\n".join(table.to_markdown() for table in tables)
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|")

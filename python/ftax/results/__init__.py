@@ -1,0 +1,30 @@
+"""Results: what was measured (`Cell`), the measurement, and the files that hold it."""
+
+from ftax.results._statistics import Statistics, Summary
+from ftax.results.cell import Cell
+from ftax.results.measurement import Measurement, ProcessRecord, make_session_id
+from ftax.results.store import (
+    SCHEMA_VERSION,
+    ReadResult,
+    Storable,
+    append_record,
+    read_records,
+    register_kind,
+)
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Cell",
+    "Measurement",
+    "ProcessRecord",
+    "ReadResult",
+    "Statistics",
+    "Storable",
+    "Summary",
+    "append_record",
+    "make_session_id",
+    "read_records",
+    "register_kind",
+]
+
+register_kind(Measurement.kind, Measurement.from_dict)

@@ -1,0 +1,129 @@
+"""Artefacts that are dear to make (exports, traces), kept on disk by what they were made from.
+
+The key of an artefact is the content that determines it: the recipe of a zoo model, or, for a module
+that exists only in memory, a digest of its recorded operator calls and of every weight. An artefact is
+written beside its place and renamed into it, so a process that dies leaves no half of one; its size is
+stored with it, and one that does not match is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ftax.models import LoadedModel
+
+_MANIFEST = "manifest.json"
+_PACKAGES = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artefact:
+    """A folder of files and what was written down when it was made (``facts``, JSON-able)."""
+
+    folder: Path
+    facts: Mapping[str, object]
+    from_cache: bool
+
+
+def cache_root() -> Path:
+    """``$FTAX_CACHE``, or ``ftax`` in the user's cache folder."""
+    if chosen := os.environ.get("FTAX_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ftax"
+
+
+def make_key(
+    kind: str, loaded: LoadedModel, options: Mapping[str, object], program: Sequence[str]
+) -> str:
+    """Digest of everything that decides what the artefact is, as 32 hexadecimal digits.
+
+    ``program`` is the recorded operator calls, in words: two modules of the same class and weights
+    may differ in their code.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    recipe = loaded.recipe()
+    identity = {
+        "kind": kind,
+        "options": dict(options),
+        "recipe": recipe,
+        "device": loaded.device,
+        "program": list(program),
+        "versions": {name: _version(name) for name in _PACKAGES},
+    }
+    digest.update(json.dumps(identity, sort_keys=True, default=str).encode())
+    if recipe is None:
+        _digest_module(digest, loaded.module)
+        for tensor in loaded.flat_inputs():
+            digest.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+    return digest.hexdigest()
+
+
+def get_or_make(
+    key: str, kind: str, make: Callable[[Path], Mapping[str, object]], *, keep: bool = True
+) -> Artefact:
+    """Return the artefact of ``key``, calling ``make(folder)`` if there is no sound one.
+
+    ``make`` fills the folder and returns facts to keep with it. ``keep=False`` makes it anew in a
+    temporary place that lives as long as the process.
+    """
+    root = cache_root() / kind if keep else Path(tempfile.mkdtemp(prefix="ftax-"))
+    folder = root / key
+    if (facts := _read_manifest(folder)) is not None:
+        return Artefact(folder=folder, facts=facts, from_cache=True)
+    root.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=root))
+    try:
+        facts = dict(make(fresh))
+        _write_manifest(fresh, facts)
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    return Artefact(folder=folder, facts=facts, from_cache=False)
+
+
+def _write_manifest(folder: Path, facts: Mapping[str, object]) -> None:
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    manifest = {"facts": facts, "sizes": sizes}
+    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+
+def _read_manifest(folder: Path) -> dict[str, object] | None:
+    """The facts of a sound artefact; None if it is missing, cut short or not ours."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        sound = all(
+            (folder / name).stat().st_size == size for name, size in manifest["sizes"].items()
+        )
+        return dict(manifest["facts"]) if sound else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _digest_module(digest: hashlib.blake2b, module: nn.Module) -> None:
+    digest.update(repr(module).encode())
+    digest.update(f"{type(module).__module__}.{type(module).__qualname__}".encode())
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(plain.numpy().data)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

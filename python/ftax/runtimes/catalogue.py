@@ -1,0 +1,114 @@
+"""The runtimes there are, which hosts can drive them, and why one is not to be had here.
+
+A runtime is one line in `_RUNTIMES` and one file beside this one; the file is imported when the
+runtime is first prepared.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.runtimes.prepared import Host, Prepared
+from ftax.runtimes.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSpec:
+    """One way to execute a model. ``function`` is ``module:name`` under ftax.runtimes."""
+
+    name: str
+    description: str
+    hosts: tuple[Host, ...]
+    function: str
+    packages: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    why_not_cpp: str = ""
+
+    def find_obstacle(self, *, host: Host | None = None, device: str = "cpu") -> str | None:
+        """Why it cannot run here, with the remedy; None if it can."""
+        if host is not None and host not in self.hosts:
+            return self.why_not_cpp or f"{self.name} has no {host} host"
+        if device.split(":")[0] not in self.devices:
+            return f"{self.name} does not run on {device} in this version of ftax"
+        missing = [name for name in self.packages if find_spec(name) is None]
+        if missing:
+            return f"not installed: `pip install {' '.join(missing)}`"
+        return None
+
+    def prepare(self, workspace: Workspace, host: Host) -> Prepared:
+        """Make it ready. Raises UnavailableError for an obstacle, and what preparing raises."""
+        obstacle = self.find_obstacle(host=host, device=workspace.loaded.device)
+        if obstacle:
+            raise UnavailableError(f"{self.name} with host {host}: {obstacle}")
+        module, _, name = self.function.partition(":")
+        function: Callable[[Workspace, Host], Prepared] = getattr(
+            import_module(f"ftax.runtimes.{module}"), name
+        )
+        return function(workspace, host)
+
+
+_BOTH: tuple[Host, ...] = ("python", "cpp")
+
+_RUNTIMES = (
+    RuntimeSpec(
+        name="eager",
+        description="PyTorch eager; host cpp replays the same operator calls from a tape",
+        hosts=_BOTH,
+        function="eager:prepare_eager",
+    ),
+    RuntimeSpec(
+        name="flat",
+        description="straight-line Python that makes the tape's operator calls",
+        hosts=("python",),
+        function="eager:prepare_flat",
+        why_not_cpp="flat is Python by definition; without Python it is eager with host cpp",
+    ),
+    RuntimeSpec(
+        name="torchscript",
+        description="traced by torch.jit.trace, loaded from a file",
+        hosts=_BOTH,
+        function="torchscript:prepare_torchscript",
+    ),
+    RuntimeSpec(
+        name="torchscript-frozen",
+        description="the trace with weights folded in (torch.jit.freeze)",
+        hosts=_BOTH,
+        function="torchscript:prepare_frozen",
+    ),
+    RuntimeSpec(
+        name="onnxruntime",
+        description="exported to ONNX, inputs and outputs bound; host cpp through the C API",
+        hosts=_BOTH,
+        function="onnx:prepare_onnxruntime",
+        packages=("onnxruntime", "onnx"),
+        devices=("cpu",),
+    ),
+)
+
+
+def list_runtimes() -> tuple[RuntimeSpec, ...]:
+    """All runtimes, also those that are not to be had on this machine."""
+    return _RUNTIMES
+
+
+def find_runtime(name: str) -> RuntimeSpec:
+    """The runtime of that name. Raises InvalidArgumentError with the nearest name otherwise."""
+    for spec in _RUNTIMES:
+        if spec.name == name:
+            return spec
+    names = [spec.name for spec in _RUNTIMES]
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise InvalidArgumentError(f"there is no runtime {name!r}; {hint}there are {', '.join(names)}")
+
+
+def check_host(host: str) -> Host:
+    """``host`` if it is one. Raises InvalidArgumentError otherwise."""
+    if host not in _BOTH:
+        raise InvalidArgumentError(f"host is {host!r}; it has to be 'python' or 'cpp'")
+    return "python" if host == "python" else "cpp"

@@ -1,0 +1,112 @@
+"""Eager execution: as researchers run it (host python) and replayed from the tape (host cpp)."""
+
+from __future__ import annotations
+
+import torch
+
+from ftax import _core
+from ftax.errors import UnsupportedError
+from ftax.models import flatten_outputs
+from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.prepared import Host, Prepared, check_outputs, drive_python, grad_mode
+from ftax.runtimes.recording import observe
+from ftax.runtimes.tape import preserve_state, run_eager
+from ftax.runtimes.workspace import Workspace
+
+
+def prepare_eager(workspace: Workspace, host: Host) -> Prepared:
+    """The model itself, or its tape."""
+    return _prepare_model(workspace) if host == "python" else _prepare_tape(workspace)
+
+
+def _prepare_model(workspace: Workspace) -> Prepared:
+    loaded = workspace.loaded
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return flatten_outputs(loaded.call())
+
+    return Prepared(
+        runtime="eager",
+        host="python",
+        runner=drive_python(workspace, "eager", loaded.bind()),
+        run=run,
+        checks=check_outputs(workspace, workspace.reference),
+        warnings=loaded.warnings,
+    )
+
+
+def _prepare_tape(workspace: Workspace) -> Prepared:
+    taped = workspace.taped
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return taped.tape.run()
+
+    runner = _core.TapeRunner(
+        taped.tape, "tape", device=workspace.loaded.device, grad_mode=grad_mode(workspace)
+    )
+    return Prepared(
+        runtime="eager",
+        host="cpp",
+        runner=runner,
+        run=run,
+        checks=taped.checks,
+        warnings=taped.warnings,
+    )
+
+
+def prepare_flat(workspace: Workspace, host: Host) -> Prepared:
+    """Straight-line Python with the same operator calls."""
+    flat = workspace.flat
+    inputs = workspace.loaded.flat_inputs()
+    function = flat.function
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return list(function(*inputs))
+
+    checks = _check_flat(workspace)
+    return Prepared(
+        runtime="flat",
+        host="python",
+        runner=drive_python(workspace, "flat", lambda: function(*inputs)),
+        run=run,
+        checks=checks,
+        facts={"via_torch_ops": dict(flat.via_ops)},
+        warnings=_warn_via_ops(flat.via_ops),
+    )
+
+
+def _check_flat(workspace: Workspace) -> dict[str, object]:
+    """The flat program must make the tape's calls and give eager's outputs, on both inputs."""
+    loaded, function = workspace.loaded, workspace.flat.function
+    with preserve_state(loaded.module):
+        sequence = observe(lambda: function(*loaded.flat_inputs()))
+    if sequence != workspace.taped.tape.operators:
+        raise UnsupportedError(
+            f"the flat program makes {len(sequence)} operator calls that are not the tape's "
+            f"{len(workspace.taped.tape.operators)}; please report the model"
+        )
+    checks: dict[str, object] = {"operators": len(sequence)}
+    pairs = {
+        "outputs": (loaded.flat_inputs(), workspace.reference),
+        "second_input": (
+            loaded.flat_check_inputs(),
+            run_eager(loaded.call_check, loaded.module),
+        ),
+    }
+    for name, (inputs, reference) in pairs.items():
+        with preserve_state(loaded.module), torch.inference_mode():
+            equality = compare_outputs(reference, function(*inputs))
+        if not equality.within_tolerance:
+            raise UnsupportedError(f"the flat program is not the model: {equality.problem}")
+        checks[name] = equality.to_dict()
+    return checks
+
+
+def _warn_via_ops(via_ops: dict[str, int]) -> tuple[str, ...]:
+    if not via_ops:
+        return ()
+    names = ", ".join(f"{count} x {name}" for name, count in via_ops.items())
+    return (f"flat Python has no binding for {names}: these go through torch.ops",)

@@ -1,0 +1,112 @@
+"""Whether two runtimes computed the same thing.
+
+The norm of the difference over the norm of the reference is compared with a tolerance that depends
+on the dtype; NaNs must be in the same places. "Bitwise" is said only of equal bytes, so -0.0 and 0.0
+differ while two NaNs of the same payload do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+# Relative norm of the difference that another order of summation may cause.
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equality:
+    """Result of a comparison. ``difference`` is the largest relative norm over all outputs."""
+
+    bitwise: bool
+    within_tolerance: bool
+    difference: float
+    tolerance: float
+    problem: str | None  # in words, when not within tolerance
+    has_nan: bool
+
+    def describe(self) -> str:
+        """One short phrase for a table."""
+        if self.bitwise:
+            return "bitwise equal"
+        if self.within_tolerance:
+            return f"equal within {self.difference:.1e}"
+        return self.problem or "different"
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-able form. An infinite difference is stored as null."""
+        return {
+            "bitwise": self.bitwise,
+            "within_tolerance": self.within_tolerance,
+            "difference": self.difference if math.isfinite(self.difference) else None,
+            "tolerance": self.tolerance,
+            "problem": self.problem,
+            "has_nan": self.has_nan,
+        }
+
+
+def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Equality:
+    """Compare outputs of one runtime with the reference, output by output, in order."""
+    tolerance = max((TOLERANCE.get(tensor.dtype, 0.0) for tensor in reference), default=0.0)
+    has_nan = any(bool(torch.isnan(t).any()) for t in reference if t.is_floating_point())
+    problem = _find_mismatch(reference, outputs)
+    if problem is not None:
+        return Equality(
+            bitwise=False,
+            within_tolerance=False,
+            difference=math.inf,
+            tolerance=tolerance,
+            problem=problem,
+            has_nan=has_nan,
+        )
+    pairs = list(zip(reference, outputs, strict=True))
+    bitwise = all(_same_bytes(a, b) for a, b in pairs)
+    difference = 0.0 if bitwise else max(_difference(a, b) for a, b in pairs)
+    within = difference <= tolerance
+    return Equality(
+        bitwise=bitwise,
+        within_tolerance=within,
+        difference=difference,
+        tolerance=tolerance,
+        problem=None if within else f"outputs differ by {difference:.1e} (limit {tolerance:.0e})",
+        has_nan=has_nan,
+    )
+
+
+def _find_mismatch(
+    reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+) -> str | None:
+    if len(reference) != len(outputs):
+        return f"{len(outputs)} outputs instead of {len(reference)}"
+    for place, (a, b) in enumerate(zip(reference, outputs, strict=True)):
+        if a.shape != b.shape:
+            return f"output {place} has shape {tuple(b.shape)} instead of {tuple(a.shape)}"
+        if a.dtype != b.dtype:
+            return f"output {place} has dtype {b.dtype} instead of {a.dtype}"
+    return None
+
+
+def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.is_complex() or a.is_sparse or a.is_quantized:
+        return bool(torch.equal(a, b))
+    flat_a, flat_b = (t.detach().contiguous().reshape(-1) for t in (a, b))
+    if flat_a.device != flat_b.device:
+        flat_b = flat_b.to(flat_a.device)
+    return bool(torch.equal(flat_a.view(torch.uint8), flat_b.view(torch.uint8)))
+
+
+def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    if a.numel() == 0:
+        return 0.0
+    if not a.is_floating_point():
+        return 0.0 if torch.equal(a, b.to(a.device)) else math.inf
+    x, y = a.detach().double(), b.detach().to(a.device).double()
+    if not torch.equal(torch.isnan(x), torch.isnan(y)):
+        return math.inf
+    x, y = torch.nan_to_num(x), torch.nan_to_num(y)
+    scale = float(torch.linalg.vector_norm(x))
+    distance = float(torch.linalg.vector_norm(x - y))
+    return distance / scale if scale > 0 else (0.0 if distance == 0 else math.inf)

@@ -1,0 +1,109 @@
+"""Model files of the user: TorchScript archives and ONNX models, run as they are.
+
+A file has no eager form, so it has no ladder; it is timed by the one runtime that understands it, and
+its outputs have no reference to be compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError
+from ftax.models import describe_path
+from ftax.models.loaded import flatten_tensors
+from ftax.models.spec import TORCH_DTYPES
+from ftax.models.user_inputs import split_inputs
+from ftax.runtimes.prepared import Host, Prepared
+
+_RUNTIME = {"torchscript": "torchscript", "onnx": "onnxruntime"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileModel:
+    """What a measurement says of a model file; the fields of a LoadedModel that a cell needs."""
+
+    name: str
+    device: str
+    dtype: Literal["fp32", "fp16", "bf16"]
+    batch: int
+    sequence: int | None = None
+    options: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+def prepare_path(
+    path: Path,
+    inputs: Any,
+    runtime: str,
+    hosts: Sequence[Host],
+    no_grad: bool,
+    model_options: dict[str, Any],
+) -> tuple[FileModel, list[Prepared]]:
+    """Prepare a file for each host. ``runtime`` "eager", the default, means the file's own.
+
+    Raises InvalidArgumentError for a runtime that cannot run the file, missing inputs, or options
+    that only a zoo model has.
+    """
+    kind = describe_path(path)
+    if kind not in _RUNTIME:
+        raise InvalidArgumentError(f"{path} is a folder; it has the runtimes of any other model")
+    own = _RUNTIME[kind]
+    if runtime not in ("eager", own):
+        raise InvalidArgumentError(
+            f"{path.name} is a {kind} file, which runtime {runtime!r} cannot run; use {own!r}"
+        )
+    if model_options:
+        raise InvalidArgumentError(
+            f"{next(iter(model_options))!r} is an option of models that ftax builds; {path.name} is "
+            "a file and has its own"
+        )
+    if inputs is None:
+        raise InvalidArgumentError(
+            f"{path.name} needs inputs: pass inputs=tensor, a tuple of arguments, or for ONNX a dict "
+            "of tensors by input name"
+        )
+    if kind == "torchscript":
+        values, device = _positional(inputs)
+        prepared = _prepare_torchscript(path, values, hosts, device, no_grad)
+    else:
+        from ftax.runtimes.onnx import prepare_onnx_file
+
+        prepared = [prepare_onnx_file(path, inputs, host) for host in hosts]
+    return _describe(path, inputs), prepared
+
+
+def _prepare_torchscript(
+    path: Path, values: list[Any], hosts: Sequence[Host], device: str, no_grad: bool
+) -> list[Prepared]:
+    from ftax.runtimes.torchscript import prepare_file
+
+    mode = _core.GradMode.no_grad if no_grad else _core.GradMode.inference
+    return [prepare_file(path, values, host, device=device, mode=mode) for host in hosts]
+
+
+def _positional(inputs: Any) -> tuple[list[Any], str]:
+    args, kwargs = split_inputs(inputs)
+    if kwargs:
+        raise InvalidArgumentError(
+            f"a TorchScript file takes positional inputs; {next(iter(kwargs))!r} was given by name"
+        )
+    tensors = flatten_tensors(args)
+    return list(args), str(tensors[0].device) if tensors else "cpu"
+
+
+def _describe(path: Path, inputs: Any) -> FileModel:
+    tensors = flatten_tensors(split_inputs(inputs))
+    names = {dtype: name for name, dtype in TORCH_DTYPES.items()}
+    floating = next((t.dtype for t in tensors if t.dtype in names), torch.float32)
+    first = tensors[0] if tensors else None
+    return FileModel(
+        name=path.name,
+        device=str(first.device) if first is not None else "cpu",
+        dtype=names[floating],
+        batch=max(1, int(first.shape[0])) if first is not None and first.dim() else 1,
+    )

@@ -1,0 +1,206 @@
+"""Makes a tape of a model and proves that it is the model.
+
+A tape is believed only after five checks, none of which the recorder can pass by itself: another
+instrument saw the same operators; a replay gives eager's outputs; a second input takes the same path
+(a branch on data would not); a replay on the second input gives eager's outputs there; and peak
+memory is eager's. What fails raises; what is merely worth knowing becomes a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftax import _core
+from ftax.errors import UnsupportedError
+from ftax.models import LoadedModel, flatten_outputs
+from ftax.runtimes.equality import Equality, compare_outputs
+from ftax.runtimes.recording import Observer, dispatch_key_works, observe, record
+
+_MEMORY_LIMIT = 1.05  # of eager's peak
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taped:
+    """A checked tape, with the facts that its checks established (JSON-able) and warnings."""
+
+    tape: _core.Tape
+    reference: tuple[torch.Tensor, ...]  # eager outputs on the main inputs
+    checks: dict[str, object]
+    warnings: tuple[str, ...]
+
+
+def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
+    """Record ``loaded`` on its main inputs and check the tape on both of its inputs.
+
+    Raises:
+        UnsupportedError: the model cannot be taped; the message names operator and module.
+        RunnerError: the model's forward raised.
+    """
+    reference = run_eager(loaded.call, loaded.module)
+    check_reference = run_eager(loaded.call_check, loaded.module)
+    tape, sequence = _record(loaded, observer)
+    if observer == "auto":
+        observer = "dispatch-key" if dispatch_key_works() else "python"
+    _check_sequence(loaded, sequence)
+    equality = _check_outputs(tape, loaded.flat_inputs(), reference, "the recorded input")
+    _check_path(loaded, sequence, tape)
+    check_equality = _check_outputs(
+        tape, loaded.flat_check_inputs(), check_reference, "a second input"
+    )
+    tape.bind_inputs(loaded.flat_inputs())
+    memory = _measure_memory(loaded, tape)
+    steps = tape.steps
+    host_reads = [_place(steps[index]) for index in tape.host_reads]
+    checks: dict[str, object] = {
+        "operators": len(sequence),
+        "sequence": "equal to what a TorchDispatchMode saw",
+        "observer": observer,
+        "outputs": equality.to_dict(),
+        "second_input": check_equality.to_dict(),
+        "host_reads": host_reads,
+        "captured_tensors": len(tape.captured_slots),
+        **memory,
+    }
+    warnings = _collect_warnings(tape, steps, equality, host_reads, memory)
+    return Taped(tape=tape, reference=reference, checks=checks, warnings=warnings)
+
+
+def run_eager(call: Callable[[], Any], module: nn.Module) -> tuple[torch.Tensor, ...]:
+    """Outputs of one seeded eager inference; buffers of ``module`` are left as they were."""
+    with preserve_state(module), torch.inference_mode():
+        return tuple(flatten_outputs(call()))
+
+
+@contextmanager
+def preserve_state(module: nn.Module) -> Iterator[None]:
+    """Fix the generators' seeds inside and restore buffers and generators afterwards."""
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(0)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    if not torch.equal(buffer, before):
+                        buffer.copy_(before)
+
+
+def _record(loaded: LoadedModel, observer: Observer) -> tuple[_core.Tape, list[str]]:
+    with preserve_state(loaded.module):
+        tape, _ = record(
+            loaded.call,
+            inputs=loaded.flat_inputs(),
+            module=loaded.module,
+            device=loaded.device,
+            observer=observer,
+        )
+    return tape, tape.operators
+
+
+def _check_sequence(loaded: LoadedModel, sequence: list[str]) -> None:
+    with preserve_state(loaded.module):
+        seen = observe(loaded.call)
+    if seen != sequence:
+        raise UnsupportedError(
+            "cannot tape this model: the tape and a TorchDispatchMode disagree on the operators "
+            f"that it calls: {_describe_divergence(sequence, seen)}"
+        )
+
+
+def _check_path(loaded: LoadedModel, sequence: list[str], tape: _core.Tape) -> None:
+    """A second input must make the same calls, or some branch depends on the data."""
+    with preserve_state(loaded.module):
+        seen = observe(loaded.call_check)
+    if seen != sequence:
+        step = _first_divergence(sequence, seen)
+        operator_steps = [s for s in tape.steps if s["fill"] is None]
+        where = _place(operator_steps[min(step, len(operator_steps) - 1)])
+        raise UnsupportedError(
+            "cannot tape this model: its control flow depends on the data. A second input takes "
+            f"another path from call {step}, {where}: {_describe_divergence(sequence, seen)}"
+        )
+
+
+def _check_outputs(
+    tape: _core.Tape,
+    inputs: Sequence[torch.Tensor],
+    reference: Sequence[torch.Tensor],
+    which: str,
+) -> Equality:
+    tape.bind_inputs(list(inputs))
+    with torch.random.fork_rng(), torch.inference_mode():
+        torch.manual_seed(0)
+        outputs = tape.run()
+    equality = compare_outputs(reference, outputs)
+    if not equality.within_tolerance:
+        raise UnsupportedError(
+            f"cannot tape this model: on {which} the replay gives other outputs than eager "
+            f"({equality.problem}); some value is computed outside torch's operators, for example "
+            "with .item(), .tolist(), .numpy() or a branch"
+        )
+    return equality
+
+
+def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
+    """Peak bytes above the start, of one inference each, with the outputs alive at the end."""
+    with preserve_state(loaded.module), torch.inference_mode():
+        eager = _core.measure_peak_bytes(loaded.call, loaded.device)
+        replayed = _core.measure_peak_bytes(tape.run, loaded.device)
+    return {
+        "eager_peak_bytes": eager,
+        "tape_peak_bytes": replayed,
+        "peak_memory_ratio": replayed / eager if eager else 1.0,
+    }
+
+
+def _collect_warnings(
+    tape: _core.Tape,
+    steps: list[dict[str, Any]],
+    equality: Equality,
+    host_reads: list[str],
+    memory: dict[str, float | int],
+) -> tuple[str, ...]:
+    warnings = []
+    if host_reads:
+        warnings.append(
+            f"the model reads {len(host_reads)} value(s) back to the host ({host_reads[0]}); the "
+            "tape has them baked in, and on a GPU they synchronise"
+        )
+    if tape.mutations:
+        warnings.append(
+            "the model writes into its inputs or weights "
+            f"({_place(steps[tape.mutations[0]])}): repeated inferences are not the same work"
+        )
+    if equality.has_nan:
+        warnings.append("the outputs contain NaN, so equality of outputs says little")
+    if memory["peak_memory_ratio"] > _MEMORY_LIMIT:
+        ratio = memory["peak_memory_ratio"]
+        warnings.append(f"the tape's peak memory is {ratio:.2f} times eager's")
+    return tuple(warnings)
+
+
+def _place(step: dict[str, Any]) -> str:
+    module = step["module"]
+    return f"{step['operator']} in {module or 'the model itself'}"
+
+
+def _first_divergence(a: Sequence[str], b: Sequence[str]) -> int:
+    for place, (left, right) in enumerate(zip(a, b, strict=False)):
+        if left != right:
+            return place
+    return min(len(a), len(b))
+
+
+def _describe_divergence(recorded: Sequence[str], seen: Sequence[str]) -> str:
+    place = _first_divergence(recorded, seen)
+    left = recorded[place] if place < len(recorded) else "the end"
+    right = seen[place] if place < len(seen) else "the end"
+    return f"at call {place}, {left} was recorded and {right} was seen"

@@ -1,0 +1,129 @@
+"""TorchScript: traced, saved to disk, and run from the file, in C++ or from Python.
+
+Both hosts load the same file, so that neither can profit from what tracing left in memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ftax import _core
+from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
+from ftax.models import flatten_outputs
+from ftax.runtimes.flattened import Flattened
+from ftax.runtimes.prepared import Host, Prepared, check_outputs, drive_python, grad_mode
+from ftax.runtimes.workspace import Workspace
+
+_FILE = "model.pt"
+
+
+def prepare_torchscript(workspace: Workspace, host: Host) -> Prepared:
+    """The model traced by torch.jit.trace."""
+    return _prepare(workspace, host, frozen=False)
+
+
+def prepare_frozen(workspace: Workspace, host: Host) -> Prepared:
+    """The trace with weights and modules folded in (torch.jit.freeze)."""
+    return _prepare(workspace, host, frozen=True)
+
+
+def prepare_file(
+    path: Path, inputs: list[Any], host: Host, *, device: str, mode: _core.GradMode
+) -> Prepared:
+    """A TorchScript file of the user with the inputs for its forward."""
+    if host == "cpp":
+        runner = _core.TorchScriptRunner(str(path), "torchscript", device=device, grad_mode=mode)
+        runner.bind_inputs(inputs)
+        return Prepared(
+            runtime="torchscript",
+            host=host,
+            runner=runner,
+            run=lambda: flatten_outputs(runner.run()),
+        )
+    module = _load(path, device)
+    call = functools.partial(module, *inputs)
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return flatten_outputs(call())
+
+    return Prepared(
+        runtime="torchscript",
+        host=host,
+        runner=_core.PythonRunner(call, "torchscript", device=device, grad_mode=mode),
+        run=run,
+    )
+
+
+def _prepare(workspace: Workspace, host: Host, *, frozen: bool) -> Prepared:
+    runtime = "torchscript-frozen" if frozen else "torchscript"
+    loaded = workspace.loaded
+    artefact = workspace.artefact(
+        "torchscript", {"frozen": frozen}, lambda folder: _trace(workspace, folder, frozen)
+    )
+    path = artefact.folder / _FILE
+    inputs = loaded.flat_inputs()
+    runner: _core.Runner
+    if host == "cpp":
+        cpp_runner = _core.TorchScriptRunner(
+            str(path), runtime, device=loaded.device, grad_mode=grad_mode(workspace)
+        )
+        cpp_runner.bind_inputs(inputs)
+        runner, call = cpp_runner, cpp_runner.run
+    else:
+        call = functools.partial(_load(path, loaded.device), *inputs)
+        runner = drive_python(workspace, runtime, call)
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return flatten_outputs(call())
+
+    return Prepared(
+        runtime=runtime,
+        host=host,
+        runner=runner,
+        run=run,
+        facts={**artefact.facts, "from_cache": artefact.from_cache},
+        checks=check_outputs(workspace, run()),
+    )
+
+
+def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, object]:
+    loaded = workspace.loaded
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        try:
+            traced = torch.jit.trace(
+                Flattened(loaded), tuple(loaded.flat_inputs()), check_trace=False, strict=False
+            )
+            if frozen:
+                traced = torch.jit.freeze(traced)
+            torch.jit.save(traced, str(folder / _FILE))
+        except FtaxError:
+            raise
+        except Exception as error:
+            text = str(error).strip().splitlines()
+            raise UnsupportedError(
+                f"torch.jit.trace cannot trace {loaded.name}: {text[0] if text else error!r}"
+            ) from error
+    return {"seconds": time.perf_counter() - start, "exporter_warnings": len(caught)}
+
+
+def _load(path: Path, device: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that TorchScript is deprecated is why it is measured
+        try:
+            return torch.jit.load(str(path), map_location=device)
+        except Exception as error:
+            raise InvalidArgumentError(
+                f"cannot load {path.name} as TorchScript ({str(error).splitlines()[0]}); make the "
+                "file with torch.jit.save"
+            ) from error

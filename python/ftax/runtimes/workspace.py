@@ -1,0 +1,75 @@
+"""What the runtimes of one model share, made once and only when somebody asks: the reference outputs,
+the tape, the flat program, and artefacts on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+import torch
+
+from ftax.errors import FtaxError
+from ftax.models import LoadedModel
+from ftax.runtimes.cache import Artefact, get_or_make, make_key
+from ftax.runtimes.flat import FlatProgram, make_flat
+from ftax.runtimes.recording import Observer
+from ftax.runtimes.tape import Taped, make_tape, run_eager
+
+
+class Workspace:
+    """The shared parts of preparing ``loaded``. ``no_grad`` measures under torch.no_grad instead of
+    inference mode."""
+
+    def __init__(
+        self, loaded: LoadedModel, *, observer: Observer = "auto", no_grad: bool = False
+    ) -> None:
+        self.loaded = loaded
+        self.observer: Observer = observer
+        self.no_grad = no_grad
+
+    @cached_property
+    def reference(self) -> tuple[torch.Tensor, ...]:
+        """Eager outputs on the main inputs."""
+        return run_eager(self.loaded.call, self.loaded.module)
+
+    @cached_property
+    def _taped(self) -> Taped | FtaxError:
+        try:
+            return make_tape(self.loaded, observer=self.observer)
+        except FtaxError as error:
+            return error
+
+    @property
+    def taped(self) -> Taped:
+        """The checked tape. Raises what `make_tape` raised, each time without trying again."""
+        if isinstance(self._taped, FtaxError):
+            raise self._taped
+        return self._taped
+
+    @cached_property
+    def flat(self) -> FlatProgram:
+        """Straight-line Python of the tape."""
+        return make_flat(self.taped.tape, self.loaded.flat_inputs())
+
+    @cached_property
+    def _program(self) -> list[str] | None:
+        if isinstance(self._taped, FtaxError):
+            return None
+        return [f"{s['operator']} {s['arguments']}" for s in self._taped.tape.steps]
+
+    def artefact(
+        self,
+        kind: str,
+        options: Mapping[str, object],
+        make: Callable[[Path], Mapping[str, object]],
+    ) -> Artefact:
+        """Get or make an artefact of this model.
+
+        A module that lives only in this process and cannot be taped has nothing to be recognised by,
+        so its artefacts are not kept.
+        """
+        loaded = self.loaded
+        program = [] if loaded.reproducible else self._program
+        key = make_key(kind, loaded, options, program or [])
+        return get_or_make(key, kind, make, keep=program is not None)

@@ -1,0 +1,78 @@
+"""Is the difference real: which unit and which test are taken, and what they answer."""
+
+import pytest
+from records import make_measurement
+
+from ftax import InvalidArgumentError, compare
+
+NOISE = [0, 7, -5, 3, -8, 6, 2, -4, 5, -6, 1, -1]
+
+
+def side(level, processes=1, session="0123456789abcdef"):
+    return [
+        make_measurement([level + 10 * n for n in NOISE], index=i, pid=i + 1, session=session)
+        for i in range(processes)
+    ]
+
+
+def test_rounds_of_the_same_session_are_paired():
+    a = make_measurement([10_000 + 100 * n for n in NOISE])
+    b = make_measurement([10_500 + 100 * n for n in NOISE], host="cpp")
+    result = compare(a, b)
+    assert result.verdict == "slower"
+    assert result.unit == "round"
+    assert "paired" in result.method.lower()
+    assert result.ratio == pytest.approx(1.05, abs=0.001)
+
+
+def test_rounds_of_different_processes_are_not_paired():
+    a = make_measurement([10_000 + n for n in NOISE], pid=1)
+    b = make_measurement([10_000 - n for n in NOISE], pid=2, session="f" * 16)
+    result = compare(a, b)
+    assert result.verdict == "equal"
+    assert "welch" in result.method.lower()
+
+
+def test_several_processes_are_the_unit_and_hide_no_difference_between_them():
+    a = [make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate((90, 100, 110))]
+    b = [
+        make_measurement([level] * 4, index=i, pid=i + 9, session="e" * 16)
+        for i, level in enumerate((95, 105, 112))
+    ]
+    result = compare(a, b)
+    assert result.unit == "process"
+    assert result.units_a == result.units_b == 3
+    assert result.verdict == "cannot-tell"
+
+
+def test_processes_of_one_session_are_paired_by_index():
+    a = [make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate((90, 100, 110))]
+    b = [make_measurement([int(level * 1.1)] * 4, index=i, pid=i + 9)
+         for i, level in enumerate((90, 100, 110))]  # fmt: skip
+    result = compare(a, list(reversed(b)))
+    assert result.verdict == "slower"
+    assert "paired" in result.method.lower()
+
+
+def test_a_faster_b_has_a_ratio_below_one():
+    result = compare(side(1000)[0], side(800, session="e" * 16)[0])
+    assert result.verdict == "faster"
+    assert result.ratio == pytest.approx(0.8, rel=0.01)
+    assert "is faster" in result.describe()
+
+
+def test_swapping_the_sides_inverts_the_ratio():
+    a, b = side(1000)[0], side(1300, session="e" * 16)[0]
+    assert compare(a, b).ratio * compare(b, a).ratio == pytest.approx(1.0)
+
+
+def test_latency_is_not_compared_with_throughput():
+    a = make_measurement([100, 100])
+    b = make_measurement([100, 100], mode="throughput", burst=4)
+    with pytest.raises(InvalidArgumentError, match="throughput"):
+        compare(a, b)
+
+
+def test_an_empty_side_is_refused():
+    with pytest.raises(InvalidArgumentError, match="no measurement"):
+        compare([], side(100))

@@ -1,0 +1,106 @@
+"""Random weights: their spread by kind of layer, and what the fast path must not touch.
+
+The surprising choice: expected deviations are worked out by hand beside each case, not by the
+formula under test.
+"""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from ftax.models.build import build_random_module
+from ftax.models.inputs import make_images
+from ftax.models.spec import Shape
+from ftax.models.weights import build_unfilled, calibrate_batch_norms, fill_weights
+from torch import nn
+
+
+def fill(module: nn.Module, seed: int = 0) -> nn.Module:
+    fill_weights(module, torch.Generator().manual_seed(seed))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "std"),
+    [
+        # sqrt(2 / (in + out)) = sqrt(2 / 800)
+        (nn.Linear(600, 200), 0.05),
+        # sqrt(2 / (channels x 5 x 5)) = sqrt(2 / 200)
+        (nn.Conv2d(8, 64, 5), 0.1),
+        # Depthwise: sqrt(2 / (5 x 10))
+        (nn.Conv2d(256, 256, (5, 10), groups=256), 0.2),
+        # sqrt(1 / width) = sqrt(1 / 100)
+        (nn.Embedding(300, 100), 0.1),
+    ],
+)
+def test_matrices_have_the_deviation_of_their_kind(module: Any, std: float) -> None:
+    weight = fill(module).weight.detach()
+    assert float(weight.std()) == pytest.approx(std, rel=0.03)
+    assert abs(float(weight.mean())) < 0.03 * std
+    # Uniform values end at sqrt(3) deviations.
+    assert float(weight.abs().max()) == pytest.approx(math.sqrt(3) * std, rel=0.01)
+
+
+def test_shared_matrix_is_filled_once_for_its_first_owner() -> None:
+    tied = nn.Sequential(nn.Embedding(300, 100), nn.Linear(100, 300))
+    tied[1].weight = tied[0].weight
+    # As an embedding: sqrt(1 / 100); as a matrix it would be sqrt(2 / 400) = 0.07.
+    assert float(fill(tied)[0].weight.detach().std()) == pytest.approx(0.1, rel=0.03)
+
+
+def test_vectors_lie_around_zero_or_one() -> None:
+    layer, batch = fill(nn.LayerNorm(5000)), fill(nn.BatchNorm2d(5000))
+    vectors = [*layer.parameters(), *batch.parameters()]
+    for vector, mean in zip([v.detach() for v in vectors], (1.0, 0.0, 1.0, 1.0), strict=True):
+        assert float(vector.mean()) == pytest.approx(mean, abs=0.01)
+        assert float(vector.std()) == pytest.approx(0.1, rel=0.05)
+
+
+def test_fill_goes_on_beyond_one_chunk_without_repeating() -> None:
+    weight = fill(nn.Linear(1024, 513)).weight.detach().view(-1)
+    assert weight.numel() == 2 * 2**18 + 1024
+    assert not torch.equal(weight[:1024], weight[2**18 : 2**18 + 1024])
+    assert float(weight[-1024:].std()) == pytest.approx(math.sqrt(2 / 1537), rel=0.1)
+
+
+def test_unfilled_build_draws_nothing_and_keeps_constants() -> None:
+    def build() -> nn.Module:
+        module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        module.register_buffer("noise", torch.empty(1000).normal_())
+        return module
+
+    before = torch.get_rng_state()
+    linear = build_unfilled(lambda: nn.Linear(4, 4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert linear.weight.shape == (4, 4)
+    module: Any = build_unfilled(build)
+    assert module[1].weight.tolist() == [1.0] * 4
+    assert float(module.noise.std()) == pytest.approx(1.0, rel=0.1)
+
+
+def test_constants_drawn_while_building_come_from_the_seed() -> None:
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("noise", torch.randn(4))
+
+    first, again, other = (
+        build_random_module(Noisy, make_images, Shape(batch=1, size=2), seed).noise
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_batch_norms_get_the_statistics_of_the_example() -> None:
+    norm = nn.BatchNorm1d(1).eval()
+    example = torch.tensor([[1.0], [2.0], [3.0], [4.0]])
+    calibrate_batch_norms(norm, lambda: (example,))
+    # Mean 10 / 4; squared deviations 2.25 + 0.25 + 0.25 + 2.25 over n - 1 = 3.
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.running_mean.tolist() == [2.5]
+    assert norm.running_var.tolist() == [pytest.approx(5 / 3)]
+    assert norm.running_mean.dtype is torch.float32
+    assert (norm.training, norm.momentum, int(norm.num_batches_tracked)) == (False, 0.1, 0)
