@@ -1,9 +1,9 @@
 """Is the difference real: which unit and which test are taken, and what they answer."""
 
 import pytest
-from records import make_measurement
 
 from ftax import InvalidArgumentError, compare
+from records import make_measurement
 
 NOISE = [0, 7, -5, 3, -8, 6, 2, -4, 5, -6, 1, -1]
 
@@ -34,7 +34,9 @@ def test_rounds_of_different_processes_are_not_paired():
 
 
 def test_several_processes_are_the_unit_and_hide_no_difference_between_them():
-    a = [make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate((90, 100, 110))]
+    a = [
+        make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate((90, 100, 110))
+    ]
     b = [
         make_measurement([level] * 4, index=i, pid=i + 9, session="e" * 16)
         for i, level in enumerate((95, 105, 112))
@@ -46,7 +48,9 @@ def test_several_processes_are_the_unit_and_hide_no_difference_between_them():
 
 
 def test_processes_of_one_session_are_paired_by_index():
-    a = [make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate((90, 100, 110))]
+    a = [
+        make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate((90, 100, 110))
+    ]
     b = [make_measurement([int(level * 1.1)] * 4, index=i, pid=i + 9)
          for i, level in enumerate((90, 100, 110))]  # fmt: skip
     result = compare(a, list(reversed(b)))

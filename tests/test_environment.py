@@ -11,9 +11,10 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-import ftax
 import pytest
 import torch
+
+import ftax
 from ftax.environment import (
     Condition,
     Environment,

@@ -5,6 +5,7 @@ import types
 
 import pytest
 import torch
+
 from ftax.environment import Environment, collect_environment
 from ftax.environment.gpu import collect_gpu
 from ftax.errors import InvalidArgumentError, UnavailableError

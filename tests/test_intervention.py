@@ -1,7 +1,7 @@
 """Known delays appear on the right line of the receipt, and on no other.
 
-Baseline and treatment share their rounds, so each change has an interval. The delays are large against
-the noise of a shared machine, so that the test is about lines and not about speed.
+Baseline and treatment share their rounds, so each change has an interval. The delays are large
+against the noise of a shared machine, so that the test is about lines and not about speed.
 """
 
 import pytest
@@ -41,7 +41,8 @@ def prepare_rungs(loaded):
 
 
 def measure_changes(baseline, treated):
-    """Change of each line with its interval, ns: (treated - baseline), measured in shared rounds."""
+    """Change of each line with its interval, ns: (treated - baseline), measured in shared
+    rounds."""
     loaded = load(Chain())
     measurements = require(measure(loaded, [*baseline, *treated], PLAN))
     contrasts = []

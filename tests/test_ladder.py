@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import make_measurement
 
 from ftax.ladder import compute_lines
+from records import make_measurement
 
 EAGER, FLAT, TAPE = ("eager", "python"), ("flat", "python"), ("eager", "cpp")
 

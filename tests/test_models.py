@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from ftax.errors import FtaxError, InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.models import LoadedModel, find_spec, flatten_outputs, list_models, load_model
 from ftax.models.huggingface import quiet_transformers
 from ftax.models.spec import ModelSpec, Variant
-from torch.utils._python_dispatch import TorchDispatchMode
 
 NAMES = [spec.name for spec in list_models()]
 

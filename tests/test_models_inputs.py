@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import nn
+
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
 from ftax.models import LoadedModel, flatten_outputs, load_model
 from ftax.models.user_inputs import derive_check_inputs, split_inputs
-from torch import nn
 
 X = torch.arange(6.0).view(2, 3)
 

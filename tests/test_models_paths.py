@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
 from ftax.models import describe_path, flatten_outputs, load_model
-from torch import nn
 
 # ir_version (field 1, integer) 8; producer_name (field 2) "ab"; graph (field 7) of 3 bytes;
 # one opset (field 8) of 2 bytes: version (its field 2) 17.

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
 from ftax.models.build import build_random_module
 from ftax.models.inputs import make_images
 from ftax.models.spec import Shape
 from ftax.models.weights import build_unfilled, calibrate_batch_norms, fill_weights
-from torch import nn
 
 
 def fill(module: nn.Module, seed: int = 0) -> nn.Module:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import pytest
-from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.records import FrozenMap, PositiveInt, Record, Rule
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.records import FrozenMap, PositiveInt, Record, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

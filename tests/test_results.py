@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from ftax.environment import collect_condition, collect_environment
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.results import Cell, Measurement, ProcessRecord, make_session_id, read_records
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 ENVIRONMENT = collect_environment()
 CELL = Cell(model="bert", runtime="eager", host="python", batch=1, sequence=128)

@@ -3,9 +3,10 @@
 import dataclasses
 import json
 
-from ftax.results import Cell
 from hypothesis import given
 from hypothesis import strategies as st
+
+from ftax.results import Cell
 
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text()
 cells = st.builds(

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import Count, Record
 from ftax.results import SCHEMA_VERSION, append_record, read_records, register_kind
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

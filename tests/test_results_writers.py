@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
+
 from ftax.errors import ResultsError
 from ftax.records import Count, Record
 from ftax.results import append_record, read_records, register_kind, store

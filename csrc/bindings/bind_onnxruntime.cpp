@@ -143,7 +143,8 @@ void bind_onnxruntime(py::module_& m) {
             return std::make_shared<OnnxRuntimeRunner>(std::move(session), std::move(name),
                                                        share_owner(std::move(owner)));
           }),
-          py::arg("session"), py::arg("name"), py::arg("memory_owner") = py::none());
+          py::arg("session"), py::arg("name"), py::arg("memory_owner") = py::none())
+      .def_property_readonly("session", &OnnxRuntimeRunner::binding);
 }
 
 }  // namespace ftax

@@ -66,9 +66,9 @@ void set_config(const Library& library, OrtSessionOptions* session_options,
       {"session.force_spinning_stop", "1"},
   };
   if (library.api_version() >= kAssignmentApiVersion) {
-    entries["session.record_ep_graph_assignment_info"] = "1";
+    entries.emplace("session.record_ep_graph_assignment_info", "1");
   }
-  for (const auto& [key, value] : options.config_entries) entries[key] = value;
+  for (const auto& [key, value] : options.config_entries) entries.insert_or_assign(key, value);
   for (const auto& [key, value] : entries) {
     library.api().check("see onnxruntime_session_options_config_keys.h for the keys",
                         kAddSessionConfigEntry, session_options, key.c_str(), value.c_str());

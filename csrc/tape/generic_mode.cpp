@@ -16,7 +16,10 @@ thread_local Recorder* active = nullptr;
 
 void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard below(kKey);
-  auto pending = active != nullptr ? active->begin(op, *stack) : std::nullopt;
+  // torch.tensor excludes Python's keys while it makes and converts the memory that it fills, so a
+  // TorchDispatchMode sees only the lift_fresh that follows.
+  const bool hidden = c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
+  auto pending = active != nullptr ? active->begin(op, *stack, hidden) : std::nullopt;
   op.callBoxed(*stack);
   if (active != nullptr) active->end(std::move(pending), *stack);
 }

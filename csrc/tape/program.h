@@ -36,6 +36,7 @@ struct Step {
   std::vector<Output> outputs;
   std::vector<int> releases;  // slots whose last use this step was
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
+  bool hidden = false;        // made inside a binding that hides it from Python (torch.tensor)
 
   [[nodiscard]] std::string operator_name() const;  // "aten::add.Tensor", or "ftax::fill"
 };

@@ -1,9 +1,10 @@
 // Note [Memory that Python fills]
-// torch.tensor([1, 2]) dispatches `empty`, then writes the numbers without any operator call. A
-// tensor that came from an empty-like operator and that no recorded call has written is therefore
-// copied when a call first reads it, and the copy becomes a fill step before that call. A call that
-// only makes a view of it (its output shares the storage) reads nothing, except `lift_fresh`, which
-// is torch's own mark for "this was filled".
+// torch.tensor([1, 2]) dispatches `empty`, then writes the numbers without any operator call. Memory
+// that came from an empty-like operator and that no recorded call has written is therefore copied
+// when a call first reads all of it, and the copy becomes a fill step before that call. A call that
+// only makes a view (its output shares the storage) reads nothing, except `lift_fresh`, which is
+// torch's own mark for "this was filled". A call that writes a part of the memory counts as writing
+// it all: what a model does with torch.empty and indexing is computed, not filled.
 #include "tape/recorder.h"
 
 #include <ATen/ops/empty_like.h>
@@ -28,6 +29,11 @@ bool is_number(const at::Tensor& tensor) {
 bool makes_unwritten(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
+
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_non_overlapping_and_dense() && tensor.nbytes() > 0 &&
+         tensor.nbytes() == tensor.storage().nbytes();
 }
 
 at::Tensor copy_bytes(const at::Tensor& tensor) {
@@ -142,14 +148,14 @@ Argument Recorder::convert(const c10::IValue& value) {
 void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
                            const at::Tensor& tensor) {
   if (!tensor.defined()) return;
-  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  c10::StorageImpl* storage = get_storage(tensor);
   if (alias != nullptr && alias->isWrite()) {
-    unwritten_.erase(impl);
-    pending.mutates_outside |= outside_slots_.contains(slots_.at(impl));
-  } else if (unwritten_.contains(impl) && tensor.is_cpu() && tensor.is_non_overlapping_and_dense() &&
-             tensor.nbytes() > 0) {
-    pending.unwritten = tensor;
-    pending.snapshot = copy_bytes(tensor);
+    unwritten_.erase(storage);
+    const bool writes = pending.step.op->operator_name().name != "aten::detach_";
+    pending.mutates_outside |=
+        writes && outside_slots_.contains(slots_.at(tensor.unsafeGetTensorImpl()));
+  } else if (unwritten_.contains(storage) && covers_storage(tensor)) {
+    pending.fills.emplace_back(tensor, copy_bytes(tensor));
   }
 }
 
@@ -164,16 +170,23 @@ void Recorder::convert_arguments(Pending& pending, const std::vector<c10::IValue
     if (value.isTensorList()) {
       for (const at::Tensor& item : value.toTensorVector()) note_access(pending, alias, item);
     }
+    if (value.isOptionalTensorList()) {
+      for (const std::optional<at::Tensor>& item : value.toOptionalTensorVector()) {
+        if (item.has_value()) note_access(pending, alias, *item);
+      }
+    }
   }
 }
 
 std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
-                                                 const std::vector<c10::IValue>& stack) noexcept {
+                                                 const std::vector<c10::IValue>& stack,
+                                                 bool hidden) noexcept {
   if (!failure_.empty()) return std::nullopt;
   try {
     Pending pending;
     pending.step.op = op;
     pending.step.module_path = module_path_;
+    pending.step.hidden = hidden;
     operator_name_ = pending.step.operator_name();
     const std::string change = state_.describe_change(ThreadState::capture(device_));
     if (!change.empty()) throw UnsupportedError("its forward changes " + change);
@@ -186,19 +199,20 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
 }
 
 // See Note [Memory that Python fills].
-void Recorder::commit_fill(Pending& pending, const std::vector<c10::IValue>& stack) {
-  if (!pending.unwritten.defined()) return;
+void Recorder::commit_fills(Pending& pending, const std::vector<c10::IValue>& stack) {
   const bool is_lift = pending.step.op->operator_name().name == "aten::lift_fresh";
   const c10::IValue& result = stack.back();
-  const bool is_view = result.isTensor() && result.toTensor().defined() &&
-                       get_storage(result.toTensor()) == get_storage(pending.unwritten);
-  if (is_view && !is_lift) return;
-  Step fill;
-  fill.fill = pending.snapshot;
-  fill.outputs.push_back({slots_.at(pending.unwritten.unsafeGetTensorImpl()), false, {}});
-  fill.module_path = pending.step.module_path;
-  unwritten_.erase(pending.unwritten.unsafeGetTensorImpl());
-  program_.steps.push_back(std::move(fill));
+  for (const auto& [tensor, snapshot] : pending.fills) {
+    const bool is_view = result.isTensor() && result.toTensor().defined() &&
+                         get_storage(result.toTensor()) == get_storage(tensor);
+    if (is_view && !is_lift) continue;
+    if (unwritten_.erase(get_storage(tensor)) == 0) continue;  // given to this call twice
+    Step fill;
+    fill.fill = snapshot;
+    fill.outputs.push_back({slots_.at(tensor.unsafeGetTensorImpl()), false, {}});
+    fill.module_path = pending.step.module_path;
+    program_.steps.push_back(std::move(fill));
+  }
 }
 
 Output Recorder::add_output(const c10::IValue& value) {
@@ -222,7 +236,7 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
   try {
     const auto& returns = pending->step.op->schema().returns();
     const size_t first = stack.size() - returns.size();
-    if (!returns.empty()) commit_fill(*pending, stack);
+    if (!returns.empty()) commit_fills(*pending, stack);
     const int index = static_cast<int>(program_.steps.size());
     for (size_t i = 0; i < returns.size(); ++i) {
       const c10::IValue& value = stack[first + i];
@@ -230,7 +244,7 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
       const bool is_tensor = value.isTensor() || value.isTensorList();
       if (!is_tensor && !value.isNone()) program_.host_reads.push_back(index);
       if (value.isTensor() && value.toTensor().defined() && makes_unwritten(*pending->step.op)) {
-        unwritten_.insert(value.toTensor().unsafeGetTensorImpl());
+        unwritten_.insert(get_storage(value.toTensor()));
       }
     }
     if (pending->mutates_outside) program_.mutations.push_back(index);

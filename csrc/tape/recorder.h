@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "tape/program.h"
@@ -26,15 +27,16 @@ class Recorder {
   // A call that has begun. Between `begin` and `end` the observer runs the operator.
   struct Pending {
     Step step;
-    at::Tensor unwritten;  // an argument that nobody was seen to write, and ...
-    at::Tensor snapshot;   // ... what it held before the call
+    // Arguments that nobody was seen to write, and what they held before the call.
+    std::vector<std::pair<at::Tensor, at::Tensor>> fills;
     bool mutates_outside = false;
   };
 
   // `stack` ends with the call's arguments / results. Neither throws: the first problem is kept,
-  // recording stops there, the inference runs on, and `finish` throws it.
+  // recording stops there, the inference runs on, and `finish` throws it. `hidden`: see Step.
   [[nodiscard]] std::optional<Pending> begin(const c10::OperatorHandle& op,
-                                             const std::vector<c10::IValue>& stack) noexcept;
+                                             const std::vector<c10::IValue>& stack,
+                                             bool hidden) noexcept;
   void end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept;
 
   // Dotted path of the module whose forward runs now.
@@ -52,7 +54,7 @@ class Recorder {
   [[nodiscard]] Argument convert(const c10::IValue& value);
   [[nodiscard]] Argument convert_tensor(const at::Tensor& tensor);
   void note_access(Pending& pending, const c10::AliasInfo* alias, const at::Tensor& tensor);
-  void commit_fill(Pending& pending, const std::vector<c10::IValue>& stack);
+  void commit_fills(Pending& pending, const std::vector<c10::IValue>& stack);
   [[nodiscard]] Output add_output(const c10::IValue& value);
   [[nodiscard]] int add_slot(const at::Tensor& tensor);
   [[nodiscard]] int find_or_capture(const at::Tensor& tensor);
@@ -69,7 +71,7 @@ class Recorder {
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_set<c10::StorageImpl*> storages_;   // of inputs and of every tensor produced
   std::unordered_set<c10::TensorImpl*> weights_;
-  std::unordered_set<c10::TensorImpl*> unwritten_;   // fresh from an empty-like operator
+  std::unordered_set<c10::StorageImpl*> unwritten_;  // fresh from an empty-like operator
   std::unordered_set<int> outside_slots_;            // inputs and constants
   std::vector<WeakTensor> weak_tensors_;
   std::vector<WeakStorage> weak_storages_;

@@ -203,24 +203,29 @@ std::vector<StepCost> Tape::profile(int repetitions) {
   }
   const size_t count = program_.steps.size();
   std::vector<std::vector<int64_t>> build(count), calls(count), release(count);
-  for (int repetition = 0; repetition < repetitions; ++repetition) {
-    for (size_t i = 0; i < count; ++i) {
-      const Step& current = program_.steps[i];
-      const int64_t start = now_ns();
-      push_arguments(current);
-      const int64_t built = now_ns();
-      call(current);
-      const int64_t called = now_ns();
-      finish(current);
-      const int64_t done = now_ns();
-      build[i].push_back(built - start);
-      calls[i].push_back(called - built);
-      release[i].push_back(done - called);
+  size_t i = 0;
+  try {
+    for (int repetition = 0; repetition < repetitions; ++repetition) {
+      for (i = 0; i < count; ++i) {
+        const Step& current = program_.steps[i];
+        const int64_t start = now_ns();
+        push_arguments(current);
+        const int64_t built = now_ns();
+        call(current);
+        const int64_t called = now_ns();
+        finish(current);
+        const int64_t done = now_ns();
+        build[i].push_back(built - start);
+        calls[i].push_back(called - built);
+        release[i].push_back(done - called);
+      }
+      release_outputs();
     }
-    release_outputs();
+  } catch (...) {
+    rethrow(program_.steps[i]);
   }
   std::vector<StepCost> costs;
-  for (size_t i = 0; i < count; ++i) {
+  for (i = 0; i < count; ++i) {
     costs.push_back({compute_median(build[i]), compute_median(calls[i]), compute_median(release[i])});
   }
   return costs;

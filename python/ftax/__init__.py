@@ -54,7 +54,7 @@ _PUBLIC = {
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
 
-__all__ = [  # noqa: RUF022  (PLE0605 needs literals)
+__all__ = [
     "Cell",
     "Comparison",
     "FtaxError",

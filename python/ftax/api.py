@@ -25,8 +25,17 @@ from ftax.runtimes.files import FileModel, prepare_path
 Model = str | os.PathLike[str] | nn.Module | LoadedModel
 
 _MODEL_OPTIONS = frozenset(
-    ("dtype", "device", "batch", "sequence", "seed", "attention", "use_cache", "tiny")
-    + ("check_inputs",)
+    {
+        "dtype",
+        "device",
+        "batch",
+        "sequence",
+        "seed",
+        "attention",
+        "use_cache",
+        "tiny",
+        "check_inputs",
+    }
 )
 
 
@@ -136,8 +145,9 @@ def tax(
         runtimes: "available" (what this machine has), "none", or names of runtimes.
         operators: also time each operator of the tape, after the rounds.
 
-    The other arguments and the errors are those of `cpp_bench`. A rung or an alternative that cannot
-    be measured is listed in the receipt with the reason; only a model that does not run at all
+    The other arguments and the errors are those of `cpp_bench`. A rung or an alternative that
+    cannot be measured is listed in the receipt with the reason; only a model that does not run at
+    all
     raises.
     """
     from ftax.receipt_run import run_tax

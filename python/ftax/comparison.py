@@ -1,8 +1,9 @@
 """Is the difference real? Compares two measurements with the error that separates independent runs.
 
-Rounds of one process share its luck (memory layout, thread placement), so between two processes they
-understate the error. Where both sides come from several processes, the unit of the test is therefore
-the process; otherwise it is the round, and the answer says that it holds for these two processes only.
+Rounds of one process share its luck (memory layout, thread placement), so between two processes
+they understate the error. Where both sides come from several processes, the unit of the test is
+therefore the process; otherwise it is the round, and the answer says that it holds for these two
+processes only.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ if TYPE_CHECKING:
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 DEFAULT_MARGIN = 0.05
 
-_Ends = Annotated[
-    tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)
-]
+_Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +50,7 @@ class Comparison(Record):
     units_b: Count
 
     @classmethod
-    def of(
-        cls, core: _core.Comparison, *, a: str, b: str, unit: str, confidence: float
-    ) -> Self:
+    def of(cls, core: _core.Comparison, *, a: str, b: str, unit: str, confidence: float) -> Self:
         """The record of what the core computed."""
         return cls(
             a=a,
@@ -62,7 +59,7 @@ class Comparison(Record):
             ratio_interval=(core.ratio_interval.low, core.ratio_interval.high),
             confidence=confidence,
             margin=core.margin,
-            verdict=core.verdict,
+            verdict=core.verdict,  # type: ignore[arg-type]  # checked by the record
             p_value=core.p_value,
             unit=unit,  # type: ignore[arg-type]  # checked by the record
             method=core.method,
@@ -73,7 +70,8 @@ class Comparison(Record):
     def describe(self) -> str:
         """The answer as a sentence."""
         low, high = self.ratio_interval
-        change = f"{self.ratio - 1:+.1%} ({self.confidence:.0%} interval {low - 1:+.1%} to {high - 1:+.1%})"
+        interval = f"{self.confidence:.0%} interval {low - 1:+.1%} to {high - 1:+.1%}"
+        change = f"{self.ratio - 1:+.1%} ({interval})"
         words = {
             "faster": "is faster",
             "slower": "is slower",
@@ -120,9 +118,7 @@ def compare(
         values_a, values_b = list(side_a[0].values_ns), list(side_b[0].values_ns)
         paired = _same_rounds(side_a[0], side_b[0])
         unit = "round"
-    core = compare_values(
-        values_a, values_b, margin=margin, confidence=confidence, paired=paired
-    )
+    core = compare_values(values_a, values_b, margin=margin, confidence=confidence, paired=paired)
     return Comparison.of(core, **labels, unit=unit, confidence=confidence)
 
 

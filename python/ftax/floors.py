@@ -82,9 +82,7 @@ def _time_cuda(samples: int) -> list[Floor]:
 def _time_python(
     name: str, function: Callable[[], object], description: str, samples: int
 ) -> Floor:
-    runner = _core.PythonRunner(
-        function, name, device="cpu", grad_mode=_core.GradMode.inference
-    )
+    runner = _core.PythonRunner(function, name, device="cpu", grad_mode=_core.GradMode.inference)
     return Floor(name=name, time_ns=_time(runner, samples), description=description)
 
 

@@ -1,8 +1,9 @@
 """Known delays, put in on purpose: the proof that a receipt puts time on the right line.
 
 A delay in a module's forward must appear as model glue, a delay in a binding as interpreter and
-bindings, a delay in each operator call as operators, and each on no other line (docs/intervention.md).
-Delays spin instead of sleeping, because a sleep also pays for the scheduler.
+bindings, a delay in each operator call as operators, and each on no other line
+(docs/intervention.md). Delays spin instead of sleeping, because a sleep also pays for the
+scheduler.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def delay_binding(
     """The same runtimes, in which every call of one Python binding waits ``delay_ns`` first.
 
     The binding ``namespace.name``, such as ``torch.nn.functional.linear``, is replaced while a
-    Python-hosted runner runs and put back after each request, so delayed and other runners can share
-    their rounds. What runs in C++ never goes through it. The wrapper itself costs time: compare with
-    a delay of 0.
+    Python-hosted runner runs and put back after each request, so delayed and other runners can
+    share their rounds. What runs in C++ never goes through it. The wrapper itself costs time:
+    compare with a delay of 0.
     """
     original: Callable[..., Any] = getattr(namespace, name)
 
@@ -103,6 +104,3 @@ def slow_down(prepared: Prepared, ratio: float) -> Prepared:
     delay_ns = int(_core.compute_median(samples[5:]) * ratio)
     runner = _core.DelayRunner(prepared.runner, delay_ns)
     return replace(prepared, runner=runner)
-
-
-

@@ -1,8 +1,8 @@
 """The ladder: which rungs there are, what the step between two of them removes, and the taxes.
 
-Every rung makes the same operator calls, so the difference between two latencies is the cost of what
-the lower rung does without. Differences are marginal in the order of the ladder: they add up exactly
-to the latency of the first rung, but they are not savings that one could bank in any order.
+Every rung makes the same operator calls, so the difference between two latencies is the cost of
+what the lower rung does without. Differences are marginal in the order of the ladder: they add up
+exactly to the latency of the first rung, but they are not savings that one could bank in any order.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Annotated
 from ftax import _core
 from ftax.records import Name, Record, Rule
 from ftax.results import Measurement
+from ftax.runtimes import Host
 
 # (runtime, host) of each rung, top to bottom.
-RUNGS = (("eager", "python"), ("flat", "python"), ("eager", "cpp"))
+RUNGS: tuple[tuple[str, Host], ...] = (("eager", "python"), ("flat", "python"), ("eager", "cpp"))
 
 _REMOVED = {
     (("eager", "python"), ("flat", "python")): (
@@ -39,9 +40,7 @@ _REST = {
     ("eager", "python"): ("everything", "no rung below could be measured"),
 }
 
-_Ends = Annotated[
-    tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)
-]
+_Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +48,8 @@ class Line(Record):
     """One line of a receipt: a part of the latency of the first rung.
 
     ``interval_ns`` comes from rounds resampled jointly over all rungs. ``resolved`` says whether it
-    excludes 0; ``rounds_needed`` is about how many rounds would resolve it (None: it is resolved, or
-    the difference is too close to 0 to say).
+    excludes 0; ``rounds_needed`` is about how many rounds would resolve it (None: it is resolved,
+    or the difference is too close to 0 to say).
     """
 
     name: Name

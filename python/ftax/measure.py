@@ -137,9 +137,7 @@ def measure(
     environment = collect_environment(device=loaded.device)
     before = collect_condition()
     with quiet() as gc_ms:
-        result = _core.measure_rounds(
-            [item.runner for item in prepared], plan.to_core(), progress
-        )
+        result = _core.measure_rounds([item.runner for item in prepared], plan.to_core(), progress)
     conditions = (before, collect_condition())
     process = ProcessRecord.current(
         session=plan.session or make_session_id(), index=plan.process_index

@@ -1,5 +1,5 @@
-"""Runs benchmark jobs in fresh processes, interleaved, so that what differs between processes (memory
-layout, thread placement) becomes part of the measured error instead of a hidden bias.
+"""Runs benchmark jobs in fresh processes, interleaved, so that what differs between processes
+(memory layout, thread placement) becomes part of the measured error instead of a hidden bias.
 
 Workers are started with `python -m ftax.processes` and speak JSON: a job on standard input, one
 measurement a line on standard output. A worker that dies takes only its own measurement with it.
@@ -72,8 +72,8 @@ def run_jobs(
 ) -> list[list[Measurement]]:
     """Run each job ``processes`` times and return its measurements, job by job.
 
-    With one process a job runs here. With more, every repetition is a fresh process, and the jobs of
-    one repetition run side by side in random order, so that drift falls on all alike.
+    With one process a job runs here. With more, every repetition is a fresh process, and the jobs
+    of one repetition run side by side in random order, so that drift falls on all alike.
     """
     if processes < 1:
         raise InvalidArgumentError(f"processes is {processes}; give 1 or more")

@@ -1,7 +1,7 @@
 """The receipt: where the microseconds of one inference go, and what other runtimes would give back.
 
-A receipt stores measurements; its lines are computed from their raw samples each time they are asked
-for, so the file cannot say one thing and its samples another.
+A receipt stores measurements; its lines are computed from their raw samples each time they are
+asked for, so the file cannot say one thing and its samples another.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ class Receipt(Record):
         receipt = super(cls, cls).from_dict({**fields, **measurements})
         if stored is None or not _same_lines(_as_list("lines", stored), receipt.lines):
             raise ResultsError(
-                "the stored lines are not those of the samples; the record was changed after it was "
-                "written: measure again, or restore the file"
+                "the stored lines are not those of the samples; the record was changed after it "
+                "was written: measure again, or restore the file"
             )
         return receipt
 

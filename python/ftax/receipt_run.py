@@ -71,10 +71,7 @@ def choose_alternatives(runtimes: str | Sequence[str], device: str) -> list[tupl
             raise InvalidArgumentError("runtimes is empty; give names, 'available' or 'none'")
         specs = [find_runtime(name) for name in names]
     return [
-        (spec.name, host)
-        for spec in specs
-        for host in spec.hosts
-        if (spec.name, host) not in RUNGS
+        (spec.name, host) for spec in specs for host in spec.hosts if (spec.name, host) not in RUNGS
     ]
 
 
@@ -186,4 +183,3 @@ def _test_crowd(
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-

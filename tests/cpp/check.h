@@ -49,35 +49,31 @@ void check_throws(Body body, const char* fragment, const char* file, int line) {
   fail(file, line, std::string("nothing was thrown; expected '") + fragment + "'");
 }
 
-inline int run_all() {
-  int failures = 0;
-  for (const Test& test : tests) {
-    failed = false;
-    try {
-      test.body();
-    } catch (const std::exception& error) {
-      fail(test.name, 0, std::string("threw: ") + error.what());
-    }
-    if (failed) std::printf("FAILED %s\n", test.name);
-    failures += failed ? 1 : 0;
-  }
-  std::printf("%d passed, %d failed\n", static_cast<int>(tests.size()) - failures, failures);
-  return failures == 0 && !tests.empty() ? 0 : 1;
-}
-
 }  // namespace check
 
 #define TEST(name)                                             \
   static void name();                                          \
   static const bool name##_added = check::add(#name, &(name)); \
   static void name()
-#define CHECK(condition) \
-  ((condition) ? void() : check::fail(__FILE__, __LINE__, "not true: " #condition))
-#define CHECK_NEAR(actual, expected, tolerance) \
-  check::check_near(actual, expected, tolerance, #actual, __FILE__, __LINE__)
+#define CHECK(x) ((x) ? void() : check::fail(__FILE__, __LINE__, "not true: " #x))
+#define CHECK_NEAR(x, expected, tolerance) \
+  check::check_near(x, expected, tolerance, #x, __FILE__, __LINE__)
 // The message has to contain the fragment: an error that does not name the bad value is a defect.
-#define CHECK_THROWS(expression, Exception, fragment)                                        \
-  check::check_throws<Exception>([&] { static_cast<void>(expression); }, fragment, __FILE__, \
-                                 __LINE__)
+#define CHECK_THROWS(x, Exception, fragment) \
+  check::check_throws<Exception>([&] { static_cast<void>(x); }, fragment, __FILE__, __LINE__)
 
-int main() { return check::run_all(); }
+int main() {
+  int failures = 0;
+  for (const check::Test& test : check::tests) {
+    check::failed = false;
+    try {
+      test.body();
+    } catch (const std::exception& error) {
+      check::fail(test.name, 0, std::string("threw: ") + error.what());
+    }
+    if (check::failed) std::printf("FAILED %s\n", test.name);
+    failures += check::failed ? 1 : 0;
+  }
+  std::printf("%d passed, %d failed\n", static_cast<int>(check::tests.size()) - failures, failures);
+  return failures == 0 && !check::tests.empty() ? 0 : 1;
+}

@@ -145,15 +145,15 @@ TEST(draws_follow_from_the_seed_whatever_else_is_asked_and_in_any_thread) {
 
 TEST(chosen_block_follows_the_autocorrelation) {
   std::vector<double> alternating;
-  std::vector<double> threes;
+  std::vector<double> fives;
   std::vector<double> step;
   for (int i = 0; i < 36; ++i) alternating.push_back(i % 2 == 0 ? 1.0 : -1.0);
-  for (int i = 0; i < 36; ++i) threes.push_back(i / 3 % 2 == 0 ? 1.0 : -1.0);
+  for (int i = 0; i < 40; ++i) fives.push_back(i / 5 % 2 == 0 ? 1.0 : -1.0);
   for (int i = 0; i < 20; ++i) step.push_back(i < 10 ? 0.0 : 1.0);
   CHECK(compute_block(alternating) == 1);
-  // Lag products: 24 within threes, 11 between them: 13/36 = 0.361, corrected by (1 + 1.444) / 36
-  // to 0.429; cbrt(6 * 0.429^2 / (1 - 0.184)^2 * 36) = 3.9.
-  CHECK(compute_block(threes) == 4);
+  // Lag products: 32 within fives less 7 between them: 25/40 = 0.625, corrected by (1 + 2.5) / 40
+  // to 0.7125; cbrt(6 * (0.7125 / (1 - 0.5077))^2 * 40) = 7.95 (uncorrected: 6.3).
+  CHECK(compute_block(fives) == 8);
   CHECK(compute_block(step) == 5);  // as long as a quarter allows
   CHECK(compute_block(std::vector<double>(20, 3.0)) == 1);
   CHECK(compute_block(std::vector<double>{1.0, 2.0, 3.0}) == 1);

@@ -64,8 +64,10 @@ TEST(verdict_depends_on_where_the_interval_lies) {
   CHECK(compare(0.8, 0.01, 0.02) == Verdict::kFaster);
   CHECK(compare(1.25, 0.01, 0.02) == Verdict::kSlower);
   CHECK(compare(1.001, 0.003, 0.02) == Verdict::kEqual);
-  CHECK(compare(1.001, 0.03, 0.02) == Verdict::kCannotTell);  // too wide for the margin
-  CHECK(compare(1.001, 0.003, 0.0) == Verdict::kCannotTell);  // nothing is exactly equal
+  CHECK(compare(1.001, 0.03, 0.02) == Verdict::kCannotTell);          // too wide for the margin
+  CHECK(compare(1.015, 0.0087, 0.02) == Verdict::kCannotTell);        // out of it at the upper end
+  CHECK(compare(1.0 / 1.015, 0.0087, 0.02) == Verdict::kCannotTell);  // and at the lower
+  CHECK(compare(1.001, 0.003, 0.0) == Verdict::kCannotTell);          // nothing is exactly equal
 }
 
 TEST(a_difference_within_the_margin_is_still_a_difference) {

@@ -29,7 +29,7 @@ class Recording {
     const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
     const auto stack = torch::jit::createStackForSchema(
         op.schema(), torch::jit::tuple_slice(py::tuple(args)), kwargs, std::nullopt);
-    pending_ = recorder_.begin(op, stack);
+    pending_ = recorder_.begin(op, stack, /*hidden=*/false);
     pending_op_.emplace(op);
   }
 

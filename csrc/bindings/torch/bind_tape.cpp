@@ -44,6 +44,7 @@ py::dict describe_step(const Step& step) {
   result["outputs"] = outputs;
   result["releases"] = step.releases;
   result["module"] = step.module_path;
+  result["hidden"] = step.hidden;
   result["fill"] = step.op.has_value() ? py::object(py::none()) : py::cast(step.fill);
   return result;
 }
@@ -72,10 +73,10 @@ std::vector<StepCost> profile(Tape& tape, int repetitions) {
   return tape.profile(repetitions);
 }
 
-std::vector<std::string> list_operators(const Tape& tape) {
+std::vector<std::string> list_operators(const Tape& tape, bool with_hidden) {
   std::vector<std::string> names;
   for (const Step& step : tape.program().steps) {
-    if (step.op.has_value()) names.push_back(step.operator_name());
+    if (step.op.has_value() && (with_hidden || !step.hidden)) names.push_back(step.operator_name());
   }
   return names;
 }
@@ -97,7 +98,9 @@ void bind_tape(py::module_& m) {
       .def("slot", [](const Tape& t, int i) { return to_python(t.slot(i), c10::AnyType::get()); })
       .def("profile", &profile, py::arg("repetitions"))
       .def("__len__", [](const Tape& t) { return t.program().steps.size(); })
-      .def_property_readonly("operators", &list_operators)
+      .def_property_readonly("operators", [](const Tape& t) { return list_operators(t, true); })
+      .def_property_readonly("visible_operators",
+                             [](const Tape& t) { return list_operators(t, false); })
       .def_property_readonly("steps",
                              [](const Tape& t) {
                                py::list steps;

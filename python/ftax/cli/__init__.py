@@ -1,7 +1,7 @@
 """The command line: `ftax tax bert-base`, `ftax bench`, `ftax compare`, ...
 
-This file only assembles the commands. Exit codes: 0 done, 1 a comparison says slower, 2 wrong usage or
-input, 3 this machine lacks something, 4 the measured code failed, 130 interrupted.
+This file only assembles the commands. Exit codes: 0 done, 1 a comparison says slower, 2 wrong usage
+or input, 3 this machine lacks something, 4 the measured code failed, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _read(path: Path) -> list[Measurement]:
     if len(keys) != 1:
         labels = ", ".join(sorted({m.cell.label() for m in measurements})) or "none"
         raise ResultsError(
-            f"{path} has measurements of {len(keys)} cells ({labels}); a side of a comparison is one "
-            "cell: write each to a file of its own with --json"
+            f"{path} has measurements of {len(keys)} cells ({labels}); a side of a comparison is "
+            "one cell: write each to a file of its own with --json"
         )
     return measurements

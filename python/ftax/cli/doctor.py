@@ -11,7 +11,8 @@ from ftax.report.table import Rows
 
 
 def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
-    """What the smallest things cost on this machine, and what to know before trusting its numbers."""
+    """What the smallest things cost on this machine, and what to know before trusting its
+    numbers."""
     from ftax.environment import collect_environment
     from ftax.floors import measure_floors
     from ftax.health import find_concerns

@@ -19,7 +19,8 @@ Sequence = Annotated[
     int | None, typer.Option("--sequence", "--seq", help="Tokens of a request (text models).")
 ]
 Tiny = Annotated[
-    bool, typer.Option("--tiny", help="Same depth and operators, small widths: host work dominates.")
+    bool,
+    typer.Option("--tiny", help="Same depth and operators, small widths: host work dominates."),
 ]
 Attention = Annotated[str | None, typer.Option(help="Attention implementation: sdpa or eager.")]
 UseCache = Annotated[bool, typer.Option("--use-cache", help="Return the key-value cache (GPT-2).")]
@@ -30,7 +31,8 @@ Warmup = Annotated[int | None, typer.Option(help="Exactly so many warm-up reques
 Rounds = Annotated[int | None, typer.Option(help="Exactly so many rounds.")]
 Duration = Annotated[float, typer.Option(help="Time limit of warm-up and rounds, in seconds.")]
 Precision = Annotated[
-    float, typer.Option(help="Stop when each interval's half-width is within this share of its mean.")
+    float,
+    typer.Option(help="Stop when each interval's half-width is within this share of its mean."),
 ]
 Seed = Annotated[int, typer.Option(help="Of the order of runners in the rounds.")]
 Cpus = Annotated[str | None, typer.Option(help="Pin to a set of CPUs, such as 0,1 or 2-5.")]

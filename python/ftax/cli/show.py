@@ -1,7 +1,7 @@
 """Progress while measuring, and results in the format that was asked for.
 
-The bar moves only between rounds: a thread that redrew it meanwhile would take the GIL from the rungs
-that need it, and be measured.
+The bar moves only between rounds: a thread that redrew it meanwhile would take the GIL from the
+rungs that need it, and be measured.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def _line_per_phase(console: Console, reason: str) -> Callback:
     return update
 
 
-def show(
-    renderable: RenderableType, tables: Sequence[Rows], *, csv: bool, markdown: bool
-) -> None:
+def show(renderable: RenderableType, tables: Sequence[Rows], *, csv: bool, markdown: bool) -> None:
     """Print tables as CSV or Markdown, or the renderable for people."""
     if csv and markdown:
         raise typer.BadParameter("give --csv or --markdown, not both")

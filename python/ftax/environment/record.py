@@ -40,7 +40,7 @@ class Environment(Record):
 def collect_environment(*, device: str = "cpu") -> Environment:
     """Read the machine, the versions and the switches that hold now, in this thread.
 
-    What cannot change is read once in a process; the second call takes about a millisecond.
+    What cannot change is read once in a process, so that the second call is cheap.
 
     Raises:
         InvalidArgumentError: `device` is none of "cpu", "cuda", "cuda:<number>".

@@ -30,7 +30,17 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
     what = "Latency" if all(m.mode == "latency" for m in measurements) else "Time per request"
     return Rows(
         title=what,
-        columns=("model", "runtime", "host", "mean", "95 % interval", "p50", "p90", "p99", "rounds"),
+        columns=(
+            "model",
+            "runtime",
+            "host",
+            "mean",
+            "95 % interval",
+            "p50",
+            "p90",
+            "p99",
+            "rounds",
+        ),
         numeric=("mean", "p50", "p90", "p99", "rounds"),
         rows=tuple(rows),
     )

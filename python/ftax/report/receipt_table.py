@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ftax.ladder import Line
-from ftax.receipt import Alternative, OperatorCost, Receipt
+from ftax.receipt import Alternative, OperatorCost, Receipt, describe_outputs
 from ftax.report.table import Rows
 from ftax.report.units import format_interval, format_time
 from ftax.results import Measurement
@@ -43,8 +43,9 @@ def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
         )
         for cost in receipt.operators()[:limit]
     ]
+    model = receipt.rungs[0].cell.model
     return Rows(
-        title=f"Operator calls of {receipt.rungs[0].cell.model} by host time ({format_time(total)})",
+        title=f"Operator calls of {model} by host time ({format_time(total)})",
         columns=("operator", "module", "arguments", "call", "release", "share"),
         numeric=("arguments", "call", "release", "share"),
         rows=tuple(rows),
@@ -132,16 +133,23 @@ def _make_runtimes(receipt: Receipt) -> Rows:
     rows += [_make_alternative(alternative) for alternative in receipt.alternatives]
     return Rows(
         title="Rungs and alternatives",
-        columns=("runtime", "host", "latency", "95 % interval", "p50", "p90", "p99", "speed-up",
-                 "outputs"),  # fmt: skip
+        columns=(
+            "runtime",
+            "host",
+            "latency",
+            "95 % interval",
+            "p50",
+            "p90",
+            "p99",
+            "speed-up",
+            "outputs",
+        ),
         numeric=("latency", "p50", "p90", "p99", "speed-up"),
         rows=tuple(rows),
     )
 
 
 def _make_rung(rung: Measurement, receipt: Receipt) -> tuple[str, ...]:
-    from ftax.receipt import describe_outputs
-
     first = rung is receipt.rungs[0]
     outputs = "the reference" if first else describe_outputs(rung)[1]
     return (*_describe(rung), f"{receipt.latency_ns / rung.latency_ns:.2f}x", outputs)

@@ -1,4 +1,5 @@
-"""One kind of table for every output: rows of text, rendered by rich or written as CSV or Markdown."""
+"""One kind of table for every output: rows of text, rendered by rich or written as CSV or
+Markdown."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class Rows:
         """For a page; the title goes above as bold text."""
         rule = ["---:" if column in self.numeric else "---" for column in self.columns]
         lines = [self.columns, rule, *self.rows]
-        return f"**{self.title}**\n\n" + "".join(f"| {' | '.join(map(_escape, line))} |\n" for line in lines)
+        return f"**{self.title}**\n\n" + "".join(
+            f"| {' | '.join(map(_escape, line))} |\n" for line in lines
+        )
 
 
 def join_csv(tables: Sequence[Rows]) -> str:

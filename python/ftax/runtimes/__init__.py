@@ -1,6 +1,7 @@
 """Ways to execute a model, each prepared for the timed loop and checked against eager.
 
-Importing this package imports no runtime: onnxruntime and transformers stay out until they are used.
+Importing this package imports no runtime: onnxruntime and transformers stay out until they are
+used.
 """
 
 from ftax.runtimes.catalogue import RuntimeSpec, check_host, find_runtime, list_runtimes

@@ -1,13 +1,14 @@
 """Artefacts that are dear to make (exports, traces), kept on disk by what they were made from.
 
-The key of an artefact is the content that determines it: the recipe of a zoo model, or, for a module
-that exists only in memory, a digest of its recorded operator calls and of every weight. An artefact is
-written beside its place and renamed into it, so a process that dies leaves no half of one; its size is
-stored with it, and one that does not match is made again.
+The key of an artefact is the content that determines it: the recipe of a zoo model, or, for a
+module that exists only in memory, a digest of its recorded operator calls and of every weight. An
+artefact is written beside its place and renamed into it, so a process that dies leaves no half of
+one; its size is stored with it, and one that does not match is made again.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -21,6 +22,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ftax import _core
+from ftax.errors import UnavailableError
 from ftax.models import LoadedModel
 
 _MANIFEST = "manifest.json"
@@ -70,29 +73,64 @@ def make_key(
     return digest.hexdigest()
 
 
+def describe_program(tape: _core.Tape, module: nn.Module) -> list[str]:
+    """The calls of ``tape`` in words: its constants by name if ``module`` has them, by digest
+    otherwise, because ``x * 2`` and ``x * 3`` are the same calls."""
+    names = {id(tensor): name for name, tensor in _named_tensors(module)}
+    lines = [f"inputs {tape.input_slots}, outputs {tape.output_slots}"]
+    for slot, tensor in tape.constants:
+        lines.append(f"slot {slot} is {names.get(id(tensor)) or _digest_tensor(tensor)}")
+    for step in tape.steps:
+        content = "" if step["fill"] is None else _digest_tensor(step["fill"])
+        lines.append(f"{step['operator']}{content} {step['arguments']} -> {step['outputs']}")
+    return lines
+
+
 def get_or_make(
     key: str, kind: str, make: Callable[[Path], Mapping[str, object]], *, keep: bool = True
 ) -> Artefact:
     """Return the artefact of ``key``, calling ``make(folder)`` if there is no sound one.
 
     ``make`` fills the folder and returns facts to keep with it. ``keep=False`` makes it anew in a
-    temporary place that lives as long as the process.
+    temporary place that lives as long as the process. Raises UnavailableError if the cache cannot
+    be written to.
     """
-    root = cache_root() / kind if keep else Path(tempfile.mkdtemp(prefix="ftax-"))
+    root = cache_root() / kind if keep else _make_temporary()
     folder = root / key
     if (facts := _read_manifest(folder)) is not None:
         return Artefact(folder=folder, facts=facts, from_cache=True)
-    root.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=root))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{key}-", dir=root))
+    except OSError as error:
+        raise UnavailableError(
+            f"cannot write to the cache {root} ({error.strerror}); set FTAX_CACHE to another folder"
+        ) from error
     try:
         facts = dict(make(fresh))
         _write_manifest(fresh, facts)
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
+        _publish(fresh, folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
     return Artefact(folder=folder, facts=facts, from_cache=False)
+
+
+def _make_temporary() -> Path:
+    root = tempfile.mkdtemp(prefix="ftax-")
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return Path(root)
+
+
+def _publish(fresh: Path, folder: Path) -> None:
+    """Rename into place. Another process may have been faster: its artefact is as good as ours."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        if _read_manifest(folder) is None:
+            raise
+        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def _write_manifest(folder: Path, facts: Mapping[str, object]) -> None:
@@ -113,13 +151,22 @@ def _read_manifest(folder: Path) -> dict[str, object] | None:
         return None
 
 
+def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
 def _digest_module(digest: hashlib.blake2b, module: nn.Module) -> None:
     digest.update(repr(module).encode())
     digest.update(f"{type(module).__module__}.{type(module).__qualname__}".encode())
-    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        digest.update(plain.numpy().data)
+    for name, tensor in _named_tensors(module):
+        digest.update(f"{name} {_digest_tensor(tensor)}".encode())
+
+
+def _digest_tensor(tensor: torch.Tensor) -> str:
+    digest = hashlib.blake2b(f"{tuple(tensor.shape)} {tensor.dtype}".encode(), digest_size=16)
+    plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    digest.update(plain.numpy().data)
+    return digest.hexdigest()
 
 
 def _version(package: str) -> str | None:

@@ -81,7 +81,7 @@ def prepare_flat(workspace: Workspace, host: Host) -> Prepared:
 def _check_flat(workspace: Workspace) -> dict[str, object]:
     """The flat program must make the tape's calls and give eager's outputs, on both inputs."""
     loaded, function = workspace.loaded, workspace.flat.function
-    with preserve_state(loaded.module):
+    with preserve_state(loaded):
         sequence = observe(lambda: function(*loaded.flat_inputs()))
     if sequence != workspace.taped.tape.operators:
         raise UnsupportedError(
@@ -91,13 +91,10 @@ def _check_flat(workspace: Workspace) -> dict[str, object]:
     checks: dict[str, object] = {"operators": len(sequence)}
     pairs = {
         "outputs": (loaded.flat_inputs(), workspace.reference),
-        "second_input": (
-            loaded.flat_check_inputs(),
-            run_eager(loaded.call_check, loaded.module),
-        ),
+        "second_input": (loaded.flat_check_inputs(), run_eager(loaded.call_check, loaded)),
     }
     for name, (inputs, reference) in pairs.items():
-        with preserve_state(loaded.module), torch.inference_mode():
+        with preserve_state(loaded), torch.inference_mode():
             equality = compare_outputs(reference, function(*inputs))
         if not equality.within_tolerance:
             raise UnsupportedError(f"the flat program is not the model: {equality.problem}")

@@ -1,8 +1,8 @@
 """Whether two runtimes computed the same thing.
 
 The norm of the difference over the norm of the reference is compared with a tolerance that depends
-on the dtype; NaNs must be in the same places. "Bitwise" is said only of equal bytes, so -0.0 and 0.0
-differ while two NaNs of the same payload do not.
+on the dtype; NaNs must be in the same places. "Bitwise" is said only of equal bytes, so -0.0 and
+0.0 differ while two NaNs of the same payload do not.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.T
             has_nan=has_nan,
         )
     pairs = list(zip(reference, outputs, strict=True))
-    bitwise = all(_same_bytes(a, b) for a, b in pairs)
+    bitwise = all(same_bytes(a, b) for a, b in pairs)
     difference = 0.0 if bitwise else max(_difference(a, b) for a, b in pairs)
     within = difference <= tolerance
     return Equality(
@@ -89,7 +89,8 @@ def _find_mismatch(
     return None
 
 
-def _same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bits, NaNs included."""
     if a.is_complex() or a.is_sparse or a.is_quantized:
         return bool(torch.equal(a, b))
     flat_a, flat_b = (t.detach().contiguous().reshape(-1) for t in (a, b))

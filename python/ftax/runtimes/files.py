@@ -1,7 +1,7 @@
 """Model files of the user: TorchScript archives and ONNX models, run as they are.
 
-A file has no eager form, so it has no ladder; it is timed by the one runtime that understands it, and
-its outputs have no reference to be compared with.
+A file has no eager form, so it has no ladder; it is timed by the one runtime that understands it,
+and its outputs have no reference to be compared with.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def prepare_path(
         )
     if model_options:
         raise InvalidArgumentError(
-            f"{next(iter(model_options))!r} is an option of models that ftax builds; {path.name} is "
-            "a file and has its own"
+            f"{next(iter(model_options))!r} is an option of models that ftax builds; "
+            f"{path.name} is a file and has its own"
         )
     if inputs is None:
         raise InvalidArgumentError(
-            f"{path.name} needs inputs: pass inputs=tensor, a tuple of arguments, or for ONNX a dict "
-            "of tensors by input name"
+            f"{path.name} needs inputs: pass inputs=tensor, a tuple of arguments, or for ONNX a "
+            "dict of tensors by input name"
         )
     if kind == "torchscript":
         values, device = _positional(inputs)

@@ -47,6 +47,7 @@ class _Writer:
     constants: list[Any] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
     numbers: dict[int, Any] = field(default_factory=dict)
+    fixed: set[int] = field(default_factory=set)
     lines: list[str] = field(default_factory=list)
     via_ops: dict[str, int] = field(default_factory=dict)
     spellings: dict[str, int] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class _Writer:
         for place, slot in enumerate(self.tape.input_slots):
             self.names[slot] = f"in{place}"
         for slot, tensor in self.tape.constants:
+            self.fixed.add(slot)
             if _core.is_wrapped_number(tensor):
                 self.numbers[slot] = tensor.item()
             else:
@@ -66,6 +68,10 @@ class _Writer:
 
     def name(self, slot: int) -> str:
         return self.names.setdefault(slot, f"v{slot}")
+
+    def target(self, slot: int) -> str:
+        """What an output is assigned to. Python must not rebind a constant: `build` owns it."""
+        return "_" if slot < 0 or slot in self.fixed else self.name(slot)
 
     def refer(self, described: Described) -> str:
         kind, value = described
@@ -115,10 +121,10 @@ def _assign(writer: _Writer, outputs: list[Any], expression: str) -> str:
     targets: list[str] = []
     for output in outputs:
         if isinstance(output, list):
-            items = "".join("_, " if slot < 0 else f"{writer.name(slot)}, " for slot in output)
+            items = "".join(f"{writer.target(slot)}, " for slot in output)
             targets.append(f"({items})")
         else:
-            targets.append("_" if output < 0 else writer.name(output))
+            targets.append(writer.target(output))
     if not targets or targets == ["_"]:
         return expression
     return f"{', '.join(targets)} = {expression}"

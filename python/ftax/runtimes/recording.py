@@ -2,8 +2,8 @@
 
 Two instruments live here on purpose. `record` is the tape's own: a dispatch key that C++ observes
 (or, where torch does not offer it, a TorchDispatchMode that feeds the same recorder). `observe` is
-the second opinion: a plain TorchDispatchMode that only writes down names. What the tape says it runs
-is checked against what `observe` saw.
+the second opinion: a plain TorchDispatchMode that only writes down names. What the tape says it
+runs is checked against what `observe` saw.
 """
 
 from __future__ import annotations
@@ -38,24 +38,20 @@ def operator_name(func: Any) -> str:
 
 class _NameLog(TorchDispatchMode):
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names: list[str] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.append(operator_name(func))
         return func(*args, **(kwargs or {}))
 
 
 class _FeedRecorder(TorchDispatchMode):
     def __init__(self, recording: _core.Recording) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recording = recording
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         schema = func._schema
         self.recording.begin(schema.name, schema.overload_name, args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
@@ -67,7 +63,7 @@ def observe(call: Callable[[], Any]) -> list[str]:
     """Operator calls of one inference in order, as a TorchDispatchMode sees them."""
     with torch.inference_mode(), _NameLog() as log:
         call()
-    return log.names
+    return list(log.names)
 
 
 def dispatch_key_works() -> bool:
@@ -97,8 +93,8 @@ def record(
     """Run ``call`` once under inference mode and return its tape and its outputs.
 
     ``inputs`` are the tensors that may be rebound; parameters and buffers of ``module`` are shared
-    with the tape. Raises UnsupportedError, naming operator and module, for what cannot be taped, and
-    RunnerError if ``call`` raises.
+    with the tape. Raises UnsupportedError, naming operator and module, for what cannot be taped,
+    and RunnerError if ``call`` raises.
     """
     weights = [] if module is None else [*module.parameters(), *module.buffers()]
     if observer == "auto":
@@ -119,14 +115,15 @@ def _record_with_key(
         with _module_paths(module, recording):
             recording.start()
             try:
-                result = _call_model(call)
+                result = call_model(call)
             finally:
                 recording.stop()
     return _finish(recording, result, inputs)
 
 
 def record_fragment(expression: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> _core.Tape:
-    """Record what ``expression`` calls on ``inputs``, without outputs: for looking, not replaying."""
+    """Record what ``expression`` calls on ``inputs``, without outputs: for looking, not
+    replaying."""
     recording = _core.Recording(list(inputs), [], str(inputs[0].device) if inputs else "cpu")
     recording.start()
     try:
@@ -147,7 +144,7 @@ def _record_with_python(
     with torch.inference_mode():
         recording = _core.Recording(inputs, weights, device)
         with _module_paths(module, recording), _FeedRecorder(recording):
-            result = _call_model(call)
+            result = call_model(call)
     return _finish(recording, result, inputs)
 
 
@@ -160,7 +157,8 @@ def _finish(
     return tape, outputs
 
 
-def _call_model(call: Callable[[], Any]) -> Any:
+def call_model(call: Callable[[], Any]) -> Any:
+    """``call()``, with whatever the model raises as a RunnerError."""
     try:
         return call()
     except Exception as error:

@@ -1,9 +1,9 @@
 """Makes a tape of a model and proves that it is the model.
 
 A tape is believed only after five checks, none of which the recorder can pass by itself: another
-instrument saw the same operators; a replay gives eager's outputs; a second input takes the same path
-(a branch on data would not); a replay on the second input gives eager's outputs there; and peak
-memory is eager's. What fails raises; what is merely worth knowing becomes a warning.
+instrument saw the same operators; a replay gives eager's outputs; a second input takes the same
+path (a branch on data would not); a replay on the second input gives eager's outputs there; and
+peak memory is eager's. What fails raises; what is merely worth knowing becomes a warning.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.models import LoadedModel, flatten_outputs
-from ftax.runtimes.equality import Equality, compare_outputs
-from ftax.runtimes.recording import Observer, dispatch_key_works, observe, record
+from ftax.runtimes.equality import Equality, compare_outputs, same_bytes
+from ftax.runtimes.recording import Observer, call_model, dispatch_key_works, observe, record
 
 _MEMORY_LIMIT = 1.05  # of eager's peak
 
@@ -42,23 +41,23 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
         UnsupportedError: the model cannot be taped; the message names operator and module.
         RunnerError: the model's forward raised.
     """
-    reference = run_eager(loaded.call, loaded.module)
-    check_reference = run_eager(loaded.call_check, loaded.module)
-    tape, sequence = _record(loaded, observer)
+    reference = run_eager(loaded.call, loaded)
+    check_reference = run_eager(loaded.call_check, loaded)
     if observer == "auto":
         observer = "dispatch-key" if dispatch_key_works() else "python"
-    _check_sequence(loaded, sequence)
-    equality = _check_outputs(tape, loaded.flat_inputs(), reference, "the recorded input")
-    _check_path(loaded, sequence, tape)
+    tape = _record(loaded, observer)
+    _check_sequence(loaded, tape)
+    equality = _check_outputs(loaded, tape, loaded.flat_inputs(), reference, "the recorded input")
+    _check_path(loaded, tape)
     check_equality = _check_outputs(
-        tape, loaded.flat_check_inputs(), check_reference, "a second input"
+        loaded, tape, loaded.flat_check_inputs(), check_reference, "a second input"
     )
     tape.bind_inputs(loaded.flat_inputs())
     memory = _measure_memory(loaded, tape)
     steps = tape.steps
     host_reads = [_place(steps[index]) for index in tape.host_reads]
     checks: dict[str, object] = {
-        "operators": len(sequence),
+        "operators": len(tape.operators),
         "sequence": "equal to what a TorchDispatchMode saw",
         "observer": observer,
         "outputs": equality.to_dict(),
@@ -71,30 +70,38 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     return Taped(tape=tape, reference=reference, checks=checks, warnings=warnings)
 
 
-def run_eager(call: Callable[[], Any], module: nn.Module) -> tuple[torch.Tensor, ...]:
-    """Outputs of one seeded eager inference; buffers of ``module`` are left as they were."""
-    with preserve_state(module), torch.inference_mode():
-        return tuple(flatten_outputs(call()))
+def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tensor, ...]:
+    """Outputs of one seeded eager inference, as copies: a model may return its own input.
+
+    Raises RunnerError if the model raises.
+    """
+    with preserve_state(loaded), torch.inference_mode():
+        return tuple(tensor.clone() for tensor in flatten_outputs(call_model(call)))
 
 
 @contextmanager
-def preserve_state(module: nn.Module) -> Iterator[None]:
-    """Fix the generators' seeds inside and restore buffers and generators afterwards."""
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+def preserve_state(loaded: LoadedModel) -> Iterator[None]:
+    """Fix the generators' seeds inside; restore generators, buffers and inputs afterwards."""
+    inputs = [*loaded.flat_inputs(), *loaded.flat_check_inputs()]
+    kept = [
+        (tensor, tensor.detach().clone())
+        for tensor in (*loaded.module.buffers(), *inputs)
+        if not tensor.is_nested
+    ]
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(0)
         try:
             yield
         finally:
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    if not torch.equal(buffer, before):
-                        buffer.copy_(before)
+            with torch.inference_mode():
+                for tensor, before in kept:
+                    if not same_bytes(tensor, before):
+                        tensor.copy_(before)
 
 
-def _record(loaded: LoadedModel, observer: Observer) -> tuple[_core.Tape, list[str]]:
-    with preserve_state(loaded.module):
+def _record(loaded: LoadedModel, observer: Observer) -> _core.Tape:
+    with preserve_state(loaded):
         tape, _ = record(
             loaded.call,
             inputs=loaded.flat_inputs(),
@@ -102,11 +109,12 @@ def _record(loaded: LoadedModel, observer: Observer) -> tuple[_core.Tape, list[s
             device=loaded.device,
             observer=observer,
         )
-    return tape, tape.operators
+    return tape
 
 
-def _check_sequence(loaded: LoadedModel, sequence: list[str]) -> None:
-    with preserve_state(loaded.module):
+def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> None:
+    sequence = tape.visible_operators
+    with preserve_state(loaded):
         seen = observe(loaded.call)
     if seen != sequence:
         raise UnsupportedError(
@@ -115,31 +123,31 @@ def _check_sequence(loaded: LoadedModel, sequence: list[str]) -> None:
         )
 
 
-def _check_path(loaded: LoadedModel, sequence: list[str], tape: _core.Tape) -> None:
+def _check_path(loaded: LoadedModel, tape: _core.Tape) -> None:
     """A second input must make the same calls, or some branch depends on the data."""
-    with preserve_state(loaded.module):
+    sequence = tape.visible_operators
+    with preserve_state(loaded):
         seen = observe(loaded.call_check)
     if seen != sequence:
-        step = _first_divergence(sequence, seen)
-        operator_steps = [s for s in tape.steps if s["fill"] is None]
-        where = _place(operator_steps[min(step, len(operator_steps) - 1)])
+        call = _first_divergence(sequence, seen)
+        visible = [s for s in tape.steps if s["fill"] is None and not s["hidden"]]
+        where = _place(visible[min(call, len(visible) - 1)])
         raise UnsupportedError(
             "cannot tape this model: its control flow depends on the data. A second input takes "
-            f"another path from call {step}, {where}: {_describe_divergence(sequence, seen)}"
+            f"another path from call {call}, {where}: {_describe_divergence(sequence, seen)}"
         )
 
 
 def _check_outputs(
+    loaded: LoadedModel,
     tape: _core.Tape,
     inputs: Sequence[torch.Tensor],
     reference: Sequence[torch.Tensor],
     which: str,
 ) -> Equality:
     tape.bind_inputs(list(inputs))
-    with torch.random.fork_rng(), torch.inference_mode():
-        torch.manual_seed(0)
-        outputs = tape.run()
-    equality = compare_outputs(reference, outputs)
+    with preserve_state(loaded), torch.inference_mode():
+        equality = compare_outputs(reference, tape.run())
     if not equality.within_tolerance:
         raise UnsupportedError(
             f"cannot tape this model: on {which} the replay gives other outputs than eager "
@@ -151,7 +159,7 @@ def _check_outputs(
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
     """Peak bytes above the start, of one inference each, with the outputs alive at the end."""
-    with preserve_state(loaded.module), torch.inference_mode():
+    with preserve_state(loaded), torch.inference_mode():
         eager = _core.measure_peak_bytes(loaded.call, loaded.device)
         replayed = _core.measure_peak_bytes(tape.run, loaded.device)
     return {

@@ -1,5 +1,5 @@
-"""What the runtimes of one model share, made once and only when somebody asks: the reference outputs,
-the tape, the flat program, and artefacts on disk."""
+"""What the runtimes of one model share, made once and only when somebody asks: the reference
+outputs, the tape, the flat program, and artefacts on disk."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 from ftax.errors import FtaxError
 from ftax.models import LoadedModel
-from ftax.runtimes.cache import Artefact, get_or_make, make_key
+from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.flat import FlatProgram, make_flat
 from ftax.runtimes.recording import Observer
-from ftax.runtimes.tape import Taped, make_tape, run_eager
+from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
 
 
 class Workspace:
@@ -31,7 +31,7 @@ class Workspace:
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
         """Eager outputs on the main inputs."""
-        return run_eager(self.loaded.call, self.loaded.module)
+        return run_eager(self.loaded.call, self.loaded)
 
     @cached_property
     def _taped(self) -> Taped | FtaxError:
@@ -50,13 +50,14 @@ class Workspace:
     @cached_property
     def flat(self) -> FlatProgram:
         """Straight-line Python of the tape."""
-        return make_flat(self.taped.tape, self.loaded.flat_inputs())
+        with preserve_state(self.loaded):
+            return make_flat(self.taped.tape, self.loaded.flat_inputs())
 
     @cached_property
     def _program(self) -> list[str] | None:
         if isinstance(self._taped, FtaxError):
             return None
-        return [f"{s['operator']} {s['arguments']}" for s in self._taped.tape.steps]
+        return describe_program(self._taped.tape, self.loaded.module)
 
     def artefact(
         self,
@@ -66,8 +67,8 @@ class Workspace:
     ) -> Artefact:
         """Get or make an artefact of this model.
 
-        A module that lives only in this process and cannot be taped has nothing to be recognised by,
-        so its artefacts are not kept.
+        A module that lives only in this process and cannot be taped has nothing to be recognised
+        by, so its artefacts are not kept.
         """
         loaded = self.loaded
         program = [] if loaded.reproducible else self._program

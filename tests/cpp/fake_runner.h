@@ -1,0 +1,91 @@
+// A runner that follows a script and writes down everything that the loop does with it. It spins
+// instead of sleeping, because a sleep ends when the scheduler likes, which may be much too late.
+#pragma once
+
+#include <sched.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/clock.h"
+#include "measure/runner.h"
+
+namespace ftax {
+
+// What happened, in order: "a+" and "a-" (the scope of runner a begins and ends), "a!" (enqueue),
+// "a." (synchronize), and whatever a test adds.
+using Journal = std::vector<std::string>;
+
+inline void spin(int64_t duration_ns) {
+  for (const int64_t end = now_ns() + duration_ns; now_ns() < end;) {
+  }
+}
+
+class FakeRunner final : public Runner {
+ public:
+  // `body` is called with the number of the call, from 0, warm-up included.
+  using Body = std::function<void(int call)>;
+
+  explicit FakeRunner(std::string name, Journal* journal = nullptr, Body body = {})
+      : name_(std::move(name)), journal_(journal), body_(std::move(body)) {}
+
+  [[nodiscard]] const std::string& name() const override { return name_; }
+  [[nodiscard]] Host host() const override { return Host::kCpp; }
+  [[nodiscard]] bool needs_gil() const override { return false; }
+  [[nodiscard]] std::unique_ptr<Scope> enter() override {
+    if (on_enter) on_enter();
+    return std::make_unique<FakeScope>(*this);
+  }
+  void enqueue() override {
+    note("!");
+    if (body_) body_(calls_++);
+  }
+  void synchronize() override { note("."); }
+
+  [[nodiscard]] bool is_inside() const { return inside_; }
+
+  std::function<void()> on_enter;  // may throw
+
+ private:
+  class FakeScope final : public Scope {
+   public:
+    explicit FakeScope(FakeRunner& runner) : runner_(runner) {
+      runner_.inside_ = true;
+      runner_.note("+");
+    }
+    ~FakeScope() override {
+      runner_.inside_ = false;
+      runner_.note("-");
+    }
+
+   private:
+    FakeRunner& runner_;
+  };
+
+  void note(const char* what) {
+    if (journal_ != nullptr) journal_->push_back(name_ + what);
+  }
+
+  std::string name_;
+  Journal* journal_;
+  Body body_;
+  int calls_ = 0;
+  bool inside_ = false;
+};
+
+// The CPUs that the calling thread may use.
+inline std::vector<int> list_allowed_cpus() {
+  cpu_set_t set;
+  sched_getaffinity(0, sizeof set, &set);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+}  // namespace ftax

@@ -1,0 +1,149 @@
+// What the rounds are made of: the timed loop, the warm-up, the host probe and pinning. Clocks on a
+// shared machine promise only one side, so times are compared with lower bounds.
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "core/error.h"
+#include "fake_runner.h"
+#include "measure/affinity.h"
+#include "measure/host_probe.h"
+#include "measure/timed_loop.h"
+#include "measure/warmup.h"
+
+namespace ftax {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+TEST(a_latency_sample_is_one_request_and_one_wait) {
+  Journal journal;
+  FakeRunner runner("a", &journal);
+  CHECK(time_latency(runner, 3).size() == 3);
+  CHECK((journal == Journal{"a!", "a.", "a!", "a.", "a!", "a."}));
+}
+
+TEST(a_throughput_sample_is_a_burst_and_one_wait) {
+  Journal journal;
+  FakeRunner runner("a", &journal);
+  CHECK(time_throughput(runner, 2, 3).size() == 2);
+  CHECK((journal == Journal{"a!", "a!", "a!", "a.", "a!", "a!", "a!", "a."}));
+}
+
+TEST(samples_hold_the_time_of_their_own_request) {
+  FakeRunner runner("a", nullptr, [](int call) { spin(call == 1 ? 8 * kMs : kMs / 10); });
+  const int64_t start = now_ns();
+  const std::vector<int64_t> samples = time_latency(runner, 3);
+  const int64_t elapsed_ns = now_ns() - start;
+  CHECK(samples[0] >= kMs / 10);
+  CHECK(samples[1] >= 8 * kMs);
+  CHECK(samples[2] >= kMs / 10);
+  CHECK(samples[0] + samples[1] + samples[2] <= elapsed_ns);
+}
+
+TEST(a_throughput_sample_is_the_time_of_one_request) {
+  FakeRunner runner("a", nullptr, [](int) { spin(kMs); });
+  const int64_t start = now_ns();
+  const int64_t sample_ns = time_throughput(runner, 1, 4).front();
+  const int64_t elapsed_ns = now_ns() - start;
+  CHECK(sample_ns >= kMs);
+  CHECK(4 * sample_ns <= elapsed_ns);  // a sum over the burst would be four times too long
+}
+
+TEST(no_samples_call_nothing) {
+  Journal journal;
+  FakeRunner runner("a", &journal);
+  CHECK(time_latency(runner, 0).empty());
+  CHECK(journal.empty());
+}
+
+TEST(modes_and_hosts_have_names) {
+  CHECK(std::string(to_string(Mode::kLatency)) == "latency");
+  CHECK(std::string(to_string(Mode::kThroughput)) == "throughput");
+  CHECK(std::string(to_string(Host::kPython)) == "python");
+  CHECK(std::string(to_string(Host::kCpp)) == "cpp");
+}
+
+TEST(a_warm_up_of_given_length_has_that_length) {
+  Journal journal;
+  FakeRunner runner("a", &journal, [](int call) { spin(call < 4 ? 5 * kMs : kMs); });
+  const WarmupReport report = warm_up(runner, {.iterations = 7});
+  CHECK(report.iterations == 7);
+  CHECK(report.steady);
+  CHECK(journal.size() == 14);
+  CHECK(report.latency_ns >= kMs);      // the median of the last three, ...
+  CHECK(report.latency_ns < 5 * kMs);   // ... not of the slow first ones
+  CHECK(report.elapsed_ns >= 23 * kMs);
+}
+
+TEST(a_warm_up_goes_on_while_latency_falls) {
+  // 40 ms, then three of 20 ms, then 2 ms: two windows fall before two can be steady.
+  FakeRunner runner("a", nullptr,
+                    [](int call) { spin(call == 0 ? 40 * kMs : call < 4 ? 20 * kMs : 2 * kMs); });
+  const WarmupReport report = warm_up(runner, {});
+  CHECK(report.steady);
+  CHECK(report.iterations >= 1 + 3 + 3 + 3 + 3);
+  CHECK(report.latency_ns >= 2 * kMs);
+  CHECK(report.latency_ns < 20 * kMs);
+}
+
+TEST(a_warm_up_makes_its_fewest_requests_however_steady) {
+  FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });  // windows of three
+  CHECK(warm_up(runner, {.min_iterations = 12}).iterations >= 12);
+}
+
+TEST(a_warm_up_that_reaches_its_limit_says_so) {
+  FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });
+  const WarmupReport report = warm_up(runner, {.limit_ns = 1});
+  CHECK(!report.steady);
+  CHECK(report.iterations == 1 + 3);  // the window under way is completed
+}
+
+TEST(a_probe_takes_time_and_counts_what_was_stolen) {
+  HostProber prober;
+  for (int i = 0; i < 3; ++i) {
+    const HostProbe probe = prober.probe();
+    CHECK(probe.loop_ns > 0);
+    CHECK(probe.steal_ticks >= 0);
+  }
+}
+
+TEST(a_round_is_disturbed_by_theft_or_by_a_slow_probe) {
+  // The median is 100, so 120 is the last undisturbed value.
+  CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {121, 0}, {90, 0}, {100, 1}}) ==
+         std::vector<int>{2, 4}));
+  CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {100, 0}}, 0.1) == std::vector<int>{1}));
+  CHECK(find_disturbed_rounds({}).empty());
+}
+
+TEST(pinning_holds_for_the_scope_and_is_undone) {
+  const std::vector<int> before = list_allowed_cpus();
+  {
+    const AffinityScope scope({before.back()});
+    CHECK((list_allowed_cpus() == std::vector<int>{before.back()}));
+  }
+  CHECK(list_allowed_cpus() == before);
+}
+
+TEST(an_empty_set_pins_nothing) {
+  const std::vector<int> before = list_allowed_cpus();
+  const AffinityScope scope({});
+  CHECK(list_allowed_cpus() == before);
+}
+
+TEST(a_cpu_that_is_not_allowed_is_refused_and_nothing_changes) {
+  const std::vector<int> before = list_allowed_cpus();
+  const auto pin = [](std::vector<int> cpus) { const AffinityScope scope(cpus); };
+  CHECK_THROWS(pin({before.front(), -1}), InvalidArgumentError, "CPU -1");
+  CHECK_THROWS(pin({CPU_SETSIZE}), InvalidArgumentError, std::to_string(CPU_SETSIZE).c_str());
+  const AffinityScope outer({before.front()});
+  if (before.size() > 1) {
+    const std::string allowed = "may use " + std::to_string(before.front());
+    CHECK_THROWS(pin({before.back()}), InvalidArgumentError, allowed.c_str());
+  }
+  CHECK((list_allowed_cpus() == std::vector<int>{before.front()}));
+}
+
+}  // namespace
+}  // namespace ftax

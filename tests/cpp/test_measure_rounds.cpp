@@ -1,0 +1,330 @@
+// Interleaved rounds: who runs when, what a failure or Ctrl-C leaves behind, and when it ends.
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "check.h"
+#include "core/statistics.h"
+#include "fake_runner.h"
+#include "measure/rounds.h"
+
+namespace ftax {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+using Runners = std::vector<std::shared_ptr<Runner>>;
+
+// One warm-up call, and two samples a round of which the first is dropped: call 0 is the warm-up,
+// calls 2r + 1 and 2r + 2 are those of round r.
+RoundPlan make_plan(int rounds) {
+  RoundPlan plan;
+  plan.rule.fixed = true;
+  plan.rule.max_rounds = rounds;
+  plan.warmup.iterations = 1;
+  plan.samples_per_round = 2;
+  return plan;
+}
+
+std::shared_ptr<FakeRunner> make(const std::string& name, Journal* journal = nullptr,
+                                 FakeRunner::Body body = {}) {
+  return std::make_shared<FakeRunner>(name, journal, std::move(body));
+}
+
+std::shared_ptr<FakeRunner> make_failing(int at_call) {
+  return make("failing", nullptr, [at_call](int call) {
+    if (call == at_call) throw std::runtime_error("call " + std::to_string(call) + " broke");
+  });
+}
+
+std::shared_ptr<FakeRunner> make_interrupting(int at_call) {
+  return make("interrupting", nullptr, [at_call](int call) {
+    if (call == at_call) throw Interrupted("Ctrl-C");
+  });
+}
+
+std::vector<std::vector<int>> list_positions(const RoundsResult& result) {
+  std::vector<std::vector<int>> positions;
+  for (const RunnerRounds& rounds : result.runners) positions.push_back(rounds.positions);
+  return positions;
+}
+
+TEST(every_runner_has_one_part_in_each_round) {
+  Journal journal;
+  const Runners runners = {make("a", &journal), make("b", &journal), make("c", &journal)};
+  const RoundsResult result =
+      measure_rounds(runners, make_plan(5), [&](const char* phase, int done, int) {
+        if (std::string(phase) == "round") journal.push_back("round " + std::to_string(done));
+      });
+  auto event = std::find(journal.begin(), journal.end(), "round 0");
+  for (int round = 0; round < 5; ++round) {
+    CHECK(*event++ == "round " + std::to_string(round));
+    std::string order;
+    for (int place = 0; place < 3; ++place) {
+      const std::string name = event->substr(0, 1);
+      const Journal part = {name + "+", name + "!", name + ".", name + "!", name + ".", name + "-"};
+      CHECK(std::equal(part.begin(), part.end(), event));
+      event += 6;
+      order += name;
+      const auto index = static_cast<size_t>(name[0] - 'a');
+      CHECK(result.runners[index].positions[static_cast<size_t>(round)] == place);
+    }
+    std::sort(order.begin(), order.end());
+    CHECK(order == "abc");
+  }
+  CHECK(event == journal.end());
+}
+
+TEST(the_seed_decides_the_order) {
+  const auto order = [](uint64_t seed) {
+    RoundPlan plan = make_plan(20);
+    plan.seed = seed;
+    return list_positions(measure_rounds({make("a"), make("b"), make("c")}, plan));
+  };
+  CHECK(order(1) == order(1));
+  CHECK(order(1) != order(2));
+}
+
+TEST(every_runner_comes_first_about_as_often) {
+  const RoundsResult result = measure_rounds({make("a"), make("b"), make("c")}, make_plan(600));
+  for (const std::vector<int>& positions : list_positions(result)) {
+    for (int place = 0; place < 3; ++place) {
+      const auto count = std::count(positions.begin(), positions.end(), place);
+      CHECK(count > 150);  // 200 expected, of standard deviation 11.5; the seed is fixed
+      CHECK(count < 250);
+    }
+  }
+}
+
+TEST(a_round_is_the_median_of_its_samples_after_the_dropped_ones) {
+  RoundPlan plan = make_plan(3);
+  plan.samples_per_round = 5;
+  plan.dropped_per_round = 2;
+  // The first two samples of each round are slow. Call 0 is the warm-up.
+  const auto runner = make("a", nullptr, [](int call) { spin((call - 1) % 5 < 2 ? 4 * kMs : 1); });
+  const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
+  for (size_t round = 0; round < 3; ++round) {
+    const std::vector<int64_t>& samples = rounds.samples_ns[round];
+    CHECK(samples.size() == 5);
+    CHECK(samples[0] >= 4 * kMs && samples[1] >= 4 * kMs);
+    CHECK(rounds.values_ns[round] == compute_median(std::span(samples).subspan(2)));
+    CHECK(rounds.values_ns[round] < 4e6);
+  }
+}
+
+TEST(a_fixed_number_of_rounds_is_kept_whatever_the_precision) {
+  RoundPlan plan = make_plan(7);
+  plan.rule.target_ratio = 1e9;
+  const RoundsResult result = measure_rounds({make("a")}, plan);
+  CHECK(result.runners.front().values_ns.size() == 7);
+  CHECK(result.probes.size() == 7);
+  CHECK(result.stop_reason == StopReason::kFixedRounds);
+  CHECK(result.elapsed_ns > 0);
+}
+
+TEST(rounds_end_at_the_first_look_that_is_precise) {
+  RoundPlan plan = make_plan(0);
+  plan.rule = {.min_rounds = 4, .max_rounds = 50, .target_ratio = 1e9};
+  const RoundsResult result = measure_rounds({make("a"), make("b")}, plan);
+  CHECK(result.runners.front().values_ns.size() == 4);
+  CHECK(result.stop_reason == StopReason::kPrecise);
+}
+
+TEST(rounds_end_at_their_most_when_never_precise) {
+  RoundPlan plan = make_plan(0);
+  plan.rule = {.min_rounds = 4, .max_rounds = 9, .target_ratio = 1e-12};
+  // Latencies of two rounds can be the same to the ns, but not those of nine that grow.
+  const auto runner = make("a", nullptr, [](int call) { spin(call * kMs / 10); });
+  const RoundsResult result = measure_rounds({runner}, plan);
+  CHECK(result.runners.front().values_ns.size() == 9);
+  CHECK(result.stop_reason == StopReason::kMaxRounds);
+}
+
+TEST(a_time_limit_leaves_three_rounds) {
+  RoundPlan plan = make_plan(50);
+  plan.rule.time_limit_ns = 1;
+  const RoundsResult result = measure_rounds({make("a")}, plan);
+  CHECK(result.runners.front().values_ns.size() == 3);
+  CHECK(result.stop_reason == StopReason::kTimeLimit);
+}
+
+TEST(a_runner_that_throws_leaves_and_the_others_go_on) {
+  // Call 5 is the first of round 2.
+  const RoundsResult result =
+      measure_rounds({make("a"), make_failing(5), make("c")}, make_plan(6));
+  CHECK(result.runners[0].values_ns.size() == 6);
+  CHECK(result.runners[0].error.empty());
+  CHECK(result.runners[1].values_ns.size() == 2);
+  CHECK(result.runners[1].samples_ns.size() == 2);
+  CHECK(result.runners[1].positions.size() == 2);
+  CHECK(result.runners[1].error == "call 5 broke");
+  CHECK(result.runners[2].values_ns.size() == 6);
+  CHECK(result.stop_reason == StopReason::kFixedRounds);
+}
+
+TEST(a_runner_that_throws_in_the_warm_up_has_no_rounds) {
+  const RoundsResult result = measure_rounds({make_failing(0), make("b")}, make_plan(3));
+  CHECK(result.runners[0].values_ns.empty());
+  CHECK(result.runners[0].error == "call 0 broke");
+  CHECK(result.runners[1].values_ns.size() == 3);
+}
+
+TEST(a_runner_that_cannot_be_entered_leaves_too) {
+  const auto runner = make("a");
+  int entered = 0;
+  runner->on_enter = [&] {
+    if (++entered == 3) throw UnavailableError("no stream");  // warm-up, round 0, round 1
+  };
+  const RoundsResult result = measure_rounds({runner, make("b")}, make_plan(3));
+  CHECK(result.runners[0].values_ns.size() == 1);
+  CHECK(result.runners[0].error == "no stream");
+  CHECK(result.runners[1].values_ns.size() == 3);
+}
+
+TEST(precision_is_judged_by_the_runners_that_are_left) {
+  RoundPlan plan = make_plan(0);
+  plan.rule = {.min_rounds = 4, .max_rounds = 50, .target_ratio = 1e9};
+  const RoundsResult result = measure_rounds({make_failing(3), make("b")}, plan);
+  CHECK(result.runners[0].values_ns.size() == 1);
+  CHECK(result.runners[1].values_ns.size() == 4);
+  CHECK(result.stop_reason == StopReason::kPrecise);
+}
+
+TEST(when_all_have_failed_the_earlier_rounds_remain) {
+  RoundPlan plan = make_plan(0);
+  plan.rule = {.min_rounds = 3, .max_rounds = 50};
+  // Call 5 is in round 2, after which precision is looked at: of nobody.
+  const RoundsResult result = measure_rounds({make_failing(5), make_failing(3)}, plan);
+  CHECK(result.runners[0].values_ns.size() == 2);
+  CHECK(result.runners[1].values_ns.size() == 1);
+  CHECK(result.stop_reason != StopReason::kPrecise);
+}
+
+TEST(an_interrupted_round_is_dropped_and_earlier_ones_stay) {
+  // Calls 7 and 8 are those of round 3.
+  for (const int call : {7, 8}) {
+    const RoundsResult result =
+        measure_rounds({make("a"), make_interrupting(call), make("c")}, make_plan(50));
+    CHECK(result.stop_reason == StopReason::kInterrupted);
+    CHECK(result.probes.size() == 3);
+    for (const RunnerRounds& rounds : result.runners) {
+      CHECK(rounds.values_ns.size() == 3);
+      CHECK(rounds.samples_ns.size() == 3);
+      CHECK(rounds.positions.size() == 3);
+      CHECK(rounds.error.empty());
+    }
+  }
+}
+
+TEST(an_interrupt_in_the_warm_up_leaves_no_rounds) {
+  const RoundsResult result = measure_rounds({make("a"), make_interrupting(0)}, make_plan(5));
+  CHECK(result.stop_reason == StopReason::kInterrupted);
+  CHECK(result.probes.empty());
+  CHECK(result.runners[0].values_ns.empty());
+}
+
+TEST(an_interrupt_between_rounds_keeps_them_all) {
+  const RoundsResult result =
+      measure_rounds({make("a")}, make_plan(50), [](const char* phase, int done, int) {
+        if (std::string(phase) == "round" && done == 4) throw Interrupted("Ctrl-C");
+      });
+  CHECK(result.stop_reason == StopReason::kInterrupted);
+  CHECK(result.runners.front().values_ns.size() == 4);
+}
+
+TEST(progress_is_told_between_rounds_and_never_inside_one) {
+  const std::vector<std::shared_ptr<FakeRunner>> fakes = {make("a"), make("b")};
+  std::vector<std::string> told;
+  const auto progress = [&](const char* phase, int done, int total) {
+    for (const auto& fake : fakes) CHECK(!fake->is_inside());
+    told.push_back(phase + (" " + std::to_string(done)) + "/" + std::to_string(total));
+  };
+  static_cast<void>(measure_rounds({fakes[0], fakes[1]}, make_plan(3), progress));
+  CHECK((told == std::vector<std::string>{"warmup 0/2", "warmup 1/2", "warmup 2/2", "round 0/3",
+                                          "round 1/3", "round 2/3"}));
+}
+
+TEST(what_progress_throws_reaches_the_caller) {
+  const auto progress = [](const char*, int, int) { throw std::logic_error("a broken bar"); };
+  CHECK_THROWS(measure_rounds({make("a")}, make_plan(3), progress), std::logic_error,
+               "a broken bar");
+}
+
+TEST(samples_fill_the_duration_of_a_round) {
+  RoundPlan plan = make_plan(2);
+  plan.samples_per_round = 0;
+  plan.round_duration_ns = 20 * kMs;
+  const auto runner = make("a", nullptr, [](int) { spin(kMs); });
+  const size_t samples = measure_rounds({runner}, plan).runners[0].samples_ns[0].size();
+  CHECK(samples >= 4);   // one dropped and three kept, however slow the machine was in the warm-up
+  CHECK(samples <= 20);  // of at least 1 ms each
+}
+
+TEST(a_request_longer_than_a_round_is_sampled_once) {
+  RoundPlan plan = make_plan(2);
+  plan.samples_per_round = 0;
+  plan.round_duration_ns = kMs;
+  const auto runner = make("a", nullptr, [](int) { spin(2 * kMs); });
+  for (const auto& samples : measure_rounds({runner}, plan).runners[0].samples_ns) {
+    CHECK(samples.size() == 2);  // one dropped, one kept
+  }
+}
+
+TEST(throughput_waits_once_for_each_burst) {
+  Journal journal;
+  RoundPlan plan = make_plan(2);
+  plan.mode = Mode::kThroughput;
+  const auto runner = make("a", &journal, [](int) { spin(kMs); });
+  const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
+  CHECK(rounds.burst >= 2);
+  CHECK(rounds.burst <= 5);  // about 5 ms of requests of at least 1 ms
+  CHECK(rounds.values_ns.front() >= 1e6);
+  const auto enqueued = std::count(journal.begin(), journal.end(), "a!");
+  const auto waited = std::count(journal.begin(), journal.end(), "a.");
+  CHECK(enqueued == 1 + 4 * rounds.burst);  // the warm-up, and two rounds of two samples
+  CHECK(waited == 1 + 4);
+}
+
+TEST(latency_has_bursts_of_one) {
+  CHECK(measure_rounds({make("a")}, make_plan(2)).runners.front().burst == 1);
+}
+
+TEST(the_measuring_thread_is_pinned_and_released) {
+  const std::vector<int> before = list_allowed_cpus();
+  std::vector<std::vector<int>> seen;
+  RoundPlan plan = make_plan(2);
+  plan.cpus = {before.back()};
+  const auto runner = make("a", nullptr, [&](int) { seen.push_back(list_allowed_cpus()); });
+  static_cast<void>(measure_rounds({runner}, plan));
+  CHECK(seen.size() == 1 + 4);
+  for (const std::vector<int>& cpus : seen) CHECK(cpus == plan.cpus);
+  CHECK(list_allowed_cpus() == before);
+}
+
+TEST(impossible_plans_are_named) {
+  const auto check = [](auto change) {
+    RoundPlan plan = make_plan(3);
+    change(plan);
+    static_cast<void>(measure_rounds({make("a")}, plan));
+  };
+  CHECK_THROWS(check([](RoundPlan& p) { p.rule.max_rounds = 0; }), InvalidArgumentError,
+               "max_rounds is 0");
+  CHECK_THROWS(check([](RoundPlan& p) { p.round_duration_ns = 0; }), InvalidArgumentError,
+               "round_duration_ns is 0");
+  CHECK_THROWS(check([](RoundPlan& p) { p.dropped_per_round = -1; }), InvalidArgumentError,
+               "dropped_per_round is -1");
+  CHECK_THROWS(check([](RoundPlan& p) { p.dropped_per_round = 2; }), InvalidArgumentError,
+               "samples_per_round is 2");
+  CHECK_THROWS(check([](RoundPlan& p) { p.samples_per_round = -1; }), InvalidArgumentError,
+               "samples_per_round is -1");
+  CHECK_THROWS(check([](RoundPlan& p) { p.warmup.iterations = -1; }), InvalidArgumentError,
+               "iterations are -1");
+  CHECK_THROWS(check([](RoundPlan& p) { p.warmup.limit_ns = 0; }), InvalidArgumentError,
+               "limit is 0");
+  CHECK_THROWS(check([](RoundPlan& p) { p.cpus = {-1}; }), InvalidArgumentError, "CPU -1");
+  CHECK_THROWS(measure_rounds({}, make_plan(3)), InvalidArgumentError, "no runner");
+}
+
+}  // namespace
+}  // namespace ftax
