@@ -30,6 +30,7 @@ class Outer(Record):
     maybe: int | None
     choice: Literal["a", 1]
     rows: tuple[tuple[int, ...], ...]
+    perhaps: tuple[int, ...] | None
     inner: Inner | None
     facts: Mapping[str, object]
     even: Annotated[int, Rule("an even number", lambda value: value % 2 == 0)] = 0
@@ -43,6 +44,7 @@ GOOD = {
     "maybe": None,
     "choice": "a",
     "rows": [[1, 2], []],
+    "perhaps": [1],
     "inner": {"size": 1},
     "facts": {"list": [1, None, {"deep": "x"}]},
     "even": 2,
@@ -73,6 +75,8 @@ def test_a_record_travels_through_json_unchanged():
         ("choice", True, "Outer.choice is True; it has to be one of 'a', 1"),
         ("rows", [[1], [2, "x"]], "Outer.rows[1][1] is 'x'"),
         ("rows", "ab", "Outer.rows is 'ab'; it has to be a list"),
+        ("perhaps", [1, "x"], "Outer.perhaps[1] is 'x'; it has to be an integer"),
+        ("perhaps", "x", "Outer.perhaps is 'x'; it has to be a list or null"),
         ("inner", {"size": 0}, "Inner.size is 0; it has to be an integer of at least 1"),
         ("inner", {"size": 1, "more": 2}, "Inner has the unknown 'more'"),
         ("inner", {}, "Inner lacks 'size'"),

@@ -56,6 +56,16 @@ def test_the_interval_is_around_the_latency_and_has_no_width_if_rounds_agree():
     assert same.interval_ns == (5.0, 5.0)
 
 
+def test_the_interval_follows_from_the_seed_the_confidence_and_the_resamples():
+    rounds = tuple((0, 100 + round * round) for round in range(12))
+    fields = {"samples_ns": rounds, "positions": (0,) * 12}
+    intervals = {
+        make_measurement(**fields, **changes).interval_ns
+        for changes in ({}, {}, {"seed": 2}, {"confidence": 0.8}, {"resamples": 400})
+    }
+    assert len(intervals) == 4
+
+
 def test_a_single_round_has_no_interval_and_can_be_stored(tmp_path):
     measurement = make_measurement(samples_ns=((9, 5, 5),), positions=(0,))
     assert measurement.interval_ns is None

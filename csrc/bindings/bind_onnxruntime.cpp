@@ -66,7 +66,7 @@ std::shared_ptr<ort::IoBinding> make_session(const ort::Library& library, std::s
       .config_entries = std::move(config_entries),
       .provider = ort::parse_provider(provider),
       .provider_options = std::move(provider_options),
-      .user_compute_stream = user_compute_stream,
+      .user_compute_stream = reinterpret_cast<void*>(user_compute_stream),
       .optimized_model_path = std::move(optimized_model_path),
   };
   const py::gil_scoped_release release;

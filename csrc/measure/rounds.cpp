@@ -103,6 +103,7 @@ class Measurement {
     for (int round = 0; round < plan_.rule.max_rounds && !alive_.empty(); ++round) {
       report("round", round, plan_.rule.max_rounds);
       run_round(prober);
+      if (alive_.empty()) break;
       const bool is_look = std::find(looks.begin(), looks.end(), round + 1) != looks.end();
       if (!plan_.rule.fixed && is_look && is_precise(make_table(), plan_.rule, plan_.seed)) {
         result_.stop_reason = StopReason::kPrecise;

@@ -12,9 +12,7 @@ namespace ftax::onnxruntime {
 namespace {
 
 constexpr std::string_view kBindRemedy = "bind memory on a device that the session's provider uses";
-constexpr std::string_view kRunRemedy =
-    "run the model with onnxruntime.InferenceSession on the same inputs to see whether it ever "
-    "works";
+constexpr std::string_view kOutputsRemedy = "run the session before collecting its outputs";
 
 std::string describe_shape(const std::vector<int64_t>& shape) {
   std::string text;
@@ -66,7 +64,7 @@ UniqueMemoryInfo make_memory(const Api& api, const char* name) {
 
 void describe_value(const Api& api, OrtValue* value, BoundOutput& output) {
   const UniqueTensorInfo info =
-      api.make<UniqueTensorInfo>(kRunRemedy, kGetTensorTypeAndShape, value);
+      api.make<UniqueTensorInfo>(kOutputsRemedy, kGetTensorTypeAndShape, value);
   int element_type = 0;
   size_t rank = 0;
   api.check(kReinstall, kGetTensorElementType, info.get(), &element_type);
@@ -170,7 +168,7 @@ void IoBinding::bind_output(const std::string& name, Device device) {
 void IoBinding::choose_run_options() {
   const bool on_device = std::all_of(bound_outputs_.begin(), bound_outputs_.end(),
                                      [](const auto& item) { return item.second == Device::kCuda; });
-  const bool own_stream = session_->options().user_compute_stream != 0;
+  const bool own_stream = session_->options().user_compute_stream != nullptr;
   run_options_ = on_device && own_stream ? asynchronous_.get() : nullptr;
 }
 
@@ -179,19 +177,27 @@ void IoBinding::check_complete() const {
   check_bound(session_->outputs(), bound_outputs_, "output");
 }
 
+// Not api_.check(): its error classes blame the caller for what may be a value inside a tensor.
+void IoBinding::check_run(OrtStatus* status) const {
+  if (status == nullptr) return;
+  throw RunnerError("ONNX Runtime failed while it ran " + session_->options().model_path +
+                    " with " + api_.take_message(status) +
+                    "; try the same inputs in onnxruntime.InferenceSession");
+}
+
 void IoBinding::enqueue() {
-  api_.check(kRunRemedy, kRunWithBinding, session_->handle(), run_options_, binding_.get());
+  check_run(api_.call(kRunWithBinding, session_->handle(), run_options_, binding_.get()));
 }
 
 void IoBinding::synchronize() {
-  if (run_options_ != nullptr) api_.check(kRunRemedy, kSynchronizeBoundOutputs, binding_.get());
+  if (run_options_ != nullptr) check_run(api_.call(kSynchronizeBoundOutputs, binding_.get()));
 }
 
 void IoBinding::run() {
   check_complete();
-  api_.check(kRunRemedy, kSynchronizeBoundInputs, binding_.get());
+  check_run(api_.call(kSynchronizeBoundInputs, binding_.get()));
   enqueue();
-  api_.check(kRunRemedy, kSynchronizeBoundOutputs, binding_.get());
+  check_run(api_.call(kSynchronizeBoundOutputs, binding_.get()));
 }
 
 std::vector<BoundOutput> IoBinding::collect_outputs() const {
@@ -203,7 +209,8 @@ std::vector<BoundOutput> IoBinding::collect_outputs() const {
   char* names = nullptr;
   size_t* lengths = nullptr;
   size_t count = 0;
-  api_.check(kRunRemedy, kGetBoundOutputNames, binding_.get(), allocator, &names, &lengths, &count);
+  api_.check(kOutputsRemedy, kGetBoundOutputNames, binding_.get(), allocator, &names, &lengths,
+             &count);
   std::vector<BoundOutput> outputs(count);
   const char* next = names;
   for (size_t index = 0; index < count; next += lengths[index++]) {
@@ -214,12 +221,13 @@ std::vector<BoundOutput> IoBinding::collect_outputs() const {
     release(lengths);
   }
   OrtValue** raw_values = nullptr;
-  api_.check(kRunRemedy, kGetBoundOutputValues, binding_.get(), allocator, &raw_values, &count);
+  api_.check(kOutputsRemedy, kGetBoundOutputValues, binding_.get(), allocator, &raw_values, &count);
   std::vector<UniqueValue> values;
+  values.reserve(count);
   for (size_t index = 0; index < count; ++index) {
     values.emplace_back(raw_values[index], UniqueValue::deleter_type{api_});
   }
-  if (count > 0) release(raw_values);
+  if (count > 0) release(static_cast<void*>(raw_values));
   for (size_t index = 0; index < count; ++index)
     describe_value(api_, values[index].get(), outputs[index]);
   return outputs;

@@ -54,7 +54,8 @@ class IoBinding {
   void check_complete() const;
 
   // Issues one inference. Returns before the device is done only where the caller's stream was
-  // given and all outputs are on the device; synchronize() then waits for them.
+  // given and all outputs are on the device; synchronize() then waits for them. What fails in a run
+  // is a RunnerError.
   void enqueue();
   void synchronize();
 
@@ -68,6 +69,7 @@ class IoBinding {
   [[nodiscard]] UniqueValue make_value(const ValueInfo& info, const TensorView& view) const;
   [[nodiscard]] const OrtMemoryInfo* memory(Device device) const;
   void choose_run_options();
+  void check_run(OrtStatus* status) const;
 
   std::shared_ptr<Session> session_;
   Api api_;

@@ -46,9 +46,9 @@ void append_cuda(const Library& library, OrtSessionOptions* session_options,
   }
   api.check("see ONNX Runtime's page on the CUDA execution provider for its options",
             kUpdateCudaProviderOptions, cuda.get(), keys.data(), values.data(), keys.size());
-  if (options.user_compute_stream != 0) {
+  if (options.user_compute_stream != nullptr) {
     api.check(kReinstall, kUpdateCudaProviderOptionsWithValue, cuda.get(), "user_compute_stream",
-              reinterpret_cast<void*>(options.user_compute_stream));
+              options.user_compute_stream);
   }
   if (OrtStatus* status = api.call(kAppendExecutionProviderCuda, session_options, cuda.get())) {
     throw UnavailableError(
@@ -79,7 +79,7 @@ UniqueSessionOptions make_options(const Library& library, const SessionOptions& 
   check_threads("intra_op_threads", options.intra_op_threads);
   check_threads("inter_op_threads", options.inter_op_threads);
   if (options.provider == Provider::kCpu &&
-      (!options.provider_options.empty() || options.user_compute_stream != 0)) {
+      (!options.provider_options.empty() || options.user_compute_stream != nullptr)) {
     throw InvalidArgumentError(
         "provider_options and user_compute_stream are for provider cuda; leave them out for cpu");
   }
@@ -108,6 +108,7 @@ std::vector<Dimension> collect_shape(const Api& api, const OrtTensorTypeAndShape
   api.check(kReinstall, kGetDimensions, info, sizes.data(), rank);
   api.check(kReinstall, kGetSymbolicDimensions, info, symbols.data(), rank);
   std::vector<Dimension> shape;
+  shape.reserve(rank);
   for (size_t axis = 0; axis < rank; ++axis) shape.push_back({sizes[axis], symbols[axis]});
   return shape;
 }
@@ -135,7 +136,7 @@ std::vector<ValueInfo> collect_values(const Library& library, const OrtSession* 
     ValueInfo value{raw_name, 0, {}};
     api.check(kReinstall, kAllocatorFree, library.allocator(), static_cast<void*>(raw_name));
     const UniqueTypeInfo type = api.make<UniqueTypeInfo>(kReinstall, slots.type, session, index);
-    ValueKind kind{};
+    ValueKind kind = ValueKind::kUnknown;
     api.check(kReinstall, kGetOnnxTypeFromTypeInfo, type.get(), &kind);
     if (kind != ValueKind::kTensor) {
       throw UnsupportedError("value '" + value.name +

@@ -28,7 +28,7 @@ struct SessionOptions {
   std::map<std::string, std::string> config_entries;  // applied last
   Provider provider = Provider::kCpu;
   std::map<std::string, std::string> provider_options;  // CUDA only
-  uintptr_t user_compute_stream = 0;                    // CUDA only: a cudaStream_t; 0: its own
+  void* user_compute_stream = nullptr;                  // CUDA only: a cudaStream_t; null: its own
   std::string optimized_model_path;  // where to write the graph as it is run; empty: nowhere
 };
 

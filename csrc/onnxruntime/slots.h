@@ -51,7 +51,7 @@ enum class GraphOptimization : int {
 enum class ExecutionMode : int { kSequential = 0, kParallel = 1 };
 enum class AllocatorType : int { kDevice = 0 };
 enum class MemoryType : int { kDefault = 0 };
-enum class ValueKind : int { kTensor = 1 };
+enum class ValueKind : int { kUnknown = 0, kTensor = 1 };
 
 // What OrtGetApiBase() points to. GetApi returns null for a version newer than the library.
 struct OrtApiBase {

@@ -82,8 +82,8 @@ inline std::vector<int> list_allowed_cpus() {
   cpu_set_t set;
   sched_getaffinity(0, sizeof set, &set);
   std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(static_cast<int>(cpu));
   }
   return cpus;
 }

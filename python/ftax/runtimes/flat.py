@@ -78,9 +78,10 @@ class _Writer:
         if kind == "list":
             items = "".join(f"{self.refer(item)}, " for item in value)
             return f"[{items.removesuffix(', ')}]"
-        if kind == "slot":
-            return repr(self.numbers[value]) if value in self.numbers else self.name(value)
-        return repr(value) if is_literal(value) else self.constant(value)
+        if kind == "slot" and value not in self.numbers:
+            return self.name(value)
+        content = self.numbers[value] if kind == "slot" else value
+        return repr(content) if is_literal(content) else self.constant(content)
 
 
 def make_flat(tape: _core.Tape, inputs: Sequence[torch.Tensor]) -> FlatProgram:

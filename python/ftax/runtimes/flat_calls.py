@@ -32,6 +32,11 @@ _BINARY = {
     "bitwise_or": "|",
     "remainder": "%",
     "floor_divide": "//",
+    "__and__": "&",
+    "__or__": "|",
+    "__xor__": "^",
+    "__lshift__": "<<",
+    "__rshift__": ">>",
 }
 _UNARY = {"neg": "-", "bitwise_not": "~"}
 _NAMESPACES = ("linalg", "special", "fft")
@@ -65,6 +70,15 @@ def spell(operator: str, values: Sequence[Any], refer: Refer) -> Iterator[str]:
         yield from _spell_indexing(name, values, refer)
         if has_self and hasattr(torch.Tensor, name):
             yield f"{positional[0]}.{name}({', '.join(arguments[1:])})"
+            # Tensor.to takes no layout, and needs no dtype: it passes the tensor's own on.
+            for dropped in (("layout=",), ("layout=", "dtype=")):
+                fewer = [text for text in arguments[1:] if not text.startswith(dropped)]
+                if len(fewer) < len(arguments) - 1:
+                    yield f"{positional[0]}.{name}({', '.join(fewer)})"
+            if len(arguments) == 1:
+                yield f"{positional[0]}.{name}"  # an attribute: mT
+        if name == "numpy_T":
+            yield f"{positional[0]}.T"
         yield from _spell_functions(name, arguments)
     overload = schema.overload_name or "default"
     yield f"torch.ops.{namespace}.{name}.{overload}({', '.join(arguments)})"

@@ -19,6 +19,7 @@ from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
 from ftax.models import flatten_outputs
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.prepared import Host, Prepared, check_outputs, drive_python, grad_mode
+from ftax.runtimes.recording import call_model
 from ftax.runtimes.workspace import Workspace
 
 _FILE = "model.pt"
@@ -52,7 +53,7 @@ def prepare_file(
 
     def run() -> list[torch.Tensor]:
         with torch.inference_mode():
-            return flatten_outputs(call())
+            return flatten_outputs(call_model(call))
 
     return Prepared(
         runtime="torchscript",
@@ -121,9 +122,12 @@ def _load(path: Path, device: str) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that TorchScript is deprecated is why it is measured
         try:
-            return torch.jit.load(str(path), map_location=device)
+            module = torch.jit.load(str(path), map_location=device)
         except Exception as error:
             raise InvalidArgumentError(
                 f"cannot load {path.name} as TorchScript ({str(error).splitlines()[0]}); make the "
                 "file with torch.jit.save"
             ) from error
+    if getattr(module, "training", False):  # a frozen module has no mode; the C++ host does the same
+        module.eval()
+    return module

@@ -1,0 +1,177 @@
+"""Known delays, put in on purpose, appear on the line of the receipt where they belong.
+
+The ladder of a small model is measured with and without a delay, all six runners in the same
+rounds, so each change of a line has an interval of its own. The surprising choice: the baseline is
+intercepted too, with a delay of 0, so the change holds the delay and not the price of putting it
+in. A line is as expected if its interval meets the expected change within 3 % of what was injected,
+and is narrow enough to mean something.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from record import Figure, finish, make_parser, run_workers, show
+from torch import nn
+from torch.nn import functional as F
+
+from ftax.environment import collect_environment
+from ftax.errors import RunnerError
+from ftax.intervention import DelayedForward, delay_binding, delay_operators
+from ftax.ladder import RUNGS, compute_intervals
+from ftax.measure import Plan, measure, require
+from ftax.models import LoadedModel, load_model
+from ftax.runtimes import Prepared, Workspace, find_runtime
+
+_FORWARD_NS = 200_000
+_OPERATOR_NS = 2_000
+_BINDING_NS = 5_000
+_TOLERANCE_RATIO = 0.03  # of the injected time: a spin ends up to one clock read late
+_WIDEST_RATIO = 0.10  # half-width of an interval that still says something, of the same
+_LINES = ("model glue", "interpreter and bindings", "operators")
+# The lines from the rungs, top to bottom.
+_WEIGHTS = ((1.0, -1.0, 0.0), (0.0, 1.0, -1.0), (0.0, 0.0, 1.0))
+
+Ladders = tuple[list[Prepared], list[Prepared], tuple[float, float, float]]
+
+
+def make_model(blocks: int) -> LoadedModel:
+    """A multilayer perceptron: each block makes three operator calls, one of them linear."""
+    torch.manual_seed(0)
+    layers = [
+        layer for _ in range(blocks) for layer in (nn.Linear(32, 32), nn.GELU(), nn.LayerNorm(32))
+    ]
+    return load_model(nn.Sequential(*layers), inputs=torch.randn(1, 32))
+
+
+def prepare_ladder(workspace: Workspace) -> list[Prepared]:
+    """The three rungs, top to bottom."""
+    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in RUNGS]
+
+
+def delay_forward(loaded: LoadedModel) -> Ladders:
+    """A module around the model that spins before it calls it."""
+    ladders = [
+        prepare_ladder(Workspace(replace(loaded, module=DelayedForward(loaded.module, delay_ns))))
+        for delay_ns in (0, _FORWARD_NS)
+    ]
+    return ladders[0], ladders[1], (float(_FORWARD_NS), 0.0, 0.0)
+
+
+def delay_each_operator(loaded: LoadedModel) -> Ladders:
+    """A dispatch key that spins before each operator call."""
+    workspace = Workspace(loaded)
+    rungs = prepare_ladder(workspace)
+    calls = len(workspace.taped.tape.operators)
+    baseline, treatment = delay_operators(rungs, 0), delay_operators(rungs, _OPERATOR_NS)
+    return baseline, treatment, (0.0, 0.0, float(calls * _OPERATOR_NS))
+
+
+def delay_linear(loaded: LoadedModel) -> Ladders:
+    """`torch.nn.functional.linear` replaced while a Python rung runs."""
+    workspace = Workspace(loaded)
+    rungs = prepare_ladder(workspace)
+    calls = workspace.flat.source.count("F.linear(")
+    if calls == 0:
+        raise RunnerError("the flat program does not call F.linear, so it cannot be delayed there")
+    baseline = delay_binding(rungs, F, "linear", 0)
+    treatment = delay_binding(rungs, F, "linear", _BINDING_NS)
+    return baseline, treatment, (0.0, float(calls * _BINDING_NS), 0.0)
+
+
+_INTERVENTIONS: dict[str, Callable[[LoadedModel], Ladders]] = {
+    "200 us in the forward": delay_forward,
+    "2 us in each operator call": delay_each_operator,
+    "5 us in each F.linear": delay_linear,
+}
+
+
+def measure_changes(loaded: LoadedModel, ladders: Ladders, plan: Plan) -> list[dict[str, Any]]:
+    """Per line: the expected and the measured change, its interval (ns), and the verdict."""
+    baseline, treatment, expected = ladders
+    measurements = require(measure(loaded, [*baseline, *treatment], plan))
+    contrasts = [[*(-w for w in weights), *weights] for weights in _WEIGHTS]
+    intervals = compute_intervals(measurements, contrasts)
+    injected = sum(expected)
+    latencies = [m.latency_ns for m in measurements]
+    lines = []
+    for name, contrast, wanted, interval in zip(
+        _LINES, contrasts, expected, intervals, strict=True
+    ):
+        if interval is None:
+            raise RunnerError("one round has no interval; give the plan at least two")
+        change = sum(w * latency for w, latency in zip(contrast, latencies, strict=True))
+        lines.append(
+            {
+                "line": name,
+                "expected_ns": wanted,
+                "change_ns": change,
+                "interval_ns": interval,
+                "verdict": judge(wanted, interval, injected),
+            }
+        )
+    return lines
+
+
+def judge(expected: float, interval: Sequence[float], injected: float) -> str:
+    """In words; see the top of this file."""
+    low, high = interval
+    if (high - low) / 2 > _WIDEST_RATIO * injected:
+        return "cannot tell"
+    slack = _TOLERANCE_RATIO * injected
+    return "as expected" if low - slack <= expected <= high + slack else "UNEXPECTED"
+
+
+def work(quick: bool) -> dict[str, Any]:
+    """One process: all interventions."""
+    torch.set_num_threads(1)
+    plan = Plan(rounds=10, round_ms=5.0) if quick else Plan(rounds=60, duration_s=60.0)
+    loaded = make_model(blocks=8)
+    lines = {
+        name: measure_changes(loaded, intervene(loaded), plan)
+        for name, intervene in _INTERVENTIONS.items()
+    }
+    return {"lines": lines, "environment": collect_environment().to_dict()}
+
+
+def main() -> None:
+    """Run the workers, print the table, save the record."""
+    options = make_parser(__doc__).parse_args()
+    if options.worker:
+        print(json.dumps(work(options.quick)))
+        return
+    outputs = run_workers(__file__, options)
+    rows, figures = [], []
+    for name in _INTERVENTIONS:
+        for place, line in enumerate(_LINES):
+            found = [output["lines"][name][place] for output in outputs]
+            middle = sorted(found, key=lambda item: item["change_ns"])[len(found) // 2]
+            ends = " to ".join(f"{end / 1e3:+.2f}" for end in middle["interval_ns"])
+            verdict = statistics.mode(item["verdict"] for item in found)
+            agreeing = sum(item["verdict"] == verdict for item in found)
+            expected, change = (f"{middle[k] / 1e3:+.2f}" for k in ("expected_ns", "change_ns"))
+            rows.append((name, line, expected, change, ends, f"{verdict} {agreeing}/{len(found)}"))
+            if middle["expected_ns"]:
+                ratios = tuple(item["change_ns"] / item["expected_ns"] for item in found)
+                limits = {"at_least": 1 - _TOLERANCE_RATIO, "at_most": 1 + _TOLERANCE_RATIO}
+                title = f"{name}: seen on {line}"
+                figures.append(Figure(name=title, values=ratios, unit="of expected", **limits))
+    columns = ("intervention", "line", "expected, us", "change, us", "95 % interval", "verdict")
+    show("with the delay minus without it (median process)", columns, rows, left=2)
+    good = tuple(
+        float(sum(line["verdict"] == "as expected" for lines in found for line in lines))
+        for found in (output["lines"].values() for output in outputs)
+    )
+    count = float(len(_LINES) * len(_INTERVENTIONS))
+    figures.append(Figure(name="lines as expected", values=good, unit="lines", at_least=count))
+    raw = [output["lines"] for output in outputs]
+    finish(__file__, options, figures, raw=raw, environment=outputs[0]["environment"])
+
+
+if __name__ == "__main__":
+    main()

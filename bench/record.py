@@ -1,0 +1,216 @@
+"""The frame that every benchmark shares: fresh worker processes, one table, one JSON line a run.
+
+The surprising choice: a script is its own worker. It starts itself with ``--worker`` once per
+repetition, because two numbers from one process share its memory layout and its luck; a figure is
+the median over processes, and its values are stored beside it. A target that is missed is a result
+like any other: only a script that breaks exits with a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from ftax.environment import collect_environment
+from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.report.table import Rows
+
+# History of the format. 1: the first.
+SCHEMA_VERSION = 1
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A named number with one value per process; the figure itself is their median."""
+
+    name: str
+    values: tuple[float, ...]
+    unit: str
+    at_most: float | None = None
+    at_least: float | None = None
+
+    @property
+    def value(self) -> float:
+        """The median over processes."""
+        return statistics.median(self.values)
+
+    @property
+    def target(self) -> str | None:
+        """The range that was aimed at, in words; None where there is no target."""
+        words = []
+        if self.at_least is not None:
+            words.append(f"at least {self.at_least:g}")
+        if self.at_most is not None:
+            words.append(f"at most {self.at_most:g}")
+        return " and ".join(words) or None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the median lies in that range."""
+        if self.target is None:
+            return None
+        low = -float("inf") if self.at_least is None else self.at_least
+        high = float("inf") if self.at_most is None else self.at_most
+        return low <= self.value <= high
+
+    def to_dict(self) -> dict[str, object]:
+        """As it is stored."""
+        return {
+            "value": self.value,
+            "unit": self.unit,
+            "target": self.target,
+            "met": self.met,
+            "values": list(self.values),
+        }
+
+
+def make_parser(doc: str | None) -> argparse.ArgumentParser:
+    """The options that every script has."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small settings, saved nowhere")
+    parser.add_argument("--processes", type=int, default=3, help="fresh processes a figure")
+    parser.add_argument("--results", type=Path, help="folder for the record")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def run_workers(script: str, options: argparse.Namespace, *extra: str) -> list[Any]:
+    """What ``script --worker`` printed on its last line, once per process."""
+    name = Path(script).stem
+    if options.processes < 1:
+        raise InvalidArgumentError(f"--processes is {options.processes}; give 1 or more")
+    outputs = []
+    for index in range(options.processes):
+        progress(f"{name}: process {index + 1} of {options.processes}")
+        flags = ["--worker", *(["--quick"] if options.quick else []), *extra]
+        outputs.append(run_json([sys.executable, script, *flags]))
+    return outputs
+
+
+def run_json(
+    command: Sequence[str],
+    *,
+    given: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+) -> Any:
+    """The JSON on the last line that ``command`` prints. Raises RunnerError if it fails.
+
+    ``given`` is its standard input; ``variables`` are added to the environment variables.
+    """
+    finished = subprocess.run(
+        command,
+        input=given,
+        env={**os.environ, **(variables or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+    )
+    lines = finished.stdout.splitlines()
+    if finished.returncode != 0 or not lines:
+        reason = finished.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
+        raise RunnerError(f"a worker ended with exit code {finished.returncode}: {reason[0]}")
+    return json.loads(lines[-1])
+
+
+def progress(text: str) -> None:
+    """A line for whoever waits; standard output is kept for tables."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def show(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
+) -> None:
+    """Print a table; all but the first ``left`` columns are numbers."""
+    table = Rows(
+        title=title,
+        columns=tuple(columns),
+        numeric=tuple(columns[left:]),
+        rows=tuple(tuple(row) for row in rows),
+    )
+    width = None if sys.stdout.isatty() else 140
+    Console(width=width).print(table.to_rich())
+
+
+def finish(
+    script: str,
+    options: argparse.Namespace,
+    figures: Sequence[Figure],
+    *,
+    raw: object,
+    environment: Mapping[str, object] | None = None,
+) -> None:
+    """Print the figures and append the run's record to ``<results>/<script>.jsonl``.
+
+    ``environment`` is what a worker collected, whose settings are the ones that count; without it,
+    this process collects its own. A quick run is saved only where ``--results`` says so.
+    """
+    name = Path(script).stem
+    show_figures(name, figures)
+    folder = options.results or (None if options.quick else RESULTS)
+    if folder is None:
+        progress(f"{name}: a quick run is not saved; --results FOLDER saves it")
+        return
+    record = {
+        "schema_version": SCHEMA_VERSION,
+        "bench": name,
+        "command": describe_command(script),
+        "quick": options.quick,
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment or collect_environment().to_dict(),
+        "process_count": min(len(figure.values) for figure in figures),
+        "figures": {figure.name: figure.to_dict() for figure in figures},
+        "raw": raw,
+    }
+    append_line(folder / f"{name}.jsonl", record)
+
+
+def describe_command(script: str) -> str:
+    """The command line without folders, which are nobody's business and differ everywhere."""
+    arguments = [Path(item).name if os.sep in item else item for item in sys.argv[1:]]
+    return " ".join(["python", f"bench/{Path(script).name}", *arguments])
+
+
+def append_line(path: Path, record: Mapping[str, object]) -> None:
+    """Append one JSON line in a single write, so that a crash leaves no half of one behind it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    line = json.dumps(record, separators=(",", ":"), allow_nan=False) + "\n"
+    with path.open("ab", buffering=0) as file:
+        file.write(line.encode())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The records of a file; an unfinished last line is left out, a missing file is empty."""
+    if not path.exists():
+        return []
+    whole = path.read_text().rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def show_figures(name: str, figures: Sequence[Figure]) -> None:
+    """Print figures against their targets."""
+    rows = []
+    for figure in figures:
+        low, high = min(figure.values), max(figure.values)
+        verdict = {True: "met", False: "MISSED", None: "-"}[figure.met]
+        span = f"{low:.4g} to {high:.4g}" if len(figure.values) > 1 else "-"
+        rows.append(
+            (figure.name, f"{figure.value:.4g} {figure.unit}", span, figure.target or "-", verdict)
+        )
+    columns = ("figure", "median", "over processes", "target", "verdict")
+    show(f"{name}: figures", columns, rows)

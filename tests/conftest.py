@@ -1,0 +1,81 @@
+"""What all tests share: what a test may need, a cache of its own, and models small enough to read.
+
+The surprising choice: FTAX_REQUIRE_GPU=1 makes a test that would be skipped for want of a GPU fail,
+so that a run meant for a GPU cannot pass by not using it.
+"""
+
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import ftax
+import pytest
+import torch
+from ftax.models import LoadedModel
+from small_models import Nest, normal
+from torch import nn
+
+
+def _find_cuda_obstacle() -> str | None:
+    return None if torch.cuda.is_available() else "torch finds no CUDA device"
+
+
+def _find_ort_obstacle() -> str | None:
+    return None if find_spec("onnxruntime") else "onnxruntime is not installed"
+
+
+def _find_ort_cuda_obstacle() -> str | None:
+    obstacle = _find_cuda_obstacle() or _find_ort_obstacle()
+    if obstacle is None:
+        import onnxruntime
+
+        if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+            return "this onnxruntime has no CUDA provider"
+    return obstacle
+
+
+_OBSTACLES: dict[str, Callable[[], str | None]] = {
+    "needs_cuda": _find_cuda_obstacle,
+    "needs_ort": _find_ort_obstacle,
+    "needs_ort_cuda": _find_ort_cuda_obstacle,
+}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, find_obstacle in _OBSTACLES.items():
+        if item.get_closest_marker(marker) is None:
+            continue
+        obstacle = find_obstacle()
+        if obstacle is None:
+            continue
+        if os.environ.get("FTAX_REQUIRE_GPU") == "1" and marker != "needs_ort":
+            pytest.fail(f"FTAX_REQUIRE_GPU=1, but {obstacle}", pytrace=False)
+        pytest.skip(obstacle)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
+def mlp() -> LoadedModel:
+    """Two linear layers, `first` and `second`, with a relu between them; input (2, 4)."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = nn.Sequential()
+        layers.add_module("first", nn.Linear(4, 8))
+        layers.add_module("between", nn.ReLU())
+        layers.add_module("second", nn.Linear(8, 3))
+    return ftax.load_model(layers, inputs=normal(2, 4))
+
+
+@pytest.fixture
+def nest() -> LoadedModel:
+    """A model that returns five tensors in nested containers; input (3, 4)."""
+    return ftax.load_model(Nest(), inputs=normal(3, 4))
+
+
+@pytest.fixture(scope="session")
+def tiny_bert() -> LoadedModel:
+    return ftax.load_model("bert-base", tiny=True)

@@ -1,0 +1,122 @@
+"""The command line: exit codes, formats, and errors in one sentence."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from records import make_measurement
+
+QUICK = ("--tiny", "--rounds", "4", "--warmup", "2")
+ENVIRONMENT = {"COLUMNS": "200", "OMP_NUM_THREADS": "1"}  # one thread: what is tested is not speed
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", "from ftax.cli import main; main()", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ENVIRONMENT, **environment},
+        check=False,
+    )
+
+
+def test_tax_prints_a_receipt_and_saves_it(tmp_path):
+    path = tmp_path / "receipt.jsonl"
+    result = run("tax", "resnet-50", *QUICK, "--runtimes", "none", "--json", str(path))
+    assert result.returncode == 0, result.stderr
+    assert "interpreter and bindings" in result.stdout
+    record = json.loads(path.read_text())
+    assert record["kind"] == "receipt"
+    assert len(record["record"]["rungs"]) == 3
+
+
+def test_csv_is_csv_and_markdown_is_markdown():
+    result = run("models", "--csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert {"bert-base", "resnet-50", "gpt2"} <= {row["name"] for row in rows}
+    result = run("runtimes", "--markdown")
+    assert "| eager | cpp | works here |" in result.stdout
+    assert "flat is Python by definition" in result.stdout
+
+
+def test_compare_of_two_files_answers_with_an_exit_code(tmp_path):
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    make_measurement([100, 101, 99, 100]).save(a)
+    make_measurement([120, 121, 119, 120], session="f" * 16).save(b)
+    slower, faster, equal = (run("compare", str(x), str(y)) for x, y in ((a, b), (b, a), (a, a)))
+    assert (slower.returncode, "b against a: slower" in slower.stdout) == (1, True)
+    assert (faster.returncode, "b against a: faster" in faster.stdout) == (0, True)
+    assert (equal.returncode, "b against a: equal" in equal.stdout) == (0, True)
+    assert "tested between rounds of one process each" in slower.stdout
+
+
+def test_a_file_of_several_cells_is_no_side_of_a_comparison(tmp_path):
+    path = tmp_path / "mixed.jsonl"
+    for host in ("python", "cpp"):
+        make_measurement([100, 101], host=host).save(path)
+    result = run("compare", str(path), str(path))
+    assert result.returncode == 2
+    assert "measurements of 2 cells" in result.stderr
+
+
+def test_ops_names_operators_and_modules():
+    result = run("ops", "bert-base", "--tiny", "--calls", "--limit", "500")
+    assert result.returncode == 0, result.stderr
+    assert "aten::linear" in result.stdout
+    assert "encoder.layer.11.attention" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("tax", "bert-bass"), 2, "bert-base"),
+        (("bench", "gpt2", "--host", "fortran"), 2, "'python' or 'cpp'"),
+        (("bench", "gpt2", "--runtime", "onnxruntme"), 2, "did you mean 'onnxruntime'"),
+        (("bench", "gpt2", "--tiny", "--rounds", "0"), 2, "rounds is 0"),
+        (("bench", "gpt2", "--tiny", "--duration", "-1"), 2, "duration_s is -1"),
+        (("bench", "gpt2", "--tiny", "--cpus", "a"), 2, "write 0,1 or 2-5"),
+        (("bench", "gpt2", "--tiny", "--batch", "0"), 2, "batch"),
+        (("compare", "missing.jsonl", "gone.jsonl"), 2, "missing.jsonl"),
+        (("tax", "bert-base", "--dtype", "fp12"), 2, "fp12"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments, code, message):
+    result = run(*arguments)
+    assert result.returncode == code
+    assert message in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_leaves_what_was_measured(tmp_path):
+    path = tmp_path / "receipt.jsonl"
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from ftax.cli import main; main()", "tax", "resnet-50", "--tiny"]
+        + ["--runtimes", "none", "--rounds", "100000", "--duration", "300", "--json", str(path)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    for line in process.stderr:
+        if line.rstrip().endswith(": round"):
+            break
+    time.sleep(3.0)  # some hundred rounds on an idle machine, one on a very busy one
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "interrupted after" in output
+    record = json.loads(path.read_text())["record"]
+    assert record["rungs"][0]["stop_reason"] == "interrupted"
+    assert len(record["rungs"][0]["samples_ns"]) >= 1
+
+
+def test_doctor_prints_the_floors():
+    result = run("doctor", "--csv")
+    assert result.returncode == 0, result.stderr
+    assert "empty operator, C++" in result.stdout
