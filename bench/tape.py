@@ -74,9 +74,9 @@ class Chain(nn.Module):
 
 def prepare_by_hand(workspace: Workspace) -> Prepared:
     """The chain in hand-written C++. Raises RunnerError unless its outputs are eager's."""
-    linear = workspace.loaded.module.linear
+    weight, bias = map(workspace.loaded.module.get_parameter, ("linear.weight", "linear.bias"))
     (x,) = workspace.loaded.flat_inputs()
-    runner = _core.ChainRunner(x, linear.weight, linear.bias, _REPEATS)
+    runner = _core.ChainRunner(x, weight, bias, _REPEATS)
     equality = compare_outputs(workspace.reference, [runner.run()])
     if not equality.bitwise:
         raise RunnerError(f"hand-written C++ is not the chain: {equality.describe()}")

@@ -161,13 +161,9 @@ class Receipt(Record):
         """
         fields = dict(data)
         stored = fields.pop("lines", None)
-        raw = {name: fields.pop(name, ()) for name in ("rungs", "others")}
-        measurements = {
-            name: tuple(Measurement.from_dict(item) for item in _as_list(name, items))
-            for name, items in raw.items()
-        }
-        receipt = super(cls, cls).from_dict({**fields, **measurements})
-        if stored is None or not _same_lines(_as_list("lines", stored), receipt.lines):
+        # Named, not bare: slots=True makes a new class, which a bare super() does not know.
+        receipt = super(Receipt, cls).from_dict(fields)
+        if not _same_lines(stored, receipt.lines):
             raise ResultsError(
                 "the stored lines are not those of the samples; the record was changed after it "
                 "was written: measure again, or restore the file"
@@ -211,20 +207,14 @@ def describe_outputs(measurement: Measurement) -> tuple[bool, str]:
     return False, str(facts["problem"])
 
 
-def _as_list(name: str, items: object) -> list[Mapping[str, object]]:
-    if not isinstance(items, list | tuple) or not all(isinstance(i, Mapping) for i in items):
-        raise ResultsError(f"Receipt.{name} has to be a list of objects")
-    return list(items)
-
-
-def _same_lines(stored: list[Mapping[str, object]], lines: tuple[Line, ...]) -> bool:
-    if len(stored) != len(lines):
+def _same_lines(stored: object, lines: tuple[Line, ...]) -> bool:
+    if not isinstance(stored, list) or len(stored) != len(lines):
         return False
-    for data, line in zip(stored, lines, strict=True):
-        read = Line.from_dict(data)
-        if read.name != line.name or abs(read.time_ns - line.time_ns) > 1e-6 * abs(line.time_ns):
-            return False
-    return True
+    read = [Line.from_dict(data) for data in stored]
+    return all(
+        a.name == b.name and abs(a.time_ns - b.time_ns) <= 1e-6 * abs(b.time_ns)
+        for a, b in zip(read, lines, strict=True)
+    )
 
 
 register_kind(Receipt.kind, Receipt.from_dict)

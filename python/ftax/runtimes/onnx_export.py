@@ -38,7 +38,7 @@ class OnnxExport:
     """A checked ONNX file and how it came about.
 
     `input_names` are in the order of the tensors that were passed. `messages` are the distinct
-    lines that the exporters warned, logged or printed, at most 20. `fallback_reason` says why the
+    lines that this exporter warned, logged or printed, at most 20. `fallback_reason` says why the
     exporter that was asked for first failed; None if it did not.
     """
 
@@ -70,8 +70,8 @@ def export_onnx(
         raise UnavailableError(f"exporting to ONNX needs `pip install {' '.join(missing)}`")
     exporters: tuple[Exporter, ...] = ("dynamo", "torchscript")
     reasons: list[str] = []
-    messages: list[str] = []
     for exporter in exporters if dynamo else exporters[::-1]:
+        messages: list[str] = []
         start = time.perf_counter()
         try:
             with _capture_output(messages), torch.no_grad():

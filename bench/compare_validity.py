@@ -1,0 +1,249 @@
+"""How often `ftax.compare` is right: pairs that are the same, and pairs that differ by 5 %.
+
+Each side of a pair is several fresh processes, interleaved and in random order, as in
+`ftax.processes`. The surprising choice: the workers are this script's own and measure a module made
+on the spot, because a model by name costs each of 3,000 processes an import of transformers. The
+slow side is slowed by 5 % of its own latency, taken after it has warmed up.
+
+Every pair is appended to a file as soon as it is done; the summary is computed from that file, so a
+run that stops at its time limit is continued with --resume.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from record import (
+    RESULTS,
+    Figure,
+    append_line,
+    finish,
+    make_parser,
+    progress,
+    read_lines,
+    run_json,
+    show,
+)
+
+KINDS = {"same": 0.0, "slow": 0.05}
+_VERDICTS = ("equal", "faster", "slower", "cannot-tell")
+_BLOCKS = 8
+
+
+def work(job: Mapping[str, Any]) -> dict[str, object]:
+    """One process of one side: measure the cell on one CPU."""
+    os.sched_setaffinity(0, {job["cpu"]})  # before torch makes threads
+    import torch
+    from torch import nn
+
+    from ftax import _core
+    from ftax.measure import Plan, measure, require
+    from ftax.models import load_model
+    from ftax.runtimes import Workspace, find_runtime
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    layers = [part for _ in range(_BLOCKS) for part in (nn.Linear(64, 64), nn.LayerNorm(64))]
+    loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(1, 64))
+    prepared = find_runtime("eager").prepare(Workspace(loaded), "cpp")
+    plan = Plan(
+        rounds=10,
+        round_ms=3.0,
+        seed=job["index"],
+        cpus=(job["cpu"],),
+        process_index=job["index"],
+        session=job["session"],
+    )
+    if job["slowdown_ratio"]:
+        (before,) = require(measure(loaded, [prepared], plan))
+        delay_ns = int(before.latency_ns * job["slowdown_ratio"])
+        prepared = replace(prepared, runner=_core.DelayRunner(prepared.runner, delay_ns))
+    (measurement,) = require(measure(loaded, [prepared], plan))
+    return measurement.to_dict()
+
+
+def run_pair(pair: Mapping[str, Any], cpu: int, processes: int, deadline: float) -> dict[str, Any]:
+    """Measure both sides and compare them. Raises TimeoutExpired at the deadline."""
+    from ftax import Measurement, compare
+    from ftax.comparison import compare_values
+    from ftax.results.measurement import make_session_id
+
+    session = make_session_id()
+    shuffler = random.Random(pair["number"])
+    sides: tuple[list[Measurement], list[Measurement]] = ([], [])
+    ratios = (0.0, KINDS[pair["kind"]])
+    start = time.monotonic()
+    for index in range(processes):
+        for side in shuffler.sample((0, 1), 2):
+            job = {"cpu": cpu, "index": index, "session": session, "slowdown_ratio": ratios[side]}
+            output = run_json(
+                [sys.executable, __file__, "--worker"],
+                given=json.dumps(job),
+                variables={"OMP_NUM_THREADS": "1"},
+                timeout_s=max(0.1, deadline - time.monotonic()),
+            )
+            sides[side].append(Measurement.from_dict(output))
+    comparison = compare(*sides)
+    values = [[round(m.latency_ns, 1) for m in side] for side in sides]
+    return {
+        **pair,
+        "verdict": comparison.verdict,
+        "ratio": comparison.ratio,
+        "ratio_interval": list(comparison.ratio_interval),
+        "p_value": comparison.p_value,
+        "method": comparison.method,
+        "verdict_unpaired": compare_values(*values).verdict,
+        "values_ns": values,
+        "seconds": time.monotonic() - start,
+    }
+
+
+def plan_pairs(same: int, slow: int, done: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The pairs still to do, both kinds spread evenly, so that any beginning holds both."""
+    wanted = sorted(
+        [((n + 0.5) / same, "same", n) for n in range(same)]
+        + [((n + 0.5) / slow, "slow", n) for n in range(slow)]
+    )
+    finished = {(pair["kind"], pair["number"]) for pair in done}
+    for _, kind, number in wanted:
+        if (kind, number) not in finished:
+            yield {"kind": kind, "number": number}
+
+
+def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) -> None:
+    """Run what is missing, one thread a CPU; each finished pair is appended at once."""
+    slow = max(1, options.pairs // 2)
+    waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    for pair in plan_pairs(options.pairs, slow, done):
+        waiting.put(pair)
+    total, deadline = options.pairs + slow, time.monotonic() + options.time_limit
+    lock, failures = threading.Lock(), Counter[str]()
+    slowest = 0.0
+
+    def take_pairs(cpu: int) -> None:
+        nonlocal slowest
+        while time.monotonic() + 1.1 * slowest < deadline:
+            try:
+                pair = waiting.get_nowait()
+                result = run_pair({"run": run, **pair}, cpu, options.processes, deadline)
+            except (queue.Empty, subprocess.TimeoutExpired):
+                return
+            except Exception as error:  # one broken pair must not cost the others
+                with lock:
+                    failures[str(error)] += 1
+                continue
+            with lock:
+                append_line(options.pairs_file, result)
+                done.append(result)
+                slowest = max(slowest, result["seconds"])
+                words = f"{result['kind']} {result['verdict']} ({result['ratio'] - 1:+.2%})"
+                progress(f"compare_validity: pair {len(done)} of {total}: {words}")
+
+    cpus = sorted(os.sched_getaffinity(0))[: options.jobs]
+    threads = [threading.Thread(target=take_pairs, args=(cpu,)) for cpu in cpus]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for message, count in failures.items():
+        progress(f"compare_validity: {count} pairs failed: {message}")
+
+
+def compute_wilson(hits: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a share, in percent (Wilson 1927)."""
+    z = 1.959964
+    centre = hits + z * z / 2
+    spread = z * math.sqrt(hits * (trials - hits) / trials + z * z / 4)
+    return 100 * (centre - spread) / (trials + z * z), 100 * (centre + spread) / (trials + z * z)
+
+
+def summarise(pairs: Sequence[Mapping[str, Any]], field: str) -> dict[str, dict[str, Any]]:
+    """Per kind: how often each verdict was given, and the interval of the right one's share."""
+    summary = {}
+    for kind, right in (("same", "equal"), ("slow", "slower")):
+        counts = Counter(pair[field] for pair in pairs if pair["kind"] == kind)
+        trials = counts.total()
+        if trials:
+            summary[kind] = {
+                "pairs": trials,
+                **{verdict: counts[verdict] for verdict in _VERDICTS},
+                "right_percent": 100 * counts[right] / trials,
+                "right_percent_interval": compute_wilson(counts[right], trials),
+            }
+    return summary
+
+
+def parse() -> argparse.Namespace:
+    """The options, with the small ones that --quick stands for."""
+    parser = make_parser(__doc__)
+    parser.set_defaults(processes=None)
+    parser.add_argument("--pairs", type=int, help="A/A pairs (200); half as many with 5 %%")
+    parser.add_argument("--jobs", type=int, help="pairs at once, each on a CPU of its own")
+    parser.add_argument("--time-limit", type=float, default=math.inf, help="seconds")
+    parser.add_argument("--pairs-file", type=Path, help="where pairs are appended")
+    parser.add_argument("--resume", action="store_true", help="continue the file's last run")
+    options = parser.parse_args()
+    options.pairs = options.pairs or (10 if options.quick else 200)
+    options.processes = options.processes or (3 if options.quick else 5)
+    options.jobs = options.jobs or max(1, len(os.sched_getaffinity(0)) // 2)
+    name = "compare_validity_pairs.quick.jsonl" if options.quick else "compare_validity_pairs.jsonl"
+    options.pairs_file = options.pairs_file or (options.results or RESULTS) / name
+    return options
+
+
+def main() -> None:
+    """Run the pairs, print the table, save the record."""
+    options = parse()
+    if options.worker:
+        print(json.dumps(work(json.load(sys.stdin))))
+        return
+    run, done = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), []
+    if options.resume and (before := read_lines(options.pairs_file)):
+        run = before[-1]["run"]
+        done = [pair for pair in before if pair["run"] == run]
+    run_pairs(options, run, done)
+    methods = {
+        "paired": summarise(done, "verdict"),
+        "unpaired": summarise(done, "verdict_unpaired"),
+    }
+    rows = [
+        (
+            f"{kind}, {method} test",
+            *(str(counts[key]) for key in ("pairs", *_VERDICTS)),
+            "{:.1f} ({:.1f} to {:.1f})".format(
+                counts["right_percent"], *counts["right_percent_interval"]
+            ),
+        )
+        for method, summary in methods.items()
+        for kind, counts in summary.items()
+    ]
+    title = f"{options.processes} processes a side; slow: one side takes 5 % longer"
+    show(title, ("pairs", "number", *_VERDICTS, "right, % (95 % Wilson)"), rows)
+    limits = {"same": {"at_least": 92.0, "at_most": 98.0}, "slow": {"at_least": 90.0}}
+    names = {"same": "same called equal", "slow": "5 % slower called slower"}
+    figures = [
+        Figure(name=names[kind], values=(counts["right_percent"],), unit="%", **limits[kind])
+        for kind, counts in methods["paired"].items()
+    ]
+    if not figures:
+        sys.exit("compare_validity: no pair was finished; give a longer --time-limit")
+    raw = {"run": run, "processes_a_side": options.processes, "summary": methods}
+    finish(__file__, options, figures, raw=raw)
+
+
+if __name__ == "__main__":
+    main()
