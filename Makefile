@@ -11,6 +11,8 @@ TORCH ?= torch==2.13.0
 VENV ?= .venv
 PYTHON ?= python3
 PIP := $(VENV)/bin/python -m pip
+# One build folder a virtual environment: two torches must never share object files.
+EDITABLE := --no-build-isolation -C build-dir=build/$(patsubst .%,%,$(notdir $(VENV))) -e
 # The GPU build of ONNX Runtime only where there is a GPU: it is ten times as large.
 EXTRAS := models,gpu,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
 SOURCES := $(shell find csrc cmake -type f) CMakeLists.txt pyproject.toml
@@ -36,11 +38,11 @@ $(VENV)/.dependencies: $(VENV)/.torch-$(subst =,_,$(TORCH)) pyproject.toml
 	@echo "Installing build tools and dependencies (about 0.3 GB)."
 	$(PIP) install -q -c $(VENV)/constraints.txt scikit-build-core pybind11 cmake ninja
 	@echo "Building ftax: two to three minutes the first time, seconds later."
-	$(PIP) install -q -c $(VENV)/constraints.txt --no-build-isolation -e ".[$(EXTRAS)]"
+	$(PIP) install -q -c $(VENV)/constraints.txt $(EDITABLE) ".[$(EXTRAS)]"
 	touch $@ $(VENV)/.built
 
 $(VENV)/.built: $(VENV)/.dependencies $(SOURCES)
-	$(PIP) install -q --no-build-isolation --no-deps -e .
+	$(PIP) install -q --no-deps $(EDITABLE) .
 	touch $@
 
 test: test-cpp test-python

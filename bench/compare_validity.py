@@ -2,8 +2,8 @@
 
 Each side of a pair is several fresh processes, interleaved and in random order, as in
 `ftax.processes`. The surprising choice: the workers are this script's own and measure a module made
-on the spot, because a model by name costs each of 3,000 processes an import of transformers. The
-slow side is slowed by 5 % of its own latency, taken after it has warmed up.
+on the spot, since 3,000 processes can neither all import transformers nor check a tape, which loads
+torch's compiler. The slow side is slowed by 5 % of its own latency, taken when it is warm.
 
 Every pair is appended to a file as soon as it is done; the summary is computed from that file, so a
 run that stops at its time limit is continued with --resume.
@@ -19,6 +19,7 @@ import queue
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -27,17 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from record import (
-    RESULTS,
-    Figure,
-    append_line,
-    finish,
-    make_parser,
-    progress,
-    read_lines,
-    run_json,
-    show,
-)
+import record as frame
 
 KINDS = {"same": 0.0, "slow": 0.05}
 _VERDICTS = ("equal", "faster", "slower", "cannot-tell")
@@ -53,13 +44,16 @@ def work(job: Mapping[str, Any]) -> dict[str, object]:
     from ftax import _core
     from ftax.measure import Plan, measure, require
     from ftax.models import load_model
-    from ftax.runtimes import Workspace, find_runtime
+    from ftax.runtimes import Prepared
+    from ftax.runtimes.recording import record
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layers = [part for _ in range(_BLOCKS) for part in (nn.Linear(64, 64), nn.LayerNorm(64))]
     loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(1, 64))
-    prepared = find_runtime("eager").prepare(Workspace(loaded), "cpp")
+    tape, _ = record(loaded.call, inputs=loaded.flat_inputs(), module=loaded.module, device="cpu")
+    runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
+    prepared = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
     plan = Plan(
         rounds=10,
         round_ms=3.0,
@@ -90,7 +84,7 @@ def run_pair(pair: Mapping[str, Any], cpu: int, processes: int, deadline: float)
     for index in range(processes):
         for side in shuffler.sample((0, 1), 2):
             job = {"cpu": cpu, "index": index, "session": session, "slowdown_ratio": ratios[side]}
-            output = run_json(
+            output = frame.run_json(
                 [sys.executable, __file__, "--worker"],
                 given=json.dumps(job),
                 variables={"OMP_NUM_THREADS": "1"},
@@ -131,12 +125,12 @@ def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]])
     for pair in plan_pairs(options.pairs, slow, done):
         waiting.put(pair)
     total, deadline = options.pairs + slow, time.monotonic() + options.time_limit
-    lock, failures = threading.Lock(), Counter[str]()
+    lock, stop, failures = threading.Lock(), threading.Event(), Counter[str]()
     slowest = 0.0
 
     def take_pairs(cpu: int) -> None:
         nonlocal slowest
-        while time.monotonic() + 1.1 * slowest < deadline:
+        while not stop.is_set() and time.monotonic() + 1.1 * slowest < deadline:
             try:
                 pair = waiting.get_nowait()
                 result = run_pair({"run": run, **pair}, cpu, options.processes, deadline)
@@ -147,20 +141,25 @@ def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]])
                     failures[str(error)] += 1
                 continue
             with lock:
-                append_line(options.pairs_file, result)
+                frame.append_line(options.pairs_file, result)
                 done.append(result)
                 slowest = max(slowest, result["seconds"])
                 words = f"{result['kind']} {result['verdict']} ({result['ratio'] - 1:+.2%})"
-                progress(f"compare_validity: pair {len(done)} of {total}: {words}")
+                frame.progress(f"compare_validity: pair {len(done)} of {total}: {words}")
 
     cpus = sorted(os.sched_getaffinity(0))[: options.jobs]
     threads = [threading.Thread(target=take_pairs, args=(cpu,)) for cpu in cpus]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:  # the workers have died of it too: summarise what there is
+        stop.set()
+        for thread in threads:
+            thread.join()
     for message, count in failures.items():
-        progress(f"compare_validity: {count} pairs failed: {message}")
+        frame.progress(f"compare_validity: {count} pairs failed: {message}")
 
 
 def compute_wilson(hits: int, trials: int) -> tuple[float, float]:
@@ -189,7 +188,7 @@ def summarise(pairs: Sequence[Mapping[str, Any]], field: str) -> dict[str, dict[
 
 def parse() -> argparse.Namespace:
     """The options, with the small ones that --quick stands for."""
-    parser = make_parser(__doc__)
+    parser = frame.make_parser(__doc__)
     parser.set_defaults(processes=None)
     parser.add_argument("--pairs", type=int, help="A/A pairs (200); half as many with 5 %%")
     parser.add_argument("--jobs", type=int, help="pairs at once, each on a CPU of its own")
@@ -200,8 +199,8 @@ def parse() -> argparse.Namespace:
     options.pairs = options.pairs or (10 if options.quick else 200)
     options.processes = options.processes or (3 if options.quick else 5)
     options.jobs = options.jobs or max(1, len(os.sched_getaffinity(0)) // 2)
-    name = "compare_validity_pairs.quick.jsonl" if options.quick else "compare_validity_pairs.jsonl"
-    options.pairs_file = options.pairs_file or (options.results or RESULTS) / name
+    folder = options.results or (Path(tempfile.mkdtemp()) if options.quick else frame.RESULTS)
+    options.pairs_file = options.pairs_file or folder / "compare_validity_pairs.jsonl"
     return options
 
 
@@ -212,7 +211,7 @@ def main() -> None:
         print(json.dumps(work(json.load(sys.stdin))))
         return
     run, done = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), []
-    if options.resume and (before := read_lines(options.pairs_file)):
+    if options.resume and (before := frame.read_lines(options.pairs_file)):
         run = before[-1]["run"]
         done = [pair for pair in before if pair["run"] == run]
     run_pairs(options, run, done)
@@ -232,17 +231,17 @@ def main() -> None:
         for kind, counts in summary.items()
     ]
     title = f"{options.processes} processes a side; slow: one side takes 5 % longer"
-    show(title, ("pairs", "number", *_VERDICTS, "right, % (95 % Wilson)"), rows)
+    frame.show(title, ("pairs", "number", *_VERDICTS, "right, % (95 % Wilson)"), rows)
     limits = {"same": {"at_least": 92.0, "at_most": 98.0}, "slow": {"at_least": 90.0}}
     names = {"same": "same called equal", "slow": "5 % slower called slower"}
     figures = [
-        Figure(name=names[kind], values=(counts["right_percent"],), unit="%", **limits[kind])
+        frame.Figure(name=names[kind], values=(counts["right_percent"],), unit="%", **limits[kind])
         for kind, counts in methods["paired"].items()
     ]
     if not figures:
         sys.exit("compare_validity: no pair was finished; give a longer --time-limit")
     raw = {"run": run, "processes_a_side": options.processes, "summary": methods}
-    finish(__file__, options, figures, raw=raw)
+    frame.finish(__file__, options, figures, raw=raw)
 
 
 if __name__ == "__main__":

@@ -79,3 +79,8 @@ def nest() -> LoadedModel:
 @pytest.fixture(scope="session")
 def tiny_bert() -> LoadedModel:
     return ftax.load_model("bert-base", tiny=True)
+
+
+@pytest.fixture(scope="session", params=["bert-base", "gpt2", "resnet-50"])
+def tiny_zoo_model(request: pytest.FixtureRequest) -> LoadedModel:
+    return ftax.load_model(request.param, tiny=True)

@@ -87,8 +87,7 @@ def test_the_other_exporter_steps_in_and_the_result_says_why(
     x = torch.tensor([1.0, 4.0, 9.0])
     branching = export_onnx(Branching(), [x], tmp_path / "branching.onnx")
     assert branching.exporter == "torchscript"
-    assert branching.fallback_reason is not None
-    assert branching.fallback_reason.startswith("dynamo: ")
+    assert "data-dependent" in (branching.fallback_reason or "")
     assert any("TracerWarning" in message for message in branching.messages)
     assert [t.tolist() for t in run_file(branching.path, [x])] == [[2.0, 5.0, 10.0]]
 
@@ -104,7 +103,9 @@ def test_what_nobody_can_export_gives_both_reasons_and_leaves_no_file(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "hopeless.onnx"
-    with pytest.raises(UnsupportedError, match=r"Hopeless.*dynamo: .*; torchscript: .*eigvals"):
+    with pytest.raises(
+        UnsupportedError, match=r"Hopeless.*dynamo: .*linalg_eig.*; torchscript: .*eigvals"
+    ):
         export_onnx(Hopeless(), [torch.eye(2)], path)
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")

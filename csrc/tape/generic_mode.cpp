@@ -32,9 +32,10 @@ c10::RegistrationHandleRAII register_handler() {
     return c10::Dispatcher::singleton().registerFallback(
         kKey, c10::KernelFunction::makeFromBoxedFunction<&record_call>(), "ftax tape recorder");
   } catch (const c10::Error& error) {
-    throw UnavailableError("this torch does not let ftax observe operator calls (" +
+    throw UnavailableError("operator calls cannot be observed through torch's dispatcher (" +
                            std::string(error.what_without_backtrace()) +
-                           "); record with recorder='python'");
+                           "); if another thread is recording, wait for it, otherwise record with "
+                           "observer='python'");
   }
 }
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from ftax.errors import UnsupportedError
 
@@ -57,8 +56,8 @@ def _children(value: Any, where: str) -> list[tuple[str, Any]]:
     if dataclasses.is_dataclass(value):
         names = [field.name for field in dataclasses.fields(value)]
         return [(f".{name}", getattr(value, name)) for name in names]
-    # A module holds its weights, which are no outputs.
-    if hasattr(value, "__dict__") and not isinstance(value, nn.Module) and not callable(value):
+    # Modules and functions are callable: what they hold is no output.
+    if hasattr(value, "__dict__") and not callable(value):
         return [(f".{name}", child) for name, child in vars(value).items()]
     raise UnsupportedError(
         f"the model returns {_type_name(value)} at {where}, which cannot be searched for tensors: "

@@ -78,8 +78,7 @@ def export_onnx(
                 opset, input_names, output_names = _export(module, inputs, path, exporter)
         except Exception as error:
             _remove_export(path)
-            lines = str(error).strip().splitlines() or [""]
-            reasons.append(f"{exporter}: {type(error).__name__}: {lines[0]}")
+            reasons.append(f"{exporter}: {_describe_cause(error)}")
             continue
         return OnnxExport(
             path=path,
@@ -121,6 +120,14 @@ def _export(
         raise RuntimeError(f"the file has inputs {found} in place of {input_names}")
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     return opset, tuple(found), tuple(value.name for value in model.graph.output)
+
+
+def _describe_cause(error: BaseException) -> str:
+    """One line: the first error of the chain, whose wrappers only say that exporting failed."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"
 
 
 def _remove_export(path: Path) -> None:

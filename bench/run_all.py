@@ -1,0 +1,82 @@
+"""Runs every benchmark, one after the other, and says which targets were met.
+
+The surprising choice: a missed target does not fail the run, a script that breaks does; numbers
+are judged by people, and a machine may have had a bad day. --quick takes minutes and saves nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from record import RESULTS, progress, read_lines, show
+
+# What each script is given in a full run; without a limit, 300 pairs take an hour on two CPUs.
+_SCRIPTS = {
+    "loop": (),
+    "import_time": (),
+    "tape": (),
+    "intervention": (),
+    "tax_wall": (),
+    "compare_validity": ("--time-limit", "540"),
+}
+_QUICK = {"compare_validity": ("--time-limit", "120")}
+
+
+def run_script(name: str, flags: list[str]) -> int:
+    """Run one script, its output going where ours goes; its exit code."""
+    script = Path(__file__).parent / f"{name}.py"
+    return subprocess.run([sys.executable, str(script), *flags], check=False).returncode
+
+
+def read_figures(path: Path) -> list[tuple[str, ...]]:
+    """Rows of the figures with a target in the last record of a file."""
+    records = read_lines(path)
+    if not records:
+        return []
+    words = {True: "met", False: "MISSED"}
+    return [
+        (records[-1]["bench"], name, f"{f['value']:.4g} {f['unit']}", f["target"], words[f["met"]])
+        for name, f in records[-1]["figures"].items()
+        if f["target"] is not None
+    ]
+
+
+def run_all(quick: bool, results: Path) -> int:
+    """Run the scripts and print the summary; how many broke."""
+    broken: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    for place, (name, flags) in enumerate(_SCRIPTS.items()):
+        progress(f"run_all: {name} ({place + 1} of {len(_SCRIPTS)})")
+        start = time.monotonic()
+        chosen = ["--quick", "--processes", "2", *_QUICK.get(name, ())] if quick else list(flags)
+        code = run_script(name, [*chosen, "--results", str(results)])
+        progress(f"run_all: {name} took {time.monotonic() - start:.0f} s")
+        if code != 0:
+            broken.append(name)
+            rows.append((name, "-", f"exit code {code}", "-", "BROKEN"))
+        else:
+            rows += read_figures(results / f"{name}.jsonl")
+    show("targets", ("bench", "figure", "median", "target", "verdict"), rows, left=2)
+    for name in broken:
+        progress(f"run_all: {name} broke; its message is above")
+    return len(broken)
+
+
+def main() -> None:
+    """Exit code 0 unless a script broke."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small settings, saved nowhere")
+    parser.add_argument("--results", type=Path, help="folder for the records")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ftax-bench-") as folder:
+        results = options.results or (Path(folder) if options.quick else RESULTS)
+        sys.exit(1 if run_all(options.quick, results) else 0)
+
+
+if __name__ == "__main__":
+    main()
