@@ -8,12 +8,14 @@ import os
 from collections.abc import Callable
 from importlib.util import find_spec
 
-import ftax
 import pytest
 import torch
-from ftax.models import LoadedModel
 from small_models import Nest, normal
 from torch import nn
+
+import ftax
+from ftax.models import LoadedModel
+from ftax.runtimes.workspace import Workspace
 
 
 def _find_cuda_obstacle() -> str | None:
@@ -76,11 +78,8 @@ def nest() -> LoadedModel:
     return ftax.load_model(Nest(), inputs=normal(3, 4))
 
 
-@pytest.fixture(scope="session")
-def tiny_bert() -> LoadedModel:
-    return ftax.load_model("bert-base", tiny=True)
-
-
 @pytest.fixture(scope="session", params=["bert-base", "gpt2", "resnet-50"])
-def tiny_zoo_model(request: pytest.FixtureRequest) -> LoadedModel:
-    return ftax.load_model(request.param, tiny=True)
+def tiny_zoo(request: pytest.FixtureRequest) -> Workspace:
+    """The shared workspace of a zoo model: its tape and flat program are made once for all
+    tests."""
+    return Workspace(ftax.load_model(request.param, tiny=True))

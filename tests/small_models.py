@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from ftax.models import LoadedModel, flatten_outputs, load_model
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from ftax.models import LoadedModel, flatten_outputs, load_model
 
 
 class Lambda(nn.Module):
@@ -60,7 +61,7 @@ class OperatorLog(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        packet, _, overload = str(func).replace("aten.", "aten::", 1).rpartition(".")
+        packet, _, overload = str(func).replace(".", "::", 1).rpartition(".")
         self.names.append(packet if overload == "default" else f"{packet}.{overload}")
         return func(*args, **(kwargs or {}))
 

@@ -10,15 +10,17 @@ import sys
 import time
 
 import pytest
+
 from records import make_measurement
 
 QUICK = ("--tiny", "--rounds", "4", "--warmup", "2")
+COMMAND = (sys.executable, "-c", "from ftax.cli import main; main()")
 ENVIRONMENT = {"COLUMNS": "200", "OMP_NUM_THREADS": "1"}  # one thread: what is tested is not speed
 
 
 def run(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-c", "from ftax.cli import main; main()", *arguments],
+        [*COMMAND, *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT, **environment},
@@ -95,9 +97,9 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments, code, message):
 
 def test_ctrl_c_leaves_what_was_measured(tmp_path):
     path = tmp_path / "receipt.jsonl"
+    options = ("tax", "resnet-50", "--tiny", "--runtimes", "none", "--rounds", "100000")
     process = subprocess.Popen(
-        [sys.executable, "-c", "from ftax.cli import main; main()", "tax", "resnet-50", "--tiny"]
-        + ["--runtimes", "none", "--rounds", "100000", "--duration", "300", "--json", str(path)],
+        [*COMMAND, *options, "--json", str(path)],
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,12 +1,12 @@
-"""The receipt as a record: it survives a file, refuses to contradict its samples, and reads well."""
+"""The receipt as a record: it survives a file, agrees with its samples, and reads well."""
 
 import json
 
 import pytest
-from records import make_measurement
 
 from ftax import InvalidArgumentError, ResultsError
 from ftax.receipt import OperatorCost, Receipt, Unavailable
+from records import make_measurement
 
 EQUAL = {"outputs": {"bitwise": True, "within_tolerance": True, "difference": 0.0, "problem": None}}
 CLOSE = {

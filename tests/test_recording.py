@@ -6,6 +6,8 @@ import threading
 
 import pytest
 import torch
+from small_models import load_function, log_operators, normal, run_seeded, same_bits
+
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.models import LoadedModel
@@ -13,12 +15,12 @@ from ftax.runtimes import recording
 from ftax.runtimes.recording import observe, record
 from ftax.runtimes.tape import make_tape
 from ftax.runtimes.workspace import Workspace
-from small_models import load_function, log_operators, normal, run_seeded, same_bits
 
 LEFT_ALONE = """
 import torch
 def table():
-    return torch._C._dispatch_dump_table("aten::linear") + torch._C._dispatch_dump_table("aten::add.Tensor")
+    dump = torch._C._dispatch_dump_table
+    return dump("aten::linear") + dump("aten::add.Tensor")
 def call():
     return torch.nn.functional.linear(torch.ones(1, 2), torch.ones(2, 2)).tolist()
 before, result = table(), call()
@@ -49,8 +51,8 @@ def test_observe_sees_calls_above_composite_operators() -> None:
     ]
 
 
-def test_observers_record_the_same_program(tiny_zoo_model: LoadedModel) -> None:
-    loaded = tiny_zoo_model
+def test_observers_record_the_same_program(tiny_zoo: Workspace) -> None:
+    loaded = tiny_zoo.loaded
     tapes, outputs = [], []
     for observer in ("dispatch-key", "python"):
         tape, returned = record(
@@ -65,7 +67,9 @@ def test_observers_record_the_same_program(tiny_zoo_model: LoadedModel) -> None:
     by_key, by_mode = tapes
     assert by_key.visible_operators == by_mode.operators == log_operators(loaded.call)
     assert len(by_key.output_slots) == len(by_mode.output_slots)
-    modules = [step["module"] for step in by_key.steps if step["fill"] is None and not step["hidden"]]
+    modules = [
+        step["module"] for step in by_key.steps if step["fill"] is None and not step["hidden"]
+    ]
     assert modules == [step["module"] for step in by_mode.steps]
     for returned, replayed in outputs:
         assert all(map(same_bits, returned, replayed))

@@ -1,4 +1,4 @@
-"""What a tape replays: the very calls, on any input, with the model's own weights and no more memory.
+"""What a tape replays: the very calls, on any input, with the model's weights and no more memory.
 
 Refusals and warnings are in test_tape_checks.py.
 """
@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import load_function, log_operators, normal, run_seeded, same_bits
+from torch import nn
+
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel, load_model
 from ftax.runtimes.tape import make_tape
-from small_models import load_function, log_operators, normal, run_seeded, same_bits
-from torch import nn
 
 
 def fill_partly(x: torch.Tensor) -> torch.Tensor:
@@ -123,7 +124,7 @@ def test_memory_that_python_fills_becomes_a_step() -> None:
     tape = make_tape(load_function(lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]))).tape
     fills = [step["fill"] for step in tape.steps if step["fill"] is not None]
     assert [fill.tolist() for fill in fills] == [[1.0, 2.0, 3.0, 4.0]]
-    # A TorchDispatchMode does not see how torch.tensor comes by its memory; the tape has to repeat it.
+    # A TorchDispatchMode does not see how torch.tensor comes by its memory; a tape repeats it.
     assert tape.visible_operators == ["aten::lift_fresh", "aten::detach_", "aten::add.Tensor"]
     assert tape.operators[0] == "aten::empty.memory_format"
 

@@ -1,5 +1,5 @@
-// Runner, RoundPlan and measure_rounds. The GIL is released for the whole measurement and taken back
-// by those who need it: the Python runner for its round, the progress callback between rounds.
+// Runner, RoundPlan and measure_rounds. The GIL is released for the whole measurement and taken
+// back by those who need it: the Python runner for its round, the progress callback between rounds.
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
@@ -10,7 +10,9 @@ namespace ftax {
 namespace {
 
 void bind_plan(py::module_& m) {
-  py::enum_<Mode>(m, "Mode").value("latency", Mode::kLatency).value("throughput", Mode::kThroughput);
+  py::enum_<Mode>(m, "Mode")
+      .value("latency", Mode::kLatency)
+      .value("throughput", Mode::kThroughput);
   py::class_<StoppingRule>(m, "StoppingRule")
       .def(py::init<>())
       .def_readwrite("min_rounds", &StoppingRule::min_rounds)
@@ -61,9 +63,8 @@ void bind_result(py::module_& m) {
       .def_readonly("elapsed_ns", &RoundsResult::elapsed_ns)
       .def_property_readonly("stop_reason",
                              [](const RoundsResult& r) { return to_string(r.stop_reason); })
-      .def_property_readonly("disturbed_rounds", [](const RoundsResult& r) {
-        return find_disturbed_rounds(r.probes);
-      });
+      .def_property_readonly("disturbed_rounds",
+                             [](const RoundsResult& r) { return find_disturbed_rounds(r.probes); });
 }
 
 // Between rounds: lets Ctrl-C in, then tells the caller how far it is.

@@ -31,8 +31,7 @@ void NullKernelRunner::enqueue() {
 }
 
 void NullKernelRunner::synchronize() {
-  check(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream().stream()),
-        "cudaStreamSynchronize");
+  check(cudaStreamSynchronize(c10::cuda::getCurrentCUDAStream().stream()), "cudaStreamSynchronize");
 }
 
 }  // namespace ftax::cuda

@@ -1,8 +1,9 @@
-// The probe is a chain of dependent integer multiplications: it fits in registers, so neither caches
-// nor the runner that ran before can change its time; only the clock frequency and theft can.
+// The probe is a chain of dependent integer multiplications: it fits in registers, so neither
+// caches nor the runner that ran before can change its time; only the clock frequency and theft
+// can.
 #include "measure/host_probe.h"
 
-#include <cstdio>
+#include <fstream>
 #include <string>
 
 #include "core/clock.h"
@@ -16,20 +17,22 @@ constexpr int kChainLength = 16'000;
 int64_t time_chain() {
   const int64_t start = now_ns();
   uint64_t value = static_cast<uint64_t>(start) | 1U;
-  for (int i = 0; i < kChainLength; ++i) value = value * 6364136223846793005ULL + 1442695040888963407ULL;
+  for (int i = 0; i < kChainLength; ++i)
+    value = value * 6364136223846793005ULL + 1442695040888963407ULL;
   // The asm statement consumes the result, so that the chain cannot be optimised away.
   asm volatile("" : : "r"(value) : "memory");
   return now_ns() - start;
 }
 
+// The eighth number of the first line of /proc/stat: "cpu user nice system idle iowait irq softirq
+// steal ...". 0 where the kernel does not say.
 int64_t read_steal_ticks() {
-  std::FILE* file = std::fopen("/proc/stat", "re");
-  if (file == nullptr) return 0;
-  long long user = 0, nice = 0, system = 0, idle = 0, iowait = 0, irq = 0, softirq = 0, steal = 0;
-  const int fields = std::fscanf(file, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &user, &nice,
-                                 &system, &idle, &iowait, &irq, &softirq, &steal);
-  std::fclose(file);
-  return fields == 8 ? steal : 0;
+  std::ifstream file("/proc/stat");
+  std::string label;
+  int64_t ticks = 0;
+  file >> label;
+  for (int field = 0; field < 8; ++field) file >> ticks;
+  return file ? ticks : 0;
 }
 
 }  // namespace
@@ -48,6 +51,7 @@ std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
   std::vector<int> disturbed;
   if (probes.empty()) return disturbed;
   std::vector<int64_t> loops;
+  loops.reserve(probes.size());
   for (const HostProbe& probe : probes) loops.push_back(probe.loop_ns);
   const double limit_ns = compute_median(loops) * (1.0 + tolerance_ratio);
   for (size_t i = 0; i < probes.size(); ++i) {

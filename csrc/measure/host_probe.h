@@ -1,5 +1,5 @@
-// What the host machine was like while a round ran: the time of a fixed dependent computation, which
-// nothing but the machine can change, and the time that a hypervisor gave to others.
+// What the host machine was like while a round ran: the time of a fixed dependent computation,
+// which nothing but the machine can change, and the time that a hypervisor gave to others.
 #pragma once
 
 #include <cstdint>

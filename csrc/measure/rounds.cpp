@@ -1,6 +1,6 @@
 // A round is committed whole or not at all: its samples are collected beside the results and moved
-// in when the last runner is done, so neither Ctrl-C nor a failing runner can leave a round in which
-// only some runners took part.
+// in when the last runner is done, so neither Ctrl-C nor a failing runner can leave a round in
+// which only some runners took part.
 #include "measure/rounds.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace ftax {
 namespace {
 
-constexpr int kMinKeptSamples = 3;      // unless one sample alone outlasts the round
+constexpr int kMinKeptSamples = 3;  // unless one sample alone outlasts the round
 constexpr int kMinRounds = 3;  // below this even a time limit yields no interval worth printing
 constexpr int kMaxSamples = 2000;
 constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
@@ -42,11 +42,11 @@ class Measurement {
 
   RoundsResult run() {
     const int64_t start = now_ns();
-    result_.stop_reason = StopReason::kInterrupted;
     try {
       warm_up_all();
       run_rounds(start);
     } catch (const Interrupted&) {
+      result_.stop_reason = StopReason::kInterrupted;
     }
     result_.elapsed_ns = now_ns() - start;
     return std::move(result_);
@@ -94,7 +94,8 @@ class Measurement {
     const int64_t sample_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1) * rounds.burst;
     const int64_t fits = plan_.round_duration_ns / sample_ns;
     const int64_t least = plan_.dropped_per_round + (fits > 0 ? kMinKeptSamples : 1);
-    return static_cast<int>(std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));
+    return static_cast<int>(
+        std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));
   }
 
   void run_rounds(int64_t start) {
@@ -149,6 +150,7 @@ class Measurement {
     table.columns = static_cast<int>(alive_.size());
     for (size_t round = 0; !alive_.empty() && round < result_.probes.size(); ++round) {
       std::vector<double> row;
+      row.reserve(alive_.size());
       for (const size_t index : alive_) row.push_back(result_.runners[index].values_ns[round]);
       table.add_round(row);
     }
@@ -173,15 +175,15 @@ void RoundPlan::check() const {
   rule.check();
   require(round_duration_ns > 0, "round_duration_ns is " + std::to_string(round_duration_ns) +
                                      "; a round lasts longer than 0 ns");
-  require(dropped_per_round >= 0, "dropped_per_round is " + std::to_string(dropped_per_round) +
-                                      "; it cannot be negative");
+  require(dropped_per_round >= 0,
+          "dropped_per_round is " + std::to_string(dropped_per_round) + "; it cannot be negative");
   require(samples_per_round == 0 || samples_per_round > dropped_per_round,
           "samples_per_round is " + std::to_string(samples_per_round) + ", but the first " +
               std::to_string(dropped_per_round) + " of a round are dropped; take more");
   require(warmup.iterations >= 0, "warm-up iterations are " + std::to_string(warmup.iterations) +
                                       "; give 0 (until steady) or more");
-  require(warmup.limit_ns > 0, "the warm-up limit is " + std::to_string(warmup.limit_ns) +
-                                   " ns; give a positive time");
+  require(warmup.limit_ns > 0,
+          "the warm-up limit is " + std::to_string(warmup.limit_ns) + " ns; give a positive time");
 }
 
 RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,

@@ -1,5 +1,6 @@
 // Steady means that two windows in a row were not faster than the window before them. Only a fall
-// counts: a machine that slows down for a moment is noise, a runner that still speeds up is warming.
+// counts: a machine that slows down for a moment is noise, a runner that still speeds up is
+// warming.
 #include "measure/warmup.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Peak memory of what runs inside a scope, as torch's own allocators report it. This is the hook that
-// torch.profiler(profile_memory=True) uses, so it works for the CPU, where torch keeps no peak.
+// Peak memory of what runs inside a scope, as torch's own allocators report it. This is the hook
+// that torch.profiler(profile_memory=True) uses, so it works for the CPU, where torch keeps no
+// peak.
 #pragma once
 
 #include <c10/core/Allocator.h>

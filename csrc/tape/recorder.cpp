@@ -1,10 +1,10 @@
 // Note [Memory that Python fills]
-// torch.tensor([1, 2]) dispatches `empty`, then writes the numbers without any operator call. Memory
-// that came from an empty-like operator and that no recorded call has written is therefore copied
-// when a call first reads all of it, and the copy becomes a fill step before that call. A call that
-// only makes a view (its output shares the storage) reads nothing, except `lift_fresh`, which is
-// torch's own mark for "this was filled". A call that writes a part of the memory counts as writing
-// it all: what a model does with torch.empty and indexing is computed, not filled.
+// torch.tensor([1, 2]) dispatches `empty`, then writes the numbers without any operator call.
+// Memory that came from an empty-like operator and that no recorded call has written is therefore
+// copied when a call first reads all of it, and the copy becomes a fill step before that call. A
+// call that only makes a view (its output shares the storage) reads nothing, except `lift_fresh`,
+// which is torch's own mark for "this was filled". A call that writes a part of the memory counts
+// as writing it all: what a model does with torch.empty and indexing is computed, not filled.
 #include "tape/recorder.h"
 
 #include <ATen/ops/empty_like.h>
@@ -86,8 +86,7 @@ int Recorder::add_slot(const at::Tensor& tensor) {
   weak_tensors_.emplace_back(tensor.getIntrusivePtr());
   if (c10::StorageImpl* storage = get_storage(tensor);
       storage != nullptr && storages_.insert(storage).second) {
-    weak_storages_.emplace_back(
-        c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+    weak_storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
   }
   return slot;
 }

@@ -1,7 +1,8 @@
 // Turns the operator calls of one real eager inference into a Program. It does not intercept calls
-// itself: an observer (the dispatch key of generic_mode.h, or a TorchDispatchMode in Python) reports
-// each call before and after it runs. Tensors are recognised by identity, through weak pointers, so
-// that recording neither keeps memory alive nor mistakes a reused address for an old tensor.
+// itself: an observer (the dispatch key of generic_mode.h, or a TorchDispatchMode in Python)
+// reports each call before and after it runs. Tensors are recognised by identity, through weak
+// pointers, so that recording neither keeps memory alive nor mistakes a reused address for an old
+// tensor.
 #pragma once
 
 #include <optional>
@@ -69,7 +70,7 @@ class Recorder {
   c10::Device device_;
   ThreadState state_;
   std::unordered_map<c10::TensorImpl*, int> slots_;
-  std::unordered_set<c10::StorageImpl*> storages_;   // of inputs and of every tensor produced
+  std::unordered_set<c10::StorageImpl*> storages_;  // of inputs and of every tensor produced
   std::unordered_set<c10::TensorImpl*> weights_;
   std::unordered_set<c10::StorageImpl*> unwritten_;  // fresh from an empty-like operator
   std::unordered_set<int> outside_slots_;            // inputs and constants

@@ -1,5 +1,5 @@
-// The replay loop. A slot is emptied right after the step that used it last, so memory dies where it
-// would have died at the latest in eager Python, and the allocator sees the same pattern.
+// The replay loop. A slot is emptied right after the step that used it last, so memory dies where
+// it would have died at the latest in eager Python, and the allocator sees the same pattern.
 #include "tape/tape.h"
 
 #include <algorithm>
@@ -78,8 +78,9 @@ void Tape::bind_inputs(const std::vector<at::Tensor>& inputs) {
       throw InvalidArgumentError(
           "input " + std::to_string(i) + " is " +
           c10::str(input.scalar_type(), input.sizes(), " on ", input.device()) +
-          ", but the tape was recorded with " + c10::str(facts.dtype, at::IntArrayRef(facts.sizes)) +
-          " on " + c10::str(facts.device) + "; record a new tape for other shapes");
+          ", but the tape was recorded with " +
+          c10::str(facts.dtype, at::IntArrayRef(facts.sizes)) + " on " + c10::str(facts.device) +
+          "; record a new tape for other shapes");
     }
     slots_[static_cast<size_t>(program_.input_slots[i])] = input;
   }
@@ -199,7 +200,8 @@ void Tape::release_outputs() {
 
 std::vector<StepCost> Tape::profile(int repetitions) {
   if (repetitions < 1) {
-    throw InvalidArgumentError("repetitions is " + std::to_string(repetitions) + "; give 1 or more");
+    throw InvalidArgumentError("repetitions is " + std::to_string(repetitions) +
+                               "; give 1 or more");
   }
   const size_t count = program_.steps.size();
   std::vector<std::vector<int64_t>> build(count), calls(count), release(count);
@@ -226,7 +228,8 @@ std::vector<StepCost> Tape::profile(int repetitions) {
   }
   std::vector<StepCost> costs;
   for (i = 0; i < count; ++i) {
-    costs.push_back({compute_median(build[i]), compute_median(calls[i]), compute_median(release[i])});
+    costs.push_back(
+        {compute_median(build[i]), compute_median(calls[i]), compute_median(release[i])});
   }
   return costs;
 }

@@ -79,8 +79,9 @@ TEST(a_warm_up_of_given_length_has_that_length) {
 
 TEST(a_warm_up_goes_on_while_latency_falls) {
   // 40 ms, then three of 20 ms, then 2 ms: two windows fall before two can be steady.
-  FakeRunner runner("a", nullptr,
-                    [](int call) { spin(call == 0 ? 40 * kMs : call < 4 ? 20 * kMs : 2 * kMs); });
+  FakeRunner runner("a", nullptr, [](int call) {
+    spin(call == 0 ? 40 * kMs : call < 4 ? 20 * kMs : 2 * kMs);
+  });
   const WarmupReport report = warm_up(runner, {});
   CHECK(report.steady);
   CHECK(report.iterations >= 1 + 3 + 3 + 3 + 3);

@@ -150,8 +150,7 @@ TEST(a_time_limit_leaves_three_rounds) {
 
 TEST(a_runner_that_throws_leaves_and_the_others_go_on) {
   // Call 5 is the first of round 2.
-  const RoundsResult result =
-      measure_rounds({make("a"), make_failing(5), make("c")}, make_plan(6));
+  const RoundsResult result = measure_rounds({make("a"), make_failing(5), make("c")}, make_plan(6));
   CHECK(result.runners[0].values_ns.size() == 6);
   CHECK(result.runners[0].error.empty());
   CHECK(result.runners[1].values_ns.size() == 2);

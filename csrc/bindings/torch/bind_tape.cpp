@@ -104,7 +104,8 @@ void bind_tape(py::module_& m) {
       .def_property_readonly("steps",
                              [](const Tape& t) {
                                py::list steps;
-                               for (const Step& s : t.program().steps) steps.append(describe_step(s));
+                               for (const Step& s : t.program().steps)
+                                 steps.append(describe_step(s));
                                return steps;
                              })
       .def_property_readonly("slot_count", [](const Tape& t) { return t.program().slot_count; })
@@ -122,9 +123,8 @@ void bind_tape(py::module_& m) {
       },
       py::arg("callable"), py::arg("device"),
       "Peak memory above the start while `callable()` runs, its result included, in bytes.");
-  m.def("is_wrapped_number", [](const at::Tensor& t) {
-    return t.unsafeGetTensorImpl()->is_wrapped_number();
-  });
+  m.def("is_wrapped_number",
+        [](const at::Tensor& t) { return t.unsafeGetTensorImpl()->is_wrapped_number(); });
 }
 
 }  // namespace ftax

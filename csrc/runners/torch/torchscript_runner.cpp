@@ -21,12 +21,9 @@ torch::jit::Module load(const std::string& path, c10::Device device) {
 
 }  // namespace
 
-TorchScriptRunner::TorchScriptRunner(const std::string& path, std::string name,
-                                     c10::Device device, GradMode grad_mode)
-    : module_(load(path, device)),
-      name_(std::move(name)),
-      sync_(device),
-      grad_mode_(grad_mode) {
+TorchScriptRunner::TorchScriptRunner(const std::string& path, std::string name, c10::Device device,
+                                     GradMode grad_mode)
+    : module_(load(path, device)), name_(std::move(name)), sync_(device), grad_mode_(grad_mode) {
   if (!module_.find_method("forward").has_value()) {
     throw InvalidArgumentError(path + " has no forward method; script or trace a module with one");
   }

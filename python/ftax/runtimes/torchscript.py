@@ -128,6 +128,6 @@ def _load(path: Path, device: str) -> Any:
                 f"cannot load {path.name} as TorchScript ({str(error).splitlines()[0]}); make the "
                 "file with torch.jit.save"
             ) from error
-    if getattr(module, "training", False):  # a frozen module has no mode; the C++ host does the same
+    if getattr(module, "training", False):  # a frozen module has no mode
         module.eval()
     return module
