@@ -29,6 +29,16 @@ from pathlib import Path
 from typing import Any
 
 import record as frame
+import torch
+from torch import nn
+
+from ftax import Measurement, _core, compare
+from ftax.comparison import compare_values
+from ftax.measure import Plan, measure, require
+from ftax.models import load_model
+from ftax.results.measurement import make_session_id
+from ftax.runtimes import Prepared
+from ftax.runtimes.recording import record
 
 KINDS = {"same": 0.0, "slow": 0.05}
 _VERDICTS = ("equal", "faster", "slower", "cannot-tell")
@@ -36,17 +46,7 @@ _BLOCKS = 8
 
 
 def work(job: Mapping[str, Any]) -> dict[str, object]:
-    """One process of one side: measure the cell on one CPU."""
-    os.sched_setaffinity(0, {job["cpu"]})  # before torch makes threads
-    import torch
-    from torch import nn
-
-    from ftax import _core
-    from ftax.measure import Plan, measure, require
-    from ftax.models import load_model
-    from ftax.runtimes import Prepared
-    from ftax.runtimes.recording import record
-
+    """One process of one side: measure the cell."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layers = [part for _ in range(_BLOCKS) for part in (nn.Linear(64, 64), nn.LayerNorm(64))]
@@ -72,10 +72,6 @@ def work(job: Mapping[str, Any]) -> dict[str, object]:
 
 def run_pair(pair: Mapping[str, Any], cpu: int, processes: int, deadline: float) -> dict[str, Any]:
     """Measure both sides and compare them. Raises TimeoutExpired at the deadline."""
-    from ftax import Measurement, compare
-    from ftax.comparison import compare_values
-    from ftax.results.measurement import make_session_id
-
     session = make_session_id()
     shuffler = random.Random(pair["number"])
     sides: tuple[list[Measurement], list[Measurement]] = ([], [])
@@ -130,6 +126,7 @@ def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]])
 
     def take_pairs(cpu: int) -> None:
         nonlocal slowest
+        os.sched_setaffinity(0, {cpu})  # of this thread alone; its workers inherit it
         while not stop.is_set() and time.monotonic() + 1.1 * slowest < deadline:
             try:
                 pair = waiting.get_nowait()
@@ -240,6 +237,7 @@ def main() -> None:
     ]
     if not figures:
         sys.exit("compare_validity: no pair was finished; give a longer --time-limit")
+    torch.set_num_threads(1)  # as in the workers, for the record's environment
     raw = {"run": run, "processes_a_side": options.processes, "summary": methods}
     frame.finish(__file__, options, figures, raw=raw)
 

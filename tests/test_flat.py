@@ -194,8 +194,8 @@ def test_flat_program_with_other_calls_is_refused(mlp: LoadedModel) -> None:
 
 def test_flat_program_with_other_outputs_is_refused(mlp: LoadedModel) -> None:
     workspace = Workspace(mlp)
-    honest, (output,) = workspace.flat.function, workspace.reference
-    workspace.flat = replace(workspace.flat, function=lambda x: (honest(x), (output * 2,))[1])
+    honest, wrong = workspace.flat.function, (workspace.reference[0] * 2,)
+    workspace.flat = replace(workspace.flat, function=lambda x: (honest(x), wrong)[1])
     with pytest.raises(UnsupportedError, match="outputs differ"):
         prepare_flat(workspace, "python")
 

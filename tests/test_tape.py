@@ -17,6 +17,7 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel, load_model
 from ftax.runtimes.tape import make_tape
+from ftax.runtimes.workspace import Workspace
 
 
 def fill_partly(x: torch.Tensor) -> torch.Tensor:
@@ -108,9 +109,8 @@ def test_calls_of_the_outermost_forward_have_an_empty_module_path() -> None:
     ]
 
 
-def test_zoo_models_are_taped_as_a_dispatch_mode_sees_them(tiny_zoo_model: LoadedModel) -> None:
-    loaded = tiny_zoo_model
-    taped = make_tape(loaded)
+def test_zoo_models_are_taped_as_a_dispatch_mode_sees_them(tiny_zoo: Workspace) -> None:
+    loaded, taped = tiny_zoo.loaded, tiny_zoo.taped
     assert taped.tape.visible_operators == log_operators(loaded.call)
     taped.tape.bind_inputs(loaded.flat_check_inputs())
     replayed, expected = run_seeded(taped.tape.run), run_seeded(loaded.call_check)
