@@ -55,8 +55,8 @@ def work(job: Mapping[str, Any]) -> dict[str, object]:
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
     prepared = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
     plan = Plan(
-        rounds=10,
-        round_ms=3.0,
+        rounds=30,
+        round_ms=5.0,
         seed=job["index"],
         cpus=(job["cpu"],),
         process_index=job["index"],

@@ -104,6 +104,10 @@ SPELLINGS: dict[str, tuple[Function, list[str]]] = {
         lambda x: (x > 0) & ~(x > 1),
         ["v1 = in0 > 0", "v2 = in0 > 1", "v3 = ~v2", "v4 = v1 & v3"],
     ),
+    "a function where a sign makes another call": (
+        lambda x: torch.bitwise_and(x > 0, x < 1),
+        ["v3 = v1.bitwise_and(v2)"],
+    ),
     "a dtype": (lambda x: x.to(torch.float16), ["v1 = in0.to(torch.float16)"]),
     "a device": (lambda x: x.to("cpu"), ["in0.to(device=c0)"]),
     "a keyword": (lambda x: x.cumsum(1, dtype=torch.float64), ["dtype=torch.float64"]),
@@ -162,6 +166,13 @@ def test_constant_that_a_call_returns_is_not_rebound() -> None:
     # The number is lifted in place. Were the constant assigned to, it would be an unset local.
     lines = body(check_flat(Workspace(load_function(write_three))))
     assert "torch.ops.aten.lift_fresh.default(c0)" in lines
+
+
+def test_spelling_that_passes_other_arguments_is_not_taken() -> None:
+    # `x.to(device)` makes the same call, but for the dtype.
+    to = torch.ops.aten.to.dtype_layout
+    loaded = load_function(lambda x: to(x, dtype=torch.float64, device=torch.device("cpu")))
+    assert check_flat(Workspace(loaded)).flat.via_ops == {"aten::to.dtype_layout": 1}
 
 
 @pytest.fixture

@@ -55,6 +55,12 @@ def test_value_read_back_and_used_is_refused() -> None:
     assert ".item()" in text
 
 
+def test_value_read_back_and_written_into_the_output_is_refused() -> None:
+    # The output is the input itself: compared without a copy, it would always equal itself.
+    text = refusal(load_inside(lambda x: x.add_(x.sum().item())))
+    assert "a second input" in text
+
+
 def test_branch_on_data_is_refused_with_operator_and_module() -> None:
     ones = torch.ones(3, 4)
     text = refusal(load_inside(lambda x: x * 2 if x.sum() > 0 else x - 1, ones, -ones))
@@ -170,6 +176,16 @@ def test_random_state_of_the_caller_is_left_alone(mlp: LoadedModel) -> None:
     make_tape(mlp)
     make_tape(load_function(lambda x: F.dropout(x, training=True)))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_reference_does_not_depend_on_the_callers_seed() -> None:
+    references = []
+    for seed in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            workspace = Workspace(load_function(lambda x: F.dropout(x, training=True)))
+            references.append(workspace.reference[0])
+    assert torch.equal(*references)
 
 
 def test_captured_tensors_are_counted_and_shared() -> None:

@@ -177,8 +177,13 @@ Session::Session(const Library& library, const SessionOptions& options)
   }
   const std::string remedy = "in loading " + options.model_path +
                              "; export the model again with the opset of this onnxruntime";
-  session_ = library.api().make<UniqueSession>(remedy, kCreateSession, library.env(),
-                                               options.model_path.c_str(), handle.get());
+  try {
+    session_ = library.api().make<UniqueSession>(remedy, kCreateSession, library.env(),
+                                                 options.model_path.c_str(), handle.get());
+  } catch (const RunnerError& error) {
+    // Versions differ in the code that they give a file which they cannot read.
+    throw InvalidArgumentError(error.what());
+  }
   inputs_ = collect_values(library, session_.get(), kInputSlots);
   outputs_ = collect_values(library, session_.get(), kOutputSlots);
 }

@@ -27,8 +27,8 @@ _RANDOM_FILLS = frozenset(
 )
 # Uniform 16-bit integers have this standard deviation.
 _BITS_STD = 2**16 / math.sqrt(12)
-# torch uses one thread up to this many values. More threads gain little on so light a task, and on a
-# busy machine each of the hundreds of joins waits for a core: 8 s instead of 2 s for BERT-base.
+# torch uses one thread up to this many values. More gain little on so light a task, and on a busy
+# machine each of the hundreds of joins waits for a core: 8 s instead of 2 s for BERT-base.
 _CHUNK = 1 << 15
 _VECTOR_STD = 0.1
 

@@ -124,13 +124,14 @@ def _make_temporary() -> Path:
 
 def _publish(fresh: Path, folder: Path) -> None:
     """Rename into place. Another process may have been faster: its artefact is as good as ours."""
-    shutil.rmtree(folder, ignore_errors=True)
     try:
         fresh.rename(folder)
-    except OSError:
-        if _read_manifest(folder) is None:
-            raise
-        shutil.rmtree(fresh, ignore_errors=True)
+    except OSError:  # a folder is in the way
+        if _read_manifest(folder) is not None:
+            shutil.rmtree(fresh, ignore_errors=True)
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
 
 
 def _write_manifest(folder: Path, facts: Mapping[str, object]) -> None:
