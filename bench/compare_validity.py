@@ -144,7 +144,9 @@ def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]])
                 words = f"{result['kind']} {result['verdict']} ({result['ratio'] - 1:+.2%})"
                 frame.progress(f"compare_validity: pair {len(done)} of {total}: {words}")
 
-    cpus = sorted(os.sched_getaffinity(0))[: options.jobs]
+    usable = sorted(os.sched_getaffinity(0))
+    # Spread out, so that two jobs do not share the two threads of one core.
+    cpus = usable[:: max(1, len(usable) // options.jobs)][: options.jobs]
     threads = [threading.Thread(target=take_pairs, args=(cpu,)) for cpu in cpus]
     for thread in threads:
         thread.start()

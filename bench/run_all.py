@@ -53,7 +53,7 @@ def run_all(quick: bool, results: Path) -> int:
     for place, (name, flags) in enumerate(_SCRIPTS.items()):
         progress(f"run_all: {name} ({place + 1} of {len(_SCRIPTS)})")
         start = time.monotonic()
-        chosen = ["--quick", "--processes", "2", *_QUICK.get(name, ())] if quick else list(flags)
+        chosen = ["--quick", *_QUICK.get(name, ("--processes", "2"))] if quick else list(flags)
         code = run_script(name, [*chosen, "--results", str(results)])
         progress(f"run_all: {name} took {time.monotonic() - start:.0f} s")
         if code != 0:
