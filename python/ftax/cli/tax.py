@@ -26,7 +26,7 @@ def tax(
     no_grad: o.NoGrad = False,
     warmup: o.Warmup = None,
     rounds: o.Rounds = None,
-    duration: o.Duration = 30.0,
+    duration: o.Duration = 25.0,
     precision: o.Precision = 0.01,
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
