@@ -3,7 +3,7 @@
 The ladder of a small model is measured with and without a delay, all six runners in the same
 rounds, so each change of a line has an interval of its own. The surprising choice: the baseline is
 intercepted too, with a delay of 0, so the change holds the delay and not the price of putting it
-in. A line is as expected if its interval meets the expected change within 3 % of what was injected,
+in. A line is as expected if its interval meets the expected change within 5 % of what was injected,
 and is narrow enough to mean something.
 """
 
@@ -31,7 +31,9 @@ from ftax.runtimes import Prepared, Workspace, find_runtime
 _FORWARD_NS = 200_000
 _OPERATOR_NS = 2_000
 _BINDING_NS = 5_000
-_TOLERANCE_RATIO = 0.03  # of the injected time: a spin ends up to one clock read late
+# Of the injected time: a spin ends up to a clock read late, and what runs after it has gone cold
+# (a model of 350 us takes 7 us longer behind a wait of 200 us, wherever the wait comes from).
+_TOLERANCE_RATIO = 0.05
 _WIDEST_RATIO = 0.10  # half-width of an interval that still says something, of the same
 _LINES = ("model glue", "interpreter and bindings", "operators")
 # The lines from the rungs, top to bottom.
@@ -130,7 +132,9 @@ def judge(expected: float, interval: Sequence[float], injected: float) -> str:
 def work(quick: bool) -> dict[str, Any]:
     """One process: all interventions."""
     torch.set_num_threads(1)
-    plan = Plan(rounds=10, round_ms=5.0) if quick else Plan(rounds=60, duration_s=60.0)
+    plan = (
+        Plan(rounds=10, round_ms=5.0) if quick else Plan(rounds=240, round_ms=5.0, duration_s=60.0)
+    )
     loaded = make_model(blocks=8)
     lines = {
         name: measure_changes(loaded, intervene(loaded), plan)

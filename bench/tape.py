@@ -123,7 +123,9 @@ def work(quick: bool) -> dict[str, Any]:
     """One process."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    plan = Plan(rounds=5, round_ms=5.0) if quick else Plan(rounds=40, duration_s=60.0)
+    plan = (
+        Plan(rounds=5, round_ms=5.0) if quick else Plan(rounds=160, round_ms=5.0, duration_s=60.0)
+    )
     chain = load_model(Chain(_WIDTH, _REPEATS), inputs=torch.randn(1, _WIDTH))
     return {
         "chain": time_model(chain, _CHAIN, plan),

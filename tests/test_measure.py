@@ -1,11 +1,10 @@
-"""Measuring from Python: plans, who holds the interpreter lock meanwhile, and what an exception,
-Ctrl-C or the garbage collector can do to it.
+"""Measuring from Python: who holds the interpreter lock meanwhile, and what an exception, Ctrl-C
+or the garbage collector can do to it.
 
 What a round is made of is tested in C++ (tests/cpp/test_measure_rounds.cpp).
 """
 
 import gc
-import math
 import statistics
 import sys
 import threading
@@ -53,67 +52,6 @@ def fail_at(call: int, error: BaseException) -> Callable[[], None]:
             raise error
 
     return function
-
-
-# --- plans --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"mode": "fast"}, "mode is 'fast'; it has to be 'latency' or 'throughput'"),
-        ({"warmup": 0}, "warmup is 0"),
-        ({"warmup": -3}, "warmup is -3"),
-        ({"rounds": 0}, "rounds is 0"),
-        ({"rounds": -1}, "rounds is -1"),
-        ({"rounds": 1}, "rounds is 1; it has to be at least 2"),
-        ({"max_rounds": 0}, "max_rounds is 0"),
-        ({"duration_s": 0}, "duration_s is 0"),
-        ({"duration_s": -2.5}, "duration_s is -2.5"),
-        ({"duration_s": math.nan}, "duration_s is nan"),
-        ({"round_ms": 0.0}, "round_ms is 0.0"),
-        ({"round_ms": math.nan}, "round_ms is nan"),
-        ({"target_ratio": 0.0}, "target_ratio is 0.0"),
-        ({"target_ratio": math.nan}, "target_ratio is nan"),
-        ({"seed": -1}, "seed is -1"),
-        ({"seed": 2**63}, f"seed is {2**63}"),
-    ],
-)
-def test_impossible_plans_are_named(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        Plan(**options)
-    assert words in str(caught.value)
-
-
-def test_plan_reaches_the_core_in_its_units() -> None:
-    core = Plan(
-        mode="throughput", warmup=7, duration_s=2.5, round_ms=1.5, target_ratio=0.1, seed=9,
-        max_rounds=50, cpus=(0,),
-    ).to_core()  # fmt: skip
-    assert core.mode == _core.Mode.throughput
-    assert core.warmup.iterations == 7
-    assert core.rule.time_limit_ns == 2_500_000_000
-    assert core.round_duration_ns == 1_500_000
-    assert (core.rule.target_ratio, core.rule.max_rounds, core.rule.fixed) == (0.1, 50, False)
-    assert (core.seed, core.cpus) == (9, [0])
-    core.check()
-
-
-def test_given_rounds_are_fixed() -> None:
-    core = Plan(rounds=2).to_core()
-    assert core.rule.fixed
-    assert core.rule.looks() == [2]
-    core.check()
-
-
-def test_few_rounds_at_most_are_a_valid_plan() -> None:
-    core = Plan(max_rounds=5).to_core()
-    core.check()
-    assert core.rule.looks() == [5]
-
-
-def test_no_warm_up_given_means_until_steady() -> None:
-    assert Plan().to_core().warmup.iterations == 0
 
 
 # --- runners ------------------------------------------------------------------------------------

@@ -168,6 +168,7 @@ def test_weights_are_shared_and_not_copied(mlp: LoadedModel) -> None:
         ([torch.ones(2, 4), torch.ones(2, 4)], ["2 were given"]),
         ([torch.ones(2, 5)], ["input 0", "[2, 5]", "[2, 4]"]),
         ([torch.ones(2, 4, dtype=torch.float64)], ["input 0", "Double", "Float"]),
+        ([torch.ones(2, 4, device="meta")], ["input 0", "on meta", "on cpu"]),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(

@@ -108,6 +108,19 @@ def run_with_gradients(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
 
+def run_outside_inference_mode(x: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode(False), torch.no_grad():
+        return x + 1
+
+
+def run_deterministically(x: torch.Tensor) -> torch.Tensor:
+    torch.use_deterministic_algorithms(True)
+    try:
+        return x + 1
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def run_plain_attention(x: torch.Tensor) -> torch.Tensor:
     with sdpa_kernel(SDPBackend.MATH):
         return F.scaled_dot_product_attention(x[None], x[None], x[None])
@@ -118,6 +131,8 @@ def run_plain_attention(x: torch.Tensor) -> torch.Tensor:
     [
         (run_in_autocast, "autocast on the CPU"),
         (run_with_gradients, "grad mode"),
+        (run_outside_inference_mode, "inference mode"),
+        (run_deterministically, "deterministic algorithms"),
         (run_plain_attention, "attention back ends"),
     ],
 )

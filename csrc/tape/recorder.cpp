@@ -1,45 +1,16 @@
-// Note [Memory that Python fills]
-// torch.tensor([1, 2]) dispatches `empty`, then writes the numbers without any operator call.
-// Memory that came from an empty-like operator and that no recorded call has written is therefore
-// copied when a call first reads all of it, and the copy becomes a fill step before that call. A
-// call that only makes a view (its output shares the storage) reads nothing, except `lift_fresh`,
-// which is torch's own mark for "this was filled". A call that writes a part of the memory counts
-// as writing it all: what a model does with torch.empty and indexing is computed, not filled.
+// What becomes of an operator call: its arguments are turned into slots and constants before it
+// runs, its results into slots after it. See Note [Memory that Python fills] in unwritten_memory.h.
 #include "tape/recorder.h"
 
-#include <ATen/ops/empty_like.h>
-
 #include <algorithm>
-#include <cstring>
 
 #include "core/error.h"
 
 namespace ftax {
 namespace {
 
-c10::StorageImpl* get_storage(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
-}
-
 bool is_number(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number();
-}
-
-// aten::empty.memory_format, aten::empty_like, aten::new_empty, ...: contents undefined.
-bool makes_unwritten(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
-}
-
-bool covers_storage(const at::Tensor& tensor) {
-  return tensor.is_cpu() && tensor.is_non_overlapping_and_dense() && tensor.nbytes() > 0 &&
-         tensor.nbytes() == tensor.storage().nbytes();
-}
-
-at::Tensor copy_bytes(const at::Tensor& tensor) {
-  at::Tensor copy = at::empty_like(tensor);
-  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
-  return copy;
 }
 
 void collect_slots(const Argument& argument, std::vector<int>& slots) {
@@ -147,14 +118,13 @@ Argument Recorder::convert(const c10::IValue& value) {
 void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
                            const at::Tensor& tensor) {
   if (!tensor.defined()) return;
-  c10::StorageImpl* storage = get_storage(tensor);
   if (alias != nullptr && alias->isWrite()) {
-    unwritten_.erase(storage);
+    unwritten_.erase(tensor);
     const bool writes = pending.step.op->operator_name().name != "aten::detach_";
     pending.mutates_outside |=
         writes && outside_slots_.contains(slots_.at(tensor.unsafeGetTensorImpl()));
-  } else if (unwritten_.contains(storage) && covers_storage(tensor)) {
-    pending.fills.emplace_back(tensor, copy_bytes(tensor));
+  } else if (const at::Tensor contents = unwritten_.copy(tensor); contents.defined()) {
+    pending.fills.emplace_back(tensor, contents);
   }
 }
 
@@ -201,13 +171,13 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
 void Recorder::commit_fills(Pending& pending, const std::vector<c10::IValue>& stack) {
   const bool is_lift = pending.step.op->operator_name().name == "aten::lift_fresh";
   const c10::IValue& result = stack.back();
-  for (const auto& [tensor, snapshot] : pending.fills) {
+  for (const auto& [tensor, contents] : pending.fills) {
     const bool is_view = result.isTensor() && result.toTensor().defined() &&
                          get_storage(result.toTensor()) == get_storage(tensor);
     if (is_view && !is_lift) continue;
-    if (unwritten_.erase(get_storage(tensor)) == 0) continue;  // given to this call twice
+    if (!unwritten_.erase(tensor)) continue;  // given to this call twice
     Step fill;
-    fill.fill = snapshot;
+    fill.fill = contents;
     fill.outputs.push_back({slots_.at(tensor.unsafeGetTensorImpl()), false, {}});
     fill.module_path = pending.step.module_path;
     program_.steps.push_back(std::move(fill));
@@ -242,8 +212,9 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
       pending->step.outputs.push_back(add_output(value));
       const bool is_tensor = value.isTensor() || value.isTensorList();
       if (!is_tensor && !value.isNone()) program_.host_reads.push_back(index);
-      if (value.isTensor() && value.toTensor().defined() && makes_unwritten(*pending->step.op)) {
-        unwritten_.insert(get_storage(value.toTensor()));
+      if (value.isTensor() && value.toTensor().defined() &&
+          UnwrittenMemory::is_made_by(*pending->step.op)) {
+        unwritten_.insert(value.toTensor());
       }
     }
     if (pending->mutates_outside) program_.mutations.push_back(index);

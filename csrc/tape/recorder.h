@@ -14,6 +14,7 @@
 
 #include "tape/program.h"
 #include "tape/thread_state.h"
+#include "tape/unwritten_memory.h"
 
 namespace ftax {
 
@@ -72,8 +73,8 @@ class Recorder {
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_set<c10::StorageImpl*> storages_;  // of inputs and of every tensor produced
   std::unordered_set<c10::TensorImpl*> weights_;
-  std::unordered_set<c10::StorageImpl*> unwritten_;  // fresh from an empty-like operator
-  std::unordered_set<int> outside_slots_;            // inputs and constants
+  UnwrittenMemory unwritten_;
+  std::unordered_set<int> outside_slots_;  // inputs and constants
   std::vector<WeakTensor> weak_tensors_;
   std::vector<WeakStorage> weak_storages_;
   std::vector<at::Tensor> held_;

@@ -89,6 +89,11 @@ TEST(a_warm_up_goes_on_while_latency_falls) {
   CHECK(report.latency_ns < 20 * kMs);
 }
 
+TEST(one_window_without_a_fall_is_not_steady) {
+  FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });  // windows of three
+  CHECK(warm_up(runner, {.min_iterations = 1}).iterations >= 1 + 3 + 3);
+}
+
 TEST(a_warm_up_makes_its_fewest_requests_however_steady) {
   FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });  // windows of three
   CHECK(warm_up(runner, {.min_iterations = 12}).iterations >= 12);

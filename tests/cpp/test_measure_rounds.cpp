@@ -285,6 +285,17 @@ TEST(throughput_waits_once_for_each_burst) {
   CHECK(waited == 1 + 4);
 }
 
+TEST(bursts_fill_the_duration_of_a_round) {
+  RoundPlan plan = make_plan(2);
+  plan.mode = Mode::kThroughput;
+  plan.samples_per_round = 0;
+  plan.round_duration_ns = 20 * kMs;
+  const auto runner = make("a", nullptr, [](int) { spin(kMs); });
+  const size_t samples = measure_rounds({runner}, plan).runners[0].samples_ns[0].size();
+  CHECK(samples >= 4);
+  CHECK(samples <= 10);  // of two requests at least, of at least 1 ms each
+}
+
 TEST(latency_has_bursts_of_one) {
   CHECK(measure_rounds({make("a")}, make_plan(2)).runners.front().burst == 1);
 }

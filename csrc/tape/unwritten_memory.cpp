@@ -1,0 +1,35 @@
+// A copy is a plain memcpy, because that is what a replay does with it.
+#include "tape/unwritten_memory.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include <cstring>
+
+namespace ftax {
+namespace {
+
+bool covers_storage(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_non_overlapping_and_dense() && tensor.nbytes() > 0 &&
+         tensor.nbytes() == tensor.storage().nbytes();
+}
+
+}  // namespace
+
+c10::StorageImpl* get_storage(const at::Tensor& tensor) {
+  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+bool UnwrittenMemory::is_made_by(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
+}
+
+at::Tensor UnwrittenMemory::copy(const at::Tensor& tensor) const {
+  c10::StorageImpl* storage = get_storage(tensor);
+  if (storage == nullptr || !storages_.contains(storage) || !covers_storage(tensor)) return {};
+  at::Tensor copy = at::empty_like(tensor);
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.nbytes());
+  return copy;
+}
+
+}  // namespace ftax

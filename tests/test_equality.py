@@ -1,0 +1,49 @@
+"""When two runtimes are said to have computed the same."""
+
+import pytest
+import torch
+
+from ftax.runtimes.equality import compare_outputs
+
+
+def test_equal_bytes_are_bitwise_and_minus_zero_is_not_zero() -> None:
+    zeros = torch.zeros(2)
+    assert compare_outputs([zeros], [zeros.clone()]).bitwise
+    signed = compare_outputs([zeros], [-zeros])
+    assert not signed.bitwise
+    assert signed.within_tolerance and signed.difference == 0.0
+
+
+def test_difference_is_relative_to_the_norm_of_the_reference() -> None:
+    # |(0, 0.5)| / |(3, 4)| = 0.5 / 5
+    result = compare_outputs([torch.tensor([3.0, 4.0])], [torch.tensor([3.0, 4.5])])
+    assert result.difference == pytest.approx(0.1)
+    assert not result.within_tolerance
+    assert result.problem == "outputs differ by 1.0e-01 (limit 1e-04)"
+
+
+def test_nan_must_be_in_the_same_places() -> None:
+    reference, other = torch.tensor([1.0, torch.nan]), torch.tensor([1.0, 0.0])
+    same = compare_outputs([reference], [reference.clone()])
+    assert same.bitwise and same.has_nan
+    assert not compare_outputs([reference], [other]).within_tolerance
+
+
+def test_integers_are_equal_or_not() -> None:
+    assert not compare_outputs(
+        [torch.tensor([10**6])], [torch.tensor([10**6 + 1])]
+    ).within_tolerance
+
+
+@pytest.mark.parametrize(
+    ("outputs", "problem"),
+    [
+        ([], "0 outputs instead of 1"),
+        ([torch.ones(3)], "output 0 has shape (3,) instead of (2,)"),
+        ([torch.ones(2).double()], "output 0 has dtype torch.float64 instead of torch.float32"),
+    ],
+)
+def test_other_structure_is_named(outputs: list[torch.Tensor], problem: str) -> None:
+    result = compare_outputs([torch.ones(2)], outputs)
+    assert result.problem == problem
+    assert result.to_dict()["difference"] is None
