@@ -69,8 +69,8 @@ class Plan:
                 raise InvalidArgumentError(f"{name} is {value}; it has to be at least {least}")
         for name in ("duration_s", "round_ms", "target_ratio"):
             value = getattr(self, name)
-            if not value > 0:
-                raise InvalidArgumentError(f"{name} is {value}; it has to be above 0")
+            if not 0 < value < 1e9:  # also refuses NaN and infinity
+                raise InvalidArgumentError(f"{name} is {value}; it has to be above 0 and finite")
         if not 0 <= self.seed < _SEED_LIMIT:
             raise InvalidArgumentError(f"seed is {self.seed}; it has to be in [0, 2**63)")
 
