@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from small_models import load_function, log_operators, normal, run_seeded, same_bits
+from torch import library as operator_library
 
 from ftax import _core
 from ftax.errors import UnsupportedError
@@ -170,9 +171,9 @@ def test_spelling_that_passes_other_arguments_is_not_taken() -> None:
 
 @pytest.fixture
 def custom_operator() -> Iterator[Any]:
-    with torch.library._scoped_library("ftax_test", "DEF") as library:
-        library.define("twice(Tensor x, *, int times=2) -> Tensor")
-        library.impl("twice", lambda x, times=2: x * times, "CompositeExplicitAutograd")
+    with operator_library._scoped_library("ftax_test", "DEF") as scope:
+        scope.define("twice(Tensor x, *, int times=2) -> Tensor")
+        scope.impl("twice", lambda x, times=2: x * times, "CompositeExplicitAutograd")
         yield torch.ops.ftax_test.twice
 
 

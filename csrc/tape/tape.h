@@ -1,5 +1,5 @@
 // Replays a recorded program through torch's dispatcher, with no Python. Calls are boxed: one path
-// for every operator there is, at about 45 ns a call more than a typed one (bench/tape.py).
+// for every operator there is. What that costs beside typed calls is measured by bench/tape.py.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ def operator_name(func: Any) -> str:
 
 class _PlainMode(TorchDispatchMode):
     """A mode that torch need not shield from its compiler: the shield alone imports all of
-    torch._dynamo, 1.6 s of every fresh process."""
+    torch._dynamo, which every fresh process would wait for."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
