@@ -2,8 +2,10 @@
 
 Each side of a pair is several fresh processes, interleaved and in random order, as in
 `ftax.processes`. The surprising choice: the workers are this script's own and measure a module made
-on the spot, since 3,000 processes can neither all import transformers nor check a tape, which loads
-torch's compiler. The slow side is slowed by 5 % of its own latency, taken when it is warm.
+on the spot, since 2,000 processes cannot all import transformers and check a tape. Each measures
+the cell and, in the same rounds, the cell slowed by 5 % of its own warm latency: side b as it is
+makes a pair that is the same, side b slowed a pair that differs; no process is in two pairs of a
+kind.
 
 Every pair is appended to a file as soon as it is done; the summary is computed from that file, so a
 run that stops at its time limit is continued with --resume.
@@ -17,13 +19,14 @@ import math
 import os
 import queue
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,20 +43,21 @@ from ftax.results.measurement import make_session_id
 from ftax.runtimes import Prepared
 from ftax.runtimes.recording import record
 
-KINDS = {"same": 0.0, "slow": 0.05}
+KINDS = {"same": "equal", "slow": "slower"}  # comparison and its right answer
 _VERDICTS = ("equal", "faster", "slower", "cannot-tell")
 _BLOCKS = 8
+_SLOWDOWN_RATIO = 0.05
 
 
 def work(job: Mapping[str, Any]) -> dict[str, object]:
-    """One process of one side: measure the cell."""
+    """One process of one side: measure the cell as it is and slowed, in the same rounds."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layers = [part for _ in range(_BLOCKS) for part in (nn.Linear(64, 64), nn.LayerNorm(64))]
     loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(1, 64))
     tape, _ = record(loaded.call, inputs=loaded.flat_inputs(), module=loaded.module, device="cpu")
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
-    prepared = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
+    cell = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
     plan = Plan(
         rounds=30,
         round_ms=5.0,
@@ -62,65 +66,69 @@ def work(job: Mapping[str, Any]) -> dict[str, object]:
         process_index=job["index"],
         session=job["session"],
     )
-    if job["slowdown_ratio"]:
-        (before,) = require(measure(loaded, [prepared], plan))
-        delay_ns = int(before.latency_ns * job["slowdown_ratio"])
-        prepared = replace(prepared, runner=_core.DelayRunner(prepared.runner, delay_ns))
-    (measurement,) = require(measure(loaded, [prepared], plan))
-    return measurement.to_dict()
+    (alone,) = require(measure(loaded, [cell], plan))
+    delay_ns = int(statistics.median(alone.values_ns) * _SLOWDOWN_RATIO)
+    slowed = replace(cell, runner=_core.DelayRunner(runner, delay_ns))
+    same, slow = require(measure(loaded, [cell, slowed], plan))
+    return {"same": same.to_dict(), "slow": slow.to_dict()}
 
 
-def run_pair(pair: Mapping[str, Any], cpu: int, processes: int, deadline: float) -> dict[str, Any]:
-    """Measure both sides and compare them. Raises TimeoutExpired at the deadline."""
+def run_pair(number: int, cpu: int, processes: int, deadline: float) -> dict[str, Any]:
+    """Measure two sides and compare b with a, and slowed b with a.
+
+    Raises TimeoutExpired at the deadline.
+    """
     session = make_session_id()
-    shuffler = random.Random(pair["number"])
-    sides: tuple[list[Measurement], list[Measurement]] = ([], [])
-    ratios = (0.0, KINDS[pair["kind"]])
+    shuffler = random.Random(number)
+    sides: dict[str, list[Measurement]] = {"a": [], "same": [], "slow": []}
     start = time.monotonic()
     for index in range(processes):
-        for side in shuffler.sample((0, 1), 2):
-            job = {"cpu": cpu, "index": index, "session": session, "slowdown_ratio": ratios[side]}
+        for side in shuffler.sample(("a", "b"), 2):
+            job = {"cpu": cpu, "index": index, "session": session}
             output = frame.run_json(
                 [sys.executable, __file__, "--worker"],
                 given=json.dumps(job),
                 variables={"OMP_NUM_THREADS": "1"},
                 timeout_s=max(0.1, deadline - time.monotonic()),
             )
-            sides[side].append(Measurement.from_dict(output))
-    comparison = compare(*sides)
-    values = [[round(m.latency_ns, 1) for m in side] for side in sides]
+            for kind in ("same", "slow"):
+                measurement = Measurement.from_dict(output[kind])
+                if side == "b":
+                    sides[kind].append(measurement)
+                elif kind == "same":
+                    sides["a"].append(measurement)
+    values = {
+        name: [round(statistics.median(m.values_ns), 1) for m in side]
+        for name, side in sides.items()
+    }
     return {
-        **pair,
+        "number": number,
+        "values_ns": values,
+        "seconds": time.monotonic() - start,
+        **{kind: _compare(sides["a"], sides[kind], values["a"], values[kind]) for kind in KINDS},
+    }
+
+
+def _compare(
+    a: list[Measurement], b: list[Measurement], a_ns: list[float], b_ns: list[float]
+) -> dict[str, Any]:
+    comparison = compare(a, b)
+    return {
         "verdict": comparison.verdict,
         "ratio": comparison.ratio,
         "ratio_interval": list(comparison.ratio_interval),
         "p_value": comparison.p_value,
         "method": comparison.method,
-        "verdict_unpaired": compare_values(*values).verdict,
-        "values_ns": values,
-        "seconds": time.monotonic() - start,
+        "verdict_unpaired": compare_values(a_ns, b_ns).verdict,
     }
-
-
-def plan_pairs(same: int, slow: int, done: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The pairs still to do, both kinds spread evenly, so that any beginning holds both."""
-    wanted = sorted(
-        [((n + 0.5) / same, "same", n) for n in range(same)]
-        + [((n + 0.5) / slow, "slow", n) for n in range(slow)]
-    )
-    finished = {(pair["kind"], pair["number"]) for pair in done}
-    for _, kind, number in wanted:
-        if (kind, number) not in finished:
-            yield {"kind": kind, "number": number}
 
 
 def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) -> None:
     """Run what is missing, one thread a CPU; each finished pair is appended at once."""
-    slow = max(1, options.pairs // 2)
-    waiting: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-    for pair in plan_pairs(options.pairs, slow, done):
-        waiting.put(pair)
-    total, deadline = options.pairs + slow, time.monotonic() + options.time_limit
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in sorted(set(range(options.pairs)) - {pair["number"] for pair in done}):
+        waiting.put(number)
+    deadline = time.monotonic() + options.time_limit
     lock, stop, failures = threading.Lock(), threading.Event(), Counter[str]()
     slowest = 0.0
 
@@ -129,8 +137,8 @@ def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]])
         os.sched_setaffinity(0, {cpu})  # of this thread alone; its workers inherit it
         while not stop.is_set() and time.monotonic() + 1.1 * slowest < deadline:
             try:
-                pair = waiting.get_nowait()
-                result = run_pair({"run": run, **pair}, cpu, options.processes, deadline)
+                number = waiting.get_nowait()
+                pair = run_pair(number, cpu, options.processes, deadline)
             except (queue.Empty, subprocess.TimeoutExpired):
                 return
             except Exception as error:  # one broken pair must not cost the others
@@ -138,11 +146,14 @@ def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]])
                     failures[str(error)] += 1
                 continue
             with lock:
-                frame.append_line(options.pairs_file, result)
-                done.append(result)
-                slowest = max(slowest, result["seconds"])
-                words = f"{result['kind']} {result['verdict']} ({result['ratio'] - 1:+.2%})"
-                frame.progress(f"compare_validity: pair {len(done)} of {total}: {words}")
+                done.append({"run": run, **pair})
+                frame.append_line(options.pairs_file, done[-1])
+                slowest = max(slowest, pair["seconds"])
+                words = ", ".join(
+                    f"{kind} {pair[kind]['verdict']} ({pair[kind]['ratio'] - 1:+.2%})"
+                    for kind in KINDS
+                )
+                frame.progress(f"compare_validity: pair {len(done)} of {options.pairs}: {words}")
 
     usable = sorted(os.sched_getaffinity(0))
     # Spread out, so that two jobs do not share the two threads of one core.
@@ -172,8 +183,8 @@ def compute_wilson(hits: int, trials: int) -> tuple[float, float]:
 def summarise(pairs: Sequence[Mapping[str, Any]], field: str) -> dict[str, dict[str, Any]]:
     """Per kind: how often each verdict was given, and the interval of the right one's share."""
     summary = {}
-    for kind, right in (("same", "equal"), ("slow", "slower")):
-        counts = Counter(pair[field] for pair in pairs if pair["kind"] == kind)
+    for kind, right in KINDS.items():
+        counts = Counter(pair[kind][field] for pair in pairs)
         trials = counts.total()
         if trials:
             summary[kind] = {
@@ -189,9 +200,9 @@ def parse() -> argparse.Namespace:
     """The options, with the small ones that --quick stands for."""
     parser = frame.make_parser(__doc__)
     parser.set_defaults(processes=None)
-    parser.add_argument("--pairs", type=int, help="A/A pairs (200); half as many with 5 %%")
+    parser.add_argument("--pairs", type=int, help="pairs of each kind (200)")
     parser.add_argument("--jobs", type=int, help="pairs at once, each on a CPU of its own")
-    parser.add_argument("--time-limit", type=float, default=math.inf, help="seconds")
+    parser.add_argument("--time-limit", type=float, default=7200.0, help="seconds (7200)")
     parser.add_argument("--pairs-file", type=Path, help="where pairs are appended")
     parser.add_argument("--resume", action="store_true", help="continue the file's last run")
     options = parser.parse_args()
