@@ -45,7 +45,7 @@ from ftax.runtimes.recording import record
 
 KINDS = {"same": "equal", "slow": "slower"}  # comparison and its right answer
 _VERDICTS = ("equal", "faster", "slower", "cannot-tell")
-_BLOCKS = 8
+_BLOCKS, _WIDTH, _BATCH = 8, 64, 1
 _SLOWDOWN_RATIO = 0.05
 
 
@@ -53,8 +53,10 @@ def work(job: Mapping[str, Any]) -> dict[str, object]:
     """One process of one side: measure the cell as it is and slowed, in the same rounds."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    layers = [part for _ in range(_BLOCKS) for part in (nn.Linear(64, 64), nn.LayerNorm(64))]
-    loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(1, 64))
+    layers = [
+        part for _ in range(_BLOCKS) for part in (nn.Linear(_WIDTH, _WIDTH), nn.LayerNorm(_WIDTH))
+    ]
+    loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(_BATCH, _WIDTH))
     tape, _ = record(loaded.call, inputs=loaded.flat_inputs(), module=loaded.module, device="cpu")
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
     cell = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
