@@ -53,6 +53,8 @@ c10::IValue materialise(const Argument& argument, const std::vector<c10::IValue>
 
 Tape::Tape(Program program) : program_(std::move(program)) {
   slots_.resize(static_cast<size_t>(program_.slot_count));
+  typed_.reserve(program_.steps.size());
+  for (const Step& step : program_.steps) typed_.push_back(make_typed_call(step));
   std::vector<int> outside = program_.input_slots;
   for (const auto& [slot, tensor] : program_.constants) {
     slots_[static_cast<size_t>(slot)] = tensor;
@@ -86,15 +88,19 @@ void Tape::bind_inputs(const std::vector<at::Tensor>& inputs) {
   }
 }
 
-void Tape::push_argument(const Argument& argument) {
-  stack_.push_back(materialise(argument, slots_));
+void Tape::prepare(size_t index) {
+  if (typed_[index] != nullptr) return;
+  for (const Argument& argument : program_.steps[index].arguments) {
+    stack_.push_back(materialise(argument, slots_));
+  }
 }
 
-void Tape::push_arguments(const Step& step) {
-  for (const Argument& argument : step.arguments) push_argument(argument);
-}
-
-void Tape::call(const Step& step) {
+void Tape::call(size_t index) {
+  if (typed_[index] != nullptr) {
+    typed_[index]->run(slots_);
+    return;
+  }
+  const Step& step = program_.steps[index];
   if (step.op.has_value()) {
     step.op->callBoxed(stack_);
   } else {
@@ -103,30 +109,33 @@ void Tape::call(const Step& step) {
   }
 }
 
-void Tape::finish(const Step& step) {
-  if (step.op.has_value()) {
-    const size_t first = stack_.size() - step.outputs.size();
-    for (size_t i = 0; i < step.outputs.size(); ++i) {
-      const Output& output = step.outputs[i];
-      if (output.is_list) {
-        const auto list = stack_[first + i].toTensorList();
-        for (size_t k = 0; k < output.items.size(); ++k) {
-          if (output.items[k] == kNoSlot) continue;
-          slots_[static_cast<size_t>(output.items[k])] = at::Tensor(list.get(k));
-        }
-      } else if (output.slot != kNoSlot) {
-        slots_[static_cast<size_t>(output.slot)] = std::move(stack_[first + i]);
-      }
-    }
-    stack_.clear();
-  }
+void Tape::finish(size_t index) {
+  const Step& step = program_.steps[index];
+  if (typed_[index] == nullptr && step.op.has_value()) store_results(step);
   for (const int slot : step.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
 }
 
-void Tape::execute(const Step& step) {
-  push_arguments(step);
-  call(step);
-  finish(step);
+void Tape::store_results(const Step& step) {
+  const size_t first = stack_.size() - step.outputs.size();
+  for (size_t i = 0; i < step.outputs.size(); ++i) {
+    const Output& output = step.outputs[i];
+    if (output.is_list) {
+      const auto list = stack_[first + i].toTensorList();
+      for (size_t k = 0; k < output.items.size(); ++k) {
+        if (output.items[k] == kNoSlot) continue;
+        slots_[static_cast<size_t>(output.items[k])] = at::Tensor(list.get(k));
+      }
+    } else if (output.slot != kNoSlot) {
+      slots_[static_cast<size_t>(output.slot)] = std::move(stack_[first + i]);
+    }
+  }
+  stack_.clear();
+}
+
+void Tape::execute(size_t index) {
+  prepare(index);
+  call(index);
+  finish(index);
 }
 
 void Tape::clear() {
@@ -153,14 +162,11 @@ void Tape::rethrow(const Step& step) {
 }
 
 void Tape::run() {
-  const Step* current = nullptr;
+  size_t i = 0;
   try {
-    for (const Step& step : program_.steps) {
-      current = &step;
-      execute(step);
-    }
+    for (; i < program_.steps.size(); ++i) execute(i);
   } catch (...) {
-    rethrow(*current);
+    rethrow(program_.steps[i]);
   }
 }
 
@@ -170,7 +176,7 @@ void Tape::step(size_t index) {
                                " steps; there is no step " + std::to_string(index));
   }
   try {
-    execute(program_.steps[index]);
+    execute(index);
   } catch (...) {
     rethrow(program_.steps[index]);
   }
@@ -182,6 +188,14 @@ std::vector<c10::IValue> Tape::make_arguments(size_t index) const {
     arguments.push_back(materialise(argument, slots_));
   }
   return arguments;
+}
+
+std::vector<size_t> Tape::typed_steps() const {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < typed_.size(); ++i) {
+    if (typed_[i] != nullptr) places.push_back(i);
+  }
+  return places;
 }
 
 std::vector<at::Tensor> Tape::outputs() const {
@@ -209,13 +223,12 @@ std::vector<StepCost> Tape::profile(int repetitions) {
   try {
     for (int repetition = 0; repetition < repetitions; ++repetition) {
       for (i = 0; i < count; ++i) {
-        const Step& current = program_.steps[i];
         const int64_t start = now_ns();
-        push_arguments(current);
+        prepare(i);
         const int64_t built = now_ns();
-        call(current);
+        call(i);
         const int64_t called = now_ns();
-        finish(current);
+        finish(i);
         const int64_t done = now_ns();
         build[i].push_back(built - start);
         calls[i].push_back(called - built);

@@ -1,17 +1,20 @@
-// Replays a recorded program through torch's dispatcher, with no Python. Calls are boxed: one path
-// for every operator there is. What that costs beside typed calls is measured by bench/tape.py.
+// Replays a recorded program through torch's dispatcher, with no Python. Calls whose signature is
+// known are typed, the others boxed: both enter the dispatcher at the same point. What a call costs
+// beside a hand-written one is measured by bench/tape.py.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "tape/program.h"
+#include "tape/typed_call.h"
 
 namespace ftax {
 
 // Host time of one step: medians over repetitions, ns, each including one clock read.
 struct StepCost {
-  double build_ns;    // arguments onto the stack
+  double build_ns;    // arguments onto the stack; nothing to do for a typed call
   double call_ns;     // the operator call itself
   double release_ns;  // results into slots, dead tensors freed
 };
@@ -38,21 +41,24 @@ class Tape {
   [[nodiscard]] std::vector<StepCost> profile(int repetitions);
 
   [[nodiscard]] const Program& program() const { return program_; }
+  // Steps whose call is typed; the other operator calls are boxed.
+  [[nodiscard]] std::vector<size_t> typed_steps() const;
   [[nodiscard]] const c10::IValue& slot(int index) const {
     return slots_[static_cast<size_t>(index)];
   }
 
  private:
-  void push_argument(const Argument& argument);
-  void push_arguments(const Step& step);
-  void call(const Step& step);
-  void finish(const Step& step);
-  void execute(const Step& step);
+  void prepare(size_t index);
+  void call(size_t index);
+  void finish(size_t index);
+  void execute(size_t index);
+  void store_results(const Step& step);
   void clear();
   [[noreturn]] void rethrow(const Step& step);
 
   Program program_;
-  std::vector<int> own_outputs_;  // outputs that are neither inputs nor constants
+  std::vector<std::unique_ptr<TypedCall>> typed_;  // one a step; nullptr: boxed
+  std::vector<int> own_outputs_;                   // outputs that are neither inputs nor constants
   std::vector<c10::IValue> slots_;
   std::vector<c10::IValue> stack_;
 };

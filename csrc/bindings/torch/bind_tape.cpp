@@ -108,6 +108,7 @@ void bind_tape(py::module_& m) {
                                  steps.append(describe_step(s));
                                return steps;
                              })
+      .def_property_readonly("typed_steps", &Tape::typed_steps)
       .def_property_readonly("slot_count", [](const Tape& t) { return t.program().slot_count; })
       .def_property_readonly("input_slots", [](const Tape& t) { return t.program().input_slots; })
       .def_property_readonly("output_slots", [](const Tape& t) { return t.program().output_slots; })
