@@ -55,6 +55,7 @@ void bind_result(py::module_& m) {
       .def_readonly("values_ns", &RunnerRounds::values_ns)
       .def_readonly("positions", &RunnerRounds::positions)
       .def_readonly("warmup", &RunnerRounds::warmup)
+      .def_readonly("dropped", &RunnerRounds::dropped)
       .def_readonly("burst", &RunnerRounds::burst)
       .def_readonly("error", &RunnerRounds::error);
   py::class_<RoundsResult>(m, "RoundsResult")

@@ -24,6 +24,8 @@ const char* to_string(StopReason reason) {
       return "interrupted";
     case StopReason::kFixedRounds:
       return "fixed-rounds";
+    case StopReason::kFailed:
+      return "failed";
   }
   throw InvalidArgumentError("there is no stop reason " + std::to_string(static_cast<int>(reason)));
 }

@@ -9,9 +9,10 @@
 
 namespace ftax {
 
-enum class StopReason { kPrecise, kMaxRounds, kTimeLimit, kInterrupted, kFixedRounds };
+enum class StopReason { kPrecise, kMaxRounds, kTimeLimit, kInterrupted, kFixedRounds, kFailed };
 
-// "precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds".
+// "precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds", "failed" (no runner
+// was left).
 [[nodiscard]] const char* to_string(StopReason reason);
 
 struct StoppingRule {

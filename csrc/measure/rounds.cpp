@@ -16,7 +16,7 @@
 namespace ftax {
 namespace {
 
-constexpr int kMinKeptSamples = 3;  // unless one sample alone outlasts the round
+constexpr int kMinKeptSamples = 3;  // unless one alone outlasts the round
 constexpr int kMinRounds = 3;  // below this even a time limit yields no interval worth printing
 constexpr int kMaxSamples = 2000;
 constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
@@ -44,7 +44,11 @@ class Measurement {
     const int64_t start = now_ns();
     try {
       warm_up_all();
-      run_rounds(start);
+      if (alive_.empty()) {
+        result_.stop_reason = StopReason::kFailed;
+      } else {
+        run_rounds(start);
+      }
     } catch (const Interrupted&) {
       result_.stop_reason = StopReason::kInterrupted;
     }
@@ -78,22 +82,35 @@ class Measurement {
     for (size_t index = 0; index < runners_.size(); ++index) {
       report("warmup", static_cast<int>(index), total);
       guard(index, [&](Runner& runner, RunnerRounds& rounds) {
-        rounds.warmup = warm_up(runner, plan_.warmup);
+        rounds.warmup = warm_up(runner, limit_warmup(total));
         if (plan_.mode == Mode::kThroughput) {
           const int64_t latency_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1);
           rounds.burst = static_cast<int>(std::clamp<int64_t>(kBurstNs / latency_ns, 2, kMaxBurst));
         }
+        rounds.dropped = plan_.dropped_per_round;
         samples_[index] = choose_samples(rounds);
       });
     }
     report("warmup", total, total);
   }
 
-  [[nodiscard]] int choose_samples(const RunnerRounds& rounds) const {
+  // All warm-ups together take at most half of the time there is.
+  [[nodiscard]] WarmupPlan limit_warmup(int runners) const {
+    WarmupPlan warmup = plan_.warmup;
+    const int64_t share_ns = plan_.rule.time_limit_ns / (2 * int64_t{runners});
+    warmup.limit_ns = std::clamp<int64_t>(share_ns, 1, warmup.limit_ns);
+    return warmup;
+  }
+
+  [[nodiscard]] int choose_samples(RunnerRounds& rounds) const {
     if (plan_.samples_per_round > 0) return plan_.samples_per_round;
     const int64_t sample_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1) * rounds.burst;
     const int64_t fits = plan_.round_duration_ns / sample_ns;
-    const int64_t least = plan_.dropped_per_round + (fits > 0 ? kMinKeptSamples : 1);
+    if (fits == 0) {
+      rounds.dropped = 0;
+      return 1;
+    }
+    const int64_t least = rounds.dropped + kMinKeptSamples;
     return static_cast<int>(
         std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));
   }
@@ -101,10 +118,13 @@ class Measurement {
   void run_rounds(int64_t start) {
     const std::vector<int> looks = plan_.rule.compute_looks();
     HostProber prober;
-    for (int round = 0; round < plan_.rule.max_rounds && !alive_.empty(); ++round) {
+    for (int round = 0; round < plan_.rule.max_rounds; ++round) {
       report("round", round, plan_.rule.max_rounds);
       run_round(prober);
-      if (alive_.empty()) break;
+      if (alive_.empty()) {
+        result_.stop_reason = StopReason::kFailed;
+        return;
+      }
       const bool is_look = std::find(looks.begin(), looks.end(), round + 1) != looks.end();
       if (!plan_.rule.fixed && is_look && is_precise(make_table(), plan_.rule, plan_.seed)) {
         result_.stop_reason = StopReason::kPrecise;
@@ -139,7 +159,7 @@ class Measurement {
 
   void commit(size_t index, int place, std::vector<int64_t>& taken) {
     RunnerRounds& rounds = result_.runners[index];
-    const auto kept = std::span(taken).subspan(static_cast<size_t>(plan_.dropped_per_round));
+    const auto kept = std::span(taken).subspan(static_cast<size_t>(rounds.dropped));
     rounds.values_ns.push_back(compute_median(kept));
     rounds.positions.push_back(place);
     rounds.samples_ns.push_back(std::move(taken));

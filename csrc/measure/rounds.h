@@ -32,7 +32,9 @@ struct RoundPlan {
   WarmupPlan warmup;
   int64_t round_duration_ns = 20'000'000;  // of one runner in one round, aimed at
   int samples_per_round = 0;               // exactly so many if > 0, otherwise from the duration
-  int dropped_per_round = 1;               // first samples of a round, not counted in the median
+  // First samples of a round, not counted in the median; a request that outlasts the round is its
+  // only sample, and is counted.
+  int dropped_per_round = 1;
   uint64_t seed = 0;
   std::vector<int> cpus;  // pin the measuring thread to this set; empty: do not pin
 
@@ -44,6 +46,7 @@ struct RunnerRounds {
   std::vector<std::vector<int64_t>> samples_ns;  // [round][sample], the dropped ones included
   std::vector<double> values_ns;                 // one a round
   std::vector<int> positions;                    // place in the random order of each round
+  int dropped = 0;                               // first samples of each round, not counted
   WarmupReport warmup;
   int burst = 1;      // requests a sample; above 1 in throughput mode only
   std::string error;  // not empty: the runner failed and left the measurement after these rounds

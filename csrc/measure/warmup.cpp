@@ -14,7 +14,7 @@ namespace ftax {
 namespace {
 
 constexpr int64_t kWindowNs = 20'000'000;
-constexpr int kMinWindow = 3;
+constexpr int kMinWindow = 2;
 constexpr int kMaxWindow = 1000;
 
 int choose_window(int64_t latency_ns) {

@@ -9,7 +9,7 @@ namespace ftax {
 
 struct WarmupPlan {
   int iterations = 0;                 // exactly so many if > 0; until steady if 0
-  int min_iterations = 6;             // TorchScript still compiles on its second and third call
+  int min_iterations = 5;             // TorchScript still compiles on its second and third call
   int64_t limit_ns = 10'000'000'000;  // give up waiting for steadiness after this
   double tolerance_ratio = 0.02;      // steady: a window is not faster than the last by more
 };

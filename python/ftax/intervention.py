@@ -9,6 +9,7 @@ scheduler.
 from __future__ import annotations
 
 import functools
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from torch import nn
 
 from ftax import _core
+from ftax.errors import RunnerError
 from ftax.runtimes import Prepared
 
 
@@ -94,13 +96,15 @@ def delay_operators(prepared: Sequence[Prepared], delay_ns: int) -> list[Prepare
 def slow_down(prepared: Prepared, ratio: float) -> Prepared:
     """The same runtime with each request ``ratio`` longer, measured once here: 0.05 is 5 %.
 
-    For validating `compare`: what it should call slower.
+    For validating `compare`: what it should call slower. Raises RunnerError if the runtime fails.
     """
-    samples = []
-    for _ in range(20):
-        start = _core.now_ns()
-        prepared.runner.run_once()
-        samples.append(_core.now_ns() - start)
-    delay_ns = int(_core.compute_median(samples[5:]) * ratio)
+    plan = _core.RoundPlan()
+    rule = plan.rule
+    rule.fixed, rule.min_rounds, rule.max_rounds = True, 5, 5
+    plan.rule = rule
+    (rounds,) = _core.measure_rounds([prepared.runner], plan).runners
+    if rounds.error:
+        raise RunnerError(rounds.error)
+    delay_ns = int(statistics.median(rounds.values_ns) * ratio)
     runner = _core.DelayRunner(prepared.runner, delay_ns)
     return replace(prepared, runner=runner)

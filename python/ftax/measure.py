@@ -27,6 +27,7 @@ Subject = LoadedModel | FileModel  # what a cell says of a model
 Mode = Literal["latency", "throughput"]
 
 _SEED_LIMIT = 2**63
+_MOST = 2**31 - 1  # what the core counts with
 _PROBE_TOLERANCE_RATIO = 0.2
 
 
@@ -65,8 +66,10 @@ class Plan:
             )
         for name, least in (("warmup", 1), ("rounds", 2), ("max_rounds", 2)):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InvalidArgumentError(f"{name} is {value}; it has to be at least {least}")
+            if value is not None and not (isinstance(value, int) and least <= value <= _MOST):
+                raise InvalidArgumentError(
+                    f"{name} is {value}; it has to be a whole number from {least} to {_MOST}"
+                )
         for name in ("duration_s", "round_ms", "target_ratio"):
             value = getattr(self, name)
             if not 0 < value < 1e9:  # also refuses NaN and infinity
@@ -198,7 +201,9 @@ def _make_measurement(
         return None
     warnings = list(prepared.warnings)
     if not rounds.warmup.steady:
-        warnings.append("latency was still falling when the warm-up reached its time limit")
+        warnings.append(
+            "the warm-up reached its time limit before latency was steady; --duration gives it more"
+        )
     if rounds.error:
         warnings.append(f"failed after {len(rounds.values_ns)} rounds: {rounds.error}")
     if disturbed:
@@ -210,7 +215,7 @@ def _make_measurement(
         cell=make_cell(loaded, prepared),
         mode=plan.mode,
         samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
-        dropped_per_round=_core.RoundPlan().dropped_per_round,
+        dropped_per_round=rounds.dropped,
         positions=tuple(rounds.positions),
         burst=rounds.burst,
         seed=plan.seed,

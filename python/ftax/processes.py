@@ -52,6 +52,8 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
     from ftax.api import prepare, use_threads
 
     with use_threads(job.threads):
+        if progress:
+            progress("building the model", 0, 1)
         loaded, preparations = prepare(
             job.model,
             None,

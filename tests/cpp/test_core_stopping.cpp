@@ -53,6 +53,7 @@ TEST(stop_reasons_have_names) {
   CHECK(std::string(to_string(StopReason::kTimeLimit)) == "time-limit");
   CHECK(std::string(to_string(StopReason::kInterrupted)) == "interrupted");
   CHECK(std::string(to_string(StopReason::kFixedRounds)) == "fixed-rounds");
+  CHECK(std::string(to_string(StopReason::kFailed)) == "failed");
 }
 
 TEST(precise_means_half_width_over_mean_of_every_column) {

@@ -84,14 +84,14 @@ TEST(a_warm_up_goes_on_while_latency_falls) {
   });
   const WarmupReport report = warm_up(runner, {});
   CHECK(report.steady);
-  CHECK(report.iterations >= 1 + 3 + 3 + 3 + 3);
+  CHECK(report.iterations >= 1 + 2 + 2 + 2 + 2);
   CHECK(report.latency_ns >= 2 * kMs);
   CHECK(report.latency_ns < 20 * kMs);
 }
 
 TEST(one_window_without_a_fall_is_not_steady) {
   FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });  // windows of three
-  CHECK(warm_up(runner, {.min_iterations = 1}).iterations >= 1 + 3 + 3);
+  CHECK(warm_up(runner, {.min_iterations = 1}).iterations >= 1 + 2 + 2);
 }
 
 TEST(a_warm_up_makes_its_fewest_requests_however_steady) {
@@ -103,7 +103,7 @@ TEST(a_warm_up_that_reaches_its_limit_says_so) {
   FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });
   const WarmupReport report = warm_up(runner, {.limit_ns = 1});
   CHECK(!report.steady);
-  CHECK(report.iterations == 1 + 3);  // the window under way is completed
+  CHECK(report.iterations == 1 + 2);  // the window under way is completed
 }
 
 TEST(a_probe_takes_time_and_counts_what_was_stolen) {

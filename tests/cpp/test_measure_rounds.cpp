@@ -259,15 +259,25 @@ TEST(samples_fill_the_duration_of_a_round) {
   CHECK(samples <= 20);  // of at least 1 ms each
 }
 
+TEST(warming_up_takes_at_most_half_of_the_time) {
+  RoundPlan plan = make_plan(2);
+  plan.warmup = WarmupPlan();
+  plan.rule.time_limit_ns = 40 * kMs;
+  int calls = 0;
+  const auto runner = make("a", nullptr, [&](int) { spin(std::max(1, 20 - calls++) * kMs); });
+  const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
+  CHECK(!rounds.warmup.steady);
+  CHECK(rounds.warmup.iterations == 3);  // one, and a window that outlasts the 20 ms
+}
+
 TEST(a_request_longer_than_a_round_is_sampled_once) {
   RoundPlan plan = make_plan(2);
   plan.samples_per_round = 0;
   plan.round_duration_ns = kMs;
   const auto runner = make("a", nullptr, [](int) { spin(2 * kMs); });
   const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
-  for (const std::vector<int64_t>& samples : rounds.samples_ns) {
-    CHECK(samples.size() == 2);  // one dropped, one kept
-  }
+  CHECK(rounds.dropped == 0);
+  for (const std::vector<int64_t>& samples : rounds.samples_ns) CHECK(samples.size() == 1);
 }
 
 TEST(throughput_waits_once_for_each_burst) {

@@ -64,7 +64,9 @@ class Measurement(Record):
     positions: tuple[Count, ...]  # place of this runner in the random order of each round
     burst: PositiveInt = 1  # requests behind one sample, which is the time of each of them
     seed: Count  # of the order of the rounds and of the resampling
-    stop_reason: Literal["precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds"]
+    stop_reason: Literal[
+        "precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds", "failed"
+    ]
     confidence: Confidence = 0.95  # of the interval
     resamples: Annotated[
         int, Rule("an integer from 100 to 1000000", lambda value: 100 <= value <= 1_000_000)
