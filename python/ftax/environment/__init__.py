@@ -7,20 +7,35 @@ path is recorded as set, with the value withheld.
 
 from ftax.environment.condition import Condition, collect_condition
 from ftax.environment.gpu import GpuFacts
+from ftax.environment.gpu_condition import GpuCondition, collect_gpu_condition
+from ftax.environment.gpu_watch import (
+    ClockReading,
+    ConditionLog,
+    GpuWatch,
+    judge_conditions,
+    watch_gpu,
+)
 from ftax.environment.host import HostFacts
 from ftax.environment.record import Device, Environment, collect_environment
 from ftax.environment.settings import Settings
 from ftax.environment.software import SoftwareFacts, SourceFacts
 
 __all__ = [
+    "ClockReading",
     "Condition",
+    "ConditionLog",
     "Device",
     "Environment",
+    "GpuCondition",
     "GpuFacts",
+    "GpuWatch",
     "HostFacts",
     "Settings",
     "SoftwareFacts",
     "SourceFacts",
     "collect_condition",
     "collect_environment",
+    "collect_gpu_condition",
+    "judge_conditions",
+    "watch_gpu",
 ]

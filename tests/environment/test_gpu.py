@@ -1,10 +1,10 @@
 """The GPU's part of the environment: a pretended NVML, and the real one where there is a GPU."""
 
 import sys
-import types
 
 import pytest
 import torch
+from fake_nvml import FakeNvml, NVMLError, pretend_cuda
 
 from ftax.environment import Environment, collect_environment
 from ftax.environment.gpu import collect_gpu
@@ -17,13 +17,6 @@ def test_a_device_that_is_none_is_refused(device):
         collect_environment(device=device)
 
 
-def pretend_cuda(monkeypatch, count):
-    properties = types.SimpleNamespace(uuid="1234-abcd")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: properties)
-
-
 def test_a_device_that_torch_does_not_see_is_unavailable(monkeypatch):
     pretend_cuda(monkeypatch, 0)
     with pytest.raises(UnavailableError, match="torch sees 0 CUDA devices"):
@@ -33,51 +26,13 @@ def test_a_device_that_torch_does_not_see_is_unavailable(monkeypatch):
         collect_gpu("cuda:2")
 
 
-def make_nvml(**answers):
-    """A pynvml that knows one device, by its UUID, and answers NotSupported unless told."""
-
-    class NVMLError(Exception):
-        pass
-
-    class NotSupported(NVMLError):
-        pass
-
-    def refuse(handle, *_):
-        raise NotSupported("Not Supported")
-
-    def find(uuid):
-        if uuid != "GPU-1234-abcd":
-            raise NVMLError("Not Found")
-        return "handle"
-
-    nvml = types.ModuleType("pynvml")
-    questions = "PersistenceMode", "MigMode", "ClockInfo", "MaxClockInfo", "PowerUsage"
-    for name in (*questions, "EnforcedPowerLimit", "Temperature", "CurrentClocksEventReasons"):
-        setattr(nvml, f"nvmlDeviceGet{name}", refuse)
-    nvml.NVMLError, nvml.NVMLError_NotSupported = NVMLError, NotSupported
-    nvml.NVMLError_NoPermission = NotSupported
-    nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM, nvml.NVML_TEMPERATURE_GPU = 1, 2, 0
-    nvml.open = 0
-    nvml.nvmlInit = lambda: setattr(nvml, "open", nvml.open + 1)
-    nvml.nvmlShutdown = lambda: setattr(nvml, "open", nvml.open - 1)
-    nvml.nvmlDeviceGetHandleByUUID = find
-    nvml.nvmlDeviceGetName = lambda handle: "Fictional GPU"
-    nvml.nvmlSystemGetDriverVersion = lambda: "999.1"
-    nvml.nvmlDeviceGetMemoryInfo = lambda handle: types.SimpleNamespace(total=2**37)
-    for name, answer in answers.items():
-        setattr(nvml, name, answer)
-    return nvml
-
-
 def test_a_gpu_is_found_by_uuid_and_unsupported_questions_are_unknowns(monkeypatch):
     pretend_cuda(monkeypatch, 1)
-    clocks = {1: 1980, 2: 3201}
-    nvml = make_nvml(
-        nvmlDeviceGetClockInfo=lambda handle, clock: clocks[clock],
-        nvmlDeviceGetMigMode=lambda handle: [0, 1],
+    nvml = FakeNvml(
+        nvmlDeviceGetClockInfo=lambda handle, clock: {1: 1980, 2: 3201}[clock],
+        nvmlDeviceGetMigMode=[0, 1],
     )
-    monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    gpu = collect_gpu("cuda")
+    gpu = collect_gpu("cuda", nvml=nvml)
     assert (gpu.name, gpu.driver, gpu.memory_bytes) == ("Fictional GPU", "999.1", 2**37)
     assert (gpu.sm_clock_mhz, gpu.memory_clock_mhz) == (1980, 3201)
     assert (gpu.mig, gpu.persistence_mode, gpu.power_mw) == (False, None, None)
@@ -86,10 +41,10 @@ def test_a_gpu_is_found_by_uuid_and_unsupported_questions_are_unknowns(monkeypat
 
 def test_a_failing_nvml_is_an_error_and_a_missing_one_an_unknown(monkeypatch):
     pretend_cuda(monkeypatch, 1)
-    nvml = make_nvml()
+    nvml = FakeNvml()
 
     def fail():
-        raise nvml.NVMLError("Driver Not Loaded")
+        raise NVMLError("Driver Not Loaded")
 
     nvml.nvmlInit = fail
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
