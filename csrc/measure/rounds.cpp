@@ -210,6 +210,13 @@ RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,
                             const RoundPlan& plan, const Progress& progress) {
   plan.check();
   if (runners.empty()) throw InvalidArgumentError("no runner was given; give at least one");
+  for (const auto& runner : runners) {
+    if (plan.mode == Mode::kThroughput && runner->needs_prepare()) {
+      throw InvalidArgumentError(runner->name() +
+                                 " has to be prepared before each request, which a burst cannot "
+                                 "do; measure its latency (mode 'latency')");
+    }
+  }
   const AffinityScope pinned(plan.cpus);
   return Measurement(runners, plan, progress).run();
 }

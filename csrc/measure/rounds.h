@@ -64,7 +64,8 @@ struct RoundsResult {
 using Progress = std::function<void(const char* phase, int done, int total)>;
 
 // Measures all runners. A runner that throws leaves the measurement with its error recorded and the
-// others go on. Throws only if the plan is invalid or no runner is given.
+// others go on. Throws only if the plan is invalid, no runner is given, or throughput is asked of a
+// runner that has to be prepared before each request.
 [[nodiscard]] RoundsResult measure_rounds(const std::vector<std::shared_ptr<Runner>>& runners,
                                           const RoundPlan& plan, const Progress& progress = {});
 

@@ -37,6 +37,14 @@ class Runner {
 
   [[nodiscard]] virtual std::unique_ptr<Scope> enter() { return nullptr; }
 
+  // Runs before each sample, outside the timed region: what makes a sample start from a known
+  // state.
+  virtual void prepare() {}
+
+  // True where a sample means something else without prepare(). Such a runner has no throughput:
+  // between the requests of a burst there is no place to prepare.
+  [[nodiscard]] virtual bool needs_prepare() const { return false; }
+
   // Issues one inference. It may return before the device has done the work.
   virtual void enqueue() = 0;
 

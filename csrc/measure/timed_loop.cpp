@@ -14,6 +14,7 @@ std::vector<int64_t> time_latency(Runner& runner, int samples) {
   // Sized before the loop and written once, so that no sample pays for a page fault.
   std::vector<int64_t> result(static_cast<std::size_t>(samples));
   for (int64_t& sample : result) {
+    runner.prepare();
     const int64_t start = now_ns();
     runner.enqueue();
     runner.synchronize();

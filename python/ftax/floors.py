@@ -12,7 +12,10 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError
+from ftax.gate import measure_gated_runner
 from ftax.runtimes.recording import dispatch_key_works, record_fragment
+
+_BURST = 200  # launches: long enough for a mean, short enough for any launch queue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,8 @@ def measure_floors(*, device: str = "cpu", quick: bool = False) -> tuple[Floor, 
         *_time_operators(samples),
     ]
     if device != "cpu":
-        floors += _time_cuda(samples)
+        with torch.cuda.device(device):
+            floors += _time_cuda(samples)
     return tuple(floors)
 
 
@@ -70,12 +74,35 @@ def _time_operators(samples: int) -> list[Floor]:
 def _time_cuda(samples: int) -> list[Floor]:
     if not hasattr(_core, "NullKernelRunner"):
         return []
+    runners = (
+        (_core.NullKernelRunner(), "launch of an empty kernel and synchronise"),
+        (_core.NullGraphRunner(), "launch of a graph of one empty kernel and synchronise"),
+        (_core.EventPairRunner(), "two events recorded, and a wait for the second"),
+        (_core.SynchronizeRunner(), "a wait for an idle stream"),
+    )
+    floors = [
+        Floor(name=runner.name, time_ns=_time(runner, samples), description=description)
+        for runner, description in runners
+    ]
+    return [*floors, *_time_launches()]
+
+
+def _time_launches() -> list[Floor]:
+    gated = measure_gated_runner(_core.LaunchBurstRunner(_BURST), launches=_BURST)
+    issue, device = gated.issue_ns, gated.device_ns
+    if issue is None or device is None:
+        raise UnavailableError(f"the cost of a launch cannot be measured: {gated.reason}")
     return [
         Floor(
-            name="empty kernel",
-            time_ns=_time(_core.NullKernelRunner(), samples),
-            description="launch of an empty kernel and synchronise",
-        )
+            name="launch, host",
+            time_ns=issue.median_ns / _BURST,
+            description=f"host's part of one of {_BURST} launches of an empty kernel",
+        ),
+        Floor(
+            name="launch, device",
+            time_ns=device.median_ns / _BURST,
+            description=f"device's part of one of {_BURST} empty kernels that wait in its queue",
+        ),
     ]
 
 

@@ -40,6 +40,10 @@ class FakeRunner final : public Runner {
     if (on_enter) on_enter();
     return std::make_unique<FakeScope>(*this);
   }
+  void prepare() override {
+    if (on_prepare) on_prepare();
+  }
+  [[nodiscard]] bool needs_prepare() const override { return on_prepare != nullptr; }
   void enqueue() override {
     note("!");
     if (body_) body_(calls_++);
@@ -48,7 +52,8 @@ class FakeRunner final : public Runner {
 
   [[nodiscard]] bool is_inside() const { return inside_; }
 
-  std::function<void()> on_enter;  // may throw
+  std::function<void()> on_enter;    // may throw
+  std::function<void()> on_prepare;  // a runner that has one also needs it
 
  private:
   class FakeScope final : public Scope {

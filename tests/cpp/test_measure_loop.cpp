@@ -9,6 +9,7 @@
 #include "fake_runner.h"
 #include "measure/affinity.h"
 #include "measure/host_probe.h"
+#include "measure/runner_wrapper.h"
 #include "measure/timed_loop.h"
 #include "measure/warmup.h"
 
@@ -49,6 +50,45 @@ TEST(a_throughput_sample_is_the_time_of_one_request) {
   const int64_t elapsed_ns = now_ns() - start;
   CHECK(sample_ns >= kMs);
   CHECK(4 * sample_ns <= elapsed_ns);  // a sum over the burst would be four times too long
+}
+
+TEST(each_sample_is_prepared_before_its_time_begins) {
+  Journal journal;
+  FakeRunner runner("a", &journal);
+  runner.on_prepare = [&journal] {
+    journal.push_back("a?");
+    spin(8 * kMs);
+  };
+  const int64_t start = now_ns();
+  const std::vector<int64_t> samples = time_latency(runner, 3);
+  const int64_t elapsed_ns = now_ns() - start;
+  CHECK((journal == Journal{"a?", "a!", "a.", "a?", "a!", "a.", "a?", "a!", "a."}));
+  // What was spent preparing is in no sample.
+  CHECK(std::accumulate(samples.begin(), samples.end(), int64_t{0}) <= elapsed_ns - 24 * kMs);
+}
+
+TEST(a_wrapper_forwards_everything) {
+  class Wrapper final : public RunnerWrapper {
+   public:
+    explicit Wrapper(std::shared_ptr<Runner> inner) : RunnerWrapper(std::move(inner)) {}
+  };
+  Journal journal;
+  const auto inner = std::make_shared<FakeRunner>("a", &journal);
+  Wrapper wrapper(inner);
+  CHECK(!wrapper.needs_prepare());
+  inner->on_prepare = [&journal] { journal.push_back("a?"); };
+  CHECK(wrapper.needs_prepare());
+  CHECK(wrapper.name() == "a");
+  CHECK(wrapper.host() == Host::kCpp);
+  CHECK(!wrapper.needs_gil());
+  {
+    const auto scope = wrapper.enter();
+    wrapper.prepare();
+    wrapper.enqueue();
+    wrapper.synchronize();
+  }
+  CHECK((journal == Journal{"a+", "a?", "a!", "a.", "a-"}));
+  CHECK_THROWS(Wrapper(nullptr), InvalidArgumentError, "None");
 }
 
 TEST(no_samples_call_nothing) {

@@ -280,6 +280,17 @@ TEST(a_request_longer_than_a_round_is_sampled_once) {
   for (const std::vector<int64_t>& samples : rounds.samples_ns) CHECK(samples.size() == 1);
 }
 
+TEST(what_needs_preparing_has_a_latency_and_no_throughput) {
+  const auto prepared = make("cold");
+  int preparations = 0;
+  prepared->on_prepare = [&preparations] { ++preparations; };
+  RoundPlan plan = make_plan(2);
+  CHECK(measure_rounds({prepared}, plan).runners[0].error.empty());
+  CHECK(preparations == 1 + 2 * 2);  // the warm-up's call, and two samples in two rounds
+  plan.mode = Mode::kThroughput;
+  CHECK_THROWS(measure_rounds({make("warm"), prepared}, plan), InvalidArgumentError, "cold");
+}
+
 TEST(throughput_waits_once_for_each_burst) {
   Journal journal;
   RoundPlan plan = make_plan(2);

@@ -43,7 +43,7 @@ class DelayScope final : public Runner::Scope {
 }  // namespace
 
 OperatorDelayRunner::OperatorDelayRunner(std::shared_ptr<Runner> inner, int64_t delay_ns)
-    : inner_(std::move(inner)), delay_ns_(delay_ns) {
+    : RunnerWrapper(std::move(inner)), delay_ns_(delay_ns) {
   if (delay_ns < 0) {
     throw InvalidArgumentError("the delay is " + std::to_string(delay_ns) +
                                " ns; a delay cannot be negative");
@@ -51,7 +51,7 @@ OperatorDelayRunner::OperatorDelayRunner(std::shared_ptr<Runner> inner, int64_t 
 }
 
 std::unique_ptr<Runner::Scope> OperatorDelayRunner::enter() {
-  return std::make_unique<DelayScope>(inner_->enter(), delay_ns_);
+  return std::make_unique<DelayScope>(RunnerWrapper::enter(), delay_ns_);
 }
 
 }  // namespace ftax

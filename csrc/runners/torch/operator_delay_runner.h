@@ -7,24 +7,18 @@
 #include <string>
 #include <utility>
 
-#include "measure/runner.h"
+#include "measure/runner_wrapper.h"
 
 namespace ftax {
 
-class OperatorDelayRunner final : public Runner {
+class OperatorDelayRunner final : public RunnerWrapper {
  public:
   // A delay of 0 still intercepts every call: the baseline that pays for the interception.
   OperatorDelayRunner(std::shared_ptr<Runner> inner, int64_t delay_ns);
 
-  [[nodiscard]] const std::string& name() const override { return inner_->name(); }
-  [[nodiscard]] Host host() const override { return inner_->host(); }
-  [[nodiscard]] bool needs_gil() const override { return inner_->needs_gil(); }
   [[nodiscard]] std::unique_ptr<Scope> enter() override;
-  void enqueue() override { inner_->enqueue(); }
-  void synchronize() override { inner_->synchronize(); }
 
  private:
-  std::shared_ptr<Runner> inner_;
   int64_t delay_ns_;
 };
 

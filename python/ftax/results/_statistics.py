@@ -83,7 +83,7 @@ def summarize(samples_ns: Sequence[int]) -> Summary:
     )
 
 
-def find_difference(stored: Statistics, computed: Statistics) -> str | None:
+def find_difference(stored: Record, computed: Record) -> str | None:
     """Return where and how two statistics differ by more than rounding; None where they do not."""
     left, right = _flatten(stored.to_dict()), _flatten(computed.to_dict())
     for place in sorted(left.keys() | right.keys()):
