@@ -25,9 +25,9 @@ Reading = Callable[[int, bool], None]  # rounds done; whether the run has ended
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """What was run: ``round_ns`` is the time that the requests of each round took together."""
+    """What was run, round by round: how many requests, and the time that they took together."""
 
-    requests_per_round: int
+    requests: tuple[int, ...]
     round_ns: tuple[int, ...]
 
 
@@ -68,6 +68,6 @@ def drive(
         read(len(rounds.values_ns), True)
     samples = rounds.samples_ns
     return Drive(
-        requests_per_round=len(samples[0]) * rounds.burst,
+        requests=tuple(len(taken) * rounds.burst for taken in samples),
         round_ns=tuple(sum(taken) * rounds.burst for taken in samples),
     )

@@ -212,15 +212,15 @@ def _run_counted(
 
 
 def _make_energy(window: CounterWindow, driven: Drive, mode: Mode, idle: IdlePower) -> Energy:
-    rounds = driven.round_ns[window.first.rounds : window.last.rounds]
+    inside = slice(window.first.rounds, window.last.rounds)
     return Energy(
         mode=mode,
         energy_j=window.energy_j,
         seconds=window.seconds,
-        inferences=len(rounds) * driven.requests_per_round,
+        inferences=sum(driven.requests[inside]),
         counter_steps=window.steps,
         resolution_ratio=window.resolution_ratio,
-        driven_ratio=sum(rounds) / 1e9 / window.seconds,
+        driven_ratio=sum(driven.round_ns[inside]) / 1e9 / window.seconds,
         idle=idle,
     )
 
