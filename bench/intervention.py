@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from ftax.environment import collect_environment
 from ftax.errors import RunnerError
 from ftax.intervention import DelayedForward, delay_binding, delay_operators
-from ftax.ladder import RUNGS, compute_intervals
+from ftax.ladder import CPU_RUNGS, compute_intervals
 from ftax.measure import Plan, measure, require
 from ftax.models import LoadedModel, load_model
 from ftax.runtimes import Prepared, Workspace, find_runtime
@@ -53,7 +53,7 @@ def make_model(blocks: int) -> LoadedModel:
 
 def prepare_ladder(workspace: Workspace) -> list[Prepared]:
     """The three rungs, top to bottom."""
-    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in RUNGS]
+    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in CPU_RUNGS]
 
 
 def delay_forward(loaded: LoadedModel) -> Ladders:

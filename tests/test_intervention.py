@@ -10,7 +10,7 @@ from torch import nn
 
 import ftax
 from ftax.intervention import DelayedForward, delay_binding, delay_operators
-from ftax.ladder import RUNGS, compute_intervals
+from ftax.ladder import CPU_RUNGS, compute_intervals
 from ftax.measure import Plan, measure, require
 from ftax.runtimes import Workspace, find_runtime
 
@@ -37,7 +37,7 @@ def load(module):
 
 def prepare_rungs(loaded):
     workspace = Workspace(loaded)
-    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in RUNGS]
+    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in CPU_RUNGS]
 
 
 def measure_changes(baseline, treated):

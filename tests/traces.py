@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ftax.trace import ApiCall, Iteration, Kernel, Memcpy, Memset, Trace
+from ftax.tracing import ApiCall, Iteration, Kernel, Memcpy, Memset, Trace
 
 
 def make_kernel(start_ns: int, end_ns: int, name: str = "k", **changes: object) -> Kernel:

@@ -19,7 +19,7 @@ _check_build()
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ftax.api import compare_hosts, cpp_bench, py_bench, tax
+    from ftax.api import compare_hosts, cpp_bench, py_bench, tax, trace
     from ftax.comparison import Comparison, compare
     from ftax.errors import (
         FtaxError,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ftax.runtimes import list_runtimes
 
 _PUBLIC = {
-    "ftax.api": ("compare_hosts", "cpp_bench", "py_bench", "tax"),
+    "ftax.api": ("compare_hosts", "cpp_bench", "py_bench", "tax", "trace"),
     "ftax.comparison": ("Comparison", "compare"),
     "ftax.errors": (
         "FtaxError",
@@ -75,6 +75,7 @@ __all__ = [
     "py_bench",
     "read_records",
     "tax",
+    "trace",
 ]
 
 

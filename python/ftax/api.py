@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax import _core
+from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.measure import Plan, Progress, measure, require
 from ftax.models import LoadedModel, describe_path, load_model
 from ftax.receipt import Receipt
@@ -22,6 +23,10 @@ from ftax.results import Measurement
 from ftax.runtimes import Host, Prepared, Workspace, check_host, find_runtime
 from ftax.runtimes.files import FileModel, prepare_path
 
+if TYPE_CHECKING:
+    from ftax.tracing import Trace
+
+TraceChoice = Literal["auto", "worker", "here", "none"]
 Model = str | os.PathLike[str] | nn.Module | LoadedModel
 
 _MODEL_OPTIONS = frozenset(
@@ -136,6 +141,9 @@ def tax(
     threads: int | None = None,
     no_grad: bool = False,
     operators: bool = True,
+    trace: TraceChoice = "auto",
+    energy: bool = False,
+    cold: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Receipt:
@@ -144,23 +152,158 @@ def tax(
     Args:
         runtimes: "available" (what this machine has), "none", or names of runtimes.
         operators: also time each operator of the tape, after the rounds.
+        trace: on a GPU, where the kernels of each rung are traced, after the rounds: "worker", a
+            disposable process; "here"; "none"; or "auto": a worker for models by name, here for
+            modules, which a worker could not build.
+        energy: on a GPU, also read energy, utilisation and memory: some 5 s a runtime.
+        cold: flush the GPU's L2 before each request, outside its time.
 
     The other arguments and the errors are those of `cpp_bench`. A rung or an alternative that
     cannot be measured is listed in the receipt with the reason; only a model that does not run at
     all
     raises.
     """
+    receipt, _ = tax_with_traces(
+        model,
+        inputs,
+        runtimes=runtimes,
+        plan=plan,
+        threads=threads,
+        no_grad=no_grad,
+        operators=operators,
+        trace=trace,
+        energy=energy,
+        cold=cold,
+        progress=progress,
+        **model_options,
+    )
+    return receipt
+
+
+def tax_with_traces(
+    model: Model,
+    inputs: Any = None,
+    *,
+    runtimes: str | Sequence[str] = "available",
+    plan: Plan | None = None,
+    threads: int | None = None,
+    no_grad: bool = False,
+    operators: bool = True,
+    trace: TraceChoice = "auto",
+    energy: bool = False,
+    cold: bool = False,
+    progress: Progress | None = None,
+    **model_options: Any,
+) -> tuple[Receipt, tuple[Trace, ...]]:
+    """`tax`, and the traces behind its evidence: none on a CPU."""
     from ftax.receipt_run import run_tax
 
+    if trace not in ("auto", "worker", "here", "none"):
+        raise InvalidArgumentError(
+            f"trace is {trace!r}; it has to be 'auto', 'worker', 'here' or 'none'"
+        )
     with use_threads(threads):
         loaded = _load(model, inputs, model_options)
+        if loaded.device == "cpu" and (energy or cold):
+            raise InvalidArgumentError(
+                f"{'energy' if energy else 'cold'} is asked for, but the device is 'cpu'; give "
+                "device='cuda'"
+            )
+        name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+        if trace == "worker" and name is None:
+            raise InvalidArgumentError(
+                "trace is 'worker', but a module cannot be built again there; give trace='here'"
+            )
+        if trace == "auto":
+            trace = "worker" if name is not None else "here"
         return run_tax(
             Workspace(loaded, no_grad=no_grad),
             runtimes=runtimes,
             plan=plan or Plan(),
             operators=operators,
+            look=trace,
+            model=name,
+            model_options=model_options,
+            energy=energy,
+            cold=cold,
             progress=progress,
         )
+
+
+def trace(
+    model: Model,
+    inputs: Any = None,
+    *,
+    runtime: str = "eager",
+    host: Host = "python",
+    iterations: int = 20,
+    kinds: Sequence[str] = ("runtime", "driver"),
+    no_grad: bool = False,
+    **model_options: Any,
+) -> Trace:
+    """Trace the kernels of one runtime on a GPU, in this process; see docs/trace.md.
+
+    Args:
+        iterations: synchronised inferences to trace, after three that are not.
+        kinds: "runtime", "driver", "overhead": what to record beside kernels, copies and fills.
+
+    The other arguments are those of `cpp_bench`. A trace slows what it traces: its times inside
+    the device are good, its latencies are not.
+
+    Raises:
+        InvalidArgumentError: the device is the CPU, or an argument is wrong.
+        UnavailableError: no CUPTI, or another profiler is using it.
+        RunnerError: the model failed.
+    """
+    from ftax.tracing.run import trace_prepared
+
+    if iterations < 1:
+        raise InvalidArgumentError(f"iterations is {iterations}; give 1 or more")
+    loaded, prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)
+    return trace_prepared(loaded, prepared, iterations=iterations, kinds=kinds)
+
+
+def profile_once(
+    model: Model,
+    inputs: Any = None,
+    *,
+    runtime: str = "eager",
+    host: Host = "python",
+    no_grad: bool = False,
+    **model_options: Any,
+) -> None:
+    """Warm one runtime up, then run one inference between cudaProfilerStart and cudaProfilerStop.
+
+    For nsys and ncu, which can be told to look at nothing else. Arguments and errors are those of
+    `trace`.
+    """
+    prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)[1]
+    runner = _core.NvtxRunner(prepared.runner, f"{runtime}/{host}")
+    for _ in range(5):
+        runner.run_once()
+    _core.profile_once(runner)
+
+
+def _prepare_on_gpu(
+    model: Model,
+    inputs: Any,
+    runtime: str,
+    host: Host,
+    no_grad: bool,
+    model_options: dict[str, Any],
+) -> tuple[LoadedModel, Prepared]:
+    loaded, (prepared,) = prepare(
+        model, inputs, runtime=runtime, hosts=(host,), no_grad=no_grad, model_options=model_options
+    )
+    if not isinstance(loaded, LoadedModel) or loaded.device == "cpu":
+        raise InvalidArgumentError(
+            f"the device is {loaded.device!r}, which has no kernels to trace; give device='cuda'"
+        )
+    if not hasattr(_core, "profile_once"):
+        raise UnavailableError(
+            "this build of ftax has no CUDA parts: reinstall it where a CUDA torch and nvcc are"
+        )
+    return loaded, prepared
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import Literal
 
 from ftax import _core
 from ftax.environment import Condition, Environment, collect_condition, collect_environment
+from ftax.environment.gpu_watch import GpuWatch, watch_gpu
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel
 from ftax.results import Cell, Measurement
@@ -139,8 +140,10 @@ def measure(
     """
     environment = collect_environment(device=loaded.device)
     before = collect_condition()
-    with quiet() as gc_ms:
-        result = _core.measure_rounds([item.runner for item in prepared], plan.to_core(), progress)
+    with _watch(loaded.device) as watch, quiet() as gc_ms:
+        result = _core.measure_rounds(
+            [item.runner for item in prepared], plan.to_core(), watch.wrap(progress)
+        )
     conditions = (before, collect_condition())
     process = ProcessRecord.current(
         session=plan.session or make_session_id(), index=plan.process_index
@@ -151,7 +154,7 @@ def measure(
     measurements = [
         _make_measurement(
             loaded, item, rounds, plan, result.stop_reason, environment, conditions, process,
-            disturbed,
+            disturbed, watch,
         )
         for item, rounds in zip(prepared, result.runners, strict=True)
     ]  # fmt: skip
@@ -162,6 +165,15 @@ def measure(
         elapsed_s=result.elapsed_ns / 1e9,
         gc_ms=gc_ms,
     )
+
+
+@contextmanager
+def _watch(device: str) -> Iterator[GpuWatch]:
+    if device == "cpu":
+        yield GpuWatch()
+        return
+    with watch_gpu(device) as watch:
+        yield watch
 
 
 def require(session: Session) -> tuple[Measurement, ...]:
@@ -196,6 +208,7 @@ def _make_measurement(
     conditions: tuple[Condition, ...],
     process: ProcessRecord,
     disturbed: Sequence[int],
+    watch: GpuWatch,
 ) -> Measurement | None:
     if not rounds.values_ns:
         return None
@@ -211,6 +224,7 @@ def _make_measurement(
             f"the host was disturbed in {len(disturbed)} of {len(rounds.values_ns)} rounds "
             "(steal time, or a fixed loop ran 20 % slower)"
         )
+    warnings += watch.judge()
     return Measurement(
         cell=make_cell(loaded, prepared),
         mode=plan.mode,
@@ -222,6 +236,7 @@ def _make_measurement(
         stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
         environment=environment,
         conditions=conditions,
+        gpu=watch.to_record(),
         process=process,
         checks={
             **prepared.checks,

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.evidence import RungEvidence
+from ftax.gpu import EnergyLine, GpuReadings, compute_energy_tax
 from ftax.ladder import RUNGS, Line, compute_difference, compute_intervals, compute_lines
 from ftax.records import Count, FrozenMap, Name, Record
 from ftax.results import Measurement, append_record, read_records, register_kind
+from ftax.tracing.timeline import Timeline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,6 +70,8 @@ class Receipt(Record):
         others: the alternatives, in the order of measurement.
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
+        evidence: on a GPU, what each rung ran there, gathered after the rounds.
+        readings: energy, utilisation and memory of each runtime, if they were asked for.
         floors_ns: what the machine itself costs (`ftax doctor`), ns by name.
         preparation: seconds spent before and after the rounds, by step.
     """
@@ -77,6 +82,8 @@ class Receipt(Record):
     others: tuple[Measurement, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
+    evidence: tuple[RungEvidence, ...] = ()
+    readings: tuple[GpuReadings, ...] = ()
     floors_ns: Mapping[str, float] = field(default_factory=lambda: FrozenMap({}))
     preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
     warnings: tuple[str, ...] = ()
@@ -108,14 +115,15 @@ class Receipt(Record):
     @property
     def lines(self) -> tuple[Line, ...]:
         """Parts of the latency, top to bottom; their times sum to it exactly."""
-        return compute_lines(self.rungs)
+        return compute_lines(self.rungs, self.evidence)
 
     @property
     def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
         """Python eager minus the tape, with its interval; None if there is no tape."""
-        if (self.rungs[-1].cell.runtime, self.rungs[-1].cell.host) != ("eager", "cpp"):
-            return None
-        return compute_difference(self.rungs, 0, len(self.rungs) - 1)
+        for place, rung in enumerate(self.rungs):
+            if (rung.cell.runtime, rung.cell.host) == ("eager", "cpp"):
+                return compute_difference(self.rungs, 0, place)
+        return None
 
     @property
     def alternatives(self) -> tuple[Alternative, ...]:
@@ -142,6 +150,20 @@ class Receipt(Record):
                 )
             )
         return tuple(sorted(rows, key=lambda row: row.measurement.latency_ns))
+
+    def energy_tax(self) -> tuple[EnergyLine, ...]:
+        """What each step down the ladder saves of one inference's energy; () if not read."""
+        read = {(item.runtime, item.host): item.energy for item in self.readings}
+        rungs = [
+            (f"{rung.cell.runtime}/{rung.cell.host}", energy)
+            for rung in self.rungs
+            if (energy := read.get((rung.cell.runtime, rung.cell.host))) is not None
+        ]
+        return compute_energy_tax(rungs)
+
+    def timeline(self) -> tuple[Timeline, ...]:
+        """Where the wall time of traced inferences went, a rung each; tracing slows them."""
+        return tuple(item.timeline for item in self.evidence if item.timeline is not None)
 
     def operators(self) -> tuple[OperatorCost, ...]:
         """Host time per operator call, dearest first: the answer to "which operator?"."""

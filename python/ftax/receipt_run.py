@@ -1,24 +1,32 @@
 """Measures a receipt: prepares every rung and alternative, times them together, then looks closer.
 
 The order is the point. Everything is prepared and checked before the first round; the rounds run
-alone; what would disturb them (operator timing, the crowd test) comes after.
+alone; what would disturb them (operator timing, the crowd test, gates, traces) comes after.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
+from ftax import _core
 from ftax.comparison import compare_values
-from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
+from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnsupportedError
+from ftax.evidence import RungEvidence
 from ftax.floors import measure_floors
-from ftax.ladder import RUNGS
+from ftax.gpu import collect_gpu_readings
+from ftax.ladder import CPU_RUNGS, RUNGS
 from ftax.measure import Plan, Progress, Session, measure
 from ftax.receipt import OperatorCost, Receipt, Unavailable
+from ftax.receipt_gpu import Look, look_at_rungs
 from ftax.results import Measurement
 from ftax.runtimes import Host, Prepared, Workspace, find_runtime, list_runtimes
+from ftax.tracing import Trace
+from ftax.tracing.run import TraceJob
 
+TraceChoice = Literal["worker", "here", "none"]
 _PROFILE_SECONDS = 1.0
 _CROWD_ROUNDS = 10
 _CROWD_MARGIN = 0.05
@@ -29,13 +37,25 @@ def run_tax(
     *,
     runtimes: str | Sequence[str],
     plan: Plan,
-    operators: bool,
+    operators: bool = True,
+    look: TraceChoice = "here",
+    model: str | None = None,
+    model_options: Mapping[str, object] | None = None,
+    energy: bool = False,
+    cold: bool = False,
     progress: Progress | None,
-) -> Receipt:
-    """Measure the receipt of ``workspace``'s model. Raises only if Python eager itself fails."""
-    wanted = [*RUNGS, *choose_alternatives(runtimes, workspace.loaded.device)]
+) -> tuple[Receipt, tuple[Trace, ...]]:
+    """Measure the receipt of ``workspace``'s model; with it, the traces behind its evidence.
+
+    ``model`` and ``model_options`` build the model again where ``look`` is "worker". Raises only if
+    Python eager itself fails.
+    """
+    device = workspace.loaded.device
+    wanted = [*list_rungs(device), *choose_alternatives(runtimes, device)]
     started = time.perf_counter()
     prepared, unavailable = _prepare_all(workspace, wanted, progress)
+    if cold:
+        prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
     prepared_s = time.perf_counter() - started
     session = measure(workspace.loaded, prepared, plan, progress)
     measurements, failed = _split_failures(prepared, session)
@@ -43,21 +63,61 @@ def run_tax(
     rungs = tuple(m for m in measurements if (m.cell.runtime, m.cell.host) in RUNGS)
     costs = _profile_operators(workspace, rungs) if operators else ()
     warnings = _collect_warnings(workspace, rungs, plan, prepared, session)
-    floors = measure_floors(device=workspace.loaded.device, quick=True)
-    return Receipt(
+    floors = measure_floors(device=device, quick=True)
+    places = {(m.cell.runtime, m.cell.host) for m in measurements}
+    survivors = [item for item in prepared if (item.runtime, item.host) in places]
+    found = Look(evidence=(), traces=())
+    if device != "cpu" and look != "none" and session.stop_reason != "interrupted":
+        standing = [item for item in survivors if (item.runtime, item.host) in RUNGS]
+        job = None
+        if look == "worker" and model is not None:
+            job = TraceJob(
+                model=model,
+                runtimes=tuple((item.runtime, item.host) for item in standing),
+                model_options=model_options or {},
+                no_grad=workspace.no_grad,
+            )
+        found = look_at_rungs(workspace.loaded, standing, job=job, progress=progress)
+    readings = collect_gpu_readings(survivors, device=device) if energy else ()
+    receipt = Receipt(
         rungs=rungs,
         others=tuple(m for m in measurements if m not in rungs),
         unavailable=(*unavailable, *failed),
         operator_costs=costs,
+        evidence=found.evidence,
+        readings=readings,
         floors_ns={floor.name: floor.time_ns for floor in floors},
         preparation={
             "prepare_seconds": prepared_s,
             "measure_seconds": session.elapsed_s,
             "total_seconds": time.perf_counter() - started,
             "gc_ms": session.gc_ms,
+            "cache": "cold: L2 flushed before each request" if cold else "warm",
         },
-        warnings=warnings,
+        warnings=(*warnings, *warn_of_evidence(found.evidence)),
     )
+    return receipt, found.traces
+
+
+def list_rungs(device: str) -> list[tuple[str, Host]]:
+    """The rungs that a device can have."""
+    return [*RUNGS] if device != "cpu" else [*CPU_RUNGS]
+
+
+def warn_of_evidence(evidence: Sequence[RungEvidence]) -> list[str]:
+    """What a reader of the receipt has to know of the traces behind it."""
+    warnings = []
+    for item in evidence:
+        name = f"{item.runtime}/{item.host}"
+        if item.problems:
+            warnings.append(f"the trace of {name} is not used: {'; '.join(item.problems)}")
+        if item.difference:
+            warnings.append(item.difference)
+        if item.slower:
+            warnings.append(
+                f"kernels of {name} took other times than Python eager's: {'; '.join(item.slower)}"
+            )
+    return warnings
 
 
 def choose_alternatives(runtimes: str | Sequence[str], device: str) -> list[tuple[str, Host]]:
@@ -88,6 +148,8 @@ def _prepare_all(
         except FtaxError as error:
             if not prepared and (runtime, host) == RUNGS[0]:
                 raise  # the model itself does not run
+            if runtime == "tape-without-host-reads" and isinstance(error, UnsupportedError):
+                continue  # the model reads nothing back: there is no such rung
             unavailable.append(Unavailable(runtime=runtime, host=host, reason=_one_line(error)))
     if progress:
         progress("preparing", len(wanted), len(wanted))
@@ -121,10 +183,11 @@ def _require_eager(measurements: list[Measurement], failed: list[Unavailable]) -
 def _profile_operators(
     workspace: Workspace, rungs: tuple[Measurement, ...]
 ) -> tuple[OperatorCost, ...]:
-    if (rungs[-1].cell.runtime, rungs[-1].cell.host) != RUNGS[-1]:
+    tapes = [m for m in rungs if (m.cell.runtime, m.cell.host) == ("eager", "cpp")]
+    if not tapes:
         return ()
     tape = workspace.taped.tape
-    repetitions = int(_PROFILE_SECONDS * 1e9 / max(rungs[-1].latency_ns, 1.0))
+    repetitions = int(_PROFILE_SECONDS * 1e9 / max(tapes[0].latency_ns, 1.0))
     costs = tape.profile(min(200, max(3, repetitions)))
     return tuple(
         OperatorCost(

@@ -10,15 +10,20 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from ftax.errors import UnavailableError
 from ftax.measure import Progress as Callback
 from ftax.report.table import Rows, join_csv, join_markdown
 from ftax.results import append_record
 from ftax.results.store import Storable
+
+if TYPE_CHECKING:
+    from ftax.tracing import Trace
 
 
 @contextmanager
@@ -70,6 +75,15 @@ def show(renderable: RenderableType, tables: Sequence[Rows], *, csv: bool, markd
         # A pipe has no width; 80 columns would fold every cell.
         width = None if Console().is_terminal or "COLUMNS" in os.environ else 160
         Console(width=width).print(renderable)
+
+
+def write_traces(traces: Sequence[Trace], path: Path) -> None:
+    """Write traces for a trace viewer."""
+    from ftax.tracing import write_chrome_trace
+
+    if not traces:
+        raise UnavailableError(f"there is no trace to write to {path}: none was taken")
+    write_chrome_trace(traces, path)
 
 
 def save(path: Path | None, records: Sequence[Storable]) -> None:

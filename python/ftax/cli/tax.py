@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, save, show
+from ftax.cli.show import progress_bar, save, show, write_traces
 
 
 def tax(
@@ -30,12 +31,23 @@ def tax(
     precision: o.Precision = 0.01,
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="GPU: write the traces here for Perfetto or chrome://tracing."),
+    ] = None,
+    energy: Annotated[
+        bool,
+        typer.Option("--energy", help="GPU: also energy, utilisation, memory; 5 s a runtime."),
+    ] = False,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="GPU: flush L2 before each request, outside its time.")
+    ] = False,
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
 ) -> None:
     """Where one inference's microseconds go, and what other runtimes would give back."""
-    import ftax
+    from ftax.api import tax_with_traces
     from ftax.report.receipt_table import make_receipt_tables
 
     plan = o.make_plan(
@@ -44,7 +56,7 @@ def tax(
     names = runtimes if runtimes in ("available", "none", "all") else runtimes.split(",")
     with progress_bar(model) as progress:
         progress("building the model", 0, 1)
-        receipt = ftax.tax(
+        receipt, traces = tax_with_traces(
             model,
             dtype=dtype,
             device=device,
@@ -57,9 +69,14 @@ def tax(
             plan=plan,
             threads=threads,
             no_grad=no_grad,
+            trace="here",  # this process ends with the command
+            energy=energy,
+            cold=cold,
             progress=progress,
         )
     save(json, [receipt])
+    if trace is not None:
+        write_traces(traces, trace)
     show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
     if receipt.rungs[0].stop_reason == "interrupted":
         raise typer.Exit(130)

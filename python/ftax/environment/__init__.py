@@ -11,6 +11,7 @@ from ftax.environment.gpu_condition import GpuCondition, collect_gpu_condition
 from ftax.environment.gpu_watch import (
     ClockReading,
     ConditionLog,
+    GpuConditions,
     GpuWatch,
     judge_conditions,
     watch_gpu,
@@ -27,6 +28,7 @@ __all__ = [
     "Device",
     "Environment",
     "GpuCondition",
+    "GpuConditions",
     "GpuFacts",
     "GpuWatch",
     "HostFacts",

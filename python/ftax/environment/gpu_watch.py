@@ -86,6 +86,16 @@ class ConditionLog:
         self._due_ns = end + self._interval_ns
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuConditions(Record):
+    """What a watch saw: before, between and after rounds, or why there is nothing."""
+
+    before: GpuCondition | None
+    during: tuple[ClockReading, ...]
+    after: GpuCondition | None
+    reason: str | None
+
+
 @dataclass(slots=True, kw_only=True)
 class GpuWatch:
     """Readings before, between and after rounds; None, with the reason, where there are none."""
@@ -98,6 +108,18 @@ class GpuWatch:
     def wrap(self, progress: _Progress | None) -> _Progress | None:
         """The progress callback to measure with."""
         return progress if self.log is None else self.log.wrap(progress)
+
+    def to_record(self) -> GpuConditions | None:
+        """What to store; None where nothing was to be watched."""
+        if self.log is None and self.reason is None:
+            return None
+        problem = self.log.problem if self.log is not None else None
+        return GpuConditions(
+            before=self.before,
+            during=tuple(self.log.readings) if self.log is not None else (),
+            after=self.after,
+            reason=self.reason or problem,
+        )
 
     def judge(self) -> tuple[str, ...]:
         """What disturbed the measurement; after the end of the watch."""

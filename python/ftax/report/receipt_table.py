@@ -7,14 +7,16 @@ from rich.text import Text
 
 from ftax.ladder import Line
 from ftax.receipt import Alternative, OperatorCost, Receipt, describe_outputs
+from ftax.report.energy_table import render_gpu_readings
+from ftax.report.evidence_table import make_evidence_tables
 from ftax.report.table import Rows
 from ftax.report.units import format_interval, format_time
 from ftax.results import Measurement
 
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
-    """Receipt, rungs and alternatives, and what is unavailable if anything is."""
-    tables = [_make_lines(receipt), _make_runtimes(receipt)]
+    """Receipt, rungs and alternatives, on a GPU evidence, and what is unavailable."""
+    tables = [_make_lines(receipt), _make_runtimes(receipt), *make_evidence_tables(receipt)]
     if receipt.unavailable:
         tables.append(
             Rows(
@@ -55,6 +57,8 @@ def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
 def render_receipt(receipt: Receipt) -> RenderableType:
     """For a terminal: tables, then what one should know beside them."""
     parts: list[RenderableType] = [table.to_rich() for table in make_receipt_tables(receipt)]
+    if receipt.readings:
+        parts.append(render_gpu_readings(receipt.readings, receipt.energy_tax()))
     parts.append(Text(summarise(receipt)))
     parts += [Text(f"! {warning}", style="yellow") for warning in collect_warnings(receipt)]
     return Group(*parts)
@@ -101,22 +105,34 @@ def collect_warnings(receipt: Receipt) -> list[str]:
 
 def _make_lines(receipt: Receipt) -> Rows:
     cell = receipt.rungs[0].cell
-    rows = [_make_line(line) for line in receipt.lines]
+    lines = receipt.lines
+    with_host = any(line.host_ns is not None for line in lines)
+    rows = [_make_line(line, with_host) for line in lines]
     total = ("= eager, host python", format_time(receipt.latency_ns),
-             format_interval(receipt.rungs[0].interval_ns), "100.0%", "")  # fmt: skip
+             format_interval(receipt.rungs[0].interval_ns), "100.0%",
+             *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
     sequence = f", {cell.sequence} tokens" if cell.sequence else ""
     return Rows(
         title=f"Receipt: {cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}{sequence}, "
         f"{len(receipt.rungs[0].values_ns)} rounds",
-        columns=("what", "time", "95 % interval", "share", "what it is"),
-        numeric=("time", "share"),
+        columns=(
+            "what",
+            "exposed" if with_host else "time",
+            "95 % interval",
+            "share",
+            *(["host"] if with_host else []),
+            "what it is",
+        ),
+        numeric=("exposed", "time", "share", "host"),
         rows=(*rows, total),
     )
 
 
-def _make_line(line: Line) -> tuple[str, ...]:
+def _make_line(line: Line, with_host: bool) -> tuple[str, ...]:
     name = line.name
-    if not line.resolved:
+    if line.problem:
+        name += f" (no tax: {line.problem})"
+    elif not line.resolved:
         rounds = f", needs about {line.rounds_needed} rounds" if line.rounds_needed else ""
         name += f" (not resolved{rounds})"
     return (
@@ -124,8 +140,14 @@ def _make_line(line: Line) -> tuple[str, ...]:
         format_time(line.time_ns),
         format_interval(line.interval_ns),
         f"{line.share_ratio:.1%}",
+        *([] if not with_host else ["-" if line.host_ns is None else format_time(line.host_ns)]),
         line.removes,
     )
+
+
+def _format_issue(receipt: Receipt) -> str:
+    issue = next((item.issue_ns for item in receipt.evidence), None)
+    return "-" if issue is None else format_time(issue)
 
 
 def _make_runtimes(receipt: Receipt) -> Rows:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from ftax.report.table import Rows
 from ftax.report.units import format_time
-from ftax.trace import (
+from ftax.tracing import (
     DurationComparison,
     KernelDifference,
     KernelSet,
     Timeline,
     shorten_all,
 )
-from ftax.trace.timeline import PARTS
+from ftax.tracing.timeline import PARTS
 
 _HEADS = {
     "device_busy_ns": "device busy",

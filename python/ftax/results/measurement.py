@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from ftax.environment import Condition, Environment
+from ftax.environment import Condition, Environment, GpuConditions
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import Count, FrozenMap, PositiveInt, Record, Rule
 from ftax.results import _statistics
@@ -73,6 +73,7 @@ class Measurement(Record):
     ] = 2000
     environment: Environment
     conditions: tuple[Condition, ...] = ()  # of the machine: before and after
+    gpu: GpuConditions | None = None  # of the GPU: before, between and after rounds
     process: ProcessRecord
     checks: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
     preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -49,7 +49,8 @@ class RuntimeSpec:
         function: Callable[[Workspace, Host], Prepared] = getattr(
             import_module(f"ftax.runtimes.{module}"), name
         )
-        return function(workspace, host)
+        prepared = function(workspace, host)
+        return replace(prepared, runner=workspace.on_stream(prepared.runner))
 
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from ftax import _core
 from ftax.errors import FtaxError
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
@@ -52,6 +53,20 @@ class Workspace:
         """Straight-line Python of the tape."""
         with preserve_state(self.loaded):
             return make_flat(self.taped.tape, self.loaded.flat_inputs())
+
+    @cached_property
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream(torch.device(self.loaded.device))
+
+    def on_stream(self, runner: _core.Runner) -> _core.Runner:
+        """``runner`` on the stream that all runners of this workspace share; on a CPU, itself.
+
+        A stream of its own, since the legacy default stream waits for all the others.
+        """
+        if self.loaded.device == "cpu" or not hasattr(_core, "StreamRunner"):
+            return runner
+        stream = self._stream
+        return _core.StreamRunner(runner, stream.stream_id, stream.device_index, stream.device_type)
 
     @cached_property
     def _program(self) -> list[str] | None:

@@ -8,7 +8,7 @@ from ftax.report.timeline_table import (
     make_kernel_table,
     make_timeline_table,
 )
-from ftax.trace import KernelSet, compare_durations, compare_kernel_sets, compute_timeline
+from ftax.tracing import KernelSet, compare_durations, compare_kernel_sets, compute_timeline
 
 
 def test_a_timeline_is_a_row():

@@ -19,8 +19,8 @@ from ftax.environment import Device, Environment
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import Count, Name, Record
 from ftax.results import append_record, read_records, register_kind
-from ftax.trace._stored import StoredRows, pack, unpack
-from ftax.trace.activities import (
+from ftax.tracing._stored import StoredRows, pack, unpack
+from ftax.tracing.activities import (
     Activity,
     ApiCall,
     Iteration,

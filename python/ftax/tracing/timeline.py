@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ftax import _core
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import Count, Record
-from ftax.trace.activities import ApiCall, IterationTrace, find_launches
-from ftax.trace.records import Trace
+from ftax.tracing.activities import ApiCall, IterationTrace, find_launches
+from ftax.tracing.records import Trace
 
 __all__ = ["PARTS", "Timeline", "TimelineRow", "compute_timeline"]
 

@@ -5,19 +5,19 @@ The surprising choice: recording and judging are apart. Everything here works on
 was traced, so it needs no GPU, can be done later, and is tested with traces made by hand.
 """
 
-from ftax.trace.chrome import write_chrome_trace
-from ftax.trace.durations import DurationComparison, KernelDuration, compare_durations
-from ftax.trace.integrity import Verdict, judge
-from ftax.trace.kernel_set import (
+from ftax.tracing.chrome import write_chrome_trace
+from ftax.tracing.durations import DurationComparison, KernelDuration, compare_durations
+from ftax.tracing.integrity import Verdict, judge
+from ftax.tracing.kernel_set import (
     KernelDifference,
     KernelEntry,
     KernelKey,
     KernelSet,
     compare_kernel_sets,
 )
-from ftax.trace.metrics import IdleClasses, Metrics, compute_metrics
-from ftax.trace.names import demangle, shorten, shorten_all
-from ftax.trace.records import (
+from ftax.tracing.metrics import IdleClasses, Metrics, compute_metrics
+from ftax.tracing.names import demangle, shorten, shorten_all
+from ftax.tracing.records import (
     Activity,
     ApiCall,
     Iteration,
@@ -28,7 +28,7 @@ from ftax.trace.records import (
     Overhead,
     Trace,
 )
-from ftax.trace.timeline import Timeline, TimelineRow, compute_timeline
+from ftax.tracing.timeline import Timeline, TimelineRow, compute_timeline
 
 __all__ = [
     "Activity",

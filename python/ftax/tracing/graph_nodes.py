@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ftax.trace.activities import Activity, IterationTrace, Kernel, Memcpy, Memset
-from ftax.trace.kernel_set import is_memset_kernel
-from ftax.trace.names import shorten
+from ftax.tracing.activities import Activity, IterationTrace, Kernel, Memcpy, Memset
+from ftax.tracing.kernel_set import is_memset_kernel
+from ftax.tracing.names import shorten
 
 NODE_TYPES = ("kernel", "memcpy", "memset")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ftax.errors import InvalidArgumentError
-from ftax.trace.kernel_set import KernelEntry, KernelKey, KernelSet
-from ftax.trace.names import shorten_all
+from ftax.tracing.kernel_set import KernelEntry, KernelKey, KernelSet
+from ftax.tracing.names import shorten_all
 
 __all__ = ["DurationComparison", "KernelDuration", "compare_durations"]
 

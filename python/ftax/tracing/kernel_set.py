@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from ftax import _core
 from ftax.errors import ResultsError
-from ftax.trace.activities import IterationTrace, Kernel
-from ftax.trace.names import demangle, shorten_all
-from ftax.trace.records import Trace
+from ftax.tracing.activities import IterationTrace, Kernel
+from ftax.tracing.names import demangle, shorten_all
+from ftax.tracing.records import Trace
 
 __all__ = [
     "KernelDifference",
@@ -101,7 +101,7 @@ class KernelSet:
             if count_work(part) != work:
                 raise ResultsError(
                     f"iteration {part.index} of {trace.label} ran other device work than iteration "
-                    "0; trace again after more warm-up (ftax.trace.judge lists what differs)"
+                    "0; trace again after more warm-up (ftax.tracing.judge lists what differs)"
                 )
         durations: dict[KernelKey, list[int]] = {}
         for part in parts:

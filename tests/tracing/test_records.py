@@ -20,7 +20,7 @@ from traces import (
 from ftax import InvalidArgumentError, ResultsError
 from ftax.environment import collect_environment
 from ftax.results import read_records
-from ftax.trace import Kernel, Overhead, Trace
+from ftax.tracing import Kernel, Overhead, Trace
 
 
 def make_full_trace(**changes):

@@ -15,8 +15,8 @@ from itertools import pairwise
 from ftax import _core
 from ftax.errors import ResultsError
 from ftax.records import Count, Record
-from ftax.trace.activities import Activity, ApiCall, IterationTrace, find_launches, sum_busy_ns
-from ftax.trace.records import Trace
+from ftax.tracing.activities import Activity, ApiCall, IterationTrace, find_launches, sum_busy_ns
+from ftax.tracing.records import Trace
 
 __all__ = ["CONSECUTIVE_KERNEL_NS", "IdleClasses", "Metrics", "compute_metrics"]
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from traces import make_call, make_kernel, make_memcpy, make_trace, make_window
 
 from ftax import InvalidArgumentError, ResultsError
-from ftax.trace import TimelineRow, compute_timeline
-from ftax.trace.timeline import PARTS
+from ftax.tracing import TimelineRow, compute_timeline
+from ftax.tracing.timeline import PARTS
 
 
 def partition(**changes):

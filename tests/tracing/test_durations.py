@@ -4,7 +4,7 @@ import pytest
 from traces import make_kernel, make_trace
 
 from ftax import InvalidArgumentError
-from ftax.trace import KernelSet, compare_durations
+from ftax.tracing import KernelSet, compare_durations
 
 
 def make_set(**durations_ns):

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ftax.errors import InvalidArgumentError
-from ftax.trace.activities import Activity, Kernel, Memcpy, Memset, find_launches
-from ftax.trace.names import demangle, shorten
-from ftax.trace.records import Trace
+from ftax.tracing.activities import Activity, Kernel, Memcpy, Memset, find_launches
+from ftax.tracing.names import demangle, shorten
+from ftax.tracing.records import Trace
 
 __all__ = ["make_chrome_events", "write_chrome_trace"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ftax.errors import InvalidArgumentError
 from ftax.records import Record
-from ftax.trace.activities import (
+from ftax.tracing.activities import (
     Activity,
     IterationTrace,
     Kernel,
@@ -19,16 +19,16 @@ from ftax.trace.activities import (
     find_launches,
     sum_busy_ns,
 )
-from ftax.trace.graph_nodes import (
+from ftax.tracing.graph_nodes import (
     NODE_TYPES,
     check_node_uses,
     check_nodes,
     list_findings,
     note_memset_kernels,
 )
-from ftax.trace.kernel_set import KernelKey, WorkKey, count_work, describe_memory
-from ftax.trace.names import shorten
-from ftax.trace.records import Trace
+from ftax.tracing.kernel_set import KernelKey, WorkKey, count_work, describe_memory
+from ftax.tracing.names import shorten
+from ftax.tracing.records import Trace
 
 __all__ = ["Verdict", "judge"]
 

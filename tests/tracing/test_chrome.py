@@ -7,8 +7,8 @@ import pytest
 from traces import make_call, make_kernel, make_memcpy, make_memset, make_trace
 
 from ftax import InvalidArgumentError
-from ftax.trace import Overhead, write_chrome_trace
-from ftax.trace.chrome import make_chrome_events
+from ftax.tracing import Overhead, write_chrome_trace
+from ftax.tracing.chrome import make_chrome_events
 
 TRACE = make_trace(
     api_calls=(make_call(1010, 1050, 1),),

@@ -13,7 +13,7 @@ from typing import Any
 
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import Record
-from ftax.trace.activities import (
+from ftax.tracing.activities import (
     ApiCall,
     Iteration,
     Kernel,

@@ -1,0 +1,100 @@
+"""`ftax trace MODEL`: kernels of one runtime, and where the time of a traced inference went."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ftax.cli import options as o
+from ftax.cli.show import progress_bar, save, show, write_traces
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ftax.tracing import Trace
+
+
+def trace(
+    model: o.ModelName,
+    runtime: Annotated[str, typer.Option(help="See `ftax runtimes`.")] = "eager",
+    host: Annotated[str, typer.Option(help="python or cpp.")] = "python",
+    dtype: o.Dtype = "fp16",
+    device: o.Device = "cuda",
+    batch: o.Batch = 1,
+    sequence: o.Sequence = None,
+    tiny: o.Tiny = False,
+    attention: o.Attention = None,
+    use_cache: o.UseCache = False,
+    no_grad: o.NoGrad = False,
+    iterations: Annotated[int, typer.Option(help="Inferences to trace.")] = 20,
+    limit: Annotated[int, typer.Option(help="Kernels to show.")] = 15,
+    profile_once: Annotated[
+        bool,
+        typer.Option(
+            "--profile-once",
+            help="Trace nothing: run one inference between profiler start and stop, for nsys "
+            "(--capture-range=cudaProfilerApi) and ncu (--profile-from-start off).",
+        ),
+    ] = False,
+    chrome: Annotated[
+        Path | None, typer.Option(help="Write the trace here for Perfetto or chrome://tracing.")
+    ] = None,
+    json: o.Json = None,
+    csv: o.Csv = False,
+    markdown: o.Markdown = False,
+) -> None:
+    """Kernels of one runtime on a GPU, and where the time of a traced inference went."""
+    from ftax.api import profile_once as run_once
+    from ftax.api import trace as run_trace
+    from ftax.runtimes import check_host
+
+    options: dict[str, Any] = {
+        "dtype": dtype,
+        "device": device,
+        "batch": batch,
+        "sequence": sequence,
+        "tiny": tiny,
+        "attention": attention,
+        "use_cache": use_cache,
+    }
+    with progress_bar(model) as progress:
+        progress("building the model", 0, 1)
+        if profile_once:
+            run_once(model, runtime=runtime, host=check_host(host), no_grad=no_grad, **options)
+            return
+        found = run_trace(
+            model,
+            runtime=runtime,
+            host=check_host(host),
+            iterations=iterations,
+            no_grad=no_grad,
+            **options,
+        )
+    save(json, [found])
+    if chrome is not None:
+        write_traces([found], chrome)
+    _show(found, limit=limit, csv=csv, markdown=markdown)
+
+
+def _show(found: Trace, *, limit: int, csv: bool, markdown: bool) -> None:
+    from rich.console import Group
+    from rich.text import Text
+
+    from ftax.report.timeline_table import make_kernel_table, make_timeline_table
+    from ftax.tracing import KernelSet, compute_timeline, judge
+
+    verdict = judge(found)
+    if not verdict.ok:
+        typer.echo(f"! the trace is {verdict.describe()}", err=True)
+        raise typer.Exit(1)
+    tables = [
+        make_kernel_table(KernelSet.of(found), limit=limit),
+        make_timeline_table([compute_timeline(found)]),
+    ]
+    parts: list[RenderableType] = [
+        *(table.to_rich() for table in tables),
+        *(Text(note) for note in verdict.notes),
+    ]
+    show(Group(*parts), tables, csv=csv, markdown=markdown)

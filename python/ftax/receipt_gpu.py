@@ -1,0 +1,102 @@
+"""Looks at every rung on the GPU once the rounds are over: gate first, trace last.
+
+The order is forced. A gate must not be held under a profiler, and a trace leaves one behind; both
+slow what they look at, so neither may come before the last round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ftax.errors import FtaxError
+from ftax.evidence import RungEvidence
+from ftax.gate import Gated, measure_gate
+from ftax.measure import Progress
+from ftax.models import LoadedModel
+from ftax.runtimes import Prepared
+from ftax.tracing import Trace
+from ftax.tracing.kernel_set import KernelSet
+from ftax.tracing.run import TraceJob, trace_all, trace_in_worker
+
+_REPETITIONS = 20
+_NODE_TYPES = ("kernel", "memcpy", "memset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What was found: evidence a rung, and the traces behind it."""
+
+    evidence: tuple[RungEvidence, ...]
+    traces: tuple[Trace, ...]
+
+
+def look_at_rungs(
+    loaded: LoadedModel,
+    rungs: Sequence[Prepared],
+    *,
+    job: TraceJob | None,
+    progress: Progress | None,
+) -> Look:
+    """Gate and trace ``rungs``, Python eager first. With a ``job`` the traces are its worker's."""
+    launches = _find_launches(rungs)
+    gates: list[Gated | str] = []
+    for place, rung in enumerate(rungs):
+        if progress:
+            progress("holding the device still", place, len(rungs))
+        gates.append(_gate(rung, launches))
+    where: Literal["worker", "this process"]
+    if job is None:
+        found, where = trace_all(loaded, rungs, progress=progress), "this process"
+    else:
+        if progress:
+            progress("tracing kernels in a process of their own", 0, 1)
+        found, where = trace_in_worker(job), "worker"
+    evidence: list[RungEvidence] = []
+    reference: KernelSet | None = None
+    for rung, gate, trace in zip(rungs, gates, found, strict=True):
+        held = gate if isinstance(gate, Gated) else None
+        if isinstance(trace, FtaxError):
+            item = RungEvidence(
+                runtime=rung.runtime, host=rung.host, problems=(str(trace),), gate=held
+            )
+        else:
+            item, kernels = RungEvidence.of(
+                trace,
+                reference=reference,
+                expected_nodes=_count_nodes(rungs) if rung.runtime == "cuda-graph" else None,
+                gate=held,
+                traced_in=where,
+            )
+            if len(evidence) == 0:
+                reference = kernels
+        evidence.append(item)
+    return Look(
+        evidence=tuple(evidence),
+        traces=tuple(trace for trace in found if isinstance(trace, Trace)),
+    )
+
+
+def _gate(rung: Prepared, launches: int | None) -> Gated | str:
+    try:
+        return measure_gate(rung, repetitions=_REPETITIONS, launches=launches)
+    except FtaxError as error:
+        return str(error)
+
+
+def _find_launches(rungs: Sequence[Prepared]) -> int | None:
+    """Launches of one inference, as launch replay counts them; every rung makes about as many."""
+    for rung in rungs:
+        launches = rung.facts.get("launches")
+        if isinstance(launches, int):
+            return launches
+    return None
+
+
+def _count_nodes(rungs: Sequence[Prepared]) -> dict[str, int] | None:
+    for rung in rungs:
+        types = rung.facts.get("launch_types")
+        if isinstance(types, dict):
+            return {name: types.get(name, 0) for name in _NODE_TYPES}
+    return None
