@@ -15,5 +15,6 @@ PYBIND11_MODULE(_core, m) {
   ftax::bind_torch_runners(m);
 #ifdef FTAX_WITH_CUDA
   ftax::bind_cuda(m);
+  ftax::bind_graph(m);
 #endif
 }

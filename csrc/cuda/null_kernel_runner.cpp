@@ -1,21 +1,13 @@
-// Every CUDA call is checked; a failure names the call, the code and what to do.
+// A device is asked for when the runner is made, so that the floors can say why there is none.
 #include "cuda/null_kernel_runner.h"
 
 #include <c10/cuda/CUDAStream.h>
 
 #include "core/error.h"
+#include "cuda/check.h"
 #include "cuda/null_kernel.h"
 
 namespace ftax::cuda {
-namespace {
-
-void check(cudaError_t code, const char* call) {
-  if (code == cudaSuccess) return;
-  throw RunnerError(std::string(call) + " failed with " + cudaGetErrorName(code) + ": " +
-                    cudaGetErrorString(code));
-}
-
-}  // namespace
 
 NullKernelRunner::NullKernelRunner() {
   int count = 0;
