@@ -1,5 +1,5 @@
 """What the runtimes of one model share, made once and only when somebody asks: the reference
-outputs, the tape, the flat program, and artefacts on disk."""
+outputs, the tape, the flat program, the captured graph, and artefacts on disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from ftax.errors import FtaxError
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
+from ftax.runtimes.capture import CapturedGraph, capture
 from ftax.runtimes.flat import FlatProgram, make_flat
 from ftax.runtimes.recording import Observer
 from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
@@ -52,6 +53,21 @@ class Workspace:
         """Straight-line Python of the tape."""
         with preserve_state(self.loaded):
             return make_flat(self.taped.tape, self.loaded.flat_inputs())
+
+    @cached_property
+    def _captured(self) -> CapturedGraph | FtaxError:
+        try:
+            return capture(self.loaded, self.taped)
+        except FtaxError as error:
+            return error
+
+    @property
+    def graph(self) -> CapturedGraph:
+        """The CUDA graph of the tape. Raises what taping or `capture` raised, each time without
+        trying again."""
+        if isinstance(self._captured, FtaxError):
+            raise self._captured
+        return self._captured
 
     @cached_property
     def _program(self) -> list[str] | None:
