@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
+#include "bindings/owner.h"
 #include "onnxruntime/element_type.h"
 #include "onnxruntime/io_binding.h"
 #include "onnxruntime/library.h"
@@ -13,14 +14,6 @@ namespace ftax {
 namespace {
 
 namespace ort = ::ftax::onnxruntime;
-
-// The last copy may die where the GIL is not held.
-std::shared_ptr<void> share_owner(py::object owner) {
-  return {new py::object(std::move(owner)), [](void* pointer) {
-            const py::gil_scoped_acquire gil;
-            delete static_cast<py::object*>(pointer);
-          }};
-}
 
 // (name, element type, shape); a dimension is an int, its name, or None.
 py::list describe(const std::vector<ort::ValueInfo>& values) {

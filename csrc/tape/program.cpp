@@ -1,12 +1,50 @@
-// The printable name of a step.
+// A dropped step leaves its releases to the step before it: memory dies where it can die first.
 #include "tape/program.h"
 
+#include <algorithm>
+
 namespace ftax {
+namespace {
+
+bool makes_tensors(const Step& step) {
+  return std::any_of(step.outputs.begin(), step.outputs.end(), [](const Output& output) {
+    return output.slot != kNoSlot || std::any_of(output.items.begin(), output.items.end(),
+                                                 [](int item) { return item != kNoSlot; });
+  });
+}
+
+bool contains(const std::vector<int>& values, int value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+}  // namespace
 
 std::string Step::operator_name() const {
   if (!op.has_value()) return "ftax::fill";
   const c10::OperatorName& name = op->operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+Program drop_host_reads(const Program& program) {
+  Program result = program;
+  result.steps.clear();
+  result.host_reads.clear();
+  result.mutations.clear();
+  for (int index = 0; index < static_cast<int>(program.steps.size()); ++index) {
+    const Step& step = program.steps[static_cast<size_t>(index)];
+    const bool reads = contains(program.host_reads, index);
+    if (reads && !makes_tensors(step)) {
+      if (result.steps.empty()) continue;  // it read a constant or an input: nothing dies
+      std::vector<int>& releases = result.steps.back().releases;
+      releases.insert(releases.end(), step.releases.begin(), step.releases.end());
+      continue;
+    }
+    const int kept = static_cast<int>(result.steps.size());
+    if (reads) result.host_reads.push_back(kept);
+    if (contains(program.mutations, index)) result.mutations.push_back(kept);
+    result.steps.push_back(step);
+  }
+  return result;
 }
 
 }  // namespace ftax

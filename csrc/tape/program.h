@@ -60,4 +60,8 @@ struct Program {
   bool inference_mode = false;      // recorded under inference mode
 };
 
+// The program without the steps that only return a number to Python. What was made of the number is
+// a constant of later steps, so they compute the same; what goes is the wait for the device.
+[[nodiscard]] Program drop_host_reads(const Program& program);
+
 }  // namespace ftax

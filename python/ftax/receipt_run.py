@@ -124,7 +124,8 @@ def choose_alternatives(runtimes: str | Sequence[str], device: str) -> list[tupl
     """(runtime, host) pairs beside the ladder. Raises InvalidArgumentError for an unknown name."""
     if runtimes == "none":
         return []
-    specs = list(list_runtimes())
+    kind = device.split(":")[0]
+    specs = [spec for spec in list_runtimes() if kind != "cpu" or "cpu" in spec.devices]
     if runtimes not in ("available", "all"):
         names = [runtimes] if isinstance(runtimes, str) else list(runtimes)
         if not names:

@@ -67,6 +67,15 @@ std::vector<at::Tensor> run(Tape& tape) {
   return outputs;
 }
 
+// A tape of its own with the same tensors, so that both can be measured side by side.
+std::shared_ptr<Tape> without_host_reads(const Tape& tape) {
+  auto result = std::make_shared<Tape>(drop_host_reads(tape.program()));
+  std::vector<at::Tensor> inputs;
+  for (const int slot : tape.program().input_slots) inputs.push_back(tape.slot(slot).toTensor());
+  result->bind_inputs(inputs);
+  return result;
+}
+
 std::vector<StepCost> profile(Tape& tape, int repetitions) {
   const py::gil_scoped_release release;
   const GradModeScope scope(GradMode::kInference);
@@ -97,6 +106,7 @@ void bind_tape(py::module_& m) {
       .def("arguments", &make_arguments, py::arg("index"), "Live arguments of the next step.")
       .def("slot", [](const Tape& t, int i) { return to_python(t.slot(i), c10::AnyType::get()); })
       .def("profile", &profile, py::arg("repetitions"))
+      .def("without_host_reads", &without_host_reads)
       .def("__len__", [](const Tape& t) { return t.program().steps.size(); })
       .def_property_readonly("operators", [](const Tape& t) { return list_operators(t, true); })
       .def_property_readonly("visible_operators",

@@ -70,6 +70,27 @@ _RUNTIMES = (
         why_not_cpp="flat is Python by definition; without Python it is eager with host cpp",
     ),
     RuntimeSpec(
+        name="tape-without-host-reads",
+        description="the tape without the values that the model reads back to the host",
+        hosts=("cpp",),
+        function="cuda_graph:prepare_tape_without_host_reads",
+        devices=("cuda",),
+    ),
+    RuntimeSpec(
+        name="launch-replay",
+        description="the tape's kernels, launched one driver call each, without operators",
+        hosts=("cpp",),
+        function="cuda_graph:prepare_launch_replay",
+        devices=("cuda",),
+    ),
+    RuntimeSpec(
+        name="cuda-graph",
+        description="the tape's kernels as one CUDA graph",
+        hosts=_BOTH,
+        function="cuda_graph:prepare_cuda_graph",
+        devices=("cuda",),
+    ),
+    RuntimeSpec(
         name="torchscript",
         description="traced by torch.jit.trace, loaded from a file",
         hosts=_BOTH,

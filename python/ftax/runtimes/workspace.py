@@ -1,5 +1,5 @@
 """What the runtimes of one model share, made once and only when somebody asks: the reference
-outputs, the tape, the flat program, and artefacts on disk."""
+outputs, the tape, the flat program, the captured graph, and artefacts on disk."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ftax import _core
 from ftax.errors import FtaxError
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
+from ftax.runtimes.capture import CapturedGraph, capture
 from ftax.runtimes.flat import FlatProgram, make_flat
 from ftax.runtimes.recording import Observer
 from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
@@ -56,6 +57,7 @@ class Workspace:
 
     @cached_property
     def _stream(self) -> torch.cuda.Stream:
+        torch.cuda.synchronize(self.loaded.device)  # the model was put there by another stream
         return torch.cuda.Stream(torch.device(self.loaded.device))
 
     def on_stream(self, runner: _core.Runner) -> _core.Runner:
@@ -67,6 +69,21 @@ class Workspace:
             return runner
         stream = self._stream
         return _core.StreamRunner(runner, stream.stream_id, stream.device_index, stream.device_type)
+
+    @cached_property
+    def _captured(self) -> CapturedGraph | FtaxError:
+        try:
+            return capture(self.loaded, self.taped)
+        except FtaxError as error:
+            return error
+
+    @property
+    def graph(self) -> CapturedGraph:
+        """The CUDA graph of the tape. Raises what taping or `capture` raised, each time without
+        trying again."""
+        if isinstance(self._captured, FtaxError):
+            raise self._captured
+        return self._captured
 
     @cached_property
     def _program(self) -> list[str] | None:
