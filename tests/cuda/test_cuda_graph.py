@@ -239,7 +239,7 @@ def test_rungs_run_in_a_stream_of_their_own(runtime: str, host: str) -> None:
 
 
 def test_stream_runner_needs_a_runner() -> None:
-    with pytest.raises(InvalidArgumentError, match="inner is None"):
+    with pytest.raises(InvalidArgumentError, match="inner runner is None"):
         in_stream(None, torch.cuda.Stream())
 
 
