@@ -19,5 +19,8 @@ void bind_torch_runners(py::module_& m);
 #ifdef FTAX_WITH_CUDA
 void bind_cuda(py::module_& m);
 #endif
+#ifdef FTAX_WITH_CUPTI
+void bind_cupti(py::module_& m);
+#endif
 
 }  // namespace ftax

@@ -16,4 +16,7 @@ PYBIND11_MODULE(_core, m) {
 #ifdef FTAX_WITH_CUDA
   ftax::bind_cuda(m);
 #endif
+#ifdef FTAX_WITH_CUPTI
+  ftax::bind_cupti(m);
+#endif
 }
