@@ -2,7 +2,7 @@
 # wheels. The surprising choice: libcudart is linked by full path and never statically, because a
 # second runtime in the process would have its own streams and contexts; libcuda is never linked.
 #
-# Sets FTAX_HAVE_CUDA; target ftax::cuda.
+# Sets FTAX_HAVE_CUDA, FTAX_CUDA_WHEEL_INCLUDE; target ftax::cuda.
 set(FTAX_CUDA "AUTO" CACHE STRING "Build the CUDA parts: AUTO, ON or OFF")
 set_property(CACHE FTAX_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(FTAX_HAVE_CUDA OFF)
@@ -57,6 +57,7 @@ if(NOT FTAX_CUDA_INCLUDE OR NOT FTAX_CUDART)
   message(FATAL_ERROR "CUDA pieces are missing: cuda_runtime_api.h is '${FTAX_CUDA_INCLUDE}', "
     "libcudart.so.${_ftax_major} is '${FTAX_CUDART}'; set CUDA_HOME to a toolkit, or FTAX_CUDA=OFF")
 endif()
+set(FTAX_CUDA_WHEEL_INCLUDE "${_ftax_site}/nvidia/cu${_ftax_major}/include")
 ftax_import_torch_library(c10_cuda)
 ftax_import_torch_library(torch_cuda)
 add_library(ftax::lib_cudart SHARED IMPORTED)

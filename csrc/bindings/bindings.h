@@ -21,5 +21,8 @@ void bind_cuda(py::module_& m);
 void bind_gate(py::module_& m);
 void bind_graph(py::module_& m);
 #endif
+#ifdef FTAX_WITH_CUPTI
+void bind_cupti(py::module_& m);
+#endif
 
 }  // namespace ftax

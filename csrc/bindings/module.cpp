@@ -18,4 +18,7 @@ PYBIND11_MODULE(_core, m) {
   ftax::bind_gate(m);
   ftax::bind_graph(m);
 #endif
+#ifdef FTAX_WITH_CUPTI
+  ftax::bind_cupti(m);
+#endif
 }

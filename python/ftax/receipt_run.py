@@ -107,16 +107,18 @@ def list_rungs(device: str) -> list[tuple[str, Host]]:
 def warn_of_evidence(evidence: Sequence[RungEvidence]) -> list[str]:
     """What a reader of the receipt has to know of the traces behind it."""
     warnings = []
+    unused: dict[str, list[str]] = {}
     for item in evidence:
         name = f"{item.runtime}/{item.host}"
         if item.problems:
-            warnings.append(f"the trace of {name} is not used: {'; '.join(item.problems)}")
+            unused.setdefault("; ".join(item.problems), []).append(name)
         if item.difference:
             warnings.append(item.difference)
         if item.slower:
             warnings.append(
                 f"kernels of {name} took other times than Python eager's: {'; '.join(item.slower)}"
             )
+    warnings += [f"no trace of {', '.join(names)} is used: {why}" for why, names in unused.items()]
     return warnings
 
 

@@ -65,6 +65,12 @@ def test_a_gpu_that_answers_nothing_has_only_unknowns():
     assert set(read_condition(open_fake()).to_dict().values()) == {None}
 
 
+@pytest.fixture(autouse=True)
+def no_context(monkeypatch):
+    """Other tests may have put this process on a real GPU."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+
+
 def find_others(**lists):
     condition = read_condition(open_fake(**lists))
     return condition.other_processes, condition.other_memory_bytes
