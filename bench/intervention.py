@@ -30,7 +30,7 @@ from ftax.runtimes import Prepared, Workspace, find_runtime
 
 # Large against the noise of a shared machine: there, one round in fifty takes 1.7 times as long.
 _FORWARD_NS = 1_000_000
-_OPERATOR_NS = 20_000
+_OPERATOR_NS = 100_000
 _BINDING_NS = 100_000
 # Of the injected time: a spin ends up to a clock read late, and a longer wait leaves colder caches.
 _TOLERANCE_RATIO = 0.05
@@ -89,7 +89,7 @@ def delay_linear(loaded: LoadedModel) -> Ladders:
 
 _INTERVENTIONS: dict[str, Callable[[LoadedModel], Ladders]] = {
     "1 ms more in the forward": delay_forward,
-    "20 us more in each operator call": delay_each_operator,
+    "100 us more in each operator call": delay_each_operator,
     "100 us more in each F.linear": delay_linear,
 }
 
