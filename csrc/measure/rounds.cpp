@@ -17,6 +17,7 @@ namespace ftax {
 namespace {
 
 constexpr int kMinKeptSamples = 3;  // unless one alone outlasts the round
+constexpr int64_t kLongNs = 50'000'000;  // cold caches at the start of a round are lost in it
 constexpr int kMinRounds = 3;  // below this even a time limit yields no interval worth printing
 constexpr int kMaxSamples = 2000;
 constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
@@ -106,11 +107,8 @@ class Measurement {
     if (plan_.samples_per_round > 0) return plan_.samples_per_round;
     const int64_t sample_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1) * rounds.burst;
     const int64_t fits = plan_.round_duration_ns / sample_ns;
-    if (fits == 0) {
-      rounds.dropped = 0;
-      return 1;
-    }
-    const int64_t least = rounds.dropped + kMinKeptSamples;
+    if (fits == 0 && sample_ns >= kLongNs) rounds.dropped = 0;
+    const int64_t least = rounds.dropped + (fits > 0 ? kMinKeptSamples : 1);
     return static_cast<int>(
         std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));
   }

@@ -270,14 +270,18 @@ TEST(warming_up_takes_at_most_half_of_the_time) {
   CHECK(rounds.warmup.iterations == 3);  // one, and a window that outlasts the 20 ms
 }
 
-TEST(a_request_longer_than_a_round_is_sampled_once) {
+TEST(a_request_longer_than_a_round_is_kept_once) {
   RoundPlan plan = make_plan(2);
   plan.samples_per_round = 0;
   plan.round_duration_ns = kMs;
-  const auto runner = make("a", nullptr, [](int) { spin(2 * kMs); });
-  const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
-  CHECK(rounds.dropped == 0);
-  for (const std::vector<int64_t>& samples : rounds.samples_ns) CHECK(samples.size() == 1);
+  for (const bool is_long : {false, true}) {
+    const auto runner = make("a", nullptr, [=](int) { spin(is_long ? 60 * kMs : 2 * kMs); });
+    const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
+    CHECK(rounds.dropped == (is_long ? 0 : 1));
+    for (const std::vector<int64_t>& samples : rounds.samples_ns) {
+      CHECK(samples.size() == (is_long ? 1u : 2u));
+    }
+  }
 }
 
 TEST(what_needs_preparing_has_a_latency_and_no_throughput) {
