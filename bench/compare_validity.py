@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import queue
-import random
 import statistics
 import subprocess
 import sys
@@ -33,18 +31,26 @@ from typing import Any
 
 import record as frame
 import torch
+from pairs import (
+    ROW_COLUMNS,
+    compare_sides,
+    count_verdicts,
+    make_row,
+    open_run,
+    read_side,
+    run_sides,
+    start_worker,
+    take_medians,
+)
 from torch import nn
 
-from ftax import Measurement, _core, compare
-from ftax.comparison import compare_values
+from ftax import _core
 from ftax.measure import Plan, measure, require
 from ftax.models import load_model
-from ftax.results.measurement import make_session_id
 from ftax.runtimes import Prepared
 from ftax.runtimes.recording import record
 
 KINDS = {"same": "equal", "slow": "slower"}  # comparison and its right answer
-_VERDICTS = ("equal", "faster", "slower", "cannot-tell")
 _BLOCKS, _WIDTH, _BATCH = 8, 64, 1
 _SLOWDOWN_RATIO = 0.05
 
@@ -80,48 +86,21 @@ def run_pair(number: int, cpu: int, processes: int, deadline: float) -> dict[str
 
     Raises TimeoutExpired at the deadline.
     """
-    session = make_session_id()
-    shuffler = random.Random(number)
-    sides: dict[str, list[Measurement]] = {"a": [], "same": [], "slow": []}
     start = time.monotonic()
-    for index in range(processes):
-        for side in shuffler.sample(("a", "b"), 2):
-            job = {"cpu": cpu, "index": index, "session": session}
-            output = frame.run_json(
-                [sys.executable, __file__, "--worker"],
-                given=json.dumps(job),
-                variables={"OMP_NUM_THREADS": "1"},
-                timeout_s=max(0.1, deadline - time.monotonic()),
-            )
-            for kind in ("same", "slow"):
-                measurement = Measurement.from_dict(output[kind])
-                if side == "b":
-                    sides[kind].append(measurement)
-                elif kind == "same":
-                    sides["a"].append(measurement)
-    values = {
-        name: [round(statistics.median(m.values_ns), 1) for m in side]
-        for name, side in sides.items()
-    }
+    answers = run_sides(
+        number,
+        processes,
+        lambda job: start_worker(
+            __file__, {**job, "cpu": cpu}, deadline=deadline, variables={"OMP_NUM_THREADS": "1"}
+        ),
+    )
+    sides = {"a": read_side(answers["a"], "same")}
+    sides |= {kind: read_side(answers["b"], kind) for kind in KINDS}
     return {
         "number": number,
-        "values_ns": values,
+        "values_ns": {name: take_medians(side) for name, side in sides.items()},
         "seconds": time.monotonic() - start,
-        **{kind: _compare(sides["a"], sides[kind], values["a"], values[kind]) for kind in KINDS},
-    }
-
-
-def _compare(
-    a: list[Measurement], b: list[Measurement], a_ns: list[float], b_ns: list[float]
-) -> dict[str, Any]:
-    comparison = compare(a, b)
-    return {
-        "verdict": comparison.verdict,
-        "ratio": comparison.ratio,
-        "ratio_interval": list(comparison.ratio_interval),
-        "p_value": comparison.p_value,
-        "method": comparison.method,
-        "verdict_unpaired": compare_values(a_ns, b_ns).verdict,
+        **{kind: compare_sides(sides["a"], sides[kind]) for kind in KINDS},
     }
 
 
@@ -174,28 +153,13 @@ def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]])
         frame.progress(f"compare_validity: {count} pairs failed: {message}")
 
 
-def compute_wilson(hits: int, trials: int) -> tuple[float, float]:
-    """The 95 % interval of a share, in percent (Wilson 1927)."""
-    z = 1.959964
-    centre = hits + z * z / 2
-    spread = z * math.sqrt(hits * (trials - hits) / trials + z * z / 4)
-    return 100 * (centre - spread) / (trials + z * z), 100 * (centre + spread) / (trials + z * z)
-
-
 def summarise(pairs: Sequence[Mapping[str, Any]], field: str) -> dict[str, dict[str, Any]]:
     """Per kind: how often each verdict was given, and the interval of the right one's share."""
-    summary = {}
-    for kind, right in KINDS.items():
-        counts = Counter(pair[kind][field] for pair in pairs)
-        trials = counts.total()
-        if trials:
-            summary[kind] = {
-                "pairs": trials,
-                **{verdict: counts[verdict] for verdict in _VERDICTS},
-                "right_percent": 100 * counts[right] / trials,
-                "right_percent_interval": compute_wilson(counts[right], trials),
-            }
-    return summary
+    return {
+        kind: count_verdicts([pair[kind][field] for pair in pairs], right)
+        for kind, right in KINDS.items()
+        if pairs
+    }
 
 
 def parse() -> argparse.Namespace:
@@ -222,28 +186,19 @@ def main() -> None:
     if options.worker:
         print(json.dumps(work(json.load(sys.stdin))))
         return
-    run, done = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()), []
-    if options.resume and (before := frame.read_lines(options.pairs_file)):
-        run = before[-1]["run"]
-        done = [pair for pair in before if pair["run"] == run]
+    run, done = open_run(options.pairs_file, resume=options.resume)
     run_pairs(options, run, done)
     methods = {
         "paired": summarise(done, "verdict"),
         "unpaired": summarise(done, "verdict_unpaired"),
     }
     rows = [
-        (
-            f"{kind}, {method} test",
-            *(str(counts[key]) for key in ("pairs", *_VERDICTS)),
-            "{:.1f} ({:.1f} to {:.1f})".format(
-                counts["right_percent"], *counts["right_percent_interval"]
-            ),
-        )
+        make_row(f"{kind}, {method} test", counts)
         for method, summary in methods.items()
         for kind, counts in summary.items()
     ]
     title = f"{options.processes} processes a side; slow: one side takes 5 % longer"
-    frame.show(title, ("pairs", "number", *_VERDICTS, "right, % (95 % Wilson)"), rows)
+    frame.show(title, ROW_COLUMNS, rows)
     limits = {"same": {"at_least": 92.0, "at_most": 98.0}, "slow": {"at_least": 90.0}}
     names = {"same": "same called equal", "slow": "5 % slower called slower"}
     figures = [

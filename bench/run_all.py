@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import torch
 from record import RESULTS, progress, read_lines, show
 
 # What each script is given in a full run; without a limit, 300 pairs take an hour on two CPUs.
@@ -23,8 +24,16 @@ _SCRIPTS = {
     "intervention": (),
     "tax_wall": (),
     "compare_validity": ("--time-limit", "540"),
+    "gpu_receipts": (),
+    "gpu_launch": (),
+    "gpu_wall": (),
+    "gpu_compare": ("--time-limit", "1200"),
 }
-_QUICK = {"compare_validity": ("--time-limit", "120")}
+_QUICK = {
+    "compare_validity": ("--time-limit", "120"),
+    "gpu_receipts": ("--batches", "1"),
+    "gpu_compare": ("--time-limit", "120"),
+}
 
 
 def run_script(name: str, flags: list[str]) -> int:
@@ -51,6 +60,9 @@ def run_all(quick: bool, results: Path) -> int:
     broken: list[str] = []
     rows: list[tuple[str, ...]] = []
     for place, (name, flags) in enumerate(_SCRIPTS.items()):
+        if name.startswith("gpu_") and not torch.cuda.is_available():
+            progress(f"run_all: {name} is left out: torch finds no CUDA device")
+            continue
         progress(f"run_all: {name} ({place + 1} of {len(_SCRIPTS)})")
         start = time.monotonic()
         chosen = ["--quick", *_QUICK.get(name, ("--processes", "2"))] if quick else list(flags)

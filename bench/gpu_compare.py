@@ -1,0 +1,216 @@
+"""How often `ftax.compare` calls two runs of the same thing on a GPU equal.
+
+Each side of a pair is several fresh processes, interleaved and in random order, one at a time on
+the GPU. The surprising choice: a process measures four cells one after the other, so one set of
+processes makes four pairs. Processes are disjoint between the pairs of one cell, but the four pairs
+of a set share theirs, which the interval over all pairs does not know: the rows by cell do not have
+that flaw. The cells are modules made on the spot, because importing transformers would take most of
+the time.
+
+Every set is appended to a file as soon as it is done; the summary is computed from that file, so a
+run that stops at its time limit is continued with --resume.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import record as frame
+import torch
+from pairs import (
+    ROW_COLUMNS,
+    compare_sides,
+    count_verdicts,
+    make_row,
+    open_run,
+    read_side,
+    run_sides,
+    start_worker,
+    take_medians,
+)
+from torch import nn
+
+from ftax.environment import collect_environment
+from ftax.errors import RunnerError
+from ftax.measure import Plan, measure, require
+from ftax.models import LoadedModel, load_model
+from ftax.runtimes import Host, Workspace, find_runtime
+
+# Batch, runtime, host.
+_CELLS: dict[str, tuple[int, str, Host]] = {
+    "eager/python": (1, "eager", "python"),
+    "eager/cpp": (1, "eager", "cpp"),
+    "cuda-graph/cpp": (1, "cuda-graph", "cpp"),
+    "eager/cpp, batch 32": (32, "eager", "cpp"),
+}
+_BLOCKS, _WIDTH = 8, 1024
+_EXPECTED_PERCENT = 95.0  # of pairs that are the same, the confidence of the comparison
+
+
+def make_model(batch: int) -> LoadedModel:
+    """A chain of linear and layer norm in half precision, on the GPU."""
+    torch.manual_seed(0)
+    layers = [
+        part for _ in range(_BLOCKS) for part in (nn.Linear(_WIDTH, _WIDTH), nn.LayerNorm(_WIDTH))
+    ]
+    x = torch.randn(batch, _WIDTH).half().cuda()
+    return load_model(nn.Sequential(*layers).half().cuda(), inputs=x)
+
+
+def work(job: Mapping[str, Any]) -> dict[str, object]:
+    """One process of one side: measure each cell alone, one after the other."""
+    torch.set_num_threads(1)
+    workspaces = {batch: Workspace(make_model(batch)) for batch, _, _ in _CELLS.values()}
+    plan = Plan(
+        rounds=30,
+        round_ms=10.0,
+        seed=job["index"],
+        process_index=job["index"],
+        session=job["session"],
+    )
+    answer: dict[str, object] = {}
+    for name, (batch, runtime, host) in _CELLS.items():
+        workspace = workspaces[batch]
+        prepared = find_runtime(runtime).prepare(workspace, host)
+        (measurement,) = require(measure(workspace.loaded, [prepared], plan))
+        answer[name] = measurement.to_dict()
+    return {**answer, "environment": collect_environment(device="cuda").to_dict()}
+
+
+def run_set(number: int, processes: int, deadline: float) -> dict[str, Any]:
+    """One pair of each cell. Raises TimeoutExpired at the deadline."""
+    start = time.monotonic()
+    answers = run_sides(
+        number, processes, lambda job: start_worker(__file__, job, deadline=deadline)
+    )
+    cells = {}
+    for name in _CELLS:
+        a, b = (read_side(answers[side], name) for side in ("a", "b"))
+        values = {"a": take_medians(a), "b": take_medians(b)}
+        cells[name] = {**compare_sides(a, b), "values_ns": values}
+    return {
+        "number": number,
+        "seconds": time.monotonic() - start,
+        "processes_a_side": processes,
+        "cells": cells,
+        "environment": answers["a"][0]["environment"],
+    }
+
+
+def run_sets(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) -> None:
+    """Run the sets that are missing; each is appended at once."""
+    deadline = time.monotonic() + options.time_limit
+    slowest_s = max((item["seconds"] for item in done), default=0.0)
+    for number in sorted(set(range(options.sets)) - {item["number"] for item in done}):
+        if time.monotonic() + 1.1 * slowest_s > deadline:
+            frame.progress("gpu_compare: no time for another set; --resume continues this run")
+            return
+        try:
+            item = run_set(number, options.processes, deadline)
+        except subprocess.TimeoutExpired:
+            frame.progress(f"gpu_compare: set {number} hit the time limit and is left out")
+            return
+        except RunnerError as error:  # one broken set must not cost the others
+            frame.progress(f"gpu_compare: set {number} failed: {error}")
+            continue
+        done.append({"run": run, **item})
+        frame.append_line(options.sets_file, done[-1])
+        slowest_s = max(slowest_s, item["seconds"])
+        words = ", ".join(
+            f"{name} {cell['verdict']} ({cell['ratio'] - 1:+.2%})"
+            for name, cell in item["cells"].items()
+        )
+        frame.progress(
+            f"gpu_compare: set {len(done)} of {options.sets}, {item['seconds']:.0f} s: {words}"
+        )
+
+
+def summarise(sets: Sequence[Mapping[str, Any]], field: str) -> dict[str, dict[str, Any]]:
+    """How often each verdict was given: all cells together, and each."""
+    verdicts = {name: [item["cells"][name][field] for item in sets] for name in _CELLS}
+    everything = [verdict for found in verdicts.values() for verdict in found]
+    return {
+        name: count_verdicts(found, "equal")
+        for name, found in {"all cells": everything, **verdicts}.items()
+    }
+
+
+def make_figures(paired: Mapping[str, Mapping[str, Any]]) -> list[frame.Figure]:
+    """Of all cells together. A share is judged by its interval: 40 pairs give no digits."""
+    counts = paired["all cells"]
+    low, high = counts["right_percent_interval"]
+    different = 100 * (counts["faster"] + counts["slower"]) / counts["pairs"]
+    return [
+        frame.Figure(
+            name="pairs of the same", values=(counts["pairs"],), unit="pairs", at_least=40
+        ),
+        frame.Figure(name="called equal", values=(counts["right_percent"],), unit="%"),
+        frame.Figure(name="lower end of its 95 % interval (Wilson)", values=(low,), unit="%"),
+        frame.Figure(
+            name="upper end of its 95 % interval (Wilson)",
+            values=(high,),
+            unit="%",
+            at_least=_EXPECTED_PERCENT,
+        ),
+        frame.Figure(name="called faster or slower", values=(different,), unit="%"),
+    ]
+
+
+def parse() -> argparse.Namespace:
+    """The options, with the small ones that --quick stands for."""
+    parser = frame.make_parser(__doc__)
+    parser.set_defaults(processes=None)
+    parser.add_argument("--sets", type=int, help="sets, each a pair of every cell (10)")
+    parser.add_argument("--time-limit", type=float, default=3600.0, help="seconds (3600)")
+    parser.add_argument("--sets-file", type=Path, help="where sets are appended")
+    parser.add_argument("--resume", action="store_true", help="continue the file's last run")
+    options = parser.parse_args()
+    options.sets = options.sets or (1 if options.quick else 10)
+    options.processes = options.processes or (2 if options.quick else 5)
+    folder = options.results or (Path(tempfile.mkdtemp()) if options.quick else frame.RESULTS)
+    options.sets_file = options.sets_file or folder / "gpu_compare_sets.jsonl"
+    return options
+
+
+def main() -> None:
+    """Run the sets, print the table, save the record."""
+    options = parse()
+    if options.worker:
+        print(json.dumps(work(json.load(sys.stdin))))
+        return
+    run, done = open_run(options.sets_file, resume=options.resume)
+    run_sets(options, run, done)
+    if not done:
+        sys.exit("gpu_compare: no set was finished; give a longer --time-limit")
+    methods = {
+        "paired": summarise(done, "verdict"),
+        "unpaired": summarise(done, "verdict_unpaired"),
+    }
+    rows = [
+        make_row(f"{name}, {method} test", counts)
+        for method, summary in methods.items()
+        for name, counts in summary.items()
+    ]
+    title = f"the same cell twice, {done[-1]['processes_a_side']} processes a side"
+    frame.show(title, ROW_COLUMNS, rows)
+    sizes = sorted({item["processes_a_side"] for item in done})
+    raw = {"run": run, "processes_a_side": sizes, "sets": len(done), "summary": methods}
+    frame.finish(
+        __file__,
+        options,
+        make_figures(methods["paired"]),
+        raw=raw,
+        environment=done[-1]["environment"],
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""Receipts of three models on a GPU, in half precision at three batch sizes, and what they prove.
+
+Every cell has a process of its own, so a fault in one costs no other, and is appended as soon as it
+is done. In the same process Python eager is timed twice more, by `ftax.py_bench` and by the loop
+that people write by hand. The surprising choice: those two come before the receipt, because a
+receipt ends with traces, and a process that has been traced is no place to time anything. The hand-
+written loop runs once more afterwards: that number is stored, and no agreement rests on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from receipt_cells import CHECKS, describe, judge_agreement, make_figures, show_cells
+from record import RESULTS, append_line, finish, make_parser, progress, run_json
+
+import ftax
+from ftax import _core
+from ftax.errors import RunnerError
+from ftax.measure import Plan
+from ftax.models import LoadedModel, load_model
+
+_MODELS = ("bert-base", "resnet-50", "gpt2")
+_BATCHES = (1, 8, 32)
+_CELL_LIMIT_S = 240.0
+_BLOCK_NS = 20e6
+
+
+def time_by_hand(loaded: LoadedModel, blocks: int) -> dict[str, Any]:
+    """Mean over blocks of each block's median, in ns, with its interval: a plain Python loop.
+
+    On a stream that is not the default one and under inference mode, as ftax times it.
+    """
+    call = loaded.bind()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()), torch.inference_mode():
+        warm = [_time_one(call) for _ in range(30)]
+        size = max(5, int(_BLOCK_NS / statistics.median(warm)))
+        medians = [
+            statistics.median([_time_one(call) for _ in range(size)][1:]) for _ in range(blocks)
+        ]
+    (interval,) = _core.compute_joint_intervals([[value] for value in medians], [[1.0]])
+    mean_ns = statistics.fmean(medians)
+    return {"latency_ns": mean_ns, "interval_ns": [interval.low, interval.high]}
+
+
+def _try_again(loaded: LoadedModel, blocks: int) -> dict[str, Any]:
+    """`time_by_hand`, or its error: what the traces left behind is to cost no cell."""
+    try:
+        return time_by_hand(loaded, blocks)
+    except RuntimeError as error:
+        return {"error": str(error)}
+
+
+def _time_one(call: Callable[[], object]) -> int:
+    start_ns = time.perf_counter_ns()
+    call()
+    torch.cuda.synchronize()
+    return time.perf_counter_ns() - start_ns
+
+
+def work(options: argparse.Namespace) -> dict[str, Any]:
+    """One cell, in this process; its receipt is appended to the records."""
+    loaded = load_model(
+        options.model, device="cuda", dtype="fp16", batch=options.batch, tiny=options.quick
+    )
+    seconds, blocks = (1.0, 10) if options.quick else (options.duration, 60)
+    benched = ftax.py_bench(loaded, plan=Plan(duration_s=max(1.0, seconds / 3)))
+    by_hand = time_by_hand(loaded, blocks)
+    start = time.perf_counter()
+    receipt = ftax.tax(loaded, runtimes="none", trace="here", plan=Plan(duration_s=seconds))
+    tax_s = time.perf_counter() - start
+    receipt.save(options.records)
+    by_bench = {"latency_ns": benched.latency_ns, "interval_ns": benched.interval_ns}
+    return {
+        "model": options.model,
+        "batch": options.batch,
+        "tax_s": tax_s,
+        **describe(receipt),
+        "agreement": {
+            "py_bench": judge_agreement(receipt, by_bench),
+            "plain loop": judge_agreement(receipt, by_hand),
+        },
+        "plain_loop_after_traces": _try_again(loaded, blocks),
+        "environment": receipt.rungs[0].environment.to_dict(),
+    }
+
+
+def run_cells(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """A process a cell; what each said, and why some said nothing."""
+    run = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    done: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for model in options.models:
+        for batch in options.batches:
+            name = f"{model}, batch {batch}"
+            start = time.perf_counter()
+            try:
+                cell = run_json(make_command(options, model, batch), timeout_s=_CELL_LIMIT_S)
+            except (RunnerError, subprocess.TimeoutExpired, ValueError) as error:
+                late = isinstance(error, subprocess.TimeoutExpired)  # its text is a command line
+                failed[name] = f"not done after {_CELL_LIMIT_S:g} s" if late else str(error)
+                progress(f"gpu_receipts: {name} failed: {failed[name]}")
+                continue
+            done.append({"run": run, "wall_s": time.perf_counter() - start, **cell})
+            append_line(options.folder / "gpu_receipts_cells.jsonl", done[-1])
+            progress(
+                f"gpu_receipts: {name}: {cell['eager_us']:.0f} us, {done[-1]['wall_s']:.0f} s; "
+                f"not held: {', '.join(k for k, holds in CHECKS.items() if not holds(cell)) or '-'}"
+            )
+    return done, failed
+
+
+def make_command(options: argparse.Namespace, model: str, batch: int) -> list[str]:
+    """The command of one cell's process."""
+    records = options.folder / "gpu_receipts_records.jsonl"
+    values = ("--model", model, "--batch", batch, "--duration", options.duration)
+    return [
+        sys.executable,
+        __file__,
+        "--worker",
+        *(["--quick"] if options.quick else []),
+        *map(str, (*values, "--records", records)),
+    ]
+
+
+def parse() -> argparse.Namespace:
+    """The options, with the small ones that --quick stands for."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--models", nargs="+", default=_MODELS, help=" ".join(_MODELS))
+    parser.add_argument("--batches", nargs="+", type=int, default=_BATCHES, help="1 8 32")
+    parser.add_argument("--duration", type=float, default=8.0, help="seconds of rounds a cell (8)")
+    for name in ("--model", "--batch", "--records"):  # what a worker is given
+        kind = {"--batch": int, "--records": Path}.get(name, str)
+        parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp()) if options.quick else RESULTS
+    options.folder = options.results or folder
+    options.folder.mkdir(parents=True, exist_ok=True)
+    return options
+
+
+def main() -> None:
+    """Run the cells, print the tables, save the record."""
+    options = parse()
+    if options.worker:
+        print(json.dumps(work(options)))
+        return
+    cells, failed = run_cells(options)
+    if not cells:
+        sys.exit(f"gpu_receipts: no cell was measured: {next(iter(failed.values()), 'none asked')}")
+    show_cells(cells)
+    raw = {
+        "failed": failed,
+        "cells": [{key: cell[key] for key in cell if key != "environment"} for cell in cells],
+    }
+    figures = make_figures(cells, len(options.models) * len(options.batches))
+    finish(__file__, options, figures, raw=raw, environment=cells[0]["environment"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What `gpu_receipts.py` reads off a receipt of a GPU, and what has to hold of it.
+
+The surprising choice: a cell is plain JSON, and the checks read nothing else, so a file of cells
+can be judged again without the GPU, and without the receipts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from record import Figure, progress, show
+
+from ftax import Receipt
+
+_HALF_WIDTH_LIMIT = 2.0  # percent of eager
+_DURATION_LIMIT = 5.0  # percent between the rungs
+_AGREEMENT_LIMIT = 5.0  # percent, where intervals do not meet
+_SUM_LIMIT = 1e-9  # of eager: what adding floating-point numbers may lose
+
+Cell = Mapping[str, Any]
+
+
+def describe(receipt: Receipt) -> dict[str, Any]:
+    """What a receipt says, and what is checked of it."""
+    lines, first, top_ns = receipt.lines, receipt.rungs[0], receipt.latency_ns
+    ends = first.interval_ns
+    found = {(item.runtime, item.host): item for item in receipt.evidence}
+    traced = [found.get((rung.cell.runtime, rung.cell.host)) for rung in receipt.rungs]
+    # Eager is what the others are compared with, so it has no ratio of its own.
+    ratios = [1.0, *(None if item is None else item.duration_ratio for item in traced[1:])]
+    known = [ratio for ratio in ratios if ratio is not None]
+    return {
+        "eager_us": top_ns / 1e3,
+        "half_width_percent": None if ends is None else 50 * (ends[1] - ends[0]) / top_ns,
+        "rounds": len(first.values_ns),
+        "stop_reason": first.stop_reason,
+        "rungs_us": {
+            f"{rung.cell.runtime}/{rung.cell.host}": rung.latency_ns / 1e3 for rung in receipt.rungs
+        },
+        "lines_us": {line.name: line.time_ns / 1e3 for line in lines},
+        "unresolved": [line.name for line in lines if not line.resolved],
+        "problems": [line.problem for line in lines if line.problem],
+        "sum_error_ratio": abs(math.fsum(line.time_ns for line in lines) - top_ns) / top_ns,
+        "same_kernels": [None if item is None else item.same_kernels for item in traced],
+        "kernels": [None if item is None else item.kernels for item in traced],
+        "duration_ratios": ratios,
+        "duration_spread_percent": (
+            100 * (max(known) / min(known) - 1)
+            if len(known) == len(ratios) and min(known)
+            else None
+        ),
+        "unavailable": [f"{u.runtime}/{u.host}: {u.reason}" for u in receipt.unavailable],
+        "warnings": [*receipt.warnings, *first.warnings],
+    }
+
+
+def judge_agreement(receipt: Receipt, other: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether another timing of Python eager agrees with the receipt's total, and by which rule."""
+    ours = receipt.rungs[0]
+    difference_ns = other["latency_ns"] - ours.latency_ns
+    percent = 100 * difference_ns / ours.latency_ns
+    verdict, theirs = "no", other["interval_ns"]
+    if ours.interval_ns is not None and theirs is not None:
+        joint_ns = math.hypot(*((high - low) / 2 for low, high in (ours.interval_ns, theirs)))
+        verdict = "intervals" if abs(difference_ns) <= joint_ns else "no"
+    if verdict == "no" and abs(percent) <= _AGREEMENT_LIMIT:
+        verdict = f"within {_AGREEMENT_LIMIT:g} %"
+    return {**other, "difference_percent": percent, "agrees": verdict}
+
+
+CHECKS: dict[str, Callable[[Cell], bool]] = {
+    f"half-width of eager at most {_HALF_WIDTH_LIMIT:g} %": lambda cell: (
+        cell["half_width_percent"] is not None and cell["half_width_percent"] <= _HALF_WIDTH_LIMIT
+    ),
+    "lines sum to eager": lambda cell: cell["sum_error_ratio"] <= _SUM_LIMIT,
+    "same kernels on every rung": lambda cell: all(same is True for same in cell["same_kernels"]),
+    f"kernel durations of rungs within {_DURATION_LIMIT:g} %": lambda cell: (
+        cell["duration_spread_percent"] is not None
+        and cell["duration_spread_percent"] <= _DURATION_LIMIT
+    ),
+    "receipt, py_bench and a plain loop agree": lambda cell: all(
+        item["agrees"] != "no" for item in cell["agreement"].values()
+    ),
+}
+
+
+def show_cells(cells: Sequence[Cell]) -> None:
+    """Two tables: the receipts, and what stands behind them."""
+    names = list(dict.fromkeys(line for cell in cells for line in cell["lines_us"]))
+    rows, proofs = [], []
+    for cell in cells:
+        title, lines = f"{cell['model']}, {cell['batch']}", cell["lines_us"]
+        rows.append(
+            (
+                title,
+                f"{cell['eager_us']:.0f}",
+                _format(cell["half_width_percent"], ".2f"),
+                *(_format(lines.get(name), ".0f") for name in names),
+            )
+        )
+        proofs.append(
+            (
+                title,
+                f"{cell['wall_s']:.0f}",
+                f"{sum(same is True for same in cell['same_kernels'])}/{len(cell['same_kernels'])}",
+                " ".join(_format(ratio, ".3f") for ratio in cell["duration_ratios"]),
+                *(
+                    f"{item['difference_percent']:+.1f} % ({item['agrees']})"
+                    for item in cell["agreement"].values()
+                ),
+                str(len(cell["warnings"])),
+            )
+        )
+    show("receipts, us, fp16", ("model, batch", "eager", "+-%", *names), rows)
+    columns = ("model, batch", "wall, s", "same kernels", "durations over eager's", "py_bench")
+    show("behind them", (*columns, "plain loop", "warnings"), proofs)
+    for cell in cells:
+        for warning in cell["warnings"]:
+            progress(f"gpu_receipts: {cell['model']}, batch {cell['batch']}: {warning}")
+
+
+def _format(value: float | None, spec: str) -> str:
+    return "-" if value is None else format(value, spec)
+
+
+def make_figures(cells: Sequence[Cell], asked: int) -> list[Figure]:
+    """How many cells pass each check, of all that were asked for, and the worst values."""
+    figures = [Figure(name="cells", values=(float(len(cells)),), unit="cells", at_least=asked)]
+    for name, holds in CHECKS.items():
+        count = float(sum(holds(cell) for cell in cells))
+        figures.append(Figure(name=name, values=(count,), unit="cells", at_least=asked))
+    worst = {
+        "widest half-width of eager": [cell["half_width_percent"] for cell in cells],
+        "widest spread of kernel durations": [cell["duration_spread_percent"] for cell in cells],
+        "largest difference of py_bench or plain loop": [
+            abs(item["difference_percent"]) for cell in cells for item in cell["agreement"].values()
+        ],
+    }
+    for name, values in worst.items():
+        known = [value for value in values if value is not None]
+        if known:
+            figures.append(Figure(name=name, values=(max(known),), unit="%"))
+    walls = tuple(cell["wall_s"] for cell in cells)
+    return [*figures, Figure(name="wall time of a cell", values=walls, unit="s")]
