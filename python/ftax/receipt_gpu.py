@@ -7,11 +7,12 @@ slow what they look at, so neither may come before the last round.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ftax.errors import FtaxError
 from ftax.evidence import RungEvidence
+from ftax.faults import describe
 from ftax.gate import Gated, measure_gate
 from ftax.measure import Progress
 from ftax.models import LoadedModel
@@ -21,6 +22,7 @@ from ftax.tracing.kernel_set import KernelSet
 from ftax.tracing.run import TraceJob, trace_all, trace_in_worker
 
 _REPETITIONS = 20
+_WATCHDOG_MS = 2000
 _NODE_TYPES = ("kernel", "memcpy", "memset")
 
 
@@ -41,7 +43,7 @@ def look_at_rungs(
 ) -> Look:
     """Gate and trace ``rungs``, Python eager first. With a ``job`` the traces are its worker's."""
     launches = _find_launches(rungs)
-    gates: list[Gated | str] = []
+    gates: list[Gated] = []
     for place, rung in enumerate(rungs):
         if progress:
             progress("holding the device still", place, len(rungs))
@@ -56,21 +58,23 @@ def look_at_rungs(
     evidence: list[RungEvidence] = []
     reference: KernelSet | None = None
     for rung, gate, trace in zip(rungs, gates, found, strict=True):
-        held = gate if isinstance(gate, Gated) else None
         if isinstance(trace, FtaxError):
             item = RungEvidence(
-                runtime=rung.runtime, host=rung.host, problems=(str(trace),), gate=held
-            )
+                runtime=rung.runtime, host=rung.host, problems=(describe(trace),), gate=gate,
+                traced_in=where,
+            )  # fmt: skip
         else:
             item, kernels = RungEvidence.of(
                 trace,
                 reference=reference,
                 expected_nodes=_count_nodes(rungs) if rung.runtime == "cuda-graph" else None,
-                gate=held,
+                gate=gate,
                 traced_in=where,
             )
             if len(evidence) == 0:
                 reference = kernels
+            elif reference is None and kernels is not None:
+                item = replace(item, same_kernels=None)  # as what? eager's are not known
         evidence.append(item)
     return Look(
         evidence=tuple(evidence),
@@ -78,11 +82,16 @@ def look_at_rungs(
     )
 
 
-def _gate(rung: Prepared, launches: int | None) -> Gated | str:
+def _gate(rung: Prepared, launches: int | None) -> Gated:
+    """A rung that fails here has no issue time, and the reason stands in its place."""
     try:
-        return measure_gate(rung, repetitions=_REPETITIONS, launches=launches)
-    except FtaxError as error:
-        return str(error)
+        return measure_gate(
+            rung, repetitions=_REPETITIONS, watchdog_ms=_WATCHDOG_MS, launches=launches
+        )
+    except (FtaxError, RuntimeError) as error:
+        return Gated(
+            repetitions=(), watchdog_ms=_WATCHDOG_MS, launches=launches, reason=describe(error)
+        )
 
 
 def _find_launches(rungs: Sequence[Prepared]) -> int | None:

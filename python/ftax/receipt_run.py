@@ -1,7 +1,8 @@
 """Measures a receipt: prepares every rung and alternative, times them together, then looks closer.
 
 The order is the point. Everything is prepared and checked before the first round; the rounds run
-alone; what would disturb them (operator timing, the crowd test, gates, traces) comes after.
+alone; what would disturb them (operator timing, the crowd test, gates, traces) comes after, and
+what fails there costs a warning and not the rounds.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from dataclasses import replace
 from typing import Literal
 
 from ftax import _core
-from ftax.comparison import compare_values
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnsupportedError
-from ftax.evidence import RungEvidence
-from ftax.floors import measure_floors
-from ftax.gpu import collect_gpu_readings
+from ftax.faults import attempt, describe, name_faults
+from ftax.floors import Floor, measure_floors
+from ftax.gpu import GpuReadings, collect_gpu_readings
 from ftax.ladder import CPU_RUNGS, RUNGS
 from ftax.measure import Plan, Progress, Session, measure
 from ftax.receipt import OperatorCost, Receipt, Unavailable
 from ftax.receipt_gpu import Look, look_at_rungs
+from ftax.receipt_warnings import warn_of_evidence, warn_of_rounds
 from ftax.results import Measurement
 from ftax.runtimes import Host, Prepared, Workspace, find_runtime, list_runtimes
 from ftax.tracing import Trace
@@ -28,8 +29,6 @@ from ftax.tracing.run import TraceJob
 
 TraceChoice = Literal["worker", "here", "none"]
 _PROFILE_SECONDS = 1.0
-_CROWD_ROUNDS = 10
-_CROWD_MARGIN = 0.05
 
 
 def run_tax(
@@ -55,30 +54,41 @@ def run_tax(
     started = time.perf_counter()
     prepared, unavailable = _prepare_all(workspace, wanted, progress)
     if cold:
-        prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
+        with name_faults("the cold cache could not be prepared"):
+            prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
     prepared_s = time.perf_counter() - started
     session = measure(workspace.loaded, prepared, plan, progress)
     measurements, failed = _split_failures(prepared, session)
     _require_eager(measurements, failed)
     rungs = tuple(m for m in measurements if (m.cell.runtime, m.cell.host) in RUNGS)
-    costs = _profile_operators(workspace, rungs) if operators else ()
-    warnings = _collect_warnings(workspace, rungs, plan, prepared, session)
-    floors = measure_floors(device=device, quick=True)
+    warnings = [*warn_of_rounds(workspace.loaded, rungs, plan, prepared, session)]
+    costs: tuple[OperatorCost, ...] = ()
+    if operators:
+        costs = attempt(
+            lambda: _profile_operators(workspace, rungs),
+            default=(), what="operators were not timed", warnings=warnings,
+        )  # fmt: skip
+    floors: tuple[Floor, ...] = attempt(
+        lambda: measure_floors(device=device, quick=True),
+        default=(), what="the floors of this machine were not timed", warnings=warnings,
+    )  # fmt: skip
     places = {(m.cell.runtime, m.cell.host) for m in measurements}
     survivors = [item for item in prepared if (item.runtime, item.host) in places]
     found = Look(evidence=(), traces=())
     if device != "cpu" and look != "none" and session.stop_reason != "interrupted":
         standing = [item for item in survivors if (item.runtime, item.host) in RUNGS]
-        job = None
-        if look == "worker" and model is not None:
-            job = TraceJob(
-                model=model,
-                runtimes=tuple((item.runtime, item.host) for item in standing),
-                model_options=model_options or {},
-                no_grad=workspace.no_grad,
-            )
-        found = look_at_rungs(workspace.loaded, standing, job=job, progress=progress)
-    readings = collect_gpu_readings(survivors, device=device) if energy else ()
+        worker = model is not None and look == "worker"
+        job = make_job(workspace, standing, str(model), model_options or {}) if worker else None
+        found = attempt(
+            lambda: look_at_rungs(workspace.loaded, standing, job=job, progress=progress),
+            default=found, what="the rungs were not looked at on the GPU", warnings=warnings,
+        )  # fmt: skip
+    readings: tuple[GpuReadings, ...] = ()
+    if energy:
+        readings = attempt(
+            lambda: collect_gpu_readings(survivors, device=device),
+            default=(), what="the GPU was not read", warnings=warnings,
+        )  # fmt: skip
     receipt = Receipt(
         rungs=rungs,
         others=tuple(m for m in measurements if m not in rungs),
@@ -99,27 +109,27 @@ def run_tax(
     return receipt, found.traces
 
 
+def make_job(
+    workspace: Workspace,
+    rungs: Sequence[Prepared],
+    model: str,
+    options: Mapping[str, object],
+) -> TraceJob | None:
+    """What a worker traces; None if it cannot make this model and these inputs again."""
+    if not workspace.loaded.reproducible:
+        return None
+    return TraceJob(
+        model=model,
+        runtimes=tuple((item.runtime, item.host) for item in rungs),
+        # The device by name: it may have been given as an object, which does not travel.
+        model_options={**options, "device": workspace.loaded.device},
+        no_grad=workspace.no_grad,
+    )
+
+
 def list_rungs(device: str) -> list[tuple[str, Host]]:
     """The rungs that a device can have."""
     return [*RUNGS] if device != "cpu" else [*CPU_RUNGS]
-
-
-def warn_of_evidence(evidence: Sequence[RungEvidence]) -> list[str]:
-    """What a reader of the receipt has to know of the traces behind it."""
-    warnings = []
-    unused: dict[str, list[str]] = {}
-    for item in evidence:
-        name = f"{item.runtime}/{item.host}"
-        if item.problems:
-            unused.setdefault("; ".join(item.problems), []).append(name)
-        if item.difference:
-            warnings.append(item.difference)
-        if item.slower:
-            warnings.append(
-                f"kernels of {name} took other times than Python eager's: {'; '.join(item.slower)}"
-            )
-    warnings += [f"no trace of {', '.join(names)} is used: {why}" for why, names in unused.items()]
-    return warnings
 
 
 def choose_alternatives(runtimes: str | Sequence[str], device: str) -> list[tuple[str, Host]]:
@@ -153,7 +163,7 @@ def _prepare_all(
                 raise  # the model itself does not run
             if runtime == "tape-without-host-reads" and isinstance(error, UnsupportedError):
                 continue  # the model reads nothing back: there is no such rung
-            unavailable.append(Unavailable(runtime=runtime, host=host, reason=_one_line(error)))
+            unavailable.append(Unavailable(runtime=runtime, host=host, reason=describe(error)))
     if progress:
         progress("preparing", len(wanted), len(wanted))
     return prepared, unavailable
@@ -172,7 +182,7 @@ def _split_failures(
         if measurement is not None and done == rounds:
             complete.append(measurement)
         else:
-            reason = f"failed after {done} rounds: {error}"
+            reason = f"failed after {done} rounds: {describe(str(error))}"
             failed.append(Unavailable(runtime=item.runtime, host=item.host, reason=reason))
     return complete, failed
 
@@ -203,49 +213,3 @@ def _profile_operators(
         )
         for index, (step, cost) in enumerate(zip(tape.steps, costs, strict=True))
     )
-
-
-def _collect_warnings(
-    workspace: Workspace,
-    rungs: tuple[Measurement, ...],
-    plan: Plan,
-    prepared: Sequence[Prepared],
-    session: Session,
-) -> tuple[str, ...]:
-    warnings = []
-    if session.stop_reason == "time-limit":
-        warnings.append(
-            f"stopped at the time limit of {plan.duration_s:g} s after "
-            f"{len(rungs[0].samples_ns)} rounds, before every interval was within "
-            f"{plan.target_ratio:.1%}; --duration gives it more"
-        )
-    if session.stop_reason == "interrupted":
-        warnings.append(f"interrupted after {len(rungs[0].samples_ns)} rounds")
-    if len(prepared) > 1 and session.stop_reason != "interrupted":
-        warnings += _test_crowd(workspace, rungs[0], plan, prepared[0])
-    return tuple(warnings)
-
-
-def _test_crowd(
-    workspace: Workspace, in_company: Measurement, plan: Plan, eager: Prepared
-) -> list[str]:
-    """A runner measured alone should equal itself in company."""
-    alone_plan = replace(
-        plan, rounds=_CROWD_ROUNDS, warmup=2, duration_s=max(1.0, plan.duration_s / 10)
-    )
-    session = measure(workspace.loaded, [eager], alone_plan, None)
-    alone = session.measurements[0]
-    if alone is None or len(alone.values_ns) < 2:
-        return []
-    comparison = compare_values(alone.values_ns, in_company.values_ns, margin=_CROWD_MARGIN)
-    low, high = comparison.ratio_interval.low, comparison.ratio_interval.high
-    if low <= 1 + _CROWD_MARGIN and high >= 1 / (1 + _CROWD_MARGIN):
-        return []
-    return [
-        f"Python eager took {comparison.ratio:.2f} times as long among the other runners as alone "
-        f"(95 % interval {low:.2f} to {high:.2f}): they disturb each other"
-    ]
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.faults import name_faults
 from ftax.runtimes.prepared import Host, Prepared
 from ftax.runtimes.workspace import Workspace
 
@@ -41,7 +42,11 @@ class RuntimeSpec:
         return None
 
     def prepare(self, workspace: Workspace, host: Host) -> Prepared:
-        """Make it ready. Raises UnavailableError for an obstacle, and what preparing raises."""
+        """Make it ready.
+
+        Raises UnavailableError for an obstacle, RunnerError if torch or CUDA failed or memory ran
+        out, and what else preparing raises.
+        """
         obstacle = self.find_obstacle(host=host, device=workspace.loaded.device)
         if obstacle:
             raise UnavailableError(f"{self.name} with host {host}: {obstacle}")
@@ -49,8 +54,9 @@ class RuntimeSpec:
         function: Callable[[Workspace, Host], Prepared] = getattr(
             import_module(f"ftax.runtimes.{module}"), name
         )
-        prepared = function(workspace, host)
-        return replace(prepared, runner=workspace.on_stream(prepared.runner))
+        with name_faults(f"{self.name} with host {host} could not be prepared"):
+            prepared = function(workspace, host)
+            return replace(prepared, runner=workspace.on_stream(prepared.runner))
 
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")

@@ -8,6 +8,7 @@ of a CUDA graph, has crashed; a notebook should not.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ftax import _core
 from ftax.environment import collect_environment
 from ftax.errors import FtaxError, RunnerError, UnavailableError
+from ftax.faults import describe, is_out_of_memory
 from ftax.measure import Progress, quiet
 from ftax.tracing.records import Trace
 
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 ITERATIONS = 20
 WARMUP = 3
 KINDS = ("runtime", "driver")  # beside kernels, copies and fills
+
+_TRACES, _ERRORS = "traces.jsonl", "errors.json"  # what a worker leaves in its folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,33 +105,56 @@ def trace_all(
             traces.append(trace_prepared(loaded, item, iterations=iterations, kinds=kinds))
         except FtaxError as error:
             traces.append(error)
+        except RuntimeError as error:  # torch's and CUDA's own
+            traces.append(RunnerError(describe(error)))
     return traces
 
 
 def trace_in_worker(job: TraceJob) -> list[Trace | FtaxError]:
     """`trace_all` in a fresh process, for a model that can be built there again.
 
-    A worker that dies costs all of its traces, and nothing else.
+    A worker that dies costs all of its traces, and nothing else. It answers in files: whatever the
+    model prints is nobody's answer.
     """
     with tempfile.TemporaryDirectory(prefix="ftax-trace-") as folder:
-        path = Path(folder) / "traces.jsonl"
         worker = subprocess.run(
-            [sys.executable, "-m", "ftax.tracing.run", str(path)],
+            [sys.executable, "-m", "ftax.tracing.run", folder],
             input=json.dumps(asdict(job)),
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
         )
-        if worker.returncode != 0:
-            lines = worker.stderr.strip().splitlines()
-            reason = lines[-1] if lines else f"exit code {worker.returncode}"
-            return [RunnerError(f"the tracing process failed: {reason}")] * len(job.runtimes)
-        errors = json.loads(worker.stdout)
-        traces = iter(Trace.load(path) if path.exists() else ())
-        return [next(traces) if error is None else RunnerError(error) for error in errors]
+        try:
+            if worker.returncode != 0:
+                raise RunnerError(_explain_death(worker.returncode, worker.stderr))
+            return _read_answer(Path(folder), len(job.runtimes))
+        except (FtaxError, OSError, ValueError) as error:
+            reason = f"the tracing process failed: {describe(error)}"
+            return [RunnerError(reason)] * len(job.runtimes)
 
 
-def _work(path: str) -> None:
+def _read_answer(folder: Path, count: int) -> list[Trace | FtaxError]:
+    errors = json.loads((folder / _ERRORS).read_text())
+    traces = Trace.load(folder / _TRACES) if (folder / _TRACES).exists() else ()
+    if len(errors) != count or errors.count(None) != len(traces):
+        raise RunnerError(f"it left {len(traces)} traces and {len(errors)} of {count} answers")
+    found = iter(traces)
+    return [next(found) if error is None else RunnerError(error) for error in errors]
+
+
+def _explain_death(code: int, stderr: str) -> str:
+    lines = stderr.strip().splitlines()
+    if code < 0:
+        names = {item.value: item.name for item in signal.Signals}
+        return f"it was ended by {names.get(-code, f'signal {-code}')}"
+    reason = lines[-1] if lines else f"exit code {code}"
+    if is_out_of_memory(reason):
+        return f"{describe(reason)}, or trace='here', which needs no second copy of the model"
+    return reason
+
+
+def _work(folder: Path) -> None:
     from ftax.models import load_model
     from ftax.runtimes import Workspace, check_host, find_runtime
 
@@ -141,13 +168,13 @@ def _work(path: str) -> None:
             trace = trace_prepared(
                 loaded, prepared, iterations=data["iterations"], kinds=data["kinds"]
             )
-        except FtaxError as error:
-            errors.append(str(error))
+        except (FtaxError, RuntimeError) as error:
+            errors.append(describe(error))
         else:
-            trace.save(path)
+            trace.save(folder / _TRACES)
             errors.append(None)
-    print(json.dumps(errors))
+    (folder / _ERRORS).write_text(json.dumps(errors))
 
 
 if __name__ == "__main__":
-    _work(sys.argv[1])
+    _work(Path(sys.argv[1]))

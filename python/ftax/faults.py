@@ -1,0 +1,93 @@
+"""Says of a failure what it was and what would help, and lets go of the memory that it holds.
+
+The surprising choice: failures are recognised by their words. When memory runs out, torch, the
+tape, CUDA and its libraries each raise something else, and what a C++ runner met is text alone.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+from ftax.errors import FtaxError, RunnerError
+
+_T = TypeVar("_T")
+
+_WORDS = ("out of memory", "alloc_failed", "allocation_failed", "can't allocate memory")
+_REMEDY = (
+    "choose a smaller batch or sequence, name fewer runtimes, or free memory on the device "
+    "(nvidia-smi shows who holds it)"
+)
+_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
+_SENTENCES = 3  # of torch's message: what was asked for, and how much there was
+
+
+def is_out_of_memory(error: BaseException | str) -> bool:
+    """Whether memory ran out, by the type of an error or by what it says."""
+    text = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError) or any(word in text for word in _WORDS)
+
+
+def describe(error: BaseException | str) -> str:
+    """One line for people; with a remedy if memory ran out."""
+    text = " ".join(str(error).split())
+    if not is_out_of_memory(error) or _REMEDY in text:
+        return text
+    text = " ".join(_SENTENCE.split(text)[:_SENTENCES]).rstrip(".")
+    prefix = "" if "out of memory" in text.lower() else "out of memory: "
+    return f"{prefix}{text}; {_REMEDY}"
+
+
+@contextmanager
+def name_faults(what: str) -> Iterator[None]:
+    """Inside, what torch and CUDA raise becomes an error of ours that begins with ``what``.
+
+    Only RuntimeError, the base of all theirs, is taken for theirs; errors of ours pass, but if
+    memory ran out they get the remedy too, and what their frames hold is let go.
+    """
+    try:
+        yield
+    except (FtaxError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            release(error)
+        elif isinstance(error, FtaxError):
+            raise
+        raise RunnerError(f"{what}: {describe(error)}") from error
+
+
+def attempt(step: Callable[[], _T], *, default: _T, what: str, warnings: list[str]) -> _T:
+    """What ``step`` returns; if it fails, ``default``, and a warning that begins with ``what``.
+
+    For what comes after the rounds, which are not to be lost for it.
+    """
+    try:
+        return step()
+    except (FtaxError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            release(error)
+        warnings.append(f"{what}: {describe(error)}")
+        return default
+
+
+def release(error: BaseException) -> None:
+    """Let go of the tensors in the frames that ``error`` came through.
+
+    An error that is kept keeps its frames, and with them the half-made inference that filled the
+    device. The traceback can still be printed.
+    """
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if item is None or id(item) in seen:
+            continue
+        seen.add(id(item))
+        traceback.clear_frames(item.__traceback__)
+        pending += [item.__cause__, item.__context__]
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
