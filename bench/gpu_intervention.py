@@ -1,11 +1,11 @@
 """Known delays, put in on purpose, appear on the right line and in the right column on a GPU.
 
 As bench/intervention.py, with two columns a line: exposed, the difference of latencies, and host,
-the difference of issue times behind the gate. The surprising choice: launch replay is delayed
-without a delay-free baseline (2 us before each launch against 4 us). On an idle GPU a stream leaves
-a gap of a microsecond or two between launches, which would hide the first part of a delay; behind
-2 us the device waits for the host in both. Its delay moves time from dispatch to launch, since the
-launches of the rungs above are torch's and out of reach.
+the difference of issue times behind the gate. The surprising choice: launch replay has a delay in
+its baseline too (2 us before each launch, against 4 us). Small kernels and the gaps between them
+take about as long as their launches, so part of a first delay would be hidden; behind 2 us the
+device waits for the host in both. Its delay moves time from dispatch to launch, since the launches
+of the rungs above are torch's and out of reach.
 
 The last case is bound by the device: there only the first operator call of a request, before which
 nothing runs that could hide it, may lengthen the latency.

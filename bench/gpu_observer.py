@@ -15,7 +15,6 @@ import json
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -77,8 +76,7 @@ def profile_with_torch(*activities: ProfilerActivity) -> Observer:
     """Under torch.profiler; its start and stop are outside of every request."""
 
     def run(runner: _core.Runner, iterations: int) -> list[int]:
-        watching: AbstractContextManager[Any] = profile(activities=list(activities))
-        with watching:
+        with profile(activities=list(activities)):
             return time_unobserved(runner, iterations)
 
     return run

@@ -23,6 +23,9 @@ _SCRIPTS = {
     "intervention": (),
     "tax_wall": (),
     "compare_validity": ("--time-limit", "540"),
+    "gpu_kernels": (),
+    "gpu_observer": (),
+    "gpu_intervention": (),
 }
 _QUICK = {"compare_validity": ("--time-limit", "120")}
 
