@@ -10,20 +10,20 @@ meets the expected change within 5 % of what was injected, and is narrow enough 
 from __future__ import annotations
 
 import json
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
-from record import Figure, finish, make_parser, run_workers, show
+from line_changes import Line, find_changes, show_changes
+from record import finish, make_parser, run_workers
 from torch import nn
 from torch.nn import functional as F
 
 from ftax.environment import collect_environment
 from ftax.errors import RunnerError
 from ftax.intervention import DelayedForward, delay_binding, delay_operators
-from ftax.ladder import CPU_RUNGS, compute_intervals
+from ftax.ladder import CPU_RUNGS
 from ftax.measure import Plan, measure, require
 from ftax.models import LoadedModel, load_model
 from ftax.runtimes import Prepared, Workspace, find_runtime
@@ -32,12 +32,7 @@ from ftax.runtimes import Prepared, Workspace, find_runtime
 _FORWARD_NS = 1_000_000
 _OPERATOR_NS = 50_000
 _BINDING_NS = 100_000
-# Of the injected time: a spin ends up to a clock read late, and a longer wait leaves colder caches.
-_TOLERANCE_RATIO = 0.05
-_WIDEST_RATIO = 0.10  # half-width of an interval that still says something, of the same
 _LINES = ("model glue", "interpreter and bindings", "operators")
-# The lines from the rungs, top to bottom.
-_WEIGHTS = ((1.0, -1.0, 0.0), (0.0, 1.0, -1.0), (0.0, 0.0, 1.0))
 
 Ladders = tuple[list[Prepared], list[Prepared], tuple[float, float, float]]
 
@@ -94,40 +89,12 @@ _INTERVENTIONS: dict[str, Callable[[LoadedModel], Ladders]] = {
 }
 
 
-def measure_changes(loaded: LoadedModel, ladders: Ladders, plan: Plan) -> list[dict[str, Any]]:
-    """Per line: the expected and the measured change, its interval (ns), and the verdict."""
+def measure_changes(loaded: LoadedModel, ladders: Ladders, plan: Plan) -> list[Line]:
+    """All six runners in the same rounds."""
     baseline, treatment, expected = ladders
     measurements = require(measure(loaded, [*baseline, *treatment], plan))
-    contrasts = [[*(-w for w in weights), *weights] for weights in _WEIGHTS]
-    intervals = compute_intervals(measurements, contrasts)
-    injected = sum(expected)
-    latencies = [m.latency_ns for m in measurements]
-    lines = []
-    for name, contrast, wanted, interval in zip(
-        _LINES, contrasts, expected, intervals, strict=True
-    ):
-        if interval is None:
-            raise RunnerError("one round has no interval; give the plan at least two")
-        change = sum(w * latency for w, latency in zip(contrast, latencies, strict=True))
-        lines.append(
-            {
-                "line": name,
-                "expected_ns": wanted,
-                "change_ns": change,
-                "interval_ns": interval,
-                "verdict": judge(wanted, interval, injected),
-            }
-        )
-    return lines
-
-
-def judge(expected: float, interval: Sequence[float], injected: float) -> str:
-    """In words; see the top of this file."""
-    low, high = interval
-    if (high - low) / 2 > _WIDEST_RATIO * injected:
-        return "cannot tell"
-    slack = _TOLERANCE_RATIO * injected
-    return "as expected" if low - slack <= expected <= high + slack else "UNEXPECTED"
+    columns = [m.values_ns for m in measurements]
+    return find_changes(_LINES, columns, expected, injected_ns=sum(expected))
 
 
 def work(quick: bool) -> dict[str, Any]:
@@ -151,29 +118,7 @@ def main() -> None:
         print(json.dumps(work(options.quick)))
         return
     outputs = run_workers(__file__, options)
-    rows, figures = [], []
-    for name in _INTERVENTIONS:
-        for place, line in enumerate(_LINES):
-            found = [output["lines"][name][place] for output in outputs]
-            middle = sorted(found, key=lambda item: item["change_ns"])[len(found) // 2]
-            ends = " to ".join(f"{end / 1e3:+.2f}" for end in middle["interval_ns"])
-            verdict = statistics.mode(item["verdict"] for item in found)
-            agreeing = sum(item["verdict"] == verdict for item in found)
-            expected, change = (f"{middle[k] / 1e3:+.2f}" for k in ("expected_ns", "change_ns"))
-            rows.append((name, line, expected, change, ends, f"{verdict} {agreeing}/{len(found)}"))
-            if middle["expected_ns"]:
-                ratios = tuple(item["change_ns"] / item["expected_ns"] for item in found)
-                limits = {"at_least": 1 - _TOLERANCE_RATIO, "at_most": 1 + _TOLERANCE_RATIO}
-                title = f"{name}: seen on {line}"
-                figures.append(Figure(name=title, values=ratios, unit="of expected", **limits))
-    columns = ("intervention", "line", "expected, us", "change, us", "95 % interval", "verdict")
-    show("with twice the delay minus with it (median process)", columns, rows, left=2)
-    good = tuple(
-        float(sum(line["verdict"] == "as expected" for lines in found for line in lines))
-        for found in (output["lines"].values() for output in outputs)
-    )
-    count = float(len(_LINES) * len(_INTERVENTIONS))
-    figures.append(Figure(name="lines as expected", values=good, unit="lines", at_least=count))
+    figures = show_changes([output["lines"] for output in outputs])
     raw = [output["lines"] for output in outputs]
     finish(__file__, options, figures, raw=raw, environment=outputs[0]["environment"])
 

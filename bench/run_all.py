@@ -28,6 +28,9 @@ _SCRIPTS = {
     "gpu_launch": (),
     "gpu_wall": (),
     "gpu_compare": ("--time-limit", "1200"),
+    "gpu_kernels": (),
+    "gpu_observer": (),
+    "gpu_intervention": (),
 }
 _QUICK = {
     "compare_validity": ("--time-limit", "120"),

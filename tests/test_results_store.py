@@ -35,7 +35,7 @@ def path(tmp_path):
 def test_a_line_looks_as_documented(path):
     append_record(path, Note(number=1, text="µs"))
     assert path.read_bytes() == (
-        b'{"ftax_schema":1,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
+        b'{"ftax_schema":2,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
     )
 
 

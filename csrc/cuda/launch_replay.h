@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -15,9 +16,10 @@ namespace ftax::cuda {
 class LaunchReplayRunner final : public Runner {
  public:
   // `owner` keeps the graph and the memory that it uses alive. To be made with the graph's device
-  // as the current one.
+  // as the current one. `delay_ns` is waited before each launch, to prove what a receipt says
+  // (docs/intervention.md). Throws InvalidArgumentError if it is negative.
   LaunchReplayRunner(CUgraph graph, std::string name, std::shared_ptr<void> owner,
-                     Carveout carveout);
+                     Carveout carveout, int64_t delay_ns = 0);
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] Host host() const override { return Host::kCpp; }
@@ -34,6 +36,7 @@ class LaunchReplayRunner final : public Runner {
   std::string name_;
   int device_;
   GraphLaunches graph_;
+  int64_t delay_ns_;
 };
 
 }  // namespace ftax::cuda

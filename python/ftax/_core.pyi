@@ -432,7 +432,13 @@ class GraphRunner(Runner):
 
 class LaunchReplayRunner(Runner):
     def __init__(
-        self, graph_pointer: int, name: str, owner: object, *, carveout: str = "if set"
+        self,
+        graph_pointer: int,
+        name: str,
+        owner: object,
+        *,
+        carveout: str = "if set",
+        delay_ns: int = 0,
     ) -> None: ...
     @property
     def nodes(self) -> list[dict[str, Any]]: ...

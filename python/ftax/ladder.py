@@ -251,8 +251,8 @@ def _estimate_rounds(
     time_ns: float, interval: tuple[float, float] | None, rounds: int, resolved: bool
 ) -> int | None:
     """Intervals shrink with the square root of the rounds."""
-    if resolved or interval is None or time_ns == 0.0:
+    if resolved or interval is None or time_ns == 0.0 or interval[0] == interval[1]:
         return None
     half_width = (interval[1] - interval[0]) / 2
     needed = rounds * (half_width / abs(time_ns)) ** 2
-    return math.ceil(needed) if needed < 1e6 else None
+    return max(1, math.ceil(needed)) if needed < 1e6 else None

@@ -98,13 +98,13 @@ void bind_graph(py::module_& m) {
            py::arg("exec_pointer"), py::arg("name"), py::arg("owner"));
   Class<cuda::LaunchReplayRunner>(m, "LaunchReplayRunner")
       .def(py::init([](uintptr_t pointer, std::string name, py::object owner,
-                       const std::string& carveout) {
+                       const std::string& carveout, int64_t delay_ns) {
              return std::make_shared<cuda::LaunchReplayRunner>(
                  reinterpret_cast<CUgraph>(pointer), std::move(name), share_owner(std::move(owner)),
-                 parse_carveout(carveout));
+                 parse_carveout(carveout), delay_ns);
            }),
            py::arg("graph_pointer"), py::arg("name"), py::arg("owner"), py::kw_only(),
-           py::arg("carveout") = "if set")
+           py::arg("carveout") = "if set", py::arg("delay_ns") = 0)
       .def_property_readonly("nodes", &describe_nodes)
       .def_property_readonly(
           "launches", [](const cuda::LaunchReplayRunner& r) { return r.graph().launches.size(); })

@@ -75,8 +75,8 @@ def tax(
             progress=progress,
         )
     save(json, [receipt])
+    show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
     if trace is not None:
         write_traces(traces, trace)
-    show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
     if receipt.rungs[0].stop_reason == "interrupted":
         raise typer.Exit(130)

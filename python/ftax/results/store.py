@@ -23,7 +23,8 @@ __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_re
 # History of the format. A change that an older ftax would misread, or that makes ftax compute other
 # statistics from the same samples, needs a new number and a line here.
 #   1: the first.
-SCHEMA_VERSION = 1
+#   2: receipts hold evidence and readings of a GPU, and measurements its conditions.
+SCHEMA_VERSION = 2
 
 _PREFIX = b'{"ftax_schema":'
 _MEND = "delete the line, or read the rest with skip_bad=True"

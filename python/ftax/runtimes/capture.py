@@ -127,8 +127,10 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
     with suppress(RuntimeError):  # a capture that succeeds brings the generator back
         trivial = torch.cuda.CUDAGraph()
         trivial.capture_begin(capture_error_mode="thread_local")
-        torch.zeros(1, device="cuda")
-        trivial.capture_end()
+        try:
+            torch.zeros(1, device="cuda")
+        finally:
+            trivial.capture_end()
 
 
 def _rehearse(tape: _core.Tape) -> None:

@@ -1,0 +1,179 @@
+"""Known delays appear on the right line and in the right column of a GPU's receipt.
+
+Baseline and treatment share their rounds. The delays are large against the noise of a shared
+machine, and against the microsecond that a stream takes between two launches.
+"""
+
+import pytest
+import torch
+from torch import nn
+
+import ftax
+from ftax.errors import InvalidArgumentError
+from ftax.gate import measure_gate
+from ftax.intervention import (
+    DelayedForward,
+    delay_binding,
+    delay_launches,
+    delay_operators,
+    prepare_with_delayed_binding,
+    weigh_lines,
+)
+from ftax.ladder import RUNGS, compute_intervals
+from ftax.measure import Plan, measure, require
+from ftax.runtimes import Workspace, find_runtime
+
+pytestmark = pytest.mark.needs_cuda
+
+LAYERS = 8
+LINES = ("model glue", "interpreter and bindings", "dispatch", "launch", "graph and kernels")
+LADDER = [place for place in RUNGS if place[0] != "tape-without-host-reads"]
+REPLAY = LADDER.index(("launch-replay", "cpp"))
+PLAN = Plan(rounds=24, round_ms=4.0, duration_s=60.0)
+DELAY_NS = 20_000
+
+
+class Chain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(LAYERS))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x) + 1.0
+        return x
+
+
+def load(module):
+    return ftax.load_model(module.cuda(), inputs=torch.randn(1, 4, device="cuda"))
+
+
+def prepare_rungs(workspace):
+    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in LADDER]
+
+
+@pytest.fixture(scope="module")
+def workspace():
+    return Workspace(load(Chain()))
+
+
+@pytest.fixture(scope="module")
+def rungs(workspace):
+    return prepare_rungs(workspace)
+
+
+def measure_exposed(baseline, treated):
+    """Change of latency of each line with its interval, ns."""
+    measurements = require(measure(load(Chain()), [*baseline, *treated], PLAN))
+    contrasts = weigh_lines(len(LINES))
+    latencies = [m.latency_ns for m in measurements]
+    changes = [sum(w * x for w, x in zip(weights, latencies, strict=True)) for weights in contrasts]
+    return list(zip(changes, compute_intervals(measurements, contrasts), strict=True))
+
+
+def measure_host(baseline, treated):
+    """Change of issue time of each line, ns."""
+    gates = [measure_gate(item) for item in (*baseline, *treated)]
+    assert [gate.reason for gate in gates] == [None] * len(gates)
+    issue_ns = [gate.issue_ns.median_ns for gate in gates]
+    return [
+        sum(w * x for w, x in zip(weights, issue_ns, strict=True))
+        for weights in weigh_lines(len(LINES))
+    ]
+
+
+def check(baseline, treated, **expected_ns):
+    """Both columns show the expected changes, named as LINES with underscores, and no others."""
+    expected = [expected_ns.pop(name.replace(" ", "_"), 0.0) for name in LINES]
+    assert not expected_ns
+    injected = max(expected)
+    exposed = measure_exposed(baseline, treated)
+    host = measure_host(baseline, treated)
+    told = {"expected": expected, "exposed": exposed, "host": host}
+    slack = 0.1 * injected
+    for wanted, (change, (low, high)), issued in zip(expected, exposed, host, strict=True):
+        assert abs(change - wanted) < 0.2 * injected, told
+        assert abs(issued - wanted) < 0.2 * injected, told
+        if wanted:
+            assert low - slack <= wanted <= high + slack, told
+
+
+def test_weights_make_lines_that_sum_to_the_first_rung():
+    assert weigh_lines(2) == [[-1.0, 1.0, 1.0, -1.0], [0.0, -1.0, 0.0, 1.0]]
+    assert [sum(column) for column in zip(*weigh_lines(5), strict=True)] == [
+        -1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0,
+    ]  # fmt: skip
+
+
+def test_a_delay_in_forward_is_model_glue(rungs):
+    module = DelayedForward(Chain(), 200_000)
+    check(rungs, prepare_rungs(Workspace(load(module))), model_glue=200_000)
+
+
+def test_a_delay_in_a_binding_is_interpreter_and_bindings(workspace, rungs):
+    baseline, treated = (
+        [
+            *prepare_with_delayed_binding(workspace, nn.functional, "linear", delay_ns),
+            *rungs[2:],
+        ]
+        for delay_ns in (0, DELAY_NS)
+    )
+    check(baseline, treated, interpreter_and_bindings=LAYERS * DELAY_NS)
+    assert not hasattr(nn.functional.linear, "__wrapped__")
+
+
+def test_a_delay_in_each_operator_call_is_dispatch(workspace, rungs):
+    operators = len(workspace.taped.tape.operators)
+    assert operators == 2 * LAYERS
+    check(
+        delay_operators(rungs, 0), delay_operators(rungs, DELAY_NS), dispatch=operators * DELAY_NS
+    )
+
+
+def test_a_delay_in_launch_replay_moves_time_from_dispatch_to_launch(workspace, rungs):
+    injected = rungs[REPLAY].facts["launches"] * DELAY_NS
+    assert injected >= 2 * LAYERS * DELAY_NS
+    # A first delay on both sides: the device waits for the host with and without the second.
+    baseline = delay_launches(workspace, rungs, DELAY_NS)
+    treated = delay_launches(workspace, rungs, 2 * DELAY_NS)
+    check(baseline, treated, dispatch=-injected, launch=injected)
+
+
+def test_delayed_launches_still_compute_the_model(workspace, rungs):
+    delayed = delay_launches(workspace, rungs, 1_000)[REPLAY]
+    captured = workspace.graph
+    with torch.inference_mode():
+        outputs = captured.run(
+            delayed.runner.run_once, [x.clone() for x in workspace.loaded.flat_inputs()]
+        )
+    assert all(map(torch.equal, outputs, workspace.reference))
+
+
+def test_a_busy_device_hides_delays_from_latency_and_not_from_issue_time():
+    torch.manual_seed(0)
+    with torch.device("cuda"):
+        layers = [nn.Linear(4096, 4096) for _ in range(12)]
+        inputs = torch.randn(4096, 4096).half()
+    loaded = ftax.load_model(nn.Sequential(*layers).half(), inputs=inputs)
+    workspace = Workspace(loaded)
+    tape = find_runtime("eager").prepare(workspace, "cpp")
+    baseline, treated = delay_operators([tape], 0), delay_operators([tape], DELAY_NS)
+    injected = len(workspace.taped.tape.operators) * DELAY_NS
+    without, with_delay = require(measure(loaded, [*baseline, *treated], PLAN))
+    # The first call is before all work, so its delay is exposed; clocks may move by a percent.
+    hidden = 0.5 * injected + 0.02 * without.latency_ns
+    assert with_delay.latency_ns - without.latency_ns < hidden
+    issue_ns = [measure_gate(item).issue_ns.median_ns for item in (*baseline, *treated)]
+    assert abs(issue_ns[1] - issue_ns[0] - injected) < 0.2 * injected
+
+
+def test_a_binding_is_not_silently_left_undelayed(rungs):
+    with pytest.raises(InvalidArgumentError, match="prepare_with_delayed_binding"):
+        delay_binding(rungs, nn.functional, "linear", DELAY_NS)
+
+
+def test_delays_of_launches_are_checked(workspace, rungs):
+    with pytest.raises(InvalidArgumentError, match="-1 ns"):
+        delay_launches(workspace, rungs, -1)
+    with pytest.raises(InvalidArgumentError, match="only launch-replay"):
+        delay_launches(workspace, rungs[:2], 1_000)
