@@ -93,8 +93,8 @@ def make_line(**changes):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 1"),
-        (make_line(ftax_schema=2), "schema version 2"),
+        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 2"),
+        (make_line(ftax_schema=3), "schema version 3"),
         (make_line(ftax_schema="1"), "schema version '1'"),
         (make_line(ftax_schema=True), "schema version True"),
         (make_line(ftax_schema=1.0), r"schema version 1\.0"),
