@@ -189,7 +189,7 @@ def main() -> None:
     run, done = open_run(options.pairs_file, resume=options.resume)
     run_pairs(options, run, done)
     methods = {
-        "paired": summarise(done, "verdict"),
+        "default": summarise(done, "verdict"),
         "unpaired": summarise(done, "verdict_unpaired"),
     }
     rows = [
@@ -203,7 +203,7 @@ def main() -> None:
     names = {"same": "same called equal", "slow": "5 % slower called slower"}
     figures = [
         frame.Figure(name=names[kind], values=(counts["right_percent"],), unit="%", **limits[kind])
-        for kind, counts in methods["paired"].items()
+        for kind, counts in methods["default"].items()
     ]
     if not figures:
         sys.exit("compare_validity: no pair was finished; give a longer --time-limit")

@@ -22,6 +22,7 @@ from record import read_lines, run_json
 
 from ftax import Measurement, compare
 from ftax.comparison import compare_values
+from ftax.processes import read_probe, repeat_disturbed
 from ftax.results.measurement import make_session_id
 
 VERDICTS = ("equal", "faster", "slower", "cannot-tell")
@@ -42,11 +43,21 @@ def run_sides(
     """
     session = make_session_id()
     shuffler = random.Random(number)
-    sides: Sides = {"a": [], "b": []}
+    runs: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def run(key: tuple[str, int]) -> dict[str, Any]:
+        return start({"number": number, "index": key[1], "session": session})
+
     for index in range(processes):
         for side in shuffler.sample(("a", "b"), 2):
-            sides[side].append(start({"number": number, "index": index, "session": session}))
-    return sides
+            runs[side, index] = run((side, index))
+    repeat_disturbed(runs, read_answer_probe, run, limit=2 * processes)
+    return {side: [runs[side, index] for index in range(processes)] for side in ("a", "b")}
+
+
+def read_answer_probe(answer: Mapping[str, Any]) -> float:
+    """The host probe of one process, from any of the measurements that it answered."""
+    return read_probe(Measurement.from_dict(next(iter(answer.values()))))
 
 
 def start_worker(

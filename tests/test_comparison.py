@@ -47,15 +47,27 @@ def test_several_processes_are_the_unit_and_hide_no_difference_between_them():
     assert result.verdict == "cannot-tell"
 
 
-def test_processes_of_one_session_are_paired_by_index():
-    a = [
-        make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate((90, 100, 110))
+@pytest.mark.parametrize(
+    ("processes", "method", "verdict"), [(9, "welch", "cannot-tell"), (10, "paired", "slower")]
+)
+def test_ten_processes_of_one_session_are_paired_by_index(processes, method, verdict):
+    levels = [1000 + 40 * i for i in range(processes)]
+    a = [make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate(levels)]
+    b = [
+        make_measurement([int(level * 1.03)] * 4, index=i, pid=i + 99)
+        for i, level in enumerate(levels)
     ]
-    b = [make_measurement([int(level * 1.1)] * 4, index=i, pid=i + 9)
-         for i, level in enumerate((90, 100, 110))]  # fmt: skip
     result = compare(a, list(reversed(b)))
-    assert result.verdict == "slower"
-    assert "paired" in result.method.lower()
+    assert result.verdict == verdict
+    assert method in result.method.lower()
+
+
+def test_a_disturbed_round_does_not_move_a_process():
+    quiet = [make_measurement([100] * 9, index=i, pid=i + 1) for i in range(5)]
+    noisy = [
+        make_measurement([100] * 8 + [175], index=i, pid=i + 9, session="e" * 16) for i in range(5)
+    ]
+    assert compare(quiet, noisy).ratio == 1.0
 
 
 def test_a_faster_b_has_a_ratio_below_one():

@@ -4,7 +4,7 @@ import pytest
 
 import ftax
 from ftax.measure import Plan
-from ftax.processes import BenchJob, run_jobs
+from ftax.processes import BenchJob, repeat_disturbed, run_jobs
 
 PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
 
@@ -27,7 +27,7 @@ def test_each_repetition_is_a_process_of_one_session():
     assert [m.process.index for m in a] == [0, 1]
     comparison = ftax.compare(a, b)
     assert comparison.unit == "process"
-    assert "paired" in comparison.method.lower()
+    assert "welch" in comparison.method.lower()
 
 
 def test_a_worker_that_fails_says_why():
@@ -38,3 +38,17 @@ def test_a_worker_that_fails_says_why():
 def test_zero_processes_are_refused():
     with pytest.raises(ftax.InvalidArgumentError, match="processes is 0"):
         run_jobs([make_job()], processes=0)
+
+
+def test_a_run_beside_a_busy_neighbour_is_repeated():
+    runs = {"a": 100.0, "b": 170.0, "c": 119.0}
+    again = iter([130.0, 101.0])
+    repeated = repeat_disturbed(runs, float, lambda key: next(again), limit=6)
+    assert repeated == 2
+    assert runs == {"a": 100.0, "b": 101.0, "c": 119.0}
+
+
+def test_repeating_ends_where_the_neighbour_stays():
+    runs = {"a": 100.0, "b": 170.0}
+    assert repeat_disturbed(runs, float, lambda key: 170.0, limit=3) == 3
+    assert runs == {"a": 100.0, "b": 170.0}

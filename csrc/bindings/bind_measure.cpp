@@ -49,7 +49,8 @@ void bind_result(py::module_& m) {
       .def_readonly("steady", &WarmupReport::steady);
   py::class_<HostProbe>(m, "HostProbe")
       .def_readonly("loop_ns", &HostProbe::loop_ns)
-      .def_readonly("steal_ticks", &HostProbe::steal_ticks);
+      .def_readonly("steal_ticks", &HostProbe::steal_ticks)
+      .def_readonly("wide_ns", &HostProbe::wide_ns);
   py::class_<RunnerRounds>(m, "RunnerRounds")
       .def_readonly("samples_ns", &RunnerRounds::samples_ns)
       .def_readonly("values_ns", &RunnerRounds::values_ns)

@@ -1,6 +1,5 @@
-// The probe is a chain of dependent integer multiplications: it fits in registers, so neither
-// caches nor the runner that ran before can change its time; only the clock frequency and theft
-// can.
+// Both loops fit in registers, so neither caches nor the runner that ran before can change their
+// times; only the clock frequency, theft and whoever shares the core can.
 #include "measure/host_probe.h"
 
 #include <fstream>
@@ -13,6 +12,7 @@ namespace ftax {
 namespace {
 
 constexpr int kChainLength = 16'000;
+constexpr int kWideLength = 4'000;
 
 int64_t time_chain() {
   const int64_t start = now_ns();
@@ -21,6 +21,22 @@ int64_t time_chain() {
     value = value * 6364136223846793005ULL + 1442695040888963407ULL;
   // The asm statement consumes the result, so that the chain cannot be optimised away.
   asm volatile("" : : "r"(value) : "memory");
+  return now_ns() - start;
+}
+
+int64_t time_wide() {
+  const int64_t start = now_ns();
+  uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6;
+  for (int i = 0; i < kWideLength; ++i) {
+    a += 7;
+    b ^= 11;
+    c -= 13;
+    d += 17;
+    e ^= 19;
+    f -= 23;
+    // Keeps the six in registers of their own: neither vectorised nor folded into one addition.
+    asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f));
+  }
   return now_ns() - start;
 }
 
@@ -41,7 +57,7 @@ HostProber::HostProber() : last_steal_ticks_(read_steal_ticks()) {}
 
 HostProbe HostProber::probe() {
   const int64_t steal_ticks = read_steal_ticks();
-  const HostProbe result{time_chain(), steal_ticks - last_steal_ticks_};
+  const HostProbe result{time_chain(), steal_ticks - last_steal_ticks_, time_wide()};
   last_steal_ticks_ = steal_ticks;
   return result;
 }
@@ -50,12 +66,16 @@ std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
                                        double tolerance_ratio) {
   std::vector<int> disturbed;
   if (probes.empty()) return disturbed;
-  std::vector<int64_t> loops;
-  loops.reserve(probes.size());
-  for (const HostProbe& probe : probes) loops.push_back(probe.loop_ns);
-  const double limit_ns = compute_median(loops) * (1.0 + tolerance_ratio);
+  std::vector<int64_t> loops, wides;
+  for (const HostProbe& probe : probes) {
+    loops.push_back(probe.loop_ns);
+    wides.push_back(probe.wide_ns);
+  }
+  const double loop_limit_ns = compute_median(loops) * (1.0 + tolerance_ratio);
+  const double wide_limit_ns = compute_median(wides) * (1.0 + tolerance_ratio);
   for (size_t i = 0; i < probes.size(); ++i) {
-    if (probes[i].steal_ticks > 0 || static_cast<double>(probes[i].loop_ns) > limit_ns) {
+    if (probes[i].steal_ticks > 0 || static_cast<double>(probes[i].loop_ns) > loop_limit_ns ||
+        static_cast<double>(probes[i].wide_ns) > wide_limit_ns) {
       disturbed.push_back(static_cast<int>(i));
     }
   }

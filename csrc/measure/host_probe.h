@@ -1,5 +1,5 @@
-// What the host machine was like while a round ran: the time of a fixed dependent computation,
-// which nothing but the machine can change, and the time that a hypervisor gave to others.
+// What the host machine was like while a round ran: the times of two fixed computations, which
+// nothing but the machine can change, and the time that a hypervisor gave to others.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@ namespace ftax {
 struct HostProbe {
   int64_t loop_ns = 0;      // a fixed chain of dependent multiplications, about 20 us
   int64_t steal_ticks = 0;  // since the probe before; 1/100 s each on Linux; 0 where unknown
+  int64_t wide_ns = 0;  // independent operations that fill the core, about 3 us: a neighbour on
+                        // the core's other hardware thread slows these, and not the chain
 };
 
 class HostProber {
@@ -21,8 +23,8 @@ class HostProber {
   int64_t last_steal_ticks_ = 0;
 };
 
-// Indices of the rounds in which the host was disturbed: steal time was taken, or the loop ran more
-// than `tolerance_ratio` slower than its median. They are flagged and kept.
+// Indices of the rounds in which the host was disturbed: steal time was taken, or one of the loops
+// ran more than `tolerance_ratio` slower than its median. They are flagged and kept.
 [[nodiscard]] std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
                                                      double tolerance_ratio = 0.2);
 

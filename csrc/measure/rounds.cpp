@@ -16,7 +16,7 @@
 namespace ftax {
 namespace {
 
-constexpr int kMinKeptSamples = 3;  // unless one alone outlasts the round
+constexpr int kMinKeptSamples = 3;       // unless one alone outlasts the round
 constexpr int64_t kLongNs = 50'000'000;  // cold caches at the start of a round are lost in it
 constexpr int kMinRounds = 3;  // below this even a time limit yields no interval worth printing
 constexpr int kMaxSamples = 2000;

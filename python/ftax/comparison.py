@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 DEFAULT_MARGIN = 0.05
+_ENOUGH_PAIRS = 10  # processes a side
 
 _Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
 
@@ -99,9 +100,10 @@ def compare(
     """Compare b with a.
 
     Give one measurement a side, or one for each process. With two or more processes a side the test
-    is between processes: paired where both sides ran in the same session with the same process
-    indices, Welch's otherwise. With one process a side it is between rounds: paired where the two
-    were measured in the same rounds.
+    is between processes: Welch's, or paired where both sides ran in the same session with the same
+    process indices and are at least ten each: with fewer, the degrees of freedom that pairing costs
+    widen the interval by more than the drift that it removes. With one process a side it is between
+    rounds: paired where the two were measured in the same rounds.
 
     Raises:
         InvalidArgumentError: a side is empty, or the modes differ.
@@ -112,7 +114,7 @@ def compare(
         raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")
     labels = {"a": side_a[0].cell.label(), "b": side_b[0].cell.label()}
     if min(len(side_a), len(side_b)) >= 2:
-        paired = _indices(side_a) == _indices(side_b)
+        paired = len(side_a) >= _ENOUGH_PAIRS and _indices(side_a) == _indices(side_b)
         values_a = [statistics.median(m.values_ns) for m in sorted(side_a, key=_index)]
         values_b = [statistics.median(m.values_ns) for m in sorted(side_b, key=_index)]
         unit = "process"

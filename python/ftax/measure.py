@@ -7,6 +7,7 @@ garbage is collected, frozen and its collector off, and progress is reported onl
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -151,10 +152,15 @@ def measure(
     if result.stop_reason == "interrupted" and not result.probes:
         raise KeyboardInterrupt("interrupted before the first round was complete")
     disturbed = result.disturbed_rounds
+    probe = {
+        name: statistics.median(getattr(item, f"{name}_ns") for item in result.probes)
+        for name in ("loop", "wide")
+        if result.probes
+    }
     measurements = [
         _make_measurement(
             loaded, item, rounds, plan, result.stop_reason, environment, conditions, process,
-            disturbed, watch,
+            disturbed, probe, watch,
         )
         for item, rounds in zip(prepared, result.runners, strict=True)
     ]  # fmt: skip
@@ -208,6 +214,7 @@ def _make_measurement(
     conditions: tuple[Condition, ...],
     process: ProcessRecord,
     disturbed: Sequence[int],
+    probe: dict[str, float],
     watch: GpuWatch,
 ) -> Measurement | None:
     if not rounds.values_ns:
@@ -246,6 +253,7 @@ def _make_measurement(
                 "steady": rounds.warmup.steady,
             },
             "disturbed_rounds": list(disturbed),
+            "host_probe_ns": probe,
         },
         preparation=dict(prepared.facts),
         warnings=tuple(warnings),

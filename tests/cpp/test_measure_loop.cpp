@@ -151,6 +151,7 @@ TEST(a_probe_takes_time_and_counts_what_was_stolen) {
   for (int i = 0; i < 3; ++i) {
     const HostProbe probe = prober.probe();
     CHECK(probe.loop_ns > 0);
+    CHECK(probe.wide_ns > 0);
     CHECK(probe.steal_ticks >= 0);
   }
 }
@@ -160,6 +161,8 @@ TEST(a_round_is_disturbed_by_theft_or_by_a_slow_probe) {
   CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {121, 0}, {90, 0}, {100, 1}}) ==
          std::vector<int>{2, 4}));
   CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {100, 0}}, 0.1) == std::vector<int>{1}));
+  CHECK((find_disturbed_rounds({{9, 0, 50}, {9, 0, 60}, {9, 0, 61}, {9, 0, 50}, {9, 0, 50}}) ==
+         std::vector<int>{2}));
   CHECK(find_disturbed_rounds({}).empty());
 }
 
