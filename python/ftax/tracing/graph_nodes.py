@@ -1,7 +1,8 @@
 """Whether each node of a replayed graph left exactly one activity.
 
-The surprising choice: more kernels than kernel nodes may be right. The driver runs a memset node as
-a kernel when it likes; that many kernels too many for memsets too few are allowed and listed.
+The surprising choice: more kernels than kernel nodes may be right. The driver runs a small memset
+or memcpy node as a kernel when it likes; as many kernels too many as there are memory nodes too few
+are allowed and listed.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ftax.tracing.activities import Activity, IterationTrace, Kernel, Memcpy, Memset
-from ftax.tracing.kernel_set import is_memset_kernel
+from ftax.tracing.kernel_set import find_memory_kind
 from ftax.tracing.names import shorten
 
 NODE_TYPES = ("kernel", "memcpy", "memset")
 
 _TYPE_OF: dict[type[Activity], str] = {Kernel: "kernel", Memcpy: "memcpy", Memset: "memset"}
+_MEMORY = ("memset", "memcpy")
 _LISTED = 3  # findings of one kind that are spelled out
 
 
@@ -51,9 +53,10 @@ def check_nodes(parts: Sequence[IterationTrace], expected: Mapping[str, int]) ->
     for part, found in zip(parts, nodes, strict=True):
         counts = _count_types(found)
         wanted = {kind: expected.get(kind, 0) for kind in NODE_TYPES}
-        turned = max(0, wanted["memset"] - counts["memset"])
-        wanted["memset"] -= turned
-        wanted["kernel"] += turned
+        for kind in _MEMORY:
+            turned = max(0, wanted[kind] - counts[kind])
+            wanted[kind] -= turned
+            wanted["kernel"] += turned
         findings += [
             f"iteration {part.index}: {counts[kind]} {kind} nodes left a record; it has to be "
             f"{wanted[kind]}"
@@ -65,18 +68,20 @@ def check_nodes(parts: Sequence[IterationTrace], expected: Mapping[str, int]) ->
     return list_findings(findings)
 
 
-def note_memset_kernels(parts: Sequence[IterationTrace], expected: Mapping[str, int]) -> list[str]:
-    """Return how many memset nodes ran as kernels, with their names where they tell."""
+def note_memory_kernels(parts: Sequence[IterationTrace], expected: Mapping[str, int]) -> list[str]:
+    """Return how many memset and memcpy nodes ran as kernels, with names where they tell."""
     if not parts:
         return []
     found = _find_nodes(parts[0])
-    turned = expected.get("memset", 0) - _count_types(found)["memset"]
-    if turned <= 0:
-        return []
     kernels = [item for item in found.values() if isinstance(item, Kernel)]
-    names = sorted({shorten(item.name) for item in kernels if is_memset_kernel(item)})
-    listed = f": {', '.join(names)}" if names else ""
-    return [f"the driver ran {turned} memset nodes as kernels{listed}"]
+    notes = []
+    for kind in _MEMORY:
+        turned = expected.get(kind, 0) - _count_types(found)[kind]
+        names = sorted({shorten(item.name) for item in kernels if find_memory_kind(item) == kind})
+        listed = f": {', '.join(names)}" if names else ""
+        if turned > 0:
+            notes.append(f"the driver ran {turned} {kind} nodes as kernels{listed}")
+    return notes
 
 
 def _find_nodes(part: IterationTrace) -> dict[tuple[int, int], Activity]:

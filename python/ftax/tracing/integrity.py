@@ -24,7 +24,7 @@ from ftax.tracing.graph_nodes import (
     check_node_uses,
     check_nodes,
     list_findings,
-    note_memset_kernels,
+    note_memory_kernels,
 )
 from ftax.tracing.kernel_set import KernelKey, WorkKey, count_work, describe_memory
 from ftax.tracing.names import shorten
@@ -81,7 +81,7 @@ def judge(trace: Trace, *, expected_nodes: Mapping[str, int] | None = None) -> V
     notes = _note_missing_launches(trace)
     if expected_nodes is not None:
         reasons += check_nodes(parts, expected_nodes)
-        notes += note_memset_kernels(parts, expected_nodes)
+        notes += note_memory_kernels(parts, expected_nodes)
     return Verdict(reasons=tuple(dict.fromkeys(reasons)), notes=tuple(notes))
 
 

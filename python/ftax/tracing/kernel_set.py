@@ -1,7 +1,7 @@
 """Which kernels ran, how often and for how long; and whether two rungs ran the same ones.
 
-The surprising choice: a fill that the driver ran as a kernel counts as a fill. CUDA graphs turn
-memsets into kernels at will, and that is no other work than the memset was.
+The surprising choice: a fill or copy that the driver ran as a kernel counts as a fill or copy. CUDA
+graphs turn small ones into kernels at will, and that is no other work than they were.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "count_memory",
     "count_work",
     "describe_memory",
-    "is_memset_kernel",
+    "find_memory_kind",
 ]
 
 
@@ -105,7 +105,7 @@ class KernelSet:
                 )
         durations: dict[KernelKey, list[int]] = {}
         for part in parts:
-            for kernel in _drop_memsets(part.kernels):
+            for kernel in _drop_memory(part.kernels):
                 durations.setdefault(make_key(kernel), []).append(kernel.duration_ns)
         entries = [
             KernelEntry(key=key, count=kernels[key], durations_ns=tuple(times))
@@ -116,7 +116,7 @@ class KernelSet:
             entries=tuple(sorted(entries, key=lambda entry: -entry.total_ns)),
             memory=dict(count_memory(parts[0])),
             sums_ns=tuple(
-                sum(kernel.duration_ns for kernel in _drop_memsets(part.kernels)) for part in parts
+                sum(kernel.duration_ns for kernel in _drop_memory(part.kernels)) for part in parts
             ),
         )
 
@@ -182,10 +182,13 @@ def make_key(kernel: Kernel) -> KernelKey:
     return KernelKey(kernel.name, kernel.grid, kernel.block, shared_bytes)
 
 
-def is_memset_kernel(kernel: Kernel) -> bool:
-    """Return whether the driver ran a fill as this kernel; its own kernels have no namespace."""
-    name = demangle(kernel.name)
-    return "memset" in name.lower() and "::" not in name
+def find_memory_kind(kernel: Kernel) -> str | None:
+    """Return "memset" or "memcpy" if the driver ran one as this kernel; its own kernels have no
+    namespace."""
+    name = demangle(kernel.name).lower()
+    if "::" in name:
+        return None
+    return next((kind for kind in ("memset", "memcpy") if kind in name), None)
 
 
 def describe_memory(key: MemoryKey) -> str:
@@ -195,8 +198,8 @@ def describe_memory(key: MemoryKey) -> str:
 
 
 def count_kernels(kernels: Iterable[Kernel]) -> Counter[KernelKey]:
-    """Count the launches of each kernel that is no fill."""
-    return Counter(map(make_key, _drop_memsets(kernels)))
+    """Count the launches of each kernel that is neither fill nor copy."""
+    return Counter(map(make_key, _drop_memory(kernels)))
 
 
 def count_memory(part: IterationTrace) -> Counter[MemoryKey]:
@@ -204,7 +207,8 @@ def count_memory(part: IterationTrace) -> Counter[MemoryKey]:
     keys: list[MemoryKey] = []
     keys += [(f"memcpy {item.copy_kind}", item.bytes) for item in part.memcpys]
     keys += [("memset", item.bytes) for item in part.memsets]
-    keys += [("memset as a kernel", None) for item in part.kernels if is_memset_kernel(item)]
+    kinds = map(find_memory_kind, part.kernels)
+    keys += [(f"{kind} as a kernel", None) for kind in kinds if kind is not None]
     return Counter(keys)
 
 
@@ -216,8 +220,8 @@ def count_work(part: IterationTrace) -> Counter[WorkKey]:
     return work
 
 
-def _drop_memsets(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
-    return (kernel for kernel in kernels if not is_memset_kernel(kernel))
+def _drop_memory(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    return (kernel for kernel in kernels if find_memory_kind(kernel) is None)
 
 
 def compare_kernel_sets(a: KernelSet, b: KernelSet) -> KernelDifference:
