@@ -27,7 +27,12 @@ def tax(
     no_grad: o.NoGrad = False,
     warmup: o.Warmup = None,
     rounds: o.Rounds = None,
-    duration: o.Duration = 25.0,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            help="Time limit of warm-up and rounds, in seconds; 25 on a CPU, 12 on a GPU."
+        ),
+    ] = None,
     precision: o.Precision = 0.01,
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
@@ -50,6 +55,8 @@ def tax(
     from ftax.api import tax_with_traces
     from ftax.report.receipt_table import make_receipt_tables
 
+    if duration is None:
+        duration = 25.0 if device == "cpu" else 12.0
     plan = o.make_plan(
         warmup=warmup, rounds=rounds, duration=duration, precision=precision, seed=seed, cpus=cpus
     )
