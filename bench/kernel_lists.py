@@ -18,7 +18,7 @@ from ftax.errors import RunnerError
 from ftax.models import LoadedModel
 from ftax.runtimes import Prepared
 from ftax.tracing import demangle, judge, shorten
-from ftax.tracing.kernel_set import is_memset_kernel
+from ftax.tracing.kernel_set import find_memory_kind
 from ftax.tracing.run import trace_prepared
 
 _ITERATIONS = 20
@@ -37,7 +37,7 @@ def trace_with_ftax(loaded: LoadedModel, prepared: Prepared) -> list[Launches]:
         [
             (kernel.name, float(kernel.duration_ns))
             for kernel in part.kernels
-            if not is_memset_kernel(kernel)
+            if not find_memory_kind(kernel)
         ]
         for part in trace.split()
     ]

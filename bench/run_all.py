@@ -31,6 +31,7 @@ _SCRIPTS = {
     "gpu_kernels": (),
     "gpu_observer": (),
     "gpu_intervention": (),
+    "gpu_tests": (),
 }
 _QUICK = {
     "compare_validity": ("--time-limit", "120"),
