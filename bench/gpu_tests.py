@@ -26,6 +26,8 @@ from ftax.errors import RunnerError, UnavailableError
 
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
 _WORKERS = 7
+_NOT_TIMES = "not watchdog and not queue and not longer and not order and not slower"
+_GPU = ("tests/cuda", "tests/gpu")
 _MEMCHECK = ("tests/cuda/test_launch_replay.py", "tests/cuda/test_gate.py")
 
 
@@ -83,7 +85,7 @@ def run_memcheck() -> dict[str, Any]:
         raise UnavailableError("compute-sanitizer is not on the PATH; install the CUDA toolkit")
     launcher = [sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode",
                 "99", "--report-api-errors", "no"]  # fmt: skip
-    return run_pytest("memcheck", ["-k", "not watchdog and not queue", *_MEMCHECK], launcher)
+    return run_pytest("memcheck", ["-k", _NOT_TIMES, *_MEMCHECK], launcher)
 
 
 def main() -> None:
@@ -95,10 +97,14 @@ def main() -> None:
         runs = [run_memcheck()]
     else:
         share = ["-n", str(_WORKERS), "--dist", "loadfile"] if find_spec("xdist") else []
-        quick = ["tests/test_gate.py"] if options.quick else ["tests", "--ignore=tests/cuda"]
+        quick = (
+            ["tests/test_gate.py"]
+            if options.quick
+            else ["tests", *(f"--ignore={folder}" for folder in _GPU)]
+        )
         runs = [run_pytest("beside the GPU", [*share, *quick])]
-        gpu = "tests/cuda/test_gate.py" if options.quick else "tests/cuda"
-        runs.append(run_pytest("on the GPU", [gpu]))
+        gpu = ["tests/cuda/test_gate.py"] if options.quick else [*_GPU]
+        runs.append(run_pytest("on the GPU", gpu))
     rows = [
         (run["name"], str(run["tests"]), str(run["passed"]), str(len(run["failed"])),
          str(len(run["skipped"])), f"{run['seconds']:.0f} s")

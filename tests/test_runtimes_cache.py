@@ -39,7 +39,8 @@ def test_truncated_artefact_is_made_again(mlp: LoadedModel) -> None:
     again = prepare(mlp, "torchscript")
     assert again.facts["from_cache"] is False
     assert again.checks["outputs"]["bitwise"]
-    assert len(only_artefact().read_bytes()) == len(whole)
+    # Not the same size: torch numbers the names of classes, and a number may have grown a digit.
+    assert len(only_artefact().read_bytes()) > 0.9 * len(whole)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"facts": {}, "sizes": {"gone.pt": 3}}'])
