@@ -47,6 +47,7 @@ from torch import nn
 from ftax import _core
 from ftax.measure import Plan, measure, require
 from ftax.models import load_model
+from ftax.processes import read_probe
 from ftax.runtimes import Prepared
 from ftax.runtimes.recording import record
 
@@ -99,6 +100,7 @@ def run_pair(number: int, cpu: int, processes: int, deadline: float) -> dict[str
     return {
         "number": number,
         "values_ns": {name: take_medians(side) for name, side in sides.items()},
+        "probes_ns": {name: [read_probe(m) for m in side] for name, side in sides.items()},
         "seconds": time.monotonic() - start,
         **{kind: compare_sides(sides["a"], sides[kind]) for kind in KINDS},
     }
