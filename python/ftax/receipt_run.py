@@ -62,18 +62,16 @@ def run_tax(
     _require_eager(measurements, failed)
     rungs = tuple(m for m in measurements if (m.cell.runtime, m.cell.host) in RUNGS)
     warnings = [*warn_of_rounds(workspace.loaded, rungs, plan, prepared, session)]
-    costs: tuple[OperatorCost, ...] = ()
-    if operators:
-        costs = attempt(
-            lambda: _profile_operators(workspace, rungs),
-            default=(), what="operators were not timed", warnings=warnings,
-        )  # fmt: skip
-    floors: tuple[Floor, ...] = attempt(
-        lambda: measure_floors(device=device, quick=True),
-        default=(), what="the floors of this machine were not timed", warnings=warnings,
-    )  # fmt: skip
     places = {(m.cell.runtime, m.cell.host) for m in measurements}
     survivors = [item for item in prepared if (item.runtime, item.host) in places]
+    costs, floors = _time_parts(workspace, rungs, operators, warnings)
+    # Readings before traces: what has been traced is slower for the rest of the process.
+    readings: tuple[GpuReadings, ...] = ()
+    if energy:
+        readings = attempt(
+            lambda: collect_gpu_readings(survivors, device=device),
+            default=(), what="the GPU was not read", warnings=warnings,
+        )  # fmt: skip
     found = Look(evidence=(), traces=())
     if device != "cpu" and look != "none" and session.stop_reason != "interrupted":
         standing = [item for item in survivors if (item.runtime, item.host) in RUNGS]
@@ -82,12 +80,6 @@ def run_tax(
         found = attempt(
             lambda: look_at_rungs(workspace.loaded, standing, job=job, progress=progress),
             default=found, what="the rungs were not looked at on the GPU", warnings=warnings,
-        )  # fmt: skip
-    readings: tuple[GpuReadings, ...] = ()
-    if energy:
-        readings = attempt(
-            lambda: collect_gpu_readings(survivors, device=device),
-            default=(), what="the GPU was not read", warnings=warnings,
         )  # fmt: skip
     receipt = Receipt(
         rungs=rungs,
@@ -107,6 +99,23 @@ def run_tax(
         warnings=(*warnings, *warn_of_evidence(found.evidence)),
     )
     return receipt, found.traces
+
+
+def _time_parts(
+    workspace: Workspace, rungs: tuple[Measurement, ...], operators: bool, warnings: list[str]
+) -> tuple[tuple[OperatorCost, ...], tuple[Floor, ...]]:
+    """Operators of the tape, if asked for, and floors; a fault costs a warning."""
+    costs: tuple[OperatorCost, ...] = ()
+    if operators:
+        costs = attempt(
+            lambda: _profile_operators(workspace, rungs),
+            default=(), what="operators were not timed", warnings=warnings,
+        )  # fmt: skip
+    floors: tuple[Floor, ...] = attempt(
+        lambda: measure_floors(device=workspace.loaded.device, quick=True),
+        default=(), what="the floors of this machine were not timed", warnings=warnings,
+    )  # fmt: skip
+    return costs, floors
 
 
 def make_job(
