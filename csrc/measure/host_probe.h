@@ -10,8 +10,8 @@ namespace ftax {
 struct HostProbe {
   int64_t loop_ns = 0;      // a fixed chain of dependent multiplications, about 20 us
   int64_t steal_ticks = 0;  // since the probe before; 1/100 s each on Linux; 0 where unknown
-  int64_t wide_ns = 0;  // independent operations that fill the core, about 3 us: a neighbour on
-                        // the core's other hardware thread slows these, and not the chain
+  int64_t wide_ns = 0;      // independent operations that fill the core, about 3 us: a neighbour on
+                            // the core's other hardware thread slows these, and not the chain
 };
 
 class HostProber {
