@@ -29,10 +29,10 @@ int64_t time_wide() {
   uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6;
   for (int i = 0; i < kWideLength; ++i) {
     a += 7;
-    b ^= 11;
+    b ^= 11U;
     c -= 13;
     d += 17;
-    e ^= 19;
+    e ^= 19U;
     f -= 23;
     // Keeps the six in registers of their own: neither vectorised nor folded into one addition.
     asm volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d), "+r"(e), "+r"(f));
