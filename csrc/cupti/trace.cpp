@@ -150,7 +150,7 @@ RawTrace trace_runner(const Library& library, Runner& runner, int iterations, in
   check_count("warmup", warmup, 0);
   const std::vector<CUpti_ActivityKind> enabled = parse_kinds(kinds);
   RawTrace trace;
-  trace.library = library.path();
+  trace.cupti_file = library.path();
   trace.cupti_version = library.version();
   trace.iterations.reserve(static_cast<size_t>(iterations));
 

@@ -26,7 +26,7 @@ struct RawTrace {
   Activities activities;  // in the order in which they started
   uint64_t dropped_records = 0;
   int buffers = 0;
-  std::string library;         // the file of CUPTI
+  std::string cupti_file;      // where it was loaded from
   uint32_t cupti_version = 0;  // as cuptiGetVersion gives it
   // Why the records should not be believed; empty if no reason was seen. Dropped records stand
   // apart.

@@ -64,7 +64,7 @@ TEST(a_trace_names_the_library_it_came_from) {
   const Library library = make_library();
   FakeRunner runner("a", nullptr, launch_two);
   const RawTrace trace = trace_runner(library, runner, 1, 0, {});
-  CHECK(trace.library == FTAX_FAKE_CUPTI);
+  CHECK(trace.cupti_file == FTAX_FAKE_CUPTI);
   CHECK(trace.cupti_version == 130000);
 }
 

@@ -36,7 +36,7 @@ def make_full_trace(**changes):
         "overheads": (Overhead(overhead_kind="buffer flush", start_ns=1700, end_ns=1800),),
         "dropped_records": 3,
         "buffers": 2,
-        "library": "libcupti.so.13",
+        "cupti_file": "libcupti.so.13",
         "cupti_version": 130000,
         "problems": ("a problem",),
     }
@@ -54,7 +54,7 @@ def make_raw(**changes):
         "overheads": [],
         "dropped_records": 0,
         "buffers": 1,
-        "library": "/opt/lib/libcupti.so.13",
+        "cupti_file": "/somewhere/libcupti.so.13",
         "cupti_version": 130000,
         "problems": [],
     }
@@ -79,7 +79,7 @@ def test_a_raw_trace_becomes_records():
 
 
 def test_no_path_of_the_machine_is_kept():
-    assert from_raw().library == "libcupti.so.13"
+    assert from_raw().cupti_file == "libcupti.so.13"
 
 
 def test_lists_of_sizes_are_taken_as_a_binding_gives_them():

@@ -91,7 +91,7 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("overheads", get_records(&Activities::overheads))
       .def_readonly("dropped_records", &RawTrace::dropped_records)
       .def_readonly("buffers", &RawTrace::buffers)
-      .def_readonly("library", &RawTrace::library)
+      .def_readonly("cupti_file", &RawTrace::cupti_file)
       .def_readonly("cupti_version", &RawTrace::cupti_version)
       .def_readonly("problems", &RawTrace::problems);
 }

@@ -61,7 +61,7 @@ class Trace(Record):
     Attributes:
         api_calls: empty if none were recorded.
         dropped_records: that the tracer lost for want of buffers.
-        library: file name of the tracing library.
+        cupti_file: file name of the CUPTI that traced, without its folder.
         problems: what the tracer itself found wrong.
         environment: where it was recorded; None if not collected.
     """
@@ -80,7 +80,7 @@ class Trace(Record):
     overheads: tuple[Overhead, ...] = ()
     dropped_records: Count = 0
     buffers: Count = 0
-    library: str = ""
+    cupti_file: str = ""
     cupti_version: Count = 0
     problems: tuple[str, ...] = ()
     environment: Environment | None = None
@@ -107,7 +107,7 @@ class Trace(Record):
     ) -> Self:
         """Build the trace that `_core.trace_runner` returned as `raw`.
 
-        Any object with the attributes of `_core.RawTrace` will do. Of the library's path only the
+        Any object with the attributes of `_core.RawTrace` will do. Of the path of CUPTI only the
         file name is kept, so that a results file can be published as it is.
 
         Raises:
@@ -126,7 +126,7 @@ class Trace(Record):
             **{field: _copy_raw(getattr(raw, field), kind) for field, kind in _RAW_KINDS.items()},
             dropped_records=raw.dropped_records,
             buffers=raw.buffers,
-            library=PurePath(raw.library).name,
+            cupti_file=PurePath(raw.cupti_file).name,
             cupti_version=raw.cupti_version,
             problems=tuple(raw.problems),
         )
