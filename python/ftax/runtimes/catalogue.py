@@ -7,6 +7,7 @@ runtime is first prepared.
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -54,9 +55,11 @@ class RuntimeSpec:
         function: Callable[[Workspace, Host], Prepared] = getattr(
             import_module(f"ftax.runtimes.{module}"), name
         )
+        start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
-            return replace(prepared, runner=workspace.on_stream(prepared.runner))
+            facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
+            return replace(prepared, facts=facts, runner=workspace.on_stream(prepared.runner))
 
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")

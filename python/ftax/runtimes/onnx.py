@@ -78,7 +78,6 @@ def _export(workspace: Workspace, folder: Path) -> Mapping[str, object]:
     loaded = workspace.loaded
     export = export_onnx(Flattened(loaded), loaded.flat_inputs(), folder / _FILE)
     return {
-        "seconds": export.seconds,
         "exporter": export.exporter,
         "opset": export.opset,
         "exporter_messages": len(export.messages),

@@ -6,7 +6,6 @@ Both hosts load the same file, so that neither can profit from what tracing left
 from __future__ import annotations
 
 import functools
-import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,7 +97,6 @@ def _prepare(workspace: Workspace, host: Host, *, frozen: bool) -> Prepared:
 
 def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, object]:
     loaded = workspace.loaded
-    start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always")
         try:
@@ -115,7 +113,7 @@ def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, obj
             raise UnsupportedError(
                 f"torch.jit.trace cannot trace {loaded.name}: {text[0] if text else error!r}"
             ) from error
-    return {"seconds": time.perf_counter() - start, "exporter_warnings": len(caught)}
+    return {"exporter_warnings": len(caught)}
 
 
 def _load(path: Path, device: str) -> Any:

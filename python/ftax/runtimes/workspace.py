@@ -14,6 +14,7 @@ from ftax.errors import FtaxError
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.capture import CapturedGraph, capture
+from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.flat import FlatProgram, make_flat
 from ftax.runtimes.recording import Observer
 from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
@@ -97,7 +98,7 @@ class Workspace:
         options: Mapping[str, object],
         make: Callable[[Path], Mapping[str, object]],
     ) -> Artefact:
-        """Get or make an artefact of this model.
+        """Get or make an artefact of this model; its facts say what making it cost (`Cost`).
 
         A module that lives only in this process and cannot be taped has nothing to be recognised
         by, so its artefacts are not kept.
@@ -105,4 +106,14 @@ class Workspace:
         loaded = self.loaded
         program = [] if loaded.reproducible else self._program
         key = make_key(kind, loaded, options, program or [])
-        return get_or_make(key, kind, make, keep=program is not None)
+        return get_or_make(key, kind, self._with_cost(make), keep=program is not None)
+
+    def _with_cost(
+        self, make: Callable[[Path], Mapping[str, object]]
+    ) -> Callable[[Path], dict[str, object]]:
+        def make_with_cost(folder: Path) -> dict[str, object]:
+            with measure_cost(self.loaded.device) as cost:
+                facts = make(folder)
+            return {**facts, **cost.to_facts()}
+
+        return make_with_cost
