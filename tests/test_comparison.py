@@ -1,5 +1,7 @@
 """Is the difference real: which unit and which test are taken, and what they answer."""
 
+from dataclasses import replace
+
 import pytest
 
 from ftax import InvalidArgumentError, compare
@@ -92,3 +94,15 @@ def test_latency_is_not_compared_with_throughput():
 def test_an_empty_side_is_refused():
     with pytest.raises(InvalidArgumentError, match="no measurement"):
         compare([], side(100))
+
+
+def test_rounds_beside_a_busy_neighbour_do_not_count():
+    # Six rounds of ten were disturbed in one process: its median is the neighbour's.
+    quiet = [make_measurement([100] * 10, index=i, pid=i + 1) for i in range(5)]
+    shared = make_measurement([100] * 4 + [190] * 6, index=0, pid=9, session="e" * 16)
+    shared = replace(shared, checks={**shared.checks, "disturbed_rounds": list(range(4, 10))})
+    assert shared.quiet_values_ns == shared.values_ns  # four rounds are too few to go by
+    shared = replace(shared, checks={**shared.checks, "disturbed_rounds": list(range(5, 10))})
+    assert shared.quiet_values_ns == (100, 100, 100, 100, 190)
+    others = [make_measurement([100] * 10, index=i, pid=i + 9, session="e" * 16) for i in (1, 2)]
+    assert compare(quiet, [shared, *others]).ratio == 1.0

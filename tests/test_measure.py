@@ -163,7 +163,7 @@ def test_ctrl_c_in_a_callable_keeps_the_rounds_before() -> None:
     result = _core.measure_rounds(runners, core)
     assert result.stop_reason == "interrupted"
     assert [len(rounds.values_ns) for rounds in result.runners] == [2, 2]
-    assert len(result.probes) == 2
+    assert len(result.probes) == 3  # before each round and after the last
 
 
 def test_ctrl_c_after_some_rounds_gives_a_measurement(mlp: LoadedModel) -> None:

@@ -2,11 +2,11 @@
 // times; only the clock frequency, theft and whoever shares the core can.
 #include "measure/host_probe.h"
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 
 #include "core/clock.h"
-#include "core/statistics.h"
 
 namespace ftax {
 namespace {
@@ -40,6 +40,10 @@ int64_t time_wide() {
   return now_ns() - start;
 }
 
+double find_fastest(const std::vector<int64_t>& times_ns) {
+  return static_cast<double>(*std::min_element(times_ns.begin(), times_ns.end()));
+}
+
 // The eighth number of the first line of /proc/stat: "cpu user nice system idle iowait irq softirq
 // steal ...". 0 where the kernel does not say.
 int64_t read_steal_ticks() {
@@ -71,12 +75,16 @@ std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
     loops.push_back(probe.loop_ns);
     wides.push_back(probe.wide_ns);
   }
-  const double loop_limit_ns = compute_median(loops) * (1.0 + tolerance_ratio);
-  const double wide_limit_ns = compute_median(wides) * (1.0 + tolerance_ratio);
-  for (size_t i = 0; i < probes.size(); ++i) {
-    if (probes[i].steal_ticks > 0 || static_cast<double>(probes[i].loop_ns) > loop_limit_ns ||
-        static_cast<double>(probes[i].wide_ns) > wide_limit_ns) {
-      disturbed.push_back(static_cast<int>(i));
+  const double loop_limit_ns = find_fastest(loops) * (1.0 + tolerance_ratio);
+  const double wide_limit_ns = find_fastest(wides) * (1.0 + tolerance_ratio);
+  const auto is_slow = [&](const HostProbe& probe) {
+    return static_cast<double>(probe.loop_ns) > loop_limit_ns ||
+           static_cast<double>(probe.wide_ns) > wide_limit_ns;
+  };
+  for (size_t round = 0; round + 1 < probes.size(); ++round) {
+    const HostProbe& after = probes[round + 1];
+    if (after.steal_ticks > 0 || is_slow(probes[round]) || is_slow(after)) {
+      disturbed.push_back(static_cast<int>(round));
     }
   }
   return disturbed;

@@ -23,8 +23,10 @@ class HostProber {
   int64_t last_steal_ticks_ = 0;
 };
 
-// Indices of the rounds in which the host was disturbed: steal time was taken, or one of the loops
-// ran more than `tolerance_ratio` slower than its median. They are flagged and kept.
+// Indices of the rounds in which the host was disturbed. `probes` are those before each round and
+// the one after the last. A round is disturbed if steal time was taken in it, or if a loop ran more
+// than `tolerance_ratio` slower than its fastest on either side of it: than the fastest, because a
+// neighbour that stays for most of a run slows the median too. They are flagged and kept.
 [[nodiscard]] std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
                                                      double tolerance_ratio = 0.2);
 

@@ -116,6 +116,7 @@ class Measurement {
   void run_rounds(int64_t start) {
     const std::vector<int> looks = plan_.rule.compute_looks();
     HostProber prober;
+    result_.probes.push_back(prober.probe());
     for (int round = 0; round < plan_.rule.max_rounds; ++round) {
       report("round", round, plan_.rule.max_rounds);
       run_round(prober);
@@ -138,7 +139,6 @@ class Measurement {
   }
 
   void run_round(HostProber& prober) {
-    const HostProbe probe = prober.probe();
     const std::vector<size_t> order = shuffle(alive_, random_);
     std::vector<std::vector<int64_t>> taken(order.size());
     for (size_t place = 0; place < order.size(); ++place) {
@@ -149,7 +149,7 @@ class Measurement {
                            : time_throughput(runner, samples_[index], rounds.burst);
       });
     }
-    result_.probes.push_back(probe);
+    result_.probes.push_back(prober.probe());
     for (size_t place = 0; place < order.size(); ++place) {
       if (!taken[place].empty()) commit(order[place], static_cast<int>(place), taken[place]);
     }
@@ -166,7 +166,7 @@ class Measurement {
   [[nodiscard]] RoundTable make_table() const {
     RoundTable table;
     table.columns = static_cast<int>(alive_.size());
-    for (size_t round = 0; !alive_.empty() && round < result_.probes.size(); ++round) {
+    for (size_t round = 0; !alive_.empty() && round + 1 < result_.probes.size(); ++round) {
       std::vector<double> row;
       row.reserve(alive_.size());
       for (const size_t index : alive_) row.push_back(result_.runners[index].values_ns[round]);

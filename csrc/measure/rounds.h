@@ -54,7 +54,7 @@ struct RunnerRounds {
 
 struct RoundsResult {
   std::vector<RunnerRounds> runners;
-  std::vector<HostProbe> probes;  // one a round
+  std::vector<HostProbe> probes;  // before each round, and after the last
   StopReason stop_reason = StopReason::kMaxRounds;
   int64_t elapsed_ns = 0;
 };

@@ -3,8 +3,8 @@
 Rounds of one process share its luck (memory layout, thread placement), so between two processes
 they understate the error. Where both sides come from several processes, the unit of the test is
 therefore the process; otherwise it is the round, and the answer says that it holds for these two
-processes only. A process counts with the median of its rounds, not with their mean: a neighbour
-that shares the core for one round of thirty would move the mean by several percent.
+processes only. A process counts with the median of its rounds, not with their mean, and without
+those in which the host probe met a neighbour on the core: a shared core is up to twice as slow.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def compare(
     labels = {"a": side_a[0].cell.label(), "b": side_b[0].cell.label()}
     if min(len(side_a), len(side_b)) >= 2:
         paired = len(side_a) >= _ENOUGH_PAIRS and _indices(side_a) == _indices(side_b)
-        values_a = [statistics.median(m.values_ns) for m in sorted(side_a, key=_index)]
-        values_b = [statistics.median(m.values_ns) for m in sorted(side_b, key=_index)]
+        values_a = [statistics.median(m.quiet_values_ns) for m in sorted(side_a, key=_index)]
+        values_b = [statistics.median(m.quiet_values_ns) for m in sorted(side_b, key=_index)]
         unit = "process"
     else:
         values_a, values_b = list(side_a[0].values_ns), list(side_b[0].values_ns)

@@ -20,7 +20,7 @@ from ftax.environment.gpu_watch import GpuWatch, watch_gpu
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel
 from ftax.results import Cell, Measurement
-from ftax.results.measurement import ProcessRecord, make_session_id
+from ftax.results.measurement import ProcessRecord, choose_quiet, make_session_id
 from ftax.runtimes import Prepared
 from ftax.runtimes.files import FileModel
 
@@ -149,14 +149,10 @@ def measure(
     process = ProcessRecord.current(
         session=plan.session or make_session_id(), index=plan.process_index
     )
-    if result.stop_reason == "interrupted" and not result.probes:
+    if result.stop_reason == "interrupted" and len(result.probes) < 2:
         raise KeyboardInterrupt("interrupted before the first round was complete")
     disturbed = result.disturbed_rounds
-    probe = {
-        name: statistics.median(getattr(item, f"{name}_ns") for item in result.probes)
-        for name in ("loop", "wide")
-        if result.probes
-    }
+    probe = _summarise_probes(result)
     measurements = [
         _make_measurement(
             loaded, item, rounds, plan, result.stop_reason, environment, conditions, process,
@@ -171,6 +167,16 @@ def measure(
         elapsed_s=result.elapsed_ns / 1e9,
         gc_ms=gc_ms,
     )
+
+
+def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
+    """The median of each probe, ns, over the rounds that `Measurement.quiet_values_ns` counts."""
+    chosen = choose_quiet(len(result.probes) - 1, result.disturbed_rounds)
+    return {
+        name: statistics.median(getattr(result.probes[i], f"{name}_ns") for i in chosen)
+        for name in ("loop", "wide")
+        if chosen
+    }
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def repeat_disturbed(
 
 
 def read_probe(measurement: Measurement) -> float:
-    """The probe that a neighbour on the same core slows, ns: the median over rounds."""
+    """The probe that a neighbour on the same core slows, ns: the median over quiet rounds."""
     probe = measurement.checks["host_probe_ns"]
     return float(probe["wide"])  # type: ignore[index]  # a check that `measure` made
 

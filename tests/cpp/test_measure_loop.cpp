@@ -157,13 +157,18 @@ TEST(a_probe_takes_time_and_counts_what_was_stolen) {
 }
 
 TEST(a_round_is_disturbed_by_theft_or_by_a_slow_probe) {
-  // The median is 100, so 120 is the last undisturbed value.
-  CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {121, 0}, {90, 0}, {100, 1}}) ==
-         std::vector<int>{2, 4}));
-  CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {100, 0}}, 0.1) == std::vector<int>{1}));
-  CHECK((find_disturbed_rounds({{9, 0, 50}, {9, 0, 60}, {9, 0, 61}, {9, 0, 50}, {9, 0, 50}}) ==
-         std::vector<int>{2}));
+  // The fastest is 100, so 120 is the last undisturbed value. A round lies between two probes.
+  CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {121, 0}, {100, 0}, {100, 0}, {100, 1}}) ==
+         std::vector<int>{1, 2, 4}));
+  CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {100, 0}}, 0.1) == std::vector<int>{0, 1}));
+  CHECK((find_disturbed_rounds({{9, 0, 50}, {9, 0, 60}, {9, 0, 61}}) == std::vector<int>{1}));
+  CHECK(find_disturbed_rounds({{100, 0}}).empty());
   CHECK(find_disturbed_rounds({}).empty());
+}
+
+TEST(a_neighbour_that_stays_for_most_rounds_is_found) {
+  CHECK((find_disturbed_rounds({{9, 0, 90}, {9, 0, 90}, {9, 0, 90}, {9, 0, 40}, {9, 0, 40}}) ==
+         std::vector<int>{0, 1, 2}));
 }
 
 TEST(pinning_holds_for_the_scope_and_is_undone) {

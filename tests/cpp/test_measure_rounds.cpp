@@ -117,7 +117,7 @@ TEST(a_fixed_number_of_rounds_is_kept_whatever_the_precision) {
   plan.rule.target_ratio = 1e9;
   const RoundsResult result = measure_rounds({make("a")}, plan);
   CHECK(result.runners.front().values_ns.size() == 7);
-  CHECK(result.probes.size() == 7);
+  CHECK(result.probes.size() == 8);
   CHECK(result.stop_reason == StopReason::kFixedRounds);
   CHECK(result.elapsed_ns > 0);
 }
@@ -205,7 +205,7 @@ TEST(an_interrupted_round_is_dropped_and_earlier_ones_stay) {
     const RoundsResult result =
         measure_rounds({make("a"), make_interrupting(call), make("c")}, make_plan(50));
     CHECK(result.stop_reason == StopReason::kInterrupted);
-    CHECK(result.probes.size() == 3);
+    CHECK(result.probes.size() == 4);
     for (const RunnerRounds& rounds : result.runners) {
       CHECK(rounds.values_ns.size() == 3);
       CHECK(rounds.samples_ns.size() == 3);

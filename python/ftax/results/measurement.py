@@ -6,7 +6,7 @@ are computed anew on reading, and a record whose stored numbers differ from that
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -18,6 +18,8 @@ from ftax.results import _statistics
 from ftax.results._statistics import Statistics, Summary
 from ftax.results.cell import Cell
 from ftax.results.store import append_record, read_records
+
+_LEAST_QUIET = 5
 
 Nanoseconds = Annotated[
     int, Rule("a time in ns, 0 <= ns < 2**63", lambda value: 0 <= value < 2**63)
@@ -35,6 +37,13 @@ SessionId = Annotated[
 def make_session_id() -> str:
     """Return a random identity for one benchmark session, which may span several processes."""
     return secrets.token_hex(8)
+
+
+def choose_quiet(rounds: int, disturbed: Sequence[int]) -> list[int]:
+    """The rounds that were not disturbed; all of them if fewer than 5 or a third of them are left,
+    since a neighbour that is always there is what the machine is like."""
+    quiet = sorted(set(range(rounds)) - set(disturbed))
+    return quiet if len(quiet) >= max(_LEAST_QUIET, rounds / 3) else list(range(rounds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +118,15 @@ class Measurement(Record):
     def values_ns(self) -> tuple[float, ...]:
         """One number a round: the median of the kept samples."""
         return tuple(_statistics.compute_median(samples) for samples in self.kept_ns)
+
+    @property
+    def quiet_values_ns(self) -> tuple[float, ...]:
+        """`values_ns` of the rounds in which the host probe met no neighbour; all of them where few
+        are left. The choice does not look at the values."""
+        disturbed = self.checks.get("disturbed_rounds", ())
+        assert isinstance(disturbed, Sequence)  # a check that `measure` made
+        values = self.values_ns
+        return tuple(values[place] for place in choose_quiet(len(values), disturbed))
 
     @property
     def latency_ns(self) -> float:
