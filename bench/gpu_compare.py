@@ -1,7 +1,7 @@
 """How often `ftax.compare` calls two runs of the same thing on a GPU equal.
 
-Each side of a pair is several fresh processes, interleaved and in random order, one at a time on
-the GPU. The surprising choice: a process measures four cells one after the other, so one set of
+Each side of a pair is several fresh processes, interleaved and in random order. They get ready side
+by side and measure one at a time, since getting ready takes far longer. The surprising choice: a process measures four cells one after the other, so one set of
 processes makes four pairs. Processes are disjoint between the pairs of one cell, but the four pairs
 of a set share theirs, which the interval over all pairs does not know: the rows by cell do not have
 that flaw. The cells are modules made on the spot, because importing transformers would take most of
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,15 @@ import record as frame
 import torch
 from pairs import (
     ROW_COLUMNS,
+    WaitingWorkers,
     compare_sides,
     count_verdicts,
     make_row,
     open_run,
     read_side,
     run_sides,
-    start_worker,
     take_medians,
+    wait_for_job,
 )
 from torch import nn
 
@@ -65,10 +66,15 @@ def make_model(batch: int) -> LoadedModel:
     return load_model(nn.Sequential(*layers).half().cuda(), inputs=x)
 
 
-def work(job: Mapping[str, Any]) -> dict[str, object]:
+def work(wait_for_job: Callable[[], Mapping[str, Any]]) -> dict[str, object]:
     """One process of one side: measure each cell alone, one after the other."""
     torch.set_num_threads(1)
     workspaces = {batch: Workspace(make_model(batch)) for batch, _, _ in _CELLS.values()}
+    cells = {
+        name: (workspaces[batch], find_runtime(runtime).prepare(workspaces[batch], host))
+        for name, (batch, runtime, host) in _CELLS.items()
+    }
+    job = wait_for_job()
     plan = Plan(
         rounds=30,
         round_ms=10.0,
@@ -77,9 +83,7 @@ def work(job: Mapping[str, Any]) -> dict[str, object]:
         session=job["session"],
     )
     answer: dict[str, object] = {}
-    for name, (batch, runtime, host) in _CELLS.items():
-        workspace = workspaces[batch]
-        prepared = find_runtime(runtime).prepare(workspace, host)
+    for name, (workspace, prepared) in cells.items():
         (measurement,) = require(measure(workspace.loaded, [prepared], plan))
         answer[name] = measurement.to_dict()
     return {**answer, "environment": collect_environment(device="cuda").to_dict()}
@@ -88,9 +92,8 @@ def work(job: Mapping[str, Any]) -> dict[str, object]:
 def run_set(number: int, processes: int, deadline: float) -> dict[str, Any]:
     """One pair of each cell. Raises TimeoutExpired at the deadline."""
     start = time.monotonic()
-    answers = run_sides(
-        number, processes, lambda job: start_worker(__file__, job, deadline=deadline)
-    )
+    with WaitingWorkers(__file__, 2 * processes, deadline=deadline) as workers:
+        answers = run_sides(number, processes, workers.ask)
     cells = {}
     for name in _CELLS:
         a, b = (read_side(answers[side], name) for side in ("a", "b"))
@@ -184,7 +187,7 @@ def main() -> None:
     """Run the sets, print the table, save the record."""
     options = parse()
     if options.worker:
-        print(json.dumps(work(json.load(sys.stdin))))
+        print(json.dumps(work(wait_for_job)))
         return
     run, done = open_run(options.sets_file, resume=options.resume)
     run_sets(options, run, done)

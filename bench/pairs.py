@@ -22,8 +22,11 @@ from record import read_lines, run_json
 
 from ftax import Measurement, compare
 from ftax.comparison import compare_values
+from ftax.errors import RunnerError
 from ftax.processes import read_probe, repeat_disturbed
 from ftax.results.measurement import make_session_id
+
+_READY = "ready"
 
 VERDICTS = ("equal", "faster", "slower", "cannot-tell")
 ROW_COLUMNS = ("pairs", "number", *VERDICTS, "right, % (95 % Wilson)")
@@ -79,6 +82,65 @@ def start_worker(
         command, given=json.dumps(job), variables=variables, timeout_s=left_s
     )
     return answer
+
+
+class WaitingWorkers:
+    """Processes of ``script --worker`` that got ready side by side and wait for their jobs.
+
+    All have to be ready before the first is asked, so that nothing else runs while one measures.
+    A worker answers once; for a job more than there were workers, another is started.
+    """
+
+    def __init__(self, script: str, count: int, *, deadline: float) -> None:
+        self._script, self._deadline = script, deadline
+        self._ready: set[int] = set()
+        self._waiting = [self._start() for _ in range(count)]
+
+    def __enter__(self) -> WaitingWorkers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for worker in self._waiting:
+            worker.kill()
+            worker.communicate()
+
+    def ask(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer of the next worker. Raises TimeoutExpired at the deadline, RunnerError if the
+        worker failed."""
+        for worker in self._waiting:
+            self._require_ready(worker)
+        worker = self._waiting.pop(0) if self._waiting else self._start()
+        self._require_ready(worker)
+        left_s = max(0.0, self._deadline - time.monotonic())
+        try:
+            answer, _ = worker.communicate(json.dumps(job) + "\n", timeout=left_s)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+            worker.communicate()
+            raise
+        if worker.returncode != 0:
+            raise RunnerError(f"a worker ended with exit code {worker.returncode}; see above")
+        found: dict[str, Any] = json.loads(answer.splitlines()[-1])
+        return found
+
+    def _start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, self._script, "--worker"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _require_ready(self, worker: subprocess.Popen[str]) -> None:
+        if worker.pid in self._ready:
+            return
+        assert worker.stdout is not None
+        if worker.stdout.readline().strip() != _READY:
+            raise RunnerError(f"a worker of {Path(self._script).name} did not get ready; see above")
+        self._ready.add(worker.pid)
+
+
+def wait_for_job() -> dict[str, Any]:
+    """In a worker: say that it is ready, and return the job that `WaitingWorkers.ask` gives it."""
+    print(_READY, flush=True)
+    job: dict[str, Any] = json.loads(sys.stdin.readline())
+    return job
 
 
 def read_side(answers: Sequence[Mapping[str, Any]], key: str) -> list[Measurement]:
