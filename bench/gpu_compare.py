@@ -1,11 +1,11 @@
 """How often `ftax.compare` calls two runs of the same thing on a GPU equal.
 
 Each side of a pair is several fresh processes, interleaved and in random order. They get ready side
-by side and measure one at a time, since getting ready takes far longer. The surprising choice: a process measures four cells one after the other, so one set of
-processes makes four pairs. Processes are disjoint between the pairs of one cell, but the four pairs
-of a set share theirs, which the interval over all pairs does not know: the rows by cell do not have
-that flaw. The cells are modules made on the spot, because importing transformers would take most of
-the time.
+by side and measure one at a time, since getting ready takes far longer. The surprising choice: a
+process measures four cells one after the other, so one set of processes makes four pairs. Processes
+are disjoint between the pairs of one cell, but the four pairs of a set share theirs, which the
+interval over all pairs does not know: the rows by cell do not have that flaw. The cells are modules
+made on the spot, because importing transformers would take most of the time.
 
 Every set is appended to a file as soon as it is done; the summary is computed from that file, so a
 run that stops at its time limit is continued with --resume.
