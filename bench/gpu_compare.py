@@ -29,6 +29,7 @@ from pairs import (
     ROW_COLUMNS,
     WaitingWorkers,
     compare_sides,
+    compute_wilson,
     count_verdicts,
     make_row,
     open_run,
@@ -53,7 +54,7 @@ _CELLS: dict[str, tuple[int, str, Host]] = {
     "eager/cpp, batch 32": (32, "eager", "cpp"),
 }
 _BLOCKS, _WIDTH = 8, 1024
-_EXPECTED_PERCENT = 95.0  # of pairs that are the same, the confidence of the comparison
+_WRONG_PERCENT = 5.0  # of pairs that are the same; the confidence of the comparison is 95 %
 
 
 def make_model(batch: int) -> LoadedModel:
@@ -147,23 +148,31 @@ def summarise(sets: Sequence[Mapping[str, Any]], field: str) -> dict[str, dict[s
 
 
 def make_figures(paired: Mapping[str, Mapping[str, Any]]) -> list[frame.Figure]:
-    """Of all cells together. A share is judged by its interval: 40 pairs give no digits."""
+    """Of all cells together. A share is judged by its interval: 40 pairs give no digits.
+
+    "Cannot tell" is no wrong answer, and on a machine whose processes differ by 3 % it is the
+    honest one for what its host drives; a difference that is none is wrong.
+    """
     counts = paired["all cells"]
     low, high = counts["right_percent_interval"]
-    different = 100 * (counts["faster"] + counts["slower"]) / counts["pairs"]
+    wrong = counts["faster"] + counts["slower"]
+    wrong_low, _ = compute_wilson(wrong, counts["pairs"])
     return [
         frame.Figure(
             name="pairs of the same", values=(counts["pairs"],), unit="pairs", at_least=40
         ),
         frame.Figure(name="called equal", values=(counts["right_percent"],), unit="%"),
-        frame.Figure(name="lower end of its 95 % interval (Wilson)", values=(low,), unit="%"),
+        frame.Figure(name="called equal, lower end of the 95 % interval", values=(low,), unit="%"),
+        frame.Figure(name="called equal, upper end of the 95 % interval", values=(high,), unit="%"),
         frame.Figure(
-            name="upper end of its 95 % interval (Wilson)",
-            values=(high,),
-            unit="%",
-            at_least=_EXPECTED_PERCENT,
+            name="called faster or slower", values=(100 * wrong / counts["pairs"],), unit="%"
         ),
-        frame.Figure(name="called faster or slower", values=(different,), unit="%"),
+        frame.Figure(
+            name="called faster or slower, lower end of the interval",
+            values=(wrong_low,),
+            unit="%",
+            at_most=_WRONG_PERCENT,
+        ),
     ]
 
 
