@@ -19,7 +19,7 @@ _check_build()
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ftax.api import compare_hosts, cpp_bench, py_bench, tax, trace
+    from ftax.api import compare_hosts, cpp_bench, py_bench, tax
     from ftax.comparison import Comparison, compare
     from ftax.errors import (
         FtaxError,
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     )
     from ftax.floors import measure_floors
     from ftax.models import list_models, load_model
+    from ftax.profiling import trace
     from ftax.receipt import Receipt
     from ftax.results import Cell, Measurement, read_records
     from ftax.runtimes import list_runtimes
 
 _PUBLIC = {
-    "ftax.api": ("compare_hosts", "cpp_bench", "py_bench", "tax", "trace"),
+    "ftax.api": ("compare_hosts", "cpp_bench", "py_bench", "tax"),
     "ftax.comparison": ("Comparison", "compare"),
     "ftax.errors": (
         "FtaxError",
@@ -48,6 +49,7 @@ _PUBLIC = {
     ),
     "ftax.floors": ("measure_floors",),
     "ftax.models": ("list_models", "load_model"),
+    "ftax.profiling": ("trace",),
     "ftax.receipt": ("Receipt",),
     "ftax.results": ("Cell", "Measurement", "read_records"),
     "ftax.runtimes": ("list_runtimes",),

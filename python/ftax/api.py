@@ -6,42 +6,20 @@ All of them go through the same C++ loop; they differ in what they hand to it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import nn
-
-from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.errors import InvalidArgumentError
 from ftax.measure import Plan, Progress, measure, require
-from ftax.models import LoadedModel, describe_path, load_model
+from ftax.preparing import Model, load, prepare, use_threads
 from ftax.receipt import Receipt
 from ftax.results import Measurement
-from ftax.runtimes import Host, Prepared, Workspace, check_host, find_runtime
-from ftax.runtimes.files import FileModel, prepare_path
+from ftax.runtimes import Host, Workspace
 
 if TYPE_CHECKING:
     from ftax.tracing import Trace
 
 TraceChoice = Literal["auto", "worker", "here", "none"]
-Model = str | os.PathLike[str] | nn.Module | LoadedModel
-
-_MODEL_OPTIONS = frozenset(
-    {
-        "dtype",
-        "device",
-        "batch",
-        "sequence",
-        "seed",
-        "attention",
-        "use_cache",
-        "tiny",
-        "check_inputs",
-    }
-)
 
 
 def cpp_bench(
@@ -203,7 +181,7 @@ def tax_with_traces(
             f"trace is {trace!r}; it has to be 'auto', 'worker', 'here' or 'none'"
         )
     with use_threads(threads):
-        loaded = _load(model, inputs, model_options)
+        loaded = load(model, inputs, model_options)
         if loaded.device == "cpu" and (energy or cold):
             raise InvalidArgumentError(
                 f"{'energy' if energy else 'cold'} is asked for, but the device is 'cpu'; give "
@@ -230,98 +208,6 @@ def tax_with_traces(
         )
 
 
-def trace(
-    model: Model,
-    inputs: Any = None,
-    *,
-    runtime: str = "eager",
-    host: Host = "python",
-    iterations: int = 20,
-    kinds: Sequence[str] = ("runtime", "driver"),
-    no_grad: bool = False,
-    **model_options: Any,
-) -> Trace:
-    """Trace the kernels of one runtime on a GPU, in this process; see docs/trace.md.
-
-    Args:
-        iterations: synchronised inferences to trace, after three that are not.
-        kinds: "runtime", "driver", "overhead": what to record beside kernels, copies and fills.
-
-    The other arguments are those of `cpp_bench`. A trace slows what it traces: its times inside
-    the device are good, its latencies are not.
-
-    Raises:
-        InvalidArgumentError: the device is the CPU, or an argument is wrong.
-        UnavailableError: no CUPTI, or another profiler is using it.
-        RunnerError: the model failed.
-    """
-    from ftax.tracing.run import trace_prepared
-
-    if iterations < 1:
-        raise InvalidArgumentError(f"iterations is {iterations}; give 1 or more")
-    loaded, prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)
-    return trace_prepared(loaded, prepared, iterations=iterations, kinds=kinds)
-
-
-def profile_once(
-    model: Model,
-    inputs: Any = None,
-    *,
-    runtime: str = "eager",
-    host: Host = "python",
-    no_grad: bool = False,
-    **model_options: Any,
-) -> None:
-    """Warm one runtime up, then run one inference between cudaProfilerStart and cudaProfilerStop.
-
-    For nsys and ncu, which can be told to look at nothing else. Arguments and errors are those of
-    `trace`.
-    """
-    prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)[1]
-    runner = _core.NvtxRunner(prepared.runner, f"{runtime}/{host}")
-    for _ in range(5):
-        runner.run_once()
-    _core.profile_once(runner)
-
-
-def _prepare_on_gpu(
-    model: Model,
-    inputs: Any,
-    runtime: str,
-    host: Host,
-    no_grad: bool,
-    model_options: dict[str, Any],
-) -> tuple[LoadedModel, Prepared]:
-    loaded, (prepared,) = prepare(
-        model, inputs, runtime=runtime, hosts=(host,), no_grad=no_grad, model_options=model_options
-    )
-    if not isinstance(loaded, LoadedModel) or loaded.device == "cpu":
-        raise InvalidArgumentError(
-            f"the device is {loaded.device!r}, which has no kernels to trace; give device='cuda'"
-        )
-    if not hasattr(_core, "profile_once"):
-        raise UnavailableError(
-            "this build of ftax has no CUDA parts: reinstall it where a CUDA torch and nvcc are"
-        )
-    return loaded, prepared
-
-
-@contextmanager
-def use_threads(threads: int | None) -> Iterator[None]:
-    """Torch's intra-op threads inside, restored afterwards; None leaves them."""
-    if threads is None:
-        yield
-        return
-    if threads < 1:
-        raise InvalidArgumentError(f"threads is {threads}; give 1 or more")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _bench(
     model: Model,
     inputs: Any,
@@ -344,45 +230,3 @@ def _bench(
         )
         (measurement,) = require(measure(loaded, preparations, plan or Plan(), progress))
     return measurement
-
-
-def prepare(
-    model: Model,
-    inputs: Any,
-    *,
-    runtime: str,
-    hosts: Sequence[str],
-    no_grad: bool,
-    model_options: dict[str, Any],
-) -> tuple[LoadedModel | FileModel, list[Prepared]]:
-    """Load a model and make one runtime ready under each host; what the functions above measure."""
-    spec = find_runtime(runtime)
-    checked = [check_host(host) for host in hosts]
-    if _is_file(model):
-        path = Path(os.fspath(model))  # type: ignore[arg-type]
-        return prepare_path(path, inputs, runtime, checked, no_grad, model_options)
-    workspace = Workspace(_load(model, inputs, model_options), no_grad=no_grad)
-    return workspace.loaded, [spec.prepare(workspace, host) for host in checked]
-
-
-def _load(model: Model, inputs: Any, model_options: dict[str, Any]) -> LoadedModel:
-    unknown = sorted(set(model_options) - _MODEL_OPTIONS)
-    if unknown:
-        raise InvalidArgumentError(
-            f"unknown option {unknown[0]!r}; there are {', '.join(sorted(_MODEL_OPTIONS))}"
-        )
-    if isinstance(model, LoadedModel):
-        if inputs is not None or model_options:
-            raise InvalidArgumentError(
-                "a LoadedModel brings its inputs and options; pass them to ftax.load_model instead"
-            )
-        return model
-    return load_model(model, inputs=inputs, **model_options)
-
-
-def _is_file(model: Model) -> bool:
-    if not isinstance(model, (str, os.PathLike)):
-        return False
-    text = os.fspath(model)
-    looks_like_file = text.endswith((".pt", ".onnx")) or Path(text).is_file()
-    return looks_like_file and describe_path(text) in ("torchscript", "onnx")
