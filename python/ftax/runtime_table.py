@@ -189,7 +189,7 @@ def _make_row(
         saved_interval_ns=None if base is None else intervals[0],
         speedup_ratio=None if base is None else base.latency_ns / item.latency_ns,
         speedup_interval=None if spread is None or base is None else (
-            (base.latency_ns + spread[0]) / item.latency_ns,
+            max(0.0, base.latency_ns + spread[0]) / item.latency_ns,
             (base.latency_ns + spread[1]) / item.latency_ns,
         ),
         outputs_equal=equal,
