@@ -12,7 +12,7 @@ from ftax import InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.faults import tell_in_full
 from ftax.ladder import RUNGS
 from ftax.measure import Plan
-from ftax.receipt_run import choose_alternatives
+from ftax.receipt_choice import choose_alternatives
 from ftax.runtimes import RuntimeSpec, list_runtimes
 from records import make_measurement
 
