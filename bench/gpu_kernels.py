@@ -93,7 +93,8 @@ def run_ncu(ours: Sequence[dict[str, Any]], batch: int, quick: bool) -> dict[str
     """One inference under ncu against our medians over processes, launch by launch."""
     runtime, host = _CASES[_NCU_CASE]
     code = (
-        f"import ftax.api; ftax.api.profile_once({_MODEL!r}, runtime={runtime!r}, host={host!r}, "
+        f"from ftax.profiling import profile_once; "
+        f"profile_once({_MODEL!r}, runtime={runtime!r}, host={host!r}, "
         f"device='cuda', dtype='fp16', batch={batch}, tiny={quick})"
     )
     profiled = profile_code(code, timeout_s=_NCU_TIMEOUT_S)

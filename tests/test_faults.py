@@ -17,12 +17,13 @@ import ftax
 from ftax import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.faults import attempt, describe, is_out_of_memory, name_faults
 from ftax.measure import Plan
-from ftax.receipt_gpu import look_at_rungs
+from ftax.receipt_gpu import look_at
 from ftax.receipt_run import make_job
 from ftax.runtimes import Prepared, Workspace, find_runtime
 from ftax.runtimes.prepared import drive_python
 from ftax.tracing import Trace
-from ftax.tracing.run import TraceJob, trace_all, trace_in_worker
+from ftax.tracing.run import trace_all
+from ftax.tracing.worker import TraceJob, trace_in_worker
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
 NO_MEMORY = (
@@ -181,13 +182,13 @@ def test_tax_with_no_trace_to_write_says_so_and_keeps_the_receipt(tmp_path):
 # --- traces --------------------------------------------------------------------------------------
 
 
-def trace_with(monkeypatch, tmp_path, script):
+def trace_with(monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH)):
     """Let ``script`` be the worker; ``$3`` is the folder for its answer."""
     interpreter = tmp_path / "worker"
     interpreter.write_text(f"#!/bin/sh\n{script}\n")
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
-    return trace_in_worker(TraceJob(model="bert-base", runtimes=(EAGER, GRAPH)))
+    return trace_in_worker(TraceJob(model="bert-base", runtimes=runtimes))
 
 
 @pytest.mark.parametrize(
@@ -197,29 +198,59 @@ def trace_with(monkeypatch, tmp_path, script):
         ("echo first >&2; echo the last word >&2; exit 1", "failed: the last word"),
         ("exit 7", "exit code 7"),
         (f"echo '{NO_MEMORY}' >&2; exit 1", "trace='here', which needs no second copy"),
-        ("echo '[null, null]'", "No such file"),
-        ("""echo '[null, "no"]' > "$3/errors.json" """, "left 0 traces and 2 of 2 answers"),
-        ("""echo '["no"]' > "$3/errors.json" """, "left 0 traces and 1 of 2 answers"),
-        ("""echo '[' > "$3/errors.json" """, "the tracing process failed"),
+        ("echo '[null, null]'", "ended without an answer"),
     ],
 )
-def test_a_worker_that_dies_or_answers_nonsense_costs_its_traces(
-    script, reason, monkeypatch, tmp_path
-):
-    errors = trace_with(monkeypatch, tmp_path, script)
+def test_a_worker_that_dies_at_once_is_not_tried_again(script, reason, monkeypatch, tmp_path):
+    errors = trace_with(monkeypatch, tmp_path, f"echo >> {tmp_path}/runs\n{script}")
     assert [type(error) for error in errors] == [RunnerError, RunnerError]
     assert reason in str(errors[0])
+    assert len((tmp_path / "runs").read_text().splitlines()) == 1
+
+
+def test_an_answer_that_is_none_costs_that_runtime_alone(monkeypatch, tmp_path):
+    make_repeated_trace("a", runtime="cuda-graph").save(tmp_path / "made.jsonl")
+    script = f"""echo '[' > "$3/0.jsonl"; cp {tmp_path}/made.jsonl "$3/1.jsonl" """
+    error, found = trace_with(monkeypatch, tmp_path, script)
+    assert "the tracing process failed" in str(error)
+    assert found.runtime == "cuda-graph"
 
 
 def test_what_a_worker_prints_is_no_answer(monkeypatch, tmp_path):
     trace = make_repeated_trace("a", runtime="cuda-graph")
     trace.save(tmp_path / "made.jsonl")
     script = f"""echo hello
-        cp {tmp_path}/made.jsonl "$3/traces.jsonl"
-        echo '["no CUPTI", null]' > "$3/errors.json" """
+        cp {tmp_path}/made.jsonl "$3/1.jsonl"
+        touch "$3/1.error"
+        printf 'no CUPTI' > "$3/0.error" """
     error, found = trace_with(monkeypatch, tmp_path, script)
     assert str(error) == "no CUPTI"
     assert found == trace
+
+
+def test_a_worker_that_crashes_loses_one_runtime_and_another_goes_on(monkeypatch, tmp_path):
+    """The first worker traces one, begins the next and dies; the second is asked for the rest."""
+    make_repeated_trace("a").save(tmp_path / "made.jsonl")
+    script = f"""cat > {tmp_path}/job
+        cp {tmp_path}/made.jsonl "$3/0.jsonl"
+        if [ -e {tmp_path}/second ]; then exit 0; fi
+        touch {tmp_path}/second "$3/1.error"
+        kill -SEGV $$"""
+    found = trace_with(
+        monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH, ("torchscript", "cpp"))
+    )
+    assert [type(item) for item in found] == [Trace, RunnerError, Trace]
+    assert "failed at cuda-graph/cpp: it was ended by SIGSEGV" in str(found[1])
+    assert json.loads((tmp_path / "job").read_text())["runtimes"] == [["torchscript", "cpp"]]
+
+
+def test_workers_that_keep_dying_are_given_up(monkeypatch, tmp_path):
+    script = f"""echo >> {tmp_path}/runs; touch "$3/0.error"; exit 3"""
+    places = tuple((f"r{i}", "cpp") for i in range(9))
+    errors = trace_with(monkeypatch, tmp_path, script, runtimes=places)
+    assert [type(error) for error in errors] == [RunnerError] * 9
+    assert "failed at r0/cpp: exit code 3" in str(errors[0])
+    assert len((tmp_path / "runs").read_text().splitlines()) == 4
 
 
 def test_a_worker_is_asked_only_for_what_it_can_build():
@@ -244,7 +275,7 @@ def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):
     monkeypatch.setattr("ftax.receipt_gpu.measure_gate", fail)
     found = trace_all(mlp, [make_rung(place) for place in LADDER])
     assert [isinstance(item, Trace) for item in found] == [True, False, True, True, True]
-    look = look_at_rungs(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
+    look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
     assert len(look.traces) == 4
     assert "smaller batch" in look.evidence[1].problems[0]
     assert [item.same_kernels for item in look.evidence] == [True, None, True, True, True]
@@ -260,6 +291,6 @@ def test_without_a_trace_of_eager_no_rung_is_said_to_run_its_kernels(mlp, monkey
 
     monkeypatch.setattr("ftax.tracing.run.trace_prepared", trace)
     monkeypatch.setattr("ftax.receipt_gpu.measure_gate", fail)
-    look = look_at_rungs(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
+    look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
     assert {item.same_kernels for item in look.evidence} == {None}
     assert [bool(item.busy_ns) for item in look.evidence] == [False, True, True, True, True]

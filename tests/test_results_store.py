@@ -35,7 +35,7 @@ def path(tmp_path):
 def test_a_line_looks_as_documented(path):
     append_record(path, Note(number=1, text="µs"))
     assert path.read_bytes() == (
-        b'{"ftax_schema":2,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
+        b'{"ftax_schema":3,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
     )
 
 
@@ -93,8 +93,8 @@ def make_line(**changes):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 2"),
-        (make_line(ftax_schema=3), "schema version 3"),
+        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 3"),
+        (make_line(ftax_schema=4), "schema version 4"),
         (make_line(ftax_schema="1"), "schema version '1'"),
         (make_line(ftax_schema=True), "schema version True"),
         (make_line(ftax_schema=1.0), r"schema version 1\.0"),

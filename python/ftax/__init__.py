@@ -19,7 +19,7 @@ _check_build()
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ftax.api import compare_hosts, cpp_bench, py_bench, tax, trace
+    from ftax.api import compare_hosts, compare_runtimes, cpp_bench, py_bench, tax
     from ftax.comparison import Comparison, compare
     from ftax.errors import (
         FtaxError,
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from ftax.floors import measure_floors
+    from ftax.host_comparison import HostComparison
     from ftax.models import list_models, load_model
+    from ftax.profiling import trace
     from ftax.receipt import Receipt
     from ftax.results import Cell, Measurement, read_records
+    from ftax.runtime_comparison import RuntimeComparison
     from ftax.runtimes import list_runtimes
 
 _PUBLIC = {
-    "ftax.api": ("compare_hosts", "cpp_bench", "py_bench", "tax", "trace"),
+    "ftax.api": ("compare_hosts", "compare_runtimes", "cpp_bench", "py_bench", "tax"),
     "ftax.comparison": ("Comparison", "compare"),
     "ftax.errors": (
         "FtaxError",
@@ -47,9 +50,12 @@ _PUBLIC = {
         "UnsupportedError",
     ),
     "ftax.floors": ("measure_floors",),
+    "ftax.host_comparison": ("HostComparison",),
     "ftax.models": ("list_models", "load_model"),
+    "ftax.profiling": ("trace",),
     "ftax.receipt": ("Receipt",),
     "ftax.results": ("Cell", "Measurement", "read_records"),
+    "ftax.runtime_comparison": ("RuntimeComparison",),
     "ftax.runtimes": ("list_runtimes",),
 }
 _HOME = {name: module for module, names in _PUBLIC.items() for name in names}
@@ -58,15 +64,18 @@ __all__ = [
     "Cell",
     "Comparison",
     "FtaxError",
+    "HostComparison",
     "InvalidArgumentError",
     "Measurement",
     "Receipt",
     "ResultsError",
     "RunnerError",
+    "RuntimeComparison",
     "UnavailableError",
     "UnsupportedError",
     "compare",
     "compare_hosts",
+    "compare_runtimes",
     "cpp_bench",
     "list_models",
     "list_runtimes",

@@ -6,42 +6,22 @@ All of them go through the same C++ loop; they differ in what they hand to it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import nn
-
-from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.errors import InvalidArgumentError
 from ftax.measure import Plan, Progress, measure, require
-from ftax.models import LoadedModel, describe_path, load_model
+from ftax.preparing import Model, load, prepare, use_threads
 from ftax.receipt import Receipt
 from ftax.results import Measurement
-from ftax.runtimes import Host, Prepared, Workspace, check_host, find_runtime
-from ftax.runtimes.files import FileModel, prepare_path
+from ftax.runtimes import Host, Workspace
 
 if TYPE_CHECKING:
+    from ftax.host_comparison import HostComparison
+    from ftax.runtime_comparison import RuntimeComparison
     from ftax.tracing import Trace
 
 TraceChoice = Literal["auto", "worker", "here", "none"]
-Model = str | os.PathLike[str] | nn.Module | LoadedModel
-
-_MODEL_OPTIONS = frozenset(
-    {
-        "dtype",
-        "device",
-        "batch",
-        "sequence",
-        "seed",
-        "attention",
-        "use_cache",
-        "tiny",
-        "check_inputs",
-    }
-)
 
 
 def cpp_bench(
@@ -112,12 +92,16 @@ def compare_hosts(
     no_grad: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
-) -> tuple[Measurement, Measurement]:
-    """Time a runtime under both hosts in the same interleaved rounds: (python, cpp).
+) -> HostComparison:
+    """Time a runtime under both hosts in the same interleaved rounds.
 
-    `ftax.compare` tells whether they differ, by the rounds they share. Arguments and errors are
-    those of `cpp_bench`.
+    Returns:
+        Both measurements, and what the host language costs; it unpacks as ``python, cpp``.
+
+    Arguments and errors are those of `cpp_bench`.
     """
+    from ftax.host_comparison import HostComparison
+
     with use_threads(threads):
         loaded, preparations = prepare(
             model,
@@ -129,7 +113,7 @@ def compare_hosts(
         )
         session = measure(loaded, preparations, plan or Plan(), progress)
     python, cpp = require(session)
-    return python, cpp
+    return HostComparison(python=python, cpp=cpp)
 
 
 def tax(
@@ -137,12 +121,14 @@ def tax(
     inputs: Any = None,
     *,
     runtimes: str | Sequence[str] = "available",
+    hosts: Sequence[str] = ("python", "cpp"),
     plan: Plan | None = None,
     threads: int | None = None,
     no_grad: bool = False,
     operators: bool = True,
     trace: TraceChoice = "auto",
     energy: bool = False,
+    throughput: bool = False,
     cold: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
@@ -150,29 +136,33 @@ def tax(
     """Measure the ladder and, beside it, the alternatives; see docs/receipt.md.
 
     Args:
-        runtimes: "available" (what this machine has), "none", or names of runtimes.
+        runtimes: "available" (what can run on this machine), "all" (the rest too, with the reasons
+            why not), "none", or names of runtimes.
+        hosts: who drives the alternatives; the ladder has its own hosts.
         operators: also time each operator of the tape, after the rounds.
-        trace: on a GPU, where the kernels of each rung are traced, after the rounds: "worker", a
+        trace: on a GPU, where the kernels of each runtime are traced, after the rounds: "worker", a
             disposable process; "here"; "none"; or "auto": a worker for models by name, here for
             modules, which a worker could not build.
         energy: on a GPU, also read energy, utilisation and memory: some 5 s a runtime.
+        throughput: also time requests back to back, in ten rounds of their own.
         cold: flush the GPU's L2 before each request, outside its time.
 
     The other arguments and the errors are those of `cpp_bench`. A rung or an alternative that
     cannot be measured is listed in the receipt with the reason; only a model that does not run at
-    all
-    raises.
+    all raises.
     """
     receipt, _ = tax_with_traces(
         model,
         inputs,
         runtimes=runtimes,
+        hosts=hosts,
         plan=plan,
         threads=threads,
         no_grad=no_grad,
         operators=operators,
         trace=trace,
         energy=energy,
+        throughput=throughput,
         cold=cold,
         progress=progress,
         **model_options,
@@ -185,141 +175,84 @@ def tax_with_traces(
     inputs: Any = None,
     *,
     runtimes: str | Sequence[str] = "available",
+    hosts: Sequence[str] = ("python", "cpp"),
     plan: Plan | None = None,
     threads: int | None = None,
     no_grad: bool = False,
     operators: bool = True,
     trace: TraceChoice = "auto",
     energy: bool = False,
+    throughput: bool = False,
     cold: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> tuple[Receipt, tuple[Trace, ...]]:
     """`tax`, and the traces behind its evidence: none on a CPU."""
-    from ftax.receipt_run import run_tax
+    from ftax.receipt_run import TaxOptions, run_tax
 
-    if trace not in ("auto", "worker", "here", "none"):
-        raise InvalidArgumentError(
-            f"trace is {trace!r}; it has to be 'auto', 'worker', 'here' or 'none'"
-        )
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
+    where = _choose_trace(trace, can_be_built_again=name is not None)
     with use_threads(threads):
-        loaded = _load(model, inputs, model_options)
+        loaded = load(model, inputs, model_options)
         if loaded.device == "cpu" and (energy or cold):
             raise InvalidArgumentError(
                 f"{'energy' if energy else 'cold'} is asked for, but the device is 'cpu'; give "
                 "device='cuda'"
             )
-        name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
-        if trace == "worker" and name is None:
-            raise InvalidArgumentError(
-                "trace is 'worker', but a module cannot be built again there; give trace='here'"
-            )
-        if trace == "auto":
-            trace = "worker" if name is not None else "here"
-        return run_tax(
-            Workspace(loaded, no_grad=no_grad),
+        options = TaxOptions(
             runtimes=runtimes,
-            plan=plan or Plan(),
+            hosts=hosts,
             operators=operators,
-            look=trace,
+            trace=where,
             model=name,
             model_options=model_options,
             energy=energy,
+            throughput=throughput,
             cold=cold,
-            progress=progress,
         )
+        return run_tax(Workspace(loaded, no_grad=no_grad), options, plan or Plan(), progress)
 
 
-def trace(
+def compare_runtimes(
     model: Model,
     inputs: Any = None,
     *,
-    runtime: str = "eager",
-    host: Host = "python",
-    iterations: int = 20,
-    kinds: Sequence[str] = ("runtime", "driver"),
-    no_grad: bool = False,
-    **model_options: Any,
-) -> Trace:
-    """Trace the kernels of one runtime on a GPU, in this process; see docs/trace.md.
+    runtimes: str | Sequence[str] = "available",
+    hosts: Sequence[str] = ("python", "cpp"),
+    throughput: bool = True,
+    **options: Any,
+) -> RuntimeComparison:
+    """Time every way to run a model in the same rounds, and say why the faster ones are faster.
 
-    Args:
-        iterations: synchronised inferences to trace, after three that are not.
-        kinds: "runtime", "driver", "overhead": what to record beside kernels, copies and fills.
+    Returns:
+        Rows sorted by latency, a recommendation, and the receipt that they are computed from.
 
-    The other arguments are those of `cpp_bench`. A trace slows what it traces: its times inside
-    the device are good, its latencies are not.
-
-    Raises:
-        InvalidArgumentError: the device is the CPU, or an argument is wrong.
-        UnavailableError: no CUPTI, or another profiler is using it.
-        RunnerError: the model failed.
+    Arguments and errors are those of `tax`, of which this is another view: the ladder is measured
+    too, since tax is defined by it.
     """
-    from ftax.tracing.run import trace_prepared
+    from ftax.runtime_comparison import RuntimeComparison
 
-    if iterations < 1:
-        raise InvalidArgumentError(f"iterations is {iterations}; give 1 or more")
-    loaded, prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)
-    return trace_prepared(loaded, prepared, iterations=iterations, kinds=kinds)
-
-
-def profile_once(
-    model: Model,
-    inputs: Any = None,
-    *,
-    runtime: str = "eager",
-    host: Host = "python",
-    no_grad: bool = False,
-    **model_options: Any,
-) -> None:
-    """Warm one runtime up, then run one inference between cudaProfilerStart and cudaProfilerStop.
-
-    For nsys and ncu, which can be told to look at nothing else. Arguments and errors are those of
-    `trace`.
-    """
-    prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)[1]
-    runner = _core.NvtxRunner(prepared.runner, f"{runtime}/{host}")
-    for _ in range(5):
-        runner.run_once()
-    _core.profile_once(runner)
+    receipt = tax(
+        model, inputs, runtimes=runtimes, hosts=hosts, throughput=throughput,
+        **{"operators": False, **options},
+    )  # fmt: skip
+    return RuntimeComparison(receipt=receipt)
 
 
-def _prepare_on_gpu(
-    model: Model,
-    inputs: Any,
-    runtime: str,
-    host: Host,
-    no_grad: bool,
-    model_options: dict[str, Any],
-) -> tuple[LoadedModel, Prepared]:
-    loaded, (prepared,) = prepare(
-        model, inputs, runtime=runtime, hosts=(host,), no_grad=no_grad, model_options=model_options
-    )
-    if not isinstance(loaded, LoadedModel) or loaded.device == "cpu":
+def _choose_trace(
+    trace: TraceChoice, *, can_be_built_again: bool
+) -> Literal["worker", "here", "none"]:
+    if trace not in ("auto", "worker", "here", "none"):
         raise InvalidArgumentError(
-            f"the device is {loaded.device!r}, which has no kernels to trace; give device='cuda'"
+            f"trace is {trace!r}; it has to be 'auto', 'worker', 'here' or 'none'"
         )
-    if not hasattr(_core, "profile_once"):
-        raise UnavailableError(
-            "this build of ftax has no CUDA parts: reinstall it where a CUDA torch and nvcc are"
+    if trace == "auto":
+        return "worker" if can_be_built_again else "here"
+    if trace == "worker" and not can_be_built_again:
+        raise InvalidArgumentError(
+            "trace is 'worker', but a module cannot be built again there; give trace='here'"
         )
-    return loaded, prepared
-
-
-@contextmanager
-def use_threads(threads: int | None) -> Iterator[None]:
-    """Torch's intra-op threads inside, restored afterwards; None leaves them."""
-    if threads is None:
-        yield
-        return
-    if threads < 1:
-        raise InvalidArgumentError(f"threads is {threads}; give 1 or more")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return trace
 
 
 def _bench(
@@ -344,45 +277,3 @@ def _bench(
         )
         (measurement,) = require(measure(loaded, preparations, plan or Plan(), progress))
     return measurement
-
-
-def prepare(
-    model: Model,
-    inputs: Any,
-    *,
-    runtime: str,
-    hosts: Sequence[str],
-    no_grad: bool,
-    model_options: dict[str, Any],
-) -> tuple[LoadedModel | FileModel, list[Prepared]]:
-    """Load a model and make one runtime ready under each host; what the functions above measure."""
-    spec = find_runtime(runtime)
-    checked = [check_host(host) for host in hosts]
-    if _is_file(model):
-        path = Path(os.fspath(model))  # type: ignore[arg-type]
-        return prepare_path(path, inputs, runtime, checked, no_grad, model_options)
-    workspace = Workspace(_load(model, inputs, model_options), no_grad=no_grad)
-    return workspace.loaded, [spec.prepare(workspace, host) for host in checked]
-
-
-def _load(model: Model, inputs: Any, model_options: dict[str, Any]) -> LoadedModel:
-    unknown = sorted(set(model_options) - _MODEL_OPTIONS)
-    if unknown:
-        raise InvalidArgumentError(
-            f"unknown option {unknown[0]!r}; there are {', '.join(sorted(_MODEL_OPTIONS))}"
-        )
-    if isinstance(model, LoadedModel):
-        if inputs is not None or model_options:
-            raise InvalidArgumentError(
-                "a LoadedModel brings its inputs and options; pass them to ftax.load_model instead"
-            )
-        return model
-    return load_model(model, inputs=inputs, **model_options)
-
-
-def _is_file(model: Model) -> bool:
-    if not isinstance(model, (str, os.PathLike)):
-        return False
-    text = os.fspath(model)
-    looks_like_file = text.endswith((".pt", ".onnx")) or Path(text).is_file()
-    return looks_like_file and describe_path(text) in ("torchscript", "onnx")

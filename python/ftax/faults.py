@@ -24,6 +24,8 @@ _REMEDY = (
     "(nvidia-smi shows who holds it)"
 )
 _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
+_FOLDERS = re.compile(r"(?<![\w.:/~])~?/(?:[^\s/\"':]+/)+")
+_MOST_CHARACTERS = 20_000
 _SENTENCES = 3  # of torch's message: what was asked for, and how much there was
 
 
@@ -41,6 +43,18 @@ def describe(error: BaseException | str) -> str:
     text = " ".join(_SENTENCE.split(text)[:_SENTENCES]).rstrip(".")
     prefix = "" if "out of memory" in text.lower() else "out of memory: "
     return f"{prefix}{text}; {_REMEDY}"
+
+
+def tell_in_full(error: BaseException) -> str:
+    """The error with its traceback and all that it came from, for a record.
+
+    Folders are left out, since a record may be published; of a very long text the ends are kept.
+    """
+    text = _FOLDERS.sub("", "".join(traceback.format_exception(error)).strip())
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
 
 
 @contextmanager

@@ -58,7 +58,7 @@ class BenchJob:
 
 def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measurement, ...]:
     """Run a job in this process: one measurement per host, in the same rounds."""
-    from ftax.api import prepare, use_threads
+    from ftax.preparing import prepare, use_threads
 
     with use_threads(job.threads):
         if progress:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.evidence import RungEvidence
 from ftax.gpu import EnergyLine, GpuReadings, compute_energy_tax
-from ftax.ladder import RUNGS, Line, compute_difference, compute_intervals, compute_lines
+from ftax.ladder import RUNGS, Line, compute_difference, compute_lines
 from ftax.records import Count, FrozenMap, Name, Record
 from ftax.results import Measurement, append_record, read_records, register_kind
+from ftax.runtime_table import RuntimeRow, compute_rows
 from ftax.tracing.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -42,23 +43,12 @@ class OperatorCost(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unavailable(Record):
-    """A rung or an alternative that could not be measured, and why, in one line."""
+    """A rung or an alternative that could not be measured, and why: in one line, and in full."""
 
     runtime: Name
     host: Name
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
-    """A runtime that changes more than the host: how its latency compares with the first rung's."""
-
-    measurement: Measurement
-    saved_ns: float  # latency of the first rung minus its own
-    saved_interval_ns: tuple[float, float] | None
-    speedup_ratio: float
-    outputs_equal: bool
-    outputs: str  # in words
+    error: str = ""  # the whole chain of errors, or "" if nothing was tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +60,8 @@ class Receipt(Record):
         others: the alternatives, in the order of measurement.
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
-        evidence: on a GPU, what each rung ran there, gathered after the rounds.
+        evidence: on a GPU, what each rung and alternative ran there, gathered after the rounds.
+        throughputs: the same runtimes with requests back to back, if that was asked for.
         readings: energy, utilisation and memory of each runtime, if they were asked for.
         floors_ns: what the machine itself costs (`ftax doctor`), ns by name.
         preparation: seconds spent before and after the rounds, by step.
@@ -84,6 +75,7 @@ class Receipt(Record):
     operator_costs: tuple[OperatorCost, ...] = ()
     evidence: tuple[RungEvidence, ...] = ()
     readings: tuple[GpuReadings, ...] = ()
+    throughputs: tuple[Measurement, ...] = ()
     floors_ns: Mapping[str, float] = field(default_factory=lambda: FrozenMap({}))
     preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
     warnings: tuple[str, ...] = ()
@@ -106,6 +98,10 @@ class Receipt(Record):
             raise InvalidArgumentError(
                 f"the measurements have {sorted(rounds)} rounds; a receipt needs the same rounds"
             )
+        if any(item.mode != "throughput" for item in self.throughputs):
+            raise InvalidArgumentError(
+                "a measurement among Receipt.throughputs has mode 'latency'; it belongs into others"
+            )
 
     @property
     def latency_ns(self) -> float:
@@ -126,30 +122,28 @@ class Receipt(Record):
         return None
 
     @property
-    def alternatives(self) -> tuple[Alternative, ...]:
-        """The other runtimes, fastest first."""
-        if not self.others:
-            return ()
-        together = [self.rungs[0], *self.others]
-        weights = [
-            [1.0, *(-1.0 if place == i else 0.0 for place in range(len(self.others)))]
-            for i in range(len(self.others))
-        ]
-        intervals = compute_intervals(together, weights)
-        rows = []
-        for item, interval in zip(self.others, intervals, strict=True):
-            equal, words = describe_outputs(item)
-            rows.append(
-                Alternative(
-                    measurement=item,
-                    saved_ns=self.latency_ns - item.latency_ns,
-                    saved_interval_ns=interval,
-                    speedup_ratio=self.latency_ns / item.latency_ns,
-                    outputs_equal=equal,
-                    outputs=words,
-                )
-            )
-        return tuple(sorted(rows, key=lambda row: row.measurement.latency_ns))
+    def runtimes(self) -> tuple[RuntimeRow, ...]:
+        """Rungs and alternatives, fastest first: what each saves, and of what."""
+        return compute_rows((*self.rungs, *self.others), self.evidence, self.throughputs)
+
+    @property
+    def alternatives(self) -> tuple[RuntimeRow, ...]:
+        """The runtimes beside the ladder, fastest first."""
+        return tuple(row for row in self.runtimes if not row.is_rung)
+
+    @property
+    def recommendation(self) -> str:
+        """What the numbers advise, in sentences."""
+        from ftax.recommend import recommend
+
+        return recommend(self)
+
+    def collect_warnings(self) -> list[str]:
+        """Warnings of the receipt and of its measurements, each once."""
+        found = [*self.warnings]
+        for measurement in (*self.rungs, *self.others):
+            found += measurement.warnings
+        return list(dict.fromkeys(found))
 
     def energy_tax(self) -> tuple[EnergyLine, ...]:
         """What each step down the ladder saves of one inference's energy; () if not read."""
@@ -162,7 +156,7 @@ class Receipt(Record):
         return compute_energy_tax(rungs)
 
     def timeline(self) -> tuple[Timeline, ...]:
-        """Where the wall time of traced inferences went, a rung each; tracing slows them."""
+        """Where the wall time of traced inferences went, a runtime each; tracing slows them."""
         return tuple(item.timeline for item in self.evidence if item.timeline is not None)
 
     def operators(self) -> tuple[OperatorCost, ...]:
@@ -215,18 +209,6 @@ class Receipt(Record):
         from ftax.report.plain import to_text
 
         return to_text(self)
-
-
-def describe_outputs(measurement: Measurement) -> tuple[bool, str]:
-    """Whether the outputs were equal to eager's within tolerance, and how to say it."""
-    facts = measurement.checks.get("outputs")
-    if not isinstance(facts, Mapping):
-        return False, "not checked"
-    if facts["bitwise"]:
-        return True, "bitwise equal"
-    if facts["within_tolerance"]:
-        return True, f"equal within {facts['difference']:.0e}"
-    return False, str(facts["problem"])
 
 
 def _same_lines(stored: object, lines: tuple[Line, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Looks at every rung on the GPU once the rounds are over: gate first, trace last.
+"""Looks at every runtime on the GPU once the rounds are over: gate first, trace last.
 
 The order is forced. A gate must not be held under a profiler, and a trace leaves one behind; both
 slow what they look at, so neither may come before the last round.
@@ -14,60 +14,64 @@ from ftax.errors import FtaxError
 from ftax.evidence import RungEvidence
 from ftax.faults import describe
 from ftax.gate import Gated, measure_gate
+from ftax.ladder import RUNGS
 from ftax.measure import Progress
 from ftax.models import LoadedModel
 from ftax.runtimes import Prepared
 from ftax.tracing import Trace
 from ftax.tracing.kernel_set import KernelSet
-from ftax.tracing.run import TraceJob, trace_all, trace_in_worker
+from ftax.tracing.run import trace_all
+from ftax.tracing.worker import TraceJob, trace_in_worker
 
 _REPETITIONS = 20
 _WATCHDOG_MS = 2000
+_LEAST_OF_BUSY = 0.5  # device time behind the gate has all gaps in it, so it is longer than busy
 _NODE_TYPES = ("kernel", "memcpy", "memset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What was found: evidence a rung, and the traces behind it."""
+    """What was found: evidence a runtime, and the traces behind it."""
 
     evidence: tuple[RungEvidence, ...]
     traces: tuple[Trace, ...]
 
 
-def look_at_rungs(
+def look_at(
     loaded: LoadedModel,
-    rungs: Sequence[Prepared],
+    runners: Sequence[Prepared],
     *,
     job: TraceJob | None,
     progress: Progress | None,
 ) -> Look:
-    """Gate and trace ``rungs``, Python eager first. With a ``job`` the traces are its worker's."""
-    launches = _find_launches(rungs)
+    """Gate and trace ``runners``, Python eager first. With a ``job`` traces are its worker's."""
+    launches = _find_launches(runners)
     gates: list[Gated] = []
-    for place, rung in enumerate(rungs):
+    for place, runner in enumerate(runners):
         if progress:
-            progress("holding the device still", place, len(rungs))
-        gates.append(_gate(rung, launches))
+            progress("holding the device still", place, len(runners))
+        is_rung = (runner.runtime, runner.host) in RUNGS
+        gates.append(_gate(runner, launches if is_rung else None))
     where: Literal["worker", "this process"]
     if job is None:
-        found, where = trace_all(loaded, rungs, progress=progress), "this process"
+        found, where = trace_all(loaded, runners, progress=progress), "this process"
     else:
         if progress:
             progress("tracing kernels in a process of their own", 0, 1)
         found, where = trace_in_worker(job), "worker"
     evidence: list[RungEvidence] = []
     reference: KernelSet | None = None
-    for rung, gate, trace in zip(rungs, gates, found, strict=True):
+    for runner, gate, trace in zip(runners, gates, found, strict=True):
         if isinstance(trace, FtaxError):
             item = RungEvidence(
-                runtime=rung.runtime, host=rung.host, problems=(describe(trace),), gate=gate,
+                runtime=runner.runtime, host=runner.host, problems=(describe(trace),), gate=gate,
                 traced_in=where,
             )  # fmt: skip
         else:
             item, kernels = RungEvidence.of(
                 trace,
                 reference=reference,
-                expected_nodes=_count_nodes(rungs) if rung.runtime == "cuda-graph" else None,
+                expected_nodes=_count_nodes(runners) if runner.runtime == "cuda-graph" else None,
                 gate=gate,
                 traced_in=where,
             )
@@ -75,15 +79,26 @@ def look_at_rungs(
                 reference = kernels
             elif reference is None and kernels is not None:
                 item = replace(item, same_kernels=None)  # as what? eager's are not known
-        evidence.append(item)
+        evidence.append(_drop_gate_beside_the_work(item))
     return Look(
         evidence=tuple(evidence),
         traces=tuple(trace for trace in found if isinstance(trace, Trace)),
     )
 
 
+def _drop_gate_beside_the_work(item: RungEvidence) -> RungEvidence:
+    """A runtime with a stream of its own runs past the gate, whose times are then of nothing."""
+    if item.gate is None or item.device_ns is None or item.problems or not item.busy_ns:
+        return item
+    if item.device_ns >= _LEAST_OF_BUSY * item.compute_busy()[0]:
+        return item
+    reason = "it did not wait for the gate: it runs on another stream than torch's current one"
+    gate = replace(item.gate, repetitions=(), reason=reason)
+    return replace(item, gate=gate)
+
+
 def _gate(rung: Prepared, launches: int | None) -> Gated:
-    """A rung that fails here has no issue time, and the reason stands in its place."""
+    """What fails here has no issue time, and the reason stands in its place."""
     try:
         return measure_gate(
             rung, repetitions=_REPETITIONS, watchdog_ms=_WATCHDOG_MS, launches=launches

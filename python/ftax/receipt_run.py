@@ -9,96 +9,154 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ftax import _core
-from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnsupportedError
+from ftax.errors import RunnerError
 from ftax.faults import attempt, describe, name_faults
 from ftax.floors import Floor, measure_floors
 from ftax.gpu import GpuReadings, collect_gpu_readings
-from ftax.ladder import CPU_RUNGS, RUNGS
+from ftax.ladder import RUNGS
 from ftax.measure import Plan, Progress, Session, measure
 from ftax.receipt import OperatorCost, Receipt, Unavailable
-from ftax.receipt_gpu import Look, look_at_rungs
+from ftax.receipt_choice import choose_alternatives, list_rungs, prepare_all
+from ftax.receipt_gpu import Look, look_at
 from ftax.receipt_warnings import warn_of_evidence, warn_of_rounds
 from ftax.results import Measurement
-from ftax.runtimes import Host, Prepared, Workspace, find_runtime, list_runtimes
+from ftax.runtimes import Host, Prepared, Workspace
 from ftax.tracing import Trace
-from ftax.tracing.run import TraceJob
+from ftax.tracing.worker import TraceJob
 
 TraceChoice = Literal["worker", "here", "none"]
 _PROFILE_SECONDS = 1.0
+_THROUGHPUT_ROUNDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaxOptions:
+    """What a receipt holds beside the rounds; docstring of `ftax.tax`.
+
+    ``model`` and ``model_options`` build the model again where ``trace`` is "worker".
+    """
+
+    runtimes: str | Sequence[str] = "available"
+    hosts: Sequence[str] = ("python", "cpp")
+    operators: bool = True
+    trace: TraceChoice = "here"
+    model: str | None = None
+    model_options: Mapping[str, object] = field(default_factory=dict)
+    energy: bool = False
+    throughput: bool = False
+    cold: bool = False
 
 
 def run_tax(
-    workspace: Workspace,
-    *,
-    runtimes: str | Sequence[str],
-    plan: Plan,
-    operators: bool = True,
-    look: TraceChoice = "here",
-    model: str | None = None,
-    model_options: Mapping[str, object] | None = None,
-    energy: bool = False,
-    cold: bool = False,
-    progress: Progress | None,
+    workspace: Workspace, options: TaxOptions, plan: Plan, progress: Progress | None
 ) -> tuple[Receipt, tuple[Trace, ...]]:
     """Measure the receipt of ``workspace``'s model; with it, the traces behind its evidence.
 
-    ``model`` and ``model_options`` build the model again where ``look`` is "worker". Raises only if
-    Python eager itself fails.
+    Raises only if Python eager itself fails, or an argument is wrong.
     """
     device = workspace.loaded.device
-    wanted = [*list_rungs(device), *choose_alternatives(runtimes, device)]
+    alternatives = choose_alternatives(options.runtimes, device, options.hosts)
     started = time.perf_counter()
-    prepared, unavailable = _prepare_all(workspace, wanted, progress)
-    if cold:
+    prepared, unavailable = prepare_all(workspace, [*list_rungs(device), *alternatives], progress)
+    if options.cold:
         with name_faults("the cold cache could not be prepared"):
             prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
     prepared_s = time.perf_counter() - started
     session = measure(workspace.loaded, prepared, plan, progress)
     measurements, failed = _split_failures(prepared, session)
     _require_eager(measurements, failed)
-    rungs = tuple(m for m in measurements if (m.cell.runtime, m.cell.host) in RUNGS)
+    rungs = tuple(m for m in measurements if _place(m) in RUNGS)
     warnings = [*warn_of_rounds(workspace.loaded, rungs, plan, prepared, session)]
-    places = {(m.cell.runtime, m.cell.host) for m in measurements}
+    places = {_place(m) for m in measurements}
     survivors = [item for item in prepared if (item.runtime, item.host) in places]
-    costs, floors = _time_parts(workspace, rungs, operators, warnings)
-    # Readings before traces: what has been traced is slower for the rest of the process.
-    readings: tuple[GpuReadings, ...] = ()
-    if energy:
-        readings = attempt(
-            lambda: collect_gpu_readings(survivors, device=device),
-            default=(), what="the GPU was not read", warnings=warnings,
-        )  # fmt: skip
-    found = Look(evidence=(), traces=())
-    if device != "cpu" and look != "none" and session.stop_reason != "interrupted":
-        standing = [item for item in survivors if (item.runtime, item.host) in RUNGS]
-        worker = model is not None and look == "worker"
-        job = make_job(workspace, standing, str(model), model_options or {}) if worker else None
-        found = attempt(
-            lambda: look_at_rungs(workspace.loaded, standing, job=job, progress=progress),
-            default=found, what="the rungs were not looked at on the GPU", warnings=warnings,
-        )  # fmt: skip
+    whole = session.stop_reason != "interrupted"
+    after = _look_closer(workspace, survivors, rungs, options, plan, warnings, progress, whole)
     receipt = Receipt(
         rungs=rungs,
         others=tuple(m for m in measurements if m not in rungs),
         unavailable=(*unavailable, *failed),
-        operator_costs=costs,
-        evidence=found.evidence,
-        readings=readings,
-        floors_ns={floor.name: floor.time_ns for floor in floors},
+        operator_costs=after.costs,
+        evidence=after.look.evidence,
+        readings=after.readings,
+        throughputs=after.throughputs,
+        floors_ns={floor.name: floor.time_ns for floor in after.floors},
         preparation={
             "prepare_seconds": prepared_s,
             "measure_seconds": session.elapsed_s,
             "total_seconds": time.perf_counter() - started,
             "gc_ms": session.gc_ms,
-            "cache": "cold: L2 flushed before each request" if cold else "warm",
+            "cache": "cold: L2 flushed before each request" if options.cold else "warm",
         },
-        warnings=(*warnings, *warn_of_evidence(found.evidence)),
+        warnings=(*warnings, *warn_of_evidence(after.look.evidence)),
     )
-    return receipt, found.traces
+    return receipt, after.look.traces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _After:
+    """What was read once the rounds were over."""
+
+    costs: tuple[OperatorCost, ...]
+    floors: tuple[Floor, ...]
+    throughputs: tuple[Measurement, ...]
+    readings: tuple[GpuReadings, ...]
+    look: Look
+
+
+def _look_closer(
+    workspace: Workspace,
+    prepared: Sequence[Prepared],
+    rungs: tuple[Measurement, ...],
+    options: TaxOptions,
+    plan: Plan,
+    warnings: list[str],
+    progress: Progress | None,
+    whole: bool,
+) -> _After:
+    """All that follows the rounds, in the one order in which nothing spoils what comes next.
+
+    ``whole``: the rounds were not interrupted, so the user still wants to wait.
+    """
+    device = workspace.loaded.device
+    throughputs: tuple[Measurement, ...] = ()
+    if options.throughput and whole:  # like the rounds, before anything else has left its mark
+        throughputs = attempt(
+            lambda: _measure_throughput(workspace, prepared, plan, progress),
+            default=(), what="throughput was not measured", warnings=warnings,
+        )  # fmt: skip
+    costs, floors = _time_parts(workspace, rungs, options.operators, warnings)
+    # Readings before traces: what has been traced is slower for the rest of the process.
+    readings: tuple[GpuReadings, ...] = ()
+    if options.energy:
+        readings = attempt(
+            lambda: collect_gpu_readings(prepared, device=device),
+            default=(), what="the GPU was not read", warnings=warnings,
+        )  # fmt: skip
+    found = Look(evidence=(), traces=())
+    if device != "cpu" and options.trace != "none" and whole:
+        job = None
+        if options.model is not None and options.trace == "worker":
+            job = make_job(workspace, prepared, options.model, options.model_options)
+        found = attempt(
+            lambda: look_at(workspace.loaded, prepared, job=job, progress=progress),
+            default=found, what="the runtimes were not looked at on the GPU", warnings=warnings,
+        )  # fmt: skip
+    return _After(
+        costs=costs, floors=floors, throughputs=throughputs, readings=readings, look=found
+    )
+
+
+def _measure_throughput(
+    workspace: Workspace, prepared: Sequence[Prepared], plan: Plan, progress: Progress | None
+) -> tuple[Measurement, ...]:
+    """A short session of its own, interleaved too, with requests back to back."""
+    short = replace(plan, mode="throughput", rounds=_THROUGHPUT_ROUNDS, warmup=None)
+    found = measure(workspace.loaded, prepared, short, progress).measurements
+    return tuple(item for item in found if item is not None)
 
 
 def _time_parts(
@@ -120,7 +178,7 @@ def _time_parts(
 
 def make_job(
     workspace: Workspace,
-    rungs: Sequence[Prepared],
+    prepared: Sequence[Prepared],
     model: str,
     options: Mapping[str, object],
 ) -> TraceJob | None:
@@ -129,53 +187,15 @@ def make_job(
         return None
     return TraceJob(
         model=model,
-        runtimes=tuple((item.runtime, item.host) for item in rungs),
+        runtimes=tuple((item.runtime, item.host) for item in prepared),
         # The device by name: it may have been given as an object, which does not travel.
         model_options={**options, "device": workspace.loaded.device},
         no_grad=workspace.no_grad,
     )
 
 
-def list_rungs(device: str) -> list[tuple[str, Host]]:
-    """The rungs that a device can have."""
-    return [*RUNGS] if device != "cpu" else [*CPU_RUNGS]
-
-
-def choose_alternatives(runtimes: str | Sequence[str], device: str) -> list[tuple[str, Host]]:
-    """(runtime, host) pairs beside the ladder. Raises InvalidArgumentError for an unknown name."""
-    if runtimes == "none":
-        return []
-    kind = device.split(":")[0]
-    specs = [spec for spec in list_runtimes() if kind != "cpu" or "cpu" in spec.devices]
-    if runtimes not in ("available", "all"):
-        names = [runtimes] if isinstance(runtimes, str) else list(runtimes)
-        if not names:
-            raise InvalidArgumentError("runtimes is empty; give names, 'available' or 'none'")
-        specs = [find_runtime(name) for name in names]
-    return [
-        (spec.name, host) for spec in specs for host in spec.hosts if (spec.name, host) not in RUNGS
-    ]
-
-
-def _prepare_all(
-    workspace: Workspace, wanted: Sequence[tuple[str, Host]], progress: Progress | None
-) -> tuple[list[Prepared], list[Unavailable]]:
-    prepared: list[Prepared] = []
-    unavailable: list[Unavailable] = []
-    for place, (runtime, host) in enumerate(wanted):
-        if progress:
-            progress(f"preparing {runtime} ({host})", place, len(wanted))
-        try:
-            prepared.append(find_runtime(runtime).prepare(workspace, host))
-        except FtaxError as error:
-            if not prepared and (runtime, host) == RUNGS[0]:
-                raise  # the model itself does not run
-            if runtime == "tape-without-host-reads" and isinstance(error, UnsupportedError):
-                continue  # the model reads nothing back: there is no such rung
-            unavailable.append(Unavailable(runtime=runtime, host=host, reason=describe(error)))
-    if progress:
-        progress("preparing", len(wanted), len(wanted))
-    return prepared, unavailable
+def _place(measurement: Measurement) -> tuple[str, Host]:
+    return measurement.cell.runtime, measurement.cell.host
 
 
 def _split_failures(
@@ -192,12 +212,16 @@ def _split_failures(
             complete.append(measurement)
         else:
             reason = f"failed after {done} rounds: {describe(str(error))}"
-            failed.append(Unavailable(runtime=item.runtime, host=item.host, reason=reason))
+            failed.append(
+                Unavailable(
+                    runtime=item.runtime, host=item.host, reason=reason, error=str(error or "")
+                )
+            )
     return complete, failed
 
 
 def _require_eager(measurements: list[Measurement], failed: list[Unavailable]) -> None:
-    if not measurements or (measurements[0].cell.runtime, measurements[0].cell.host) != RUNGS[0]:
+    if not measurements or _place(measurements[0]) != RUNGS[0]:
         reason = failed[0].reason if failed else "no round was completed"
         raise RunnerError(f"Python eager could not be measured: {reason}")
 
@@ -205,7 +229,7 @@ def _require_eager(measurements: list[Measurement], failed: list[Unavailable]) -
 def _profile_operators(
     workspace: Workspace, rungs: tuple[Measurement, ...]
 ) -> tuple[OperatorCost, ...]:
-    tapes = [m for m in rungs if (m.cell.runtime, m.cell.host) == ("eager", "cpp")]
+    tapes = [m for m in rungs if _place(m) == ("eager", "cpp")]
     if not tapes:
         return ()
     tape = workspace.taped.tape

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ftax.comparison import compare_values
 from ftax.evidence import RungEvidence
+from ftax.ladder import RUNGS
 from ftax.measure import Plan, Session, measure
 from ftax.models import LoadedModel
 from ftax.results import Measurement
@@ -31,6 +32,8 @@ def warn_of_evidence(evidence: Sequence[RungEvidence]) -> list[str]:
             unused.setdefault("; ".join(item.problems), []).append(name)
         if item.gate is not None and item.gate.cut:
             ungated.setdefault(str(item.gate.reason), []).append(name)
+        if (item.runtime, item.host) not in RUNGS:
+            continue  # an alternative is expected to run other kernels
         if item.difference:
             warnings.append(item.difference)
         if item.slower:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, save, show
 from ftax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 
 def bench(
@@ -39,6 +42,7 @@ def bench(
     markdown: o.Markdown = False,
 ) -> None:
     """Latency or throughput of one runtime, driven from Python, from C++, or both, interleaved."""
+    from ftax.host_comparison import HostComparison
     from ftax.processes import BenchJob, run_jobs
     from ftax.report.measurement_table import make_measurement_table
 
@@ -75,7 +79,10 @@ def bench(
         measurements = run_jobs([job], processes=processes, progress=progress)[0]
     save(json, measurements)
     table = make_measurement_table(measurements)
-    show(table.to_rich(), [table], csv=csv, markdown=markdown)
+    compared: RenderableType = table.to_rich()
+    if host == "both" and processes == 1 and mode == "latency":
+        compared = HostComparison(python=measurements[0], cpp=measurements[1])
+    show(compared, [table], csv=csv, markdown=markdown)
     for warning in dict.fromkeys(w for m in measurements for w in m.warnings):
         typer.echo(f"! {warning}", err=True)
     if any(m.stop_reason == "interrupted" for m in measurements):

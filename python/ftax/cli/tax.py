@@ -21,7 +21,7 @@ def tax(
     attention: o.Attention = None,
     use_cache: o.UseCache = False,
     runtimes: Annotated[
-        str, typer.Option(help="available, none, or names separated by commas.")
+        str, typer.Option(help="available, all, none, or names separated by commas.")
     ] = "available",
     threads: o.Threads = None,
     no_grad: o.NoGrad = False,
@@ -43,6 +43,9 @@ def tax(
     energy: Annotated[
         bool,
         typer.Option("--energy", help="GPU: also energy, utilisation, memory; 5 s a runtime."),
+    ] = False,
+    throughput: Annotated[
+        bool, typer.Option("--throughput", help="Also time requests back to back.")
     ] = False,
     cold: Annotated[
         bool, typer.Option("--cold", help="GPU: flush L2 before each request, outside its time.")
@@ -78,6 +81,7 @@ def tax(
             no_grad=no_grad,
             trace="here",  # this process ends with the command
             energy=energy,
+            throughput=throughput,
             cold=cold,
             progress=progress,
         )

@@ -46,8 +46,8 @@ def trace(
     markdown: o.Markdown = False,
 ) -> None:
     """Kernels of one runtime on a GPU, and where the time of a traced inference went."""
-    from ftax.api import profile_once as run_once
-    from ftax.api import trace as run_trace
+    from ftax.profiling import profile_once as run_once
+    from ftax.profiling import trace as run_trace
     from ftax.runtimes import check_host
 
     options: dict[str, Any] = {

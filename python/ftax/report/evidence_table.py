@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 
 from ftax.evidence import RungEvidence
+from ftax.ladder import RUNGS
 from ftax.receipt import Receipt
 from ftax.report.table import Rows
 from ftax.report.timeline_table import make_timeline_table
@@ -26,7 +27,7 @@ def make_evidence_tables(receipt: Receipt) -> list[Rows]:
 
 def make_top_table(receipt: Receipt, *, limit: int) -> Rows | None:
     """The kernels that take the most time on the lowest rung; None without a reliable trace."""
-    traced = [item for item in receipt.evidence if item.top]
+    traced = [item for item in receipt.evidence if item.top and (item.runtime, item.host) in RUNGS]
     if not traced:
         return None
     lowest = traced[-1]
@@ -50,9 +51,9 @@ def make_top_table(receipt: Receipt, *, limit: int) -> Rows | None:
 def _make_evidence(receipt: Receipt) -> Rows:
     where = "a process of its own" if receipt.evidence[0].traced_in == "worker" else "this process"
     return Rows(
-        title=f"What each rung ran (traced in {where} after the rounds; gated before that)",
+        title=f"What each runtime ran (traced in {where} after the rounds; gated before that)",
         columns=(
-            "rung",
+            "runtime",
             "kernels",
             "copies, fills",
             "kernel time",

@@ -6,27 +6,19 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ftax.ladder import Line
-from ftax.receipt import Alternative, OperatorCost, Receipt, describe_outputs
+from ftax.receipt import OperatorCost, Receipt
 from ftax.report.energy_table import render_gpu_readings
 from ftax.report.evidence_table import make_evidence_tables
+from ftax.report.runtime_table import make_runtime_tables, make_unavailable_table
 from ftax.report.table import Rows
 from ftax.report.units import format_interval, format_time
-from ftax.results import Measurement
 
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
-    """Receipt, rungs and alternatives, on a GPU evidence, and what is unavailable."""
-    tables = [_make_lines(receipt), _make_runtimes(receipt), *make_evidence_tables(receipt)]
-    if receipt.unavailable:
-        tables.append(
-            Rows(
-                title="Not measured",
-                columns=("runtime", "host", "why"),
-                numeric=(),
-                rows=tuple((u.runtime, u.host, u.reason) for u in receipt.unavailable),
-            )
-        )
-    return tables
+    """Receipt, latencies, the runtimes compared, on a GPU evidence, and what is unavailable."""
+    tables = [_make_lines(receipt), *make_runtime_tables(receipt), *make_evidence_tables(receipt)]
+    unavailable = make_unavailable_table(receipt)
+    return tables if unavailable is None else [*tables, unavailable]
 
 
 def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
@@ -59,48 +51,9 @@ def render_receipt(receipt: Receipt) -> RenderableType:
     parts: list[RenderableType] = [table.to_rich() for table in make_receipt_tables(receipt)]
     if receipt.readings:
         parts.append(render_gpu_readings(receipt.readings, receipt.energy_tax()))
-    parts.append(Text(summarise(receipt)))
-    parts += [Text(f"! {warning}", style="yellow") for warning in collect_warnings(receipt)]
+    parts.append(Text(receipt.recommendation))
+    parts += [Text(f"! {warning}", style="yellow") for warning in receipt.collect_warnings()]
     return Group(*parts)
-
-
-def summarise(receipt: Receipt) -> str:
-    """The answer in a sentence or two, from the numbers."""
-    sentences = []
-    tax = receipt.python_tax_ns
-    if tax is not None:
-        time_ns, interval = tax
-        share = time_ns / receipt.latency_ns
-        if interval is not None and interval[0] > 0:
-            sentences.append(
-                f"Python costs {format_time(time_ns)} of {format_time(receipt.latency_ns)} "
-                f"({share:.0%}; {format_interval(interval)})."
-            )
-        else:
-            sentences.append(
-                f"Python's cost is not resolved: {format_interval(interval)} of "
-                f"{format_time(receipt.latency_ns)}."
-            )
-    best = next((a for a in receipt.alternatives if a.outputs_equal), None)
-    if best is not None:
-        cell = best.measurement.cell
-        interval = best.saved_interval_ns
-        if interval is not None and interval[0] > 0:
-            sentences.append(
-                f"{cell.runtime} from {cell.host} would give back {format_time(best.saved_ns)} "
-                f"({best.speedup_ratio:.2f}x)."
-            )
-        else:
-            sentences.append("No other runtime measured here is faster than eager for certain.")
-    return " ".join(sentences)
-
-
-def collect_warnings(receipt: Receipt) -> list[str]:
-    """Warnings of the receipt and of its measurements, each once."""
-    found = list(receipt.warnings)
-    for measurement in (*receipt.rungs, *receipt.others):
-        found += measurement.warnings
-    return list(dict.fromkeys(found))
 
 
 def _make_lines(receipt: Receipt) -> Rows:
@@ -148,50 +101,6 @@ def _make_line(line: Line, with_host: bool) -> tuple[str, ...]:
 def _format_issue(receipt: Receipt) -> str:
     issue = next((item.issue_ns for item in receipt.evidence), None)
     return "-" if issue is None else format_time(issue)
-
-
-def _make_runtimes(receipt: Receipt) -> Rows:
-    rows = [_make_rung(rung, receipt) for rung in receipt.rungs]
-    rows += [_make_alternative(alternative) for alternative in receipt.alternatives]
-    return Rows(
-        title="Rungs and alternatives",
-        columns=(
-            "runtime",
-            "host",
-            "latency",
-            "95 % interval",
-            "p50",
-            "p90",
-            "p99",
-            "speed-up",
-            "outputs",
-        ),
-        numeric=("latency", "p50", "p90", "p99", "speed-up"),
-        rows=tuple(rows),
-    )
-
-
-def _make_rung(rung: Measurement, receipt: Receipt) -> tuple[str, ...]:
-    first = rung is receipt.rungs[0]
-    outputs = "the reference" if first else describe_outputs(rung)[1]
-    return (*_describe(rung), f"{receipt.latency_ns / rung.latency_ns:.2f}x", outputs)
-
-
-def _make_alternative(row: Alternative) -> tuple[str, ...]:
-    return (*_describe(row.measurement), f"{row.speedup_ratio:.2f}x", row.outputs)
-
-
-def _describe(measurement: Measurement) -> tuple[str, ...]:
-    summary = measurement.summary
-    return (
-        measurement.cell.runtime,
-        measurement.cell.host,
-        format_time(measurement.latency_ns),
-        format_interval(measurement.interval_ns),
-        format_time(summary.p50_ns),
-        format_time(summary.p90_ns),
-        format_time(summary.p99_ns),
-    )
 
 
 def _make_kinds(receipt: Receipt, total: float, limit: int) -> Rows:

@@ -24,7 +24,8 @@ __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_re
 # statistics from the same samples, needs a new number and a line here.
 #   1: the first.
 #   2: receipts hold evidence and readings of a GPU, and measurements its conditions.
-SCHEMA_VERSION = 2
+#   3: receipts hold throughputs, and the whole error of what is unavailable. 2 can still be read.
+SCHEMA_VERSION = 3
 
 _PREFIX = b'{"ftax_schema":'
 _MEND = "delete the line, or read the rest with skip_bad=True"
@@ -180,7 +181,7 @@ def _parse_line(line: bytes) -> Any:
     if not isinstance(fields, dict) or "ftax_schema" not in fields:
         raise ResultsError(f"JSON, but no record of ftax: it has no 'ftax_schema'; {_MEND}")
     version = fields.pop("ftax_schema")
-    if type(version) is not int or version != SCHEMA_VERSION:
+    if type(version) is not int or version not in (2, SCHEMA_VERSION):
         raise ResultsError(
             f"schema version {version!r}, while this ftax reads {SCHEMA_VERSION}; use the ftax "
             f"that wrote it or a newer one, or {_MEND}"
@@ -197,9 +198,19 @@ def _parse_line(line: bytes) -> Any:
             f"newer ftax, or {_MEND}"
         )
     try:
+        if version == 2 and kind == "receipt":
+            _upgrade_receipt(fields["record"])
         return _from_dict[kind](fields["record"])
     except FtaxError as error:
         raise ResultsError(f"{kind}: {error}; {_MEND}") from error
+
+
+def _upgrade_receipt(record: dict[str, Any]) -> None:
+    """From version 2. What is no receipt of that version is left for the record to refuse."""
+    record.setdefault("throughputs", [])
+    for item in record.get("unavailable", ()):
+        if isinstance(item, dict):
+            item.setdefault("error", "")
 
 
 def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:

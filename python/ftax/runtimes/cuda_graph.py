@@ -88,7 +88,7 @@ def prepare_tape_without_host_reads(workspace: Workspace, host: Host) -> Prepare
         host="cpp",
         runner=_core.TapeRunner(tape, name, device=loaded.device, grad_mode=grad_mode(workspace)),
         run=run,
-        facts={"host_reads_left_out": left_out},
+        facts={**workspace.shared_cost(), "host_reads_left_out": left_out},
         checks=checks,
         warnings=taped.warnings,
     )
@@ -126,7 +126,11 @@ def _finish(
         host=host,
         runner=runner,
         run=run,
-        facts={**facts, "host_reads_left_out": len(captured.host_reads)},
+        facts={
+            **workspace.shared_cost(graph=True),
+            **facts,
+            "host_reads_left_out": len(captured.host_reads),
+        },
         checks=checks,
         warnings=(*workspace.taped.warnings, *warnings),
     )

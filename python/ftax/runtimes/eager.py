@@ -51,6 +51,7 @@ def _prepare_tape(workspace: Workspace) -> Prepared:
         host="cpp",
         runner=runner,
         run=run,
+        facts=workspace.shared_cost(),
         checks=taped.checks,
         warnings=taped.warnings,
     )
@@ -73,7 +74,7 @@ def prepare_flat(workspace: Workspace, host: Host) -> Prepared:
         runner=drive_python(workspace, "flat", lambda: function(*inputs)),
         run=run,
         checks=checks,
-        facts={"via_torch_ops": dict(flat.via_ops)},
+        facts={**workspace.shared_cost(), "via_torch_ops": dict(flat.via_ops)},
         warnings=_warn_via_ops(flat.via_ops),
     )
 

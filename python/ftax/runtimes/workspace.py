@@ -14,7 +14,7 @@ from ftax.errors import FtaxError
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.capture import CapturedGraph, capture
-from ftax.runtimes.cost import measure_cost
+from ftax.runtimes.cost import Cost, measure_cost
 from ftax.runtimes.flat import FlatProgram, make_flat
 from ftax.runtimes.recording import Observer
 from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
@@ -30,6 +30,7 @@ class Workspace:
         self.loaded = loaded
         self.observer: Observer = observer
         self.no_grad = no_grad
+        self._tape_cost = self._capture_cost = Cost()
 
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
@@ -39,7 +40,8 @@ class Workspace:
     @cached_property
     def _taped(self) -> Taped | FtaxError:
         try:
-            return make_tape(self.loaded, observer=self.observer)
+            with measure_cost(self.loaded.device) as self._tape_cost:
+                return make_tape(self.loaded, observer=self.observer)
         except FtaxError as error:
             return error
 
@@ -74,7 +76,9 @@ class Workspace:
     @cached_property
     def _captured(self) -> CapturedGraph | FtaxError:
         try:
-            return capture(self.loaded, self.taped)
+            taped = self.taped  # first, so that its cost is its own
+            with measure_cost(self.loaded.device) as self._capture_cost:
+                return capture(self.loaded, taped)
         except FtaxError as error:
             return error
 
@@ -85,6 +89,19 @@ class Workspace:
         if isinstance(self._captured, FtaxError):
             raise self._captured
         return self._captured
+
+    def shared_cost(self, *, graph: bool = False) -> dict[str, object]:
+        """What the tape cost, and with ``graph`` its capture: facts of each runtime that needs it,
+        whichever came first and waited for it."""
+        costs = [self._tape_cost, *([self._capture_cost] if graph else [])]
+        hosts = [cost.peak_host_bytes for cost in costs if cost.peak_host_bytes is not None]
+        devices = [cost.peak_device_bytes for cost in costs if cost.peak_device_bytes is not None]
+        total = Cost(
+            seconds=sum(cost.seconds for cost in costs),
+            peak_host_bytes=max(hosts, default=None),
+            peak_device_bytes=max(devices, default=None),
+        )
+        return {**total.to_facts(), "from_cache": False}
 
     @cached_property
     def _program(self) -> list[str] | None:
