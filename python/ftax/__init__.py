@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from ftax.floors import measure_floors
+    from ftax.knee_record import Knee
+    from ftax.knee_run import knee
     from ftax.models import list_models, load_model
     from ftax.receipt import Receipt
     from ftax.results import Cell, Measurement, read_records
@@ -47,6 +49,8 @@ _PUBLIC = {
         "UnsupportedError",
     ),
     "ftax.floors": ("measure_floors",),
+    "ftax.knee_record": ("Knee",),
+    "ftax.knee_run": ("knee",),
     "ftax.models": ("list_models", "load_model"),
     "ftax.receipt": ("Receipt",),
     "ftax.results": ("Cell", "Measurement", "read_records"),
@@ -59,6 +63,7 @@ __all__ = [
     "Comparison",
     "FtaxError",
     "InvalidArgumentError",
+    "Knee",
     "Measurement",
     "Receipt",
     "ResultsError",
@@ -68,6 +73,7 @@ __all__ = [
     "compare",
     "compare_hosts",
     "cpp_bench",
+    "knee",
     "list_models",
     "list_runtimes",
     "load_model",

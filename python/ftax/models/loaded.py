@@ -79,7 +79,7 @@ class LoadedModel:
         """
         if self.resize is None:
             raise UnsupportedError(
-                f"{self.name} runs on inputs that were given, so ftax cannot make others of another "
+                f"{self.name} runs on inputs that were given, so ftax cannot make some of another "
                 "size: give inputs of each size yourself"
             )
         return self.resize(batch, sequence)
