@@ -30,6 +30,10 @@ _MOST_OF_LIMIT = 0.25  # of the search's time, for the rounds of one size
 _LEAST_S = 0.5  # for rounds that begin just before the time limit
 
 
+class _PlateauError(RunnerError):
+    """The smallest size failed, and no other size can be judged."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Prober:
     """Measures sizes beside the plateau, which is made ready once and kept."""
@@ -67,8 +71,8 @@ class Prober:
         """The point of one size; None if the search was stopped before its first round."""
         try:
             return self._probe(size)
-        except InvalidArgumentError:
-            raise  # what was asked for is wrong, and not the size too large
+        except (InvalidArgumentError, _PlateauError):
+            raise  # a larger size is not what is wrong
         except FtaxError as error:
             release(error)
             return _fail(size, error)
@@ -111,7 +115,7 @@ class Prober:
                 if error is not None:
                     # The plateau can run out of the memory that the larger size took.
                     if place == 0 and not is_out_of_memory(error):
-                        raise RunnerError(f"{self.over} {self.low} failed: {describe(error)}")
+                        raise _PlateauError(f"{self.over} {self.low} failed: {describe(error)}")
                     return _fail(size, error)
             measured = [item for item in session.measurements if item is not None]
             if len(measured) == 2:
