@@ -13,14 +13,15 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, save, show
-from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
+from ftax.errors import FtaxError, InvalidArgumentError
+from ftax.faults import describe, release
 from ftax.report.table import Rows
 
 if TYPE_CHECKING:
     from ftax.knee_record import Knee
     from ftax.runtimes import Host
 
-Failures = list[tuple[str, str, str]]  # runtime, host, why
+Failures = list[tuple[str, str, FtaxError]]  # runtime, host, why
 
 
 def knee(
@@ -92,7 +93,7 @@ def knee(
             path=json,
         )  # fmt: skip
     if not knees:
-        raise_for(failures)
+        raise failures[0][2]  # there is no row to show
     failed = make_failure_table(failures)
     tables = [*make_knee_tables(knees), *failed]
     show(render_knees(knees), tables, csv=csv, markdown=markdown)
@@ -122,10 +123,11 @@ def find_knees(
 
         try:
             found = find_knee(loaded, runtime=runtime, host=host, progress=tell, **settings)
-        except InvalidArgumentError:
-            raise  # wrong for every runtime
         except FtaxError as error:
-            failures.append((runtime, host, str(error)))
+            if isinstance(error, InvalidArgumentError) and not knees:
+                raise  # wrong for every runtime
+            release(error)  # kept, it would hold on to the memory of what failed
+            failures.append((runtime, host, error))
             continue
         except KeyboardInterrupt:
             if not knees:
@@ -154,13 +156,6 @@ def choose_runtimes(runtime: str, host: str, device: str) -> list[tuple[str, Hos
     ]
 
 
-def raise_for(failures: Failures) -> None:
-    """Raise RunnerError: there is no row to show."""
-    runtime, host, reason = failures[0]
-    more = f" (and {len(failures) - 1} more failed)" if len(failures) > 1 else ""
-    raise RunnerError(f"{runtime} with host {host}: {reason}{more}")
-
-
 def make_failure_table(failures: Failures) -> list[Rows]:
     """What has no row, and why; no table if nothing failed."""
     if not failures:
@@ -170,6 +165,6 @@ def make_failure_table(failures: Failures) -> list[Rows]:
             title="Not measured",
             columns=("runtime", "host", "why"),
             numeric=(),
-            rows=tuple(failures),
+            rows=tuple((runtime, host, describe(error)) for runtime, host, error in failures),
         )
     ]
