@@ -24,7 +24,10 @@ _SCRIPTS = {
     "intervention": (),
     "tax_wall": (),
     "compare_validity": ("--time-limit", "540"),
+    "cpu_runtimes": ("--time-limit", "1200"),
     "gpu_receipts": (),
+    "gpu_runtimes": ("--time-limit", "2400"),
+    "gpu_hosts": ("--time-limit", "1200"),
     "gpu_launch": (),
     "gpu_wall": (),
     "gpu_compare": ("--time-limit", "1200"),
@@ -35,7 +38,10 @@ _SCRIPTS = {
 }
 _QUICK = {
     "compare_validity": ("--time-limit", "120"),
+    "cpu_runtimes": ("--models", "bert-base"),
     "gpu_receipts": ("--batches", "1"),
+    "gpu_runtimes": ("--models", "bert-base"),
+    "gpu_hosts": ("--models", "bert-base"),
     "gpu_compare": ("--time-limit", "120"),
 }
 

@@ -67,6 +67,42 @@ def test_a_file_of_several_cells_is_no_side_of_a_comparison(tmp_path):
     assert "measurements of 2 cells" in result.stderr
 
 
+def test_knee_prints_the_answer_and_its_sizes_and_saves_each_runtime(tmp_path):
+    path = tmp_path / "knees.jsonl"
+    options = ("--tiny", "--high", "2", "--rounds", "8", "--runtime", "eager,cuda-graph")
+    result = run("knee", "bert-base", *options, "--threads", "1", "--json", str(path))
+    assert result.returncode == 0, result.stderr
+    assert "Knee over batch: bert-base" in result.stdout
+    assert "each beside batch 1" in result.stdout
+    assert "cuda-graph does not run on cpu" in " ".join(result.stdout.split())
+    assert "batch 2: round" in result.stderr
+    (line,) = path.read_text().splitlines()
+    record = json.loads(line)
+    assert record["kind"] == "knee"
+    assert [point["size"] for point in record["record"]["points"]] == [2]
+    assert len(record["record"]["points"][0]["values_ns"]) == 8
+
+
+def test_ctrl_c_keeps_the_knees_that_are_done(tmp_path):
+    path = tmp_path / "knees.jsonl"
+    options = ("--tiny", "--high", "2", "--rounds", "20", "--runtime", "eager", "--host", "both")
+    process = subprocess.Popen(
+        [*COMMAND, "knee", "bert-base", *options, "--json", str(path)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    for line in process.stderr:
+        if "eager/cpp: batch 1: preparing" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "eager" in output
+    assert len(path.read_text().splitlines()) >= 1
+
+
 def test_ops_names_operators_and_modules():
     result = run("ops", "bert-base", "--tiny", "--calls", "--limit", "500")
     assert result.returncode == 0, result.stderr
@@ -86,6 +122,10 @@ def test_ops_names_operators_and_modules():
         (("bench", "gpt2", "--tiny", "--batch", "0"), 2, "batch"),
         (("compare", "missing.jsonl", "gone.jsonl"), 2, "missing.jsonl"),
         (("tax", "bert-base", "--dtype", "fp12"), 2, "fp12"),
+        (("knee", "bert-base", "--tiny", "--over", "heads"), 2, "'batch' or 'sequence'"),
+        (("knee", "bert-base", "--tiny", "--batch", "4"), 2, "give --low"),
+        (("knee", "resnet-50", "--tiny", "--over", "sequence"), 2, "resnet-50 takes images"),
+        (("knee", "bert-base", "--tiny", "--runtime", "cuda-graph"), 3, "does not run on cpu"),
     ],
 )
 def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments, code, message):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     )
     from ftax.floors import measure_floors
     from ftax.host_comparison import HostComparison
+    from ftax.knee_record import Knee
+    from ftax.knee_run import knee
     from ftax.models import list_models, load_model
     from ftax.profiling import trace
     from ftax.receipt import Receipt
@@ -51,6 +53,8 @@ _PUBLIC = {
     ),
     "ftax.floors": ("measure_floors",),
     "ftax.host_comparison": ("HostComparison",),
+    "ftax.knee_record": ("Knee",),
+    "ftax.knee_run": ("knee",),
     "ftax.models": ("list_models", "load_model"),
     "ftax.profiling": ("trace",),
     "ftax.receipt": ("Receipt",),
@@ -66,6 +70,7 @@ __all__ = [
     "FtaxError",
     "HostComparison",
     "InvalidArgumentError",
+    "Knee",
     "Measurement",
     "Receipt",
     "ResultsError",
@@ -77,6 +82,7 @@ __all__ = [
     "compare_hosts",
     "compare_runtimes",
     "cpp_bench",
+    "knee",
     "list_models",
     "list_runtimes",
     "load_model",

@@ -11,7 +11,7 @@ import sys
 import typer
 from rich.console import Console
 
-from ftax.cli import bench, catalogue, compare, doctor, ops, tax, trace
+from ftax.cli import bench, catalogue, compare, doctor, knee, ops, tax, trace
 from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.command("tax")(tax.tax)
 app.command("bench")(bench.bench)
 app.command("compare")(compare.compare)
+app.command("knee")(knee.knee)
 app.command("trace")(trace.trace)
 app.command("ops")(ops.ops)
 app.command("models")(catalogue.models)

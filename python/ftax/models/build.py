@@ -5,6 +5,7 @@ rounded and moved. So fp16 on a GPU has the rounded weights of fp32 on a CPU, in
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import nn
 
@@ -17,7 +18,7 @@ from ftax.models.inputs import (
     make_generator,
     make_input_pair,
 )
-from ftax.models.loaded import LoadedModel, flatten_tensors
+from ftax.models.loaded import LoadedModel, Resize, flatten_tensors
 from ftax.models.request import LoadRequest
 from ftax.models.spec import TORCH_DTYPES, MakeInputs, Shape
 from ftax.models.user_inputs import read_user_inputs
@@ -52,10 +53,13 @@ def finish_built_model(
     options: Mapping[str, JsonScalar],
     arguments: Mapping[str, JsonScalar],
     warnings: tuple[str, ...] = (),
+    max_sequence: int | None = None,
+    finish: Callable[[LoadRequest], LoadedModel],
 ) -> LoadedModel:
     """Rounds and moves `module`, gives it inputs, and fills in the record.
 
     `options` and `arguments` hold what only the caller knows; what is in `request` is added here.
+    `finish` is the caller itself: what finishes the same module for a request of another size.
     """
     dtype, device = request.dtype or "fp32", request.device or "cpu"
     module.eval().requires_grad_(False).to(device=device, dtype=TORCH_DTYPES[dtype])
@@ -104,7 +108,23 @@ def finish_built_model(
         }
         if ours
         else None,
+        max_sequence=max_sequence,
+        resize=make_resize(request, finish) if ours else None,
     )
+
+
+def make_resize(request: LoadRequest, finish: Callable[[LoadRequest], LoadedModel]) -> Resize:
+    """What makes the inputs of another size for a module that is built."""
+
+    def resize(batch: int | None, sequence: int | None) -> LoadedModel:
+        changed = replace(
+            request,
+            batch=request.batch if batch is None else batch,
+            sequence=request.sequence if sequence is None else sequence,
+        )
+        return finish(changed)
+
+    return resize
 
 
 def pair_user_inputs(request: LoadRequest, device: str) -> InputPair:

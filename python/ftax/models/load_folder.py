@@ -4,6 +4,7 @@ The surprising choice: the class is the one that config.json says the folder was
 bare AutoModel, so that a model's head is measured with it.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,20 @@ def load_folder(path: Path, request: LoadRequest) -> LoadedModel:
         # Parameters that the folder lacks are drawn from the global generator.
         with seeded_rng(request.seed):
             module, notes = load_folder_model(path, config)
+    weights = "random" if random else "folder"
+    return _finish(path, config, weights, notes, module, request)
+
+
+def _finish(
+    path: Path,
+    config: Any,
+    weights: str,
+    notes: tuple[str, ...],
+    module: nn.Module,
+    request: LoadRequest,
+) -> LoadedModel:
+    """The module with inputs of the size that `request` asks for."""
+    _check_sequence(path, config, request)
     attention = getattr(config, "_attn_implementation", None)
     return finish_built_model(
         module,
@@ -61,10 +76,10 @@ def load_folder(path: Path, request: LoadRequest) -> LoadedModel:
         name=path.resolve().name,
         source=f"folder {path.resolve()}",
         make_inputs=_make_inputs,
-        shape=Shape(batch=request.batch or 1, size=request.sequence or size),
+        shape=Shape(batch=request.batch or 1, size=request.sequence or _default_size(config)),
         has_sequence=_main_input(module) == "input_ids",
         options={
-            "weights": "random" if random else "folder",
+            "weights": weights,
             "architecture": type(module).__name__,
             "attention": attention,
             "use_cache": getattr(config, "use_cache", None),
@@ -75,6 +90,8 @@ def load_folder(path: Path, request: LoadRequest) -> LoadedModel:
             "use_cache": request.use_cache,
         },
         warnings=notes,
+        max_sequence=_find_limit(config) if _main_input(module) == "input_ids" else None,
+        finish=partial(_finish, path, config, weights, notes, module),
     )
 
 
@@ -96,8 +113,7 @@ def _make_inputs(module: nn.Module, shape: Shape, generator: torch.Generator) ->
 def _default_size(config: Any) -> int:
     """Tokens or pixels a side, as the paper has them or as near as the model allows."""
     if hasattr(config, "vocab_size"):
-        limit = getattr(config, "max_position_embeddings", None)
-        return min(_TOKENS, limit) if isinstance(limit, int) else _TOKENS
+        return min(_TOKENS, _find_limit(config) or _TOKENS)
     image_size = getattr(config, "image_size", None)
     return image_size if isinstance(image_size, int) else _IMAGE_SIZE
 
@@ -110,9 +126,14 @@ def _check_sequence(path: Path, config: Any, request: LoadRequest) -> None:
             f"sequence is {request.sequence}, but the model in {path} takes no tokens: "
             "leave sequence out"
         )
-    limit = getattr(config, "max_position_embeddings", None)
-    if isinstance(limit, int) and request.sequence > limit:
+    limit = _find_limit(config)
+    if limit is not None and request.sequence > limit:
         raise InvalidArgumentError(
             f"sequence is {request.sequence}, but the model in {path} takes at most {limit} "
             f"tokens: give 1 to {limit}"
         )
+
+
+def _find_limit(config: Any) -> int | None:
+    limit = getattr(config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) else None

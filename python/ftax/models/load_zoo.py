@@ -4,6 +4,10 @@ The surprising choice: an option that the model does not have is an error even w
 nothing, because it would otherwise be stored with the result as if it had been measured.
 """
 
+from functools import partial
+
+from torch import nn
+
 from ftax.errors import InvalidArgumentError
 from ftax.models.build import build_random_module, finish_built_model
 from ftax.models.loaded import LoadedModel
@@ -32,6 +36,15 @@ def load_zoo_model(spec: ModelSpec, request: LoadRequest) -> LoadedModel:
         Shape(batch=calibration_batch, size=size),
         request.seed,
     )
+    return _finish(spec, variant, module, request)
+
+
+def _finish(
+    spec: ModelSpec, variant: Variant, module: nn.Module, request: LoadRequest
+) -> LoadedModel:
+    """The module with inputs of the size that `request` asks for."""
+    check_fits(spec, request)
+    size = spec.tiny_size if request.tiny else spec.size
     shape = Shape(batch=request.batch or 1, size=request.sequence or size)
     return finish_built_model(
         module,
@@ -52,6 +65,8 @@ def load_zoo_model(spec: ModelSpec, request: LoadRequest) -> LoadedModel:
             "attention": variant.attention,
             "use_cache": bool(variant.use_cache),
         },
+        max_sequence=None if spec.sequence is None else spec.max_size,
+        finish=partial(_finish, spec, variant, module),
     )
 
 

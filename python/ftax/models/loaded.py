@@ -13,8 +13,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from ftax.errors import UnsupportedError
 from ftax.models.spec import Dtype
 from ftax.records import JsonScalar
+
+# (batch, sequence) -> the same module with inputs of that size; None keeps the size that it has.
+Resize = Callable[[int | None, int | None], "LoadedModel"]
 
 
 # Not compared by value: equality of tensors is a tensor.
@@ -44,6 +48,8 @@ class LoadedModel:
     warnings: tuple[str, ...] = ()
     # The arguments of `load_model` that make this model again, where they are enough.
     arguments: Mapping[str, JsonScalar] | None = field(default=None, repr=False)
+    max_sequence: int | None = None  # the longest request that the model takes, if that is known
+    resize: Resize | None = field(default=None, repr=False)
 
     @property
     def reproducible(self) -> bool:
@@ -64,6 +70,19 @@ class LoadedModel:
     def call_check(self) -> Any:
         """One forward pass on the check inputs, under the caller's gradient mode."""
         return self.module(*self.check_args, **self.check_kwargs)
+
+    def with_size(self, *, batch: int | None = None, sequence: int | None = None) -> "LoadedModel":
+        """The same module with made inputs of another size; None keeps the size that it has.
+
+        The inputs are those that `load_model` makes for that size. Raises UnsupportedError for
+        inputs that were given, and InvalidArgumentError for a size that the model does not take.
+        """
+        if self.resize is None:
+            raise UnsupportedError(
+                f"{self.name} runs on inputs that were given, so ftax cannot make some of another "
+                "size: give inputs of each size yourself"
+            )
+        return self.resize(batch, sequence)
 
     def bind(self) -> Callable[[], Any]:
         """`call` without a Python frame of ours: what a timed loop calls."""

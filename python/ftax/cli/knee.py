@@ -1,0 +1,170 @@
+"""`ftax knee MODEL`: the size at which latency leaves its plateau, one row a runtime.
+
+The model is built once. Each row is saved and kept as soon as it is done: a runtime that fails says
+why and the next one goes on, and Ctrl-C ends with the rows that there are.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ftax.cli import options as o
+from ftax.cli.show import progress_bar, save, show
+from ftax.errors import FtaxError, InvalidArgumentError
+from ftax.faults import describe, release
+from ftax.report.table import Rows
+
+if TYPE_CHECKING:
+    from ftax.knee_record import Knee
+    from ftax.runtimes import Host
+
+Failures = list[tuple[str, str, FtaxError]]  # runtime, host, why
+
+
+def knee(
+    model: o.ModelName,
+    over: Annotated[str, typer.Option(help="batch or sequence.")] = "batch",
+    runtime: Annotated[
+        str, typer.Option(help="A name, several separated by commas, or all that work here.")
+    ] = "eager",
+    host: Annotated[
+        str, typer.Option(help="python, cpp or both; all: where a runtime has it, else its own.")
+    ] = "python",
+    low: Annotated[int, typer.Option(help="The size that is the plateau.")] = 1,
+    high: Annotated[
+        int | None, typer.Option(help="The largest size; 1024, or as many tokens as it takes.")
+    ] = None,
+    margin: Annotated[float, typer.Option(help="On the plateau: within this share of it.")] = 0.1,
+    resolution: Annotated[
+        float, typer.Option(help="Stop when the ends are within this share of each other.")
+    ] = 0.1,
+    dtype: o.Dtype = "fp32",
+    device: o.Device = "cpu",
+    batch: Annotated[int | None, typer.Option(help="Requests in one call, over sequence.")] = None,
+    sequence: o.Sequence = None,
+    tiny: o.Tiny = False,
+    attention: o.Attention = None,
+    threads: o.Threads = None,
+    no_grad: o.NoGrad = False,
+    rounds: Annotated[int | None, typer.Option(help="Exactly so many rounds a size.")] = None,
+    duration: Annotated[
+        float | None,
+        typer.Option(help="Time limit of a runtime, in seconds; 45 on a CPU, 180 on a GPU."),
+    ] = None,
+    seed: o.Seed = 0,
+    cpus: o.Cpus = None,
+    json: o.Json = None,
+    csv: o.Csv = False,
+    markdown: o.Markdown = False,
+) -> None:
+    """The largest size whose latency is still that of the smallest one, with an interval."""
+    from dataclasses import replace
+
+    from ftax.knee_run import KNEE_PLAN
+    from ftax.models import load_model
+    from ftax.report.knee_table import make_knee_tables, render_knees
+
+    if duration is None:
+        duration = 45.0 if device == "cpu" else 180.0
+    plan = replace(
+        KNEE_PLAN, rounds=rounds, duration_s=duration, seed=seed, cpus=o.parse_cpus(cpus)
+    )
+    wanted = choose_runtimes(runtime, host, device)
+    if {"batch": batch, "sequence": sequence}.get(over) is not None:
+        raise InvalidArgumentError(
+            f"--{over} is given, but the knee is looked for over {over}; give --low instead"
+        )
+    with progress_bar(model) as progress:
+        progress("building the model", 0, 1)
+        loaded = load_model(
+            model, dtype=dtype, device=device, tiny=tiny, attention=attention,  # type: ignore[arg-type]
+            batch=batch,
+            sequence=sequence,
+        )  # fmt: skip
+        knees, failures, interrupted = find_knees(
+            loaded,
+            wanted,
+            {"over": over, "low": low, "high": high, "margin": margin, "resolution": resolution,
+             "plan": plan, "threads": threads, "no_grad": no_grad},
+            progress=progress,
+            path=json,
+        )  # fmt: skip
+    if not knees:
+        raise failures[0][2]  # there is no row to show
+    failed = make_failure_table(failures)
+    tables = [*make_knee_tables(knees), *failed]
+    show(render_knees(knees), tables, csv=csv, markdown=markdown)
+    if failed and not csv and not markdown:
+        show(failed[0].to_rich(), [], csv=False, markdown=False)
+    if interrupted:
+        raise typer.Exit(130)
+
+
+def find_knees(
+    loaded: Any,
+    wanted: list[tuple[str, Host]],
+    settings: dict[str, Any],
+    *,
+    progress: Any,
+    path: Path | None,
+) -> tuple[list[Knee], Failures, bool]:
+    """The knees of ``wanted`` one after the other, why others failed, and whether Ctrl-C came."""
+    from ftax.knee_run import knee as find_knee
+
+    knees: list[Knee] = []
+    failures: Failures = []
+    for runtime, host in wanted:
+
+        def tell(phase: str, done: int, total: int, *, name: str = f"{runtime}/{host}") -> None:
+            progress(f"{name}: {phase}", done, total)
+
+        try:
+            found = find_knee(loaded, runtime=runtime, host=host, progress=tell, **settings)
+        except FtaxError as error:
+            if isinstance(error, InvalidArgumentError) and not knees:
+                raise  # wrong for every runtime
+            release(error)  # kept, it would hold on to the memory of what failed
+            failures.append((runtime, host, error))
+            continue
+        except KeyboardInterrupt:
+            if not knees:
+                raise
+            return knees, failures, True
+        knees.append(found)
+        save(path, [found])
+        if found.stop_reason == "interrupted":
+            return knees, failures, True
+    return knees, failures, False
+
+
+def choose_runtimes(runtime: str, host: str, device: str) -> list[tuple[str, Host]]:
+    """(runtime, host) pairs. "all" is every runtime that works on this machine, under the host that
+    is asked for or, where it has not got that one, under its own."""
+    from ftax.runtimes import check_host, find_runtime, list_runtimes
+
+    hosts = [check_host(name) for name in (("python", "cpp") if host == "both" else (host,))]
+    if runtime != "all":
+        return [(find_runtime(name).name, side) for name in runtime.split(",") for side in hosts]
+    return [
+        (spec.name, side)
+        for spec in list_runtimes()
+        for side in ([side for side in hosts if side in spec.hosts] or list(spec.hosts))
+        if spec.find_obstacle(host=side, device=device) is None
+    ]
+
+
+def make_failure_table(failures: Failures) -> list[Rows]:
+    """What has no row, and why; no table if nothing failed."""
+    if not failures:
+        return []
+    return [
+        Rows(
+            title="Not measured",
+            columns=("runtime", "host", "why"),
+            numeric=(),
+            rows=tuple((runtime, host, describe(error)) for runtime, host, error in failures),
+        )
+    ]
