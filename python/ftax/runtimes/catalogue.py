@@ -21,15 +21,17 @@ from ftax.runtimes.workspace import Workspace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSpec:
-    """One way to execute a model. ``function`` is ``module:name`` under ftax.runtimes."""
+    """One way to execute a model. ``function`` is ``module:name`` under ftax.runtimes; without one
+    there is nothing to prepare, and ``never`` says why."""
 
     name: str
     description: str
     hosts: tuple[Host, ...]
-    function: str
+    function: str = ""
     packages: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     why_not_cpp: str = ""
+    never: str = ""
 
     def find_obstacle(self, *, host: Host | None = None, device: str = "cpu") -> str | None:
         """Why it cannot run here, with the remedy; None if it can."""
@@ -38,9 +40,8 @@ class RuntimeSpec:
         if device.split(":")[0] not in self.devices:
             return f"{self.name} does not run on {device} in this version of ftax"
         missing = [name for name in self.packages if find_spec(name) is None]
-        if missing:
-            return f"not installed: `pip install {' '.join(missing)}`"
-        return None
+        reasons = [f"not installed: `pip install {' '.join(missing)}`"] if missing else []
+        return "; ".join([*reasons, *([self.never] if self.never else [])]) or None
 
     def prepare(self, workspace: Workspace, host: Host) -> Prepared:
         """Make it ready.
@@ -118,6 +119,41 @@ _RUNTIMES = (
         function="onnx:prepare_onnxruntime",
         packages=("onnxruntime", "onnx"),
         devices=("cpu",),
+    ),
+    RuntimeSpec(
+        name="eager-channels-last",
+        description="eager with convolutions in channels-last memory format; host cpp: its tape",
+        hosts=_BOTH,
+        function="channels_last:prepare_channels_last",
+    ),
+    RuntimeSpec(
+        name="padded",
+        description="eager on padded texts of natural lengths with a mask; the baseline of nested",
+        hosts=_BOTH,
+        function="nested:prepare_padded",
+    ),
+    RuntimeSpec(
+        name="nested",
+        description="BetterTransformer: torch's fast path with nested tensors, texts as in padded",
+        hosts=_BOTH,
+        function="nested:prepare_nested",
+    ),
+    RuntimeSpec(
+        name="jax",
+        description="jitted by JAX through torchax, weights and inputs on the device",
+        hosts=("python",),
+        function="jax:prepare_jax",
+        packages=("jax", "torchax"),
+        why_not_cpp="a function that JAX jitted is called through Python: its flattening of "
+        "arguments and its choice of a compiled program live there",
+    ),
+    RuntimeSpec(
+        name="tensorrt",
+        description="NVIDIA TensorRT; only its row, ftax has no code for it",
+        hosts=_BOTH,
+        packages=("tensorrt",),
+        never="ftax has no TensorRT runner of its own: write one against the C interface "
+        "(csrc/include/ftax/runner.h, docs/extending.md)",
     ),
 )
 

@@ -14,12 +14,13 @@ from ftax.runtimes.tape import preserve_state, run_eager
 from ftax.runtimes.workspace import Workspace
 
 
-def prepare_eager(workspace: Workspace, host: Host) -> Prepared:
-    """The model itself, or its tape."""
-    return _prepare_model(workspace) if host == "python" else _prepare_tape(workspace)
+def prepare_eager(workspace: Workspace, host: Host, *, runtime: str = "eager") -> Prepared:
+    """The model itself, or its tape. ``runtime`` names what a variant of a model stands for."""
+    prepare = _prepare_model if host == "python" else _prepare_tape
+    return prepare(workspace, runtime)
 
 
-def _prepare_model(workspace: Workspace) -> Prepared:
+def _prepare_model(workspace: Workspace, runtime: str) -> Prepared:
     loaded = workspace.loaded
 
     def run() -> list[torch.Tensor]:
@@ -27,16 +28,16 @@ def _prepare_model(workspace: Workspace) -> Prepared:
             return flatten_outputs(loaded.call())
 
     return Prepared(
-        runtime="eager",
+        runtime=runtime,
         host="python",
-        runner=drive_python(workspace, "eager", loaded.bind()),
+        runner=drive_python(workspace, runtime, loaded.bind()),
         run=run,
         checks=check_outputs(workspace, workspace.reference),
         warnings=loaded.warnings,
     )
 
 
-def _prepare_tape(workspace: Workspace) -> Prepared:
+def _prepare_tape(workspace: Workspace, runtime: str) -> Prepared:
     taped = workspace.taped
 
     def run() -> list[torch.Tensor]:
@@ -47,7 +48,7 @@ def _prepare_tape(workspace: Workspace) -> Prepared:
         taped.tape, "tape", device=workspace.loaded.device, grad_mode=grad_mode(workspace)
     )
     return Prepared(
-        runtime="eager",
+        runtime=runtime,
         host="cpp",
         runner=runner,
         run=run,

@@ -4,6 +4,7 @@ outputs, the tape, the flat program, the captured graph, and artefacts on disk."
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class Workspace:
         self.observer: Observer = observer
         self.no_grad = no_grad
         self._tape_cost = self._capture_cost = Cost()
+        self._variants: dict[str, tuple[Workspace, dict[str, object]]] = {}
 
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
@@ -108,6 +110,20 @@ class Workspace:
         if isinstance(self._taped, FtaxError):
             return None
         return describe_program(self._taped.tape, self.loaded.module)
+
+    def variant(
+        self, name: str, make: Callable[[LoadedModel], LoadedModel]
+    ) -> tuple[Workspace, Mapping[str, object]]:
+        """A workspace of a changed form of this model, made once a name, and what making it cost.
+
+        What ``make`` raises is passed on.
+        """
+        if name not in self._variants:
+            with measure_cost(self.loaded.device) as cost:
+                loaded = replace(make(self.loaded), arguments=None)  # no longer what they make
+            made = Workspace(loaded, observer=self.observer, no_grad=self.no_grad)
+            self._variants[name] = made, {**cost.to_facts(), "from_cache": False}
+        return self._variants[name]
 
     def artefact(
         self,

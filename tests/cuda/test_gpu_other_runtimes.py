@@ -1,0 +1,51 @@
+"""On a GPU: nested tensors, channels-last and JAX, each against eager there."""
+
+from typing import Any
+
+import pytest
+
+from ftax.errors import UnavailableError
+from ftax.models import load_model
+from ftax.runtimes import Workspace, find_runtime
+from ftax.runtimes import jax as jax_runtime
+
+pytestmark = pytest.mark.needs_cuda
+
+
+def load(name: str, **options: Any) -> Workspace:
+    return Workspace(load_model(name, tiny=True, device="cuda", **options))
+
+
+@pytest.mark.parametrize("host", ["python", "cpp"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+@pytest.mark.parametrize("batch", [1, 8])
+def test_nested_gives_the_outputs_of_padded(batch: int, dtype: str, host: str) -> None:
+    workspace = load("bert-base", sequence=64, batch=batch, dtype=dtype)
+    for runtime in ("padded", "nested"):
+        prepared = find_runtime(runtime).prepare(workspace, host)
+        assert prepared.checks["outputs"]["within_tolerance"], prepared.checks["outputs"]
+        prepared.runner.run_once()
+
+
+@pytest.mark.parametrize("host", ["python", "cpp"])
+def test_channels_last_gives_eagers_outputs(host: str) -> None:
+    prepared = find_runtime("eager-channels-last").prepare(load("resnet-50", dtype="fp16"), host)
+    assert prepared.checks["outputs"]["within_tolerance"]
+    prepared.runner.run_once()
+
+
+@pytest.mark.parametrize("name", ["bert-base", "resnet-50"])
+def test_jax_gives_eagers_outputs_on_the_gpu(name: str) -> None:
+    workspace = load(name)
+    obstacle = find_runtime("jax").find_obstacle(host="python", device="cuda:0")
+    if obstacle:
+        pytest.skip(obstacle)
+    try:
+        jax, _ = jax_runtime._import_packages()
+        jax_runtime._find_device(jax, workspace.loaded.device)
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    prepared = find_runtime("jax").prepare(workspace, "python")
+    assert prepared.checks["outputs"]["within_tolerance"]
+    assert all(output.device.type == "cuda" for output in prepared.run())
+    prepared.runner.run_once()
