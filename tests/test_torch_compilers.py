@@ -89,7 +89,8 @@ layers.add_module("first", nn.Linear(4, 8))
 layers.add_module("between", nn.ReLU())
 layers.add_module("second", nn.Linear(8, 3))
 x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
-facts = find_runtime("compile").prepare(Workspace(ftax.load_model(layers, inputs=x)), "python").facts
+workspace = Workspace(ftax.load_model(layers, inputs=x))
+facts = find_runtime("compile").prepare(workspace, "python").facts
 print(facts["from_cache"], facts["cache_hits"], facts["cache_misses"],
       facts["from_cache_seconds"] < facts["seconds"])
 """
@@ -107,18 +108,18 @@ def test_model_with_nothing_to_compile_is_refused() -> None:
     class Shy(nn.Module):
         forward = staticmethod(shy)
 
-    with pytest.raises(UnsupportedError, match="torch.compile finds nothing to compile in Shy"):
+    with pytest.raises(UnsupportedError, match=r"torch\.compile finds nothing to compile in Shy"):
         prepare(load_model(Shy(), inputs=normal(3, 4)), "compile")
 
 
-def test_failure_to_compile_is_one_line_that_names_torch_compile(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_failure_to_compile_is_one_line_that_names_torch_compile(tmp_path: Path) -> None:
     import torch._inductor.config as config
 
-    monkeypatch.setattr(config.cpp, "cxx", (None, str(tmp_path / "no-compiler")))
     loaded = load_function(lambda x: (x * 3).sum(0))
-    with pytest.raises(UnsupportedError, match=r"^torch\.compile \(mode default\).*CxxComp") as got:
+    with (
+        config.patch({"cpp.cxx": (None, str(tmp_path / "no-compiler"))}),
+        pytest.raises(UnsupportedError, match=r"^torch\.compile \(mode default\).*CxxComp") as got,
+    ):
         prepare(loaded, "compile")
     assert "\n" not in str(got.value)
 
@@ -153,7 +154,7 @@ def test_model_that_cannot_be_exported_is_refused_in_one_line() -> None:
 def test_file_that_is_no_package_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     path.write_bytes(b"no package")
-    with pytest.raises(InvalidArgumentError, match="cannot load .* as an AOTInductor package"):
+    with pytest.raises(InvalidArgumentError, match=r"cannot load .* as an AOTInductor package"):
         _core.AotiRunner(str(path), "aoti", device="cpu", grad_mode=_core.GradMode.inference)
 
 
@@ -185,17 +186,15 @@ def test_compiler_with_a_shared_libstdcxx_is_left_alone(tmp_path: Path) -> None:
     assert find_library_to_link([str(tmp_path / "missing")]) is None
 
 
-def test_compiler_with_a_static_libstdcxx_is_told_of_the_loaded_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiler_with_a_static_libstdcxx_is_told_of_the_loaded_one(tmp_path: Path) -> None:
     import torch._inductor.config as config
 
     compiler = fake_compiler(tmp_path, "libstdc++.so")  # echoes that and nothing else
-    monkeypatch.setattr(config.cpp, "cxx", (None, str(compiler)))
-    with sound_compiler() as library:
-        assert library is not None and Path(library).is_file()
-        script = Path(str(config.cpp.cxx[1]))
-    assert (script.name, config.cpp.cxx[1]) == ("g++", str(compiler))
+    with config.patch({"cpp.cxx": (None, str(compiler))}):
+        with sound_compiler() as library:
+            assert library is not None and Path(library).is_file()
+            script = Path(str(config.cpp.cxx[1]))
+        assert (script.name, config.cpp.cxx[1]) == ("g++", str(compiler))
     compiler.write_text('#!/bin/sh\necho "$@"\n')
 
     def call(*arguments: str) -> str:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import shlex
 import subprocess
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,8 @@ def caches_in(folder: Path) -> Iterator[None]:
 
     What was compiled before stays usable.
     """
-    from torch._inductor.utils import clear_caches
+    with without_warnings():
+        from torch._inductor.utils import clear_caches
 
     variables = {
         "TORCHINDUCTOR_CACHE_DIR": str(folder),
@@ -51,6 +53,14 @@ def caches_in(folder: Path) -> Iterator[None]:
             else:
                 os.environ[name] = value
         clear_caches()
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Inside, Python's warnings are dropped: torch's compilers warn of torch's own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 @contextmanager

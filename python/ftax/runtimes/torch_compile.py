@@ -27,6 +27,7 @@ from ftax.runtimes.inductor import (
     name_device,
     read_counters,
     sound_compiler,
+    without_warnings,
 )
 from ftax.runtimes.prepared import Host, Prepared, check_outputs, drive_python
 from ftax.runtimes.tape import preserve_state
@@ -63,10 +64,11 @@ class _Compilation:
 
     def __init__(self, workspace: Workspace, runtime: str, mode: str) -> None:
         self.workspace, self.runtime, self.mode = workspace, runtime, mode
-        if not _alive:  # or entries of earlier models would count towards the recompilation limit
-            torch._dynamo.reset()
         loaded = workspace.loaded
-        self.module: Any = torch.compile(loaded.module, mode=mode, dynamic=False)
+        with without_warnings():
+            if not _alive:  # or entries of earlier models would count towards the limit of them
+                torch._dynamo.reset()
+            self.module: Any = torch.compile(loaded.module, mode=mode, dynamic=False)
         self.call: functools.partial[Any] = functools.partial(
             self.module, *loaded.args, **loaded.kwargs
         )
@@ -176,7 +178,8 @@ def _as_timed(workspace: Workspace) -> Iterator[None]:
 @contextmanager
 def _name_failure(what: str) -> Iterator[None]:
     try:
-        yield
+        with without_warnings():
+            yield
     except FtaxError:
         raise
     except Exception as error:
