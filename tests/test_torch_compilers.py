@@ -75,9 +75,8 @@ def test_compiled_model_gives_eagers_outputs_and_is_compiled_once(
 
 
 @pytest.mark.slow
-def test_another_process_finds_the_compiled_model_in_the_cache(
-    compiled_cache: Path,
-) -> None:
+def test_another_process_finds_the_compiled_model_in_the_cache() -> None:
+    # Two of them: under pytest, inductor's keys are others.
     script = """
 import sys, torch
 from torch import nn
@@ -91,13 +90,16 @@ layers.add_module("second", nn.Linear(8, 3))
 x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 workspace = Workspace(ftax.load_model(layers, inputs=x))
 facts = find_runtime("compile").prepare(workspace, "python").facts
-print(facts["from_cache"], facts["cache_hits"], facts["cache_misses"],
-      facts["from_cache_seconds"] < facts["seconds"])
+print(facts["from_cache"])
+if facts["from_cache"]:
+    print(facts["cache_hits"], facts["cache_misses"])
+    print(facts["from_cache_seconds"] < facts["seconds"])
 """
-    worker = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
-    assert worker.stdout.split() == ["True", "1", "0", "True"], worker.stderr
+    for expected in (["False"], ["True", "1", "0", "True"]):
+        worker = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=False
+        )
+        assert worker.stdout.split() == expected, worker.stderr
 
 
 def test_model_with_nothing_to_compile_is_refused() -> None:
