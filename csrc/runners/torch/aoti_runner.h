@@ -1,6 +1,6 @@
 // Runs an AOTInductor package in C++: torch's compiler without Python. The surprising choice is
-// `single_threaded`: by default the container records and queries CUDA events to hand its model from
-// thread to thread, which a stream that is being captured forbids.
+// `single_threaded`: by default the container records and queries CUDA events to hand its model
+// from thread to thread, which a stream that is being captured forbids.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,8 +17,9 @@ namespace ftax {
 
 class AotiRunner final : public Runner {
  public:
-  // `path`: a package (.pt2) compiled for `device`. Throws InvalidArgumentError if torch cannot load
-  // it. A package compiled against another C++ library crashes: load it in another process first.
+  // `path`: a package (.pt2) compiled for `device`. Throws InvalidArgumentError if torch cannot
+  // load it. A package compiled against another C++ library crashes: load it in another process
+  // first.
   AotiRunner(const std::string& path, std::string name, c10::Device device, GradMode grad_mode,
              bool single_threaded);
 
