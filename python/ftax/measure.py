@@ -237,7 +237,7 @@ def _make_measurement(
             f"the host was disturbed in {len(disturbed)} of {len(rounds.values_ns)} rounds "
             "(steal time, or a fixed loop ran 20 % slower)"
         )
-    warnings += watch.judge()
+    warnings += [*prepared.judge(), *watch.judge()]
     return Measurement(
         cell=make_cell(loaded, prepared),
         mode=plan.mode,

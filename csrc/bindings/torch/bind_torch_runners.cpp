@@ -4,6 +4,7 @@
 
 #include "bindings/bindings.h"
 #include "core/error.h"
+#include "runners/torch/aoti_runner.h"
 #include "runners/torch/chain_runner.h"
 #include "runners/torch/operator_delay_runner.h"
 #include "runners/torch/tape_runner.h"
@@ -16,9 +17,19 @@ template <typename T>
 using Class = py::class_<T, Runner, std::shared_ptr<T>>;
 
 std::shared_ptr<TorchScriptRunner> make_torchscript(const std::string& path, std::string name,
-                                                    const std::string& device, GradMode grad_mode) {
+                                                    const std::string& device, GradMode grad_mode,
+                                                    bool optimize) {
   const py::gil_scoped_release release;
-  return std::make_shared<TorchScriptRunner>(path, std::move(name), c10::Device(device), grad_mode);
+  return std::make_shared<TorchScriptRunner>(path, std::move(name), c10::Device(device), grad_mode,
+                                             optimize);
+}
+
+std::shared_ptr<AotiRunner> make_aoti(const std::string& path, std::string name,
+                                      const std::string& device, GradMode grad_mode,
+                                      bool single_threaded) {
+  const py::gil_scoped_release release;
+  return std::make_shared<AotiRunner>(path, std::move(name), c10::Device(device), grad_mode,
+                                      single_threaded);
 }
 
 // The module declares the types, so a Python list can become a List[Tensor] or a List[int].
@@ -50,7 +61,7 @@ void bind_torch_runners(py::module_& m) {
            py::arg("tape"), py::arg("name"), py::arg("device"), py::arg("grad_mode"));
   Class<TorchScriptRunner>(m, "TorchScriptRunner")
       .def(py::init(&make_torchscript), py::arg("path"), py::arg("name"), py::arg("device"),
-           py::arg("grad_mode"))
+           py::arg("grad_mode"), py::kw_only(), py::arg("optimize") = false)
       .def("bind_inputs", &bind_inputs, py::arg("inputs"))
       .def("run", [](TorchScriptRunner& runner) {
         c10::IValue output;
@@ -60,6 +71,11 @@ void bind_torch_runners(py::module_& m) {
         }
         return torch::jit::toPyObject(std::move(output));
       });
+  Class<AotiRunner>(m, "AotiRunner")
+      .def(py::init(&make_aoti), py::arg("path"), py::arg("name"), py::arg("device"),
+           py::arg("grad_mode"), py::kw_only(), py::arg("single_threaded") = false)
+      .def("bind_inputs", &AotiRunner::bind_inputs, py::arg("inputs"))
+      .def("run", &AotiRunner::run, py::call_guard<py::gil_scoped_release>());
   Class<ChainRunner>(m, "ChainRunner")
       .def(py::init<at::Tensor, at::Tensor, at::Tensor, int>(), py::arg("x"), py::arg("weight"),
            py::arg("bias"), py::arg("repeats"))

@@ -135,7 +135,8 @@ def _publish(fresh: Path, folder: Path) -> None:
 
 
 def _write_manifest(folder: Path, facts: Mapping[str, object]) -> None:
-    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+    # Files only: a folder in it is a cache that its owner goes on filling.
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
     manifest = {"facts": facts, "sizes": sizes}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
 

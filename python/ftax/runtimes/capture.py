@@ -33,7 +33,7 @@ class CapturedGraph:
     """A graph, instantiated, with everything that has to live as long as it does."""
 
     graph: torch.cuda.CUDAGraph
-    tape: _core.Tape
+    owner: object  # of weights and inputs: the tape or the runner that was captured
     buffers: Buffers
     draws_random: bool
     host_reads: tuple[str, ...]  # what the capture left out
@@ -72,17 +72,17 @@ def capture(loaded: LoadedModel, taped: Taped) -> CapturedGraph:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise UnsupportedError(f"cannot capture this model: {reason}") from error
         _check_devices(outputs)
-        draws_random = _draws_random(graph, index)
+        random = draws_random(graph, index)
     return CapturedGraph(
         graph=graph,
-        tape=tape,
+        owner=tape,
         buffers=Buffers(
             inputs=tuple(loaded.flat_inputs()),
             outputs=tuple(outputs),
             constants=tuple(tensor for _, tensor in tape.constants),
             mutated=bool(tape.mutations),
         ),
-        draws_random=draws_random,
+        draws_random=random,
         host_reads=_list_host_reads(taped),
     )
 
@@ -137,7 +137,7 @@ def _rehearse(tape: _core.Tape) -> None:
     """Run the tape step by step and refuse what a capture cannot hold. Here that costs an
     exception; in a capture it would also leave torch half-way through."""
     steps = tape.steps
-    with _forbid_synchronising():
+    with forbid_synchronising():
         for index, step in enumerate(steps):
             given = flatten_tensors(tape.arguments(index))
             tape.step(index)
@@ -171,7 +171,7 @@ def _flatten(outputs: Sequence[int | Sequence[int]]) -> list[int]:
 
 
 @contextmanager
-def _forbid_synchronising() -> Iterator[None]:
+def forbid_synchronising() -> Iterator[None]:
     """Inside, operators that wait for the device raise."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
@@ -192,7 +192,8 @@ def _check_devices(outputs: Sequence[torch.Tensor]) -> None:
             )
 
 
-def _draws_random(graph: torch.cuda.CUDAGraph, device_index: int) -> bool:
+def draws_random(graph: torch.cuda.CUDAGraph, device_index: int) -> bool:
+    """Whether a replay of ``graph`` moves torch's generator on. Runs it once."""
     generator = torch.cuda.default_generators[device_index]
     before = generator.get_offset()
     graph.replay()

@@ -64,6 +64,7 @@ class RuntimeSpec:
 
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")
+_COMPILE_IS_PYTHON = "torch.compile's guards and wrappers are Python; its C++ form is aoti"
 
 _RUNTIMES = (
     RuntimeSpec(
@@ -119,6 +120,54 @@ _RUNTIMES = (
         function="onnx:prepare_onnxruntime",
         packages=("onnxruntime", "onnx"),
         devices=("cpu",),
+    ),
+    RuntimeSpec(
+        name="torchscript-optimized",
+        description="the frozen trace after torch.jit.optimize_for_inference",
+        hosts=_BOTH,
+        function="torchscript:prepare_optimized",
+    ),
+    RuntimeSpec(
+        name="torchscript-cuda-graph",
+        description="the frozen trace as one CUDA graph",
+        hosts=_BOTH,
+        function="torchscript:prepare_torchscript_graph",
+        devices=("cuda",),
+    ),
+    RuntimeSpec(
+        name="compile",
+        description="torch.compile with inductor, in its default mode",
+        hosts=("python",),
+        function="torch_compile:prepare_compile",
+        why_not_cpp=_COMPILE_IS_PYTHON,
+    ),
+    RuntimeSpec(
+        name="compile-reduce-overhead",
+        description="torch.compile with CUDA graphs (mode reduce-overhead)",
+        hosts=("python",),
+        function="torch_compile:prepare_reduce_overhead",
+        devices=("cuda",),
+        why_not_cpp=_COMPILE_IS_PYTHON,
+    ),
+    RuntimeSpec(
+        name="compile-max-autotune",
+        description="torch.compile with kernels chosen by trial (mode max-autotune-no-cudagraphs)",
+        hosts=("python",),
+        function="torch_compile:prepare_max_autotune",
+        why_not_cpp=_COMPILE_IS_PYTHON,
+    ),
+    RuntimeSpec(
+        name="aoti",
+        description="compiled ahead of time by AOTInductor, loaded from a package",
+        hosts=_BOTH,
+        function="aoti:prepare_aoti",
+    ),
+    RuntimeSpec(
+        name="aoti-cuda-graph",
+        description="the AOTInductor package as one CUDA graph",
+        hosts=_BOTH,
+        function="aoti:prepare_aoti_graph",
+        devices=("cuda",),
     ),
     RuntimeSpec(
         name="eager-channels-last",

@@ -20,7 +20,7 @@ from ftax.runtimes.workspace import Workspace
 
 def prepare_cuda_graph(workspace: Workspace, host: Host) -> Prepared:
     """One launch of the whole graph, by C++ or through torch."""
-    _require_cuda_build()
+    require_cuda_build()
     captured = workspace.graph
     runner: _core.Runner
     if host == "python":
@@ -33,7 +33,7 @@ def prepare_cuda_graph(workspace: Workspace, host: Host) -> Prepared:
 
 def prepare_launch_replay(workspace: Workspace, host: Host) -> Prepared:
     """The launches of the graph, one driver call each."""
-    _require_cuda_build()
+    require_cuda_build()
     captured = workspace.graph
     runner = _core.LaunchReplayRunner(captured.graph.raw_cuda_graph(), "launch-replay", captured)
     nodes = runner.nodes
@@ -136,7 +136,8 @@ def _finish(
     )
 
 
-def _require_cuda_build() -> None:
+def require_cuda_build() -> None:
+    """Raise UnavailableError if this ftax cannot launch graphs."""
     if not hasattr(_core, "GraphRunner"):
         raise UnavailableError(
             "this ftax was built without its CUDA parts: install nvcc or set CUDA_HOME, then "

@@ -18,7 +18,8 @@ Host = Literal["python", "cpp"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """``runner`` is what the timed loop drives; ``run()`` is one inference by the same means, with
-    its outputs. ``facts`` are JSON-able and stored with the measurement."""
+    its outputs. ``facts`` are JSON-able and stored with the measurement. ``judge()`` is asked after
+    the rounds, and says what went wrong in them."""
 
     runtime: str
     host: Host
@@ -28,6 +29,7 @@ class Prepared:
     checks: Mapping[str, object] = field(default_factory=dict)
     options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    judge: Callable[[], Sequence[str]] = tuple
 
 
 def grad_mode(workspace: Workspace) -> _core.GradMode:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
 from ftax.models import flatten_outputs
 from ftax.runtimes.flattened import Flattened
+from ftax.runtimes.inductor import describe_failure
 from ftax.runtimes.prepared import Host, Prepared, check_outputs, drive_python, grad_mode
 from ftax.runtimes.recording import call_model
+from ftax.runtimes.runner_graph import prepare_graph
 from ftax.runtimes.workspace import Workspace
 
 _FILE = "model.pt"
@@ -26,12 +28,29 @@ _FILE = "model.pt"
 
 def prepare_torchscript(workspace: Workspace, host: Host) -> Prepared:
     """The model traced by torch.jit.trace."""
-    return _prepare(workspace, host, frozen=False)
+    return _prepare(workspace, host, "torchscript", frozen=False)
 
 
 def prepare_frozen(workspace: Workspace, host: Host) -> Prepared:
     """The trace with weights and modules folded in (torch.jit.freeze)."""
-    return _prepare(workspace, host, frozen=True)
+    return _prepare(workspace, host, "torchscript-frozen", frozen=True)
+
+
+def prepare_optimized(workspace: Workspace, host: Host) -> Prepared:
+    """The frozen trace after torch.jit.optimize_for_inference, which is done after loading, since
+    its result cannot be saved."""
+    return _prepare(workspace, host, "torchscript-optimized", frozen=True, optimize=True)
+
+
+def prepare_torchscript_graph(workspace: Workspace, host: Host) -> Prepared:
+    """The frozen trace, run by C++, captured as one CUDA graph."""
+    runtime = "torchscript-cuda-graph"
+    path, facts = _get_file(workspace, frozen=True)
+
+    def make_runner() -> _core.TorchScriptRunner:
+        return _make_runner(workspace, path, runtime, optimize=False)
+
+    return prepare_graph(workspace, host, runtime, make_runner, facts)
 
 
 def prepare_file(
@@ -62,23 +81,21 @@ def prepare_file(
     )
 
 
-def _prepare(workspace: Workspace, host: Host, *, frozen: bool) -> Prepared:
-    runtime = "torchscript-frozen" if frozen else "torchscript"
+def _prepare(
+    workspace: Workspace, host: Host, runtime: str, *, frozen: bool, optimize: bool = False
+) -> Prepared:
     loaded = workspace.loaded
-    artefact = workspace.artefact(
-        "torchscript", {"frozen": frozen}, lambda folder: _trace(workspace, folder, frozen)
-    )
-    path = artefact.folder / _FILE
-    inputs = loaded.flat_inputs()
+    path, facts = _get_file(workspace, frozen)
     runner: _core.Runner
+    call: Callable[[], Any]
     if host == "cpp":
-        cpp_runner = _core.TorchScriptRunner(
-            str(path), runtime, device=loaded.device, grad_mode=grad_mode(workspace)
-        )
-        cpp_runner.bind_inputs(inputs)
+        cpp_runner = _make_runner(workspace, path, runtime, optimize)
         runner, call = cpp_runner, cpp_runner.run
     else:
-        call = functools.partial(_load(path, loaded.device), *inputs)
+        module = _load(path, loaded.device)
+        if optimize:
+            module = _optimize(module, loaded.name)
+        call = functools.partial(module, *loaded.flat_inputs())
         runner = drive_python(workspace, runtime, call)
 
     def run() -> list[torch.Tensor]:
@@ -90,9 +107,39 @@ def _prepare(workspace: Workspace, host: Host, *, frozen: bool) -> Prepared:
         host=host,
         runner=runner,
         run=run,
-        facts={**artefact.facts, "from_cache": artefact.from_cache},
+        facts=facts,
         checks=check_outputs(workspace, run()),
     )
+
+
+def _get_file(workspace: Workspace, frozen: bool) -> tuple[Path, dict[str, object]]:
+    """The trace on disk, and what making it cost."""
+    artefact = workspace.artefact(
+        "torchscript", {"frozen": frozen}, lambda folder: _trace(workspace, folder, frozen)
+    )
+    return artefact.folder / _FILE, {**artefact.facts, "from_cache": artefact.from_cache}
+
+
+def _make_runner(
+    workspace: Workspace, path: Path, runtime: str, optimize: bool
+) -> _core.TorchScriptRunner:
+    loaded = workspace.loaded
+    runner = _core.TorchScriptRunner(
+        str(path), runtime, device=loaded.device, grad_mode=grad_mode(workspace), optimize=optimize
+    )
+    runner.bind_inputs(loaded.flat_inputs())
+    return runner
+
+
+def _optimize(module: Any, name: str) -> Any:
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # as when loading
+        try:
+            return torch.jit.optimize_for_inference(module)
+        except Exception as error:
+            raise UnsupportedError(
+                f"torch.jit.optimize_for_inference failed on {name}: {describe_failure(error)}"
+            ) from error
 
 
 def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, object]:

@@ -1,0 +1,103 @@
+"""torch's own compilers on a GPU: what compiled code and captured runners compute there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from small_models import normal
+from torch import nn
+
+from ftax.errors import UnsupportedError
+from ftax.models import LoadedModel, load_model
+from ftax.runtimes import Prepared, Workspace, find_runtime
+
+pytestmark = pytest.mark.needs_cuda
+
+GRAPHS = [
+    ("torchscript-cuda-graph", "python"),
+    ("torchscript-cuda-graph", "cpp"),
+    ("aoti-cuda-graph", "python"),
+    ("aoti-cuda-graph", "cpp"),
+]
+COMPILED = [("compile", "python"), ("compile-reduce-overhead", "python")]
+PACKAGES = [("aoti", "python"), ("aoti", "cpp")]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.fixture(autouse=True)
+def _shared_cache(cache: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FTAX_CACHE", cache)
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 32), nn.Softmax(-1))
+    return load_model(layers.cuda(), inputs=normal(8, 64).cuda())
+
+
+def prepare(loaded: LoadedModel, runtime: str, host: Any) -> Prepared:
+    return find_runtime(runtime).prepare(Workspace(loaded), host)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("runtime", "host"), [*COMPILED, *PACKAGES, *GRAPHS])
+def test_outputs_are_eagers(runtime: str, host: str, loaded: LoadedModel) -> None:
+    prepared = prepare(loaded, runtime, host)
+    assert prepared.checks["outputs"]["within_tolerance"], prepared.checks
+    if runtime not in ("compile", "compile-reduce-overhead"):
+        assert prepared.checks["second_input"]["within_tolerance"], prepared.checks
+    for _ in range(5):
+        prepared.runner.run_once()
+    assert list(prepared.judge()) == []
+    assert prepared.warnings == ()
+    with torch.inference_mode():
+        assert torch.allclose(prepared.run()[0], loaded.call(), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_reduce_overhead_records_a_cuda_graph(loaded: LoadedModel) -> None:
+    prepared = prepare(loaded, "compile-reduce-overhead", "python")
+    assert prepared.facts["cuda_graphs_skipped"] == 0
+    outputs = prepared.run()
+    before = outputs[0].clone()
+    prepared.runner.run_once()  # writes over the graph's own outputs, not over ours
+    assert torch.equal(outputs[0], before)
+
+
+@pytest.mark.slow
+def test_compiled_runners_stay_valid_while_others_are_prepared(loaded: LoadedModel) -> None:
+    first = prepare(loaded, "compile", "python")
+    prepare(loaded, "compile-reduce-overhead", "python")
+    first.runner.run_once()
+    assert list(first.judge()) == []
+
+
+def test_graph_of_torchscript_reads_its_inputs_where_they_are(loaded: LoadedModel) -> None:
+    prepared = prepare(loaded, "torchscript-cuda-graph", "cpp")
+    (x,) = loaded.flat_inputs()
+    kept = x.clone()
+    with torch.inference_mode():
+        x.copy_(torch.full_like(x, 0.5))
+        expected = loaded.call()
+        outputs = prepared.run()
+        x.copy_(kept)
+    assert torch.allclose(outputs[0], expected, atol=1e-5)
+
+
+def test_model_that_waits_for_the_device_is_no_graph() -> None:
+    class Waiting(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.cpu().cuda() + 1
+
+    waiting = load_model(Waiting(), inputs=normal(3, 4).cuda())
+    with pytest.raises(UnsupportedError, match="cannot capture torchscript-cuda-graph"):
+        prepare(waiting, "torchscript-cuda-graph", "cpp")
+    assert not torch.cuda.is_current_stream_capturing()
+    torch.rand(10, device="cuda").sum().item()
