@@ -67,7 +67,7 @@ def knee(
         InvalidArgumentError, UnsupportedError, UnavailableError: as the message says.
         RunnerError: the smallest size could not be run.
     """
-    from ftax.api import use_threads
+    from ftax.preparing import use_threads
 
     spec = find_runtime(runtime)
     with use_threads(threads):
