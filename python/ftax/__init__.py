@@ -20,7 +20,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ftax.api import compare_hosts, cpp_bench, py_bench, tax, trace
+    from ftax.build_paths import get_include
     from ftax.comparison import Comparison, compare
+    from ftax.conformance import conform
     from ftax.errors import (
         FtaxError,
         InvalidArgumentError,
@@ -37,7 +39,9 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "ftax.api": ("compare_hosts", "cpp_bench", "py_bench", "tax", "trace"),
+    "ftax.build_paths": ("get_include",),
     "ftax.comparison": ("Comparison", "compare"),
+    "ftax.conformance": ("conform",),
     "ftax.errors": (
         "FtaxError",
         "InvalidArgumentError",
@@ -67,7 +71,9 @@ __all__ = [
     "UnsupportedError",
     "compare",
     "compare_hosts",
+    "conform",
     "cpp_bench",
+    "get_include",
     "list_models",
     "list_runtimes",
     "load_model",

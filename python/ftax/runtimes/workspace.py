@@ -57,7 +57,8 @@ class Workspace:
             return make_flat(self.taped.tape, self.loaded.flat_inputs())
 
     @cached_property
-    def _stream(self) -> torch.cuda.Stream:
+    def stream(self) -> torch.cuda.Stream:
+        """The stream of all runners of this workspace."""
         torch.cuda.synchronize(self.loaded.device)  # the model was put there by another stream
         return torch.cuda.Stream(torch.device(self.loaded.device))
 
@@ -68,7 +69,7 @@ class Workspace:
         """
         if self.loaded.device == "cpu" or not hasattr(_core, "StreamRunner"):
             return runner
-        stream = self._stream
+        stream = self.stream
         return _core.StreamRunner(runner, stream.stream_id, stream.device_index, stream.device_type)
 
     @cached_property
