@@ -14,7 +14,7 @@ from ftax.errors import InvalidArgumentError
 def bench(
     model: o.ModelName,
     runtime: Annotated[str, typer.Option(help="See `ftax runtimes`.")] = "eager",
-    host: Annotated[str, typer.Option(help="python, cpp or both.")] = "both",
+    host: Annotated[str, typer.Option(help="python, cpp, or both that the runtime has.")] = "both",
     dtype: o.Dtype = "fp32",
     device: o.Device = "cpu",
     batch: o.Batch = 1,
@@ -41,8 +41,9 @@ def bench(
     """Latency or throughput of one runtime, driven from Python, from C++, or both, interleaved."""
     from ftax.processes import BenchJob, run_jobs
     from ftax.report.measurement_table import make_measurement_table
+    from ftax.runtimes import find_runtime
 
-    hosts = ("python", "cpp") if host == "both" else (host,)
+    hosts = find_runtime(runtime).hosts if host == "both" else (host,)
     plan = o.make_plan(
         mode=mode,
         warmup=warmup,

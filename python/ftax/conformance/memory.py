@@ -7,7 +7,9 @@ process does so now and then, a leak each time.
 from __future__ import annotations
 
 import ctypes
+import gc
 import statistics
+from collections.abc import Callable
 
 import torch
 
@@ -47,14 +49,15 @@ def check_allocations(subject: Subject) -> str:
 def check_leaks(subject: Subject) -> str:
     """Create, bind, run and destroy, over and over: the heap and the GPU's memory stay as they
     are."""
+    read_heap_bytes = _find_heap_reader()
     for _ in range(_WARM_CYCLES):
         _cycle(subject)
     device_before = _read_device_bytes(subject)
     growth = []
     for _ in range(_CYCLES):
-        before = _read_heap_bytes()
+        before = read_heap_bytes()
         _cycle(subject)
-        growth.append(_read_heap_bytes() - before)
+        growth.append(read_heap_bytes() - before)
     leaked = int(statistics.median(growth))
     if leaked > 0:
         raise CheckFailedError(f"each runner leaves {leaked} bytes of the heap behind")
@@ -69,13 +72,20 @@ def _cycle(subject: Subject) -> None:
     bound.run(0)
 
 
-def _read_heap_bytes() -> int:
-    libc = ctypes.CDLL(None)
+def _find_heap_reader() -> Callable[[], int]:
+    """Reads how many bytes of the heap are in use."""
+    libc = ctypes.CDLL(None)  # once: each opening makes Python classes
     if not hasattr(libc, "mallinfo2"):
         raise CheckSkippedError("this C library does not tell what its heap holds (no mallinfo2)")
-    libc.mallinfo2.restype = _HeapStatistics
-    found = libc.mallinfo2()
-    return int(found.uordblks) + int(found.hblkhd)
+    collect = libc.mallinfo2
+    collect.restype = _HeapStatistics
+
+    def read() -> int:
+        gc.collect()
+        found = collect()
+        return int(found.uordblks) + int(found.hblkhd)
+
+    return read
 
 
 def _read_device_bytes(subject: Subject) -> int:
