@@ -1,7 +1,7 @@
 """Shared libraries that tests compile: the good one of the examples, and bad ones made from it.
 
-The surprising choice: a bad library is the good one with a line or two changed, so that what a check
-finds can only be that line.
+The surprising choice: a bad library is the good one with a line or two changed, so that what a
+check finds can only be that.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "shares-runners": (
         "  *runner = calloc(1, sizeof **runner);",
         "  static ftax_runner only; *runner = &only;",
-        "  free(runner);",
+        "  free(runner->hidden);\n  free(runner);",
         "",
     ),
     "one-thread": (

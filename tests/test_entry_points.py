@@ -62,7 +62,7 @@ def test_runtime_of_a_package_is_timed(mlp: LoadedModel, brought: list[EntryPoin
     brought.append(point("theirs", "somebodys_runtimes:prepare"))
     measurement = ftax.py_bench(mlp, runtime="theirs", plan=QUICK)
     assert (measurement.cell.runtime, measurement.cell.host) == ("theirs", "python")
-    assert measurement.facts["distribution"] == "somebodys 1.2"
+    assert measurement.preparation["distribution"] == "somebodys 1.2"
     assert measurement.checks["outputs"]["bitwise"]
     spec = find_runtime("theirs")
     assert "somebodys 1.2" in spec.description

@@ -37,8 +37,8 @@ def test_library_is_timed_in_the_loop(mlp: LoadedModel, library: str) -> None:
     assert measurement.latency_ns > 0
     for check in ("outputs", "second_input"):
         assert measurement.checks[check]["within_tolerance"]
-    assert measurement.facts["library_name"] == "mlp-in-c"
-    assert len(str(measurement.facts["library_digest"])) == 32
+    assert measurement.preparation["library_name"] == "mlp-in-c"
+    assert len(str(measurement.preparation["library_digest"])) == 32
 
 
 def test_library_is_a_row_of_a_receipt(mlp: LoadedModel, library: str) -> None:

@@ -99,8 +99,7 @@ void check_functions(const ftax_runner_api& api, const std::string& file_name) {
                                const std::string& call, const char* reason) {
   const bool given = reason != nullptr && *reason != '\0';
   const std::string message = file_name + ": " + call + " failed with status " +
-                              std::to_string(status) + ": " +
-                              (given ? reason : kNoReason);
+                              std::to_string(status) + ": " + (given ? reason : kNoReason);
   if (status == FTAX_UNSUPPORTED) throw UnsupportedError(message);
   throw RunnerError(message);
 }

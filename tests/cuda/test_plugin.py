@@ -122,4 +122,4 @@ def test_library_is_timed_beside_the_ladder(dtype: str, library: str) -> None:
     )
     (measurement,) = receipt.others
     assert measurement.checks["outputs"]["within_tolerance"]
-    assert measurement.facts["capture_safe"] is True
+    assert measurement.preparation["capture_safe"] is True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -46,9 +47,7 @@ def check_wrong_tensors(subject: Subject) -> None:
     for what, (name, tensor) in wrong.items():
         if tensor is right and name == "input0":
             continue  # a scalar has no other shape
-        _expect_refusal(
-            lambda name=name, tensor=tensor: bound.bind_tensor("input", name, tensor), what
-        )
+        _expect_refusal(partial(bound.bind_tensor, "input", name, tensor), what)
 
 
 def check_unbound(subject: Subject) -> str:

@@ -36,7 +36,7 @@ def find_clash(point: EntryPoint, taken: Iterable[str], others: Iterable[EntryPo
     """Why its name cannot be used; None if it can."""
     if point.name in taken:
         return f"{origin(point)} calls its runtime {point.name}, which is one of ftax's own"
-    rivals = [origin(other) for other in others if other.name == point.name and other != point]
+    rivals = [origin(other) for other in others if other.name == point.name and other is not point]
     if rivals:
         return f"{origin(point)} and {rivals[0]} both bring a runtime {point.name}: uninstall one"
     return None
