@@ -105,7 +105,7 @@ def time_events_ns(runner: _core.Runner, stream: torch.cuda.Stream) -> float:
 def compare_gate(workspace: Workspace, replay: Prepared, repeats: int) -> dict[str, float]:
     """Device time of one replay behind the gate and without it, in turns, in us."""
     empty = workspace.on_stream(_core.NullKernelRunner())
-    stream = workspace._stream  # the one that its runners share, which nothing public names
+    stream = workspace.stream  # the one that its runners share
     turns: list[dict[str, float]] = []
     for _ in range(repeats):
         gated = measure_gate(replay, repetitions=REPETITIONS)

@@ -13,6 +13,7 @@ void bind_measure(py::module_& m);
 void bind_runners(py::module_& m);
 void bind_floors(py::module_& m);
 void bind_onnxruntime(py::module_& m);
+void bind_plugin(py::module_& m);
 void bind_tape(py::module_& m);
 void bind_recorder(py::module_& m);
 void bind_torch_runners(py::module_& m);

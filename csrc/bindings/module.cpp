@@ -10,6 +10,7 @@ PYBIND11_MODULE(_core, m) {
   ftax::bind_runners(m);
   ftax::bind_floors(m);
   ftax::bind_onnxruntime(m);
+  ftax::bind_plugin(m);
   ftax::bind_recorder(m);
   ftax::bind_tape(m);
   ftax::bind_torch_runners(m);

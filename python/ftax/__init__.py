@@ -20,7 +20,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ftax.api import compare_hosts, compare_runtimes, cpp_bench, py_bench, tax
+    from ftax.build_paths import get_include
     from ftax.comparison import Comparison, compare
+    from ftax.conformance import conform
     from ftax.errors import (
         FtaxError,
         InvalidArgumentError,
@@ -42,7 +44,9 @@ if TYPE_CHECKING:
 
 _PUBLIC = {
     "ftax.api": ("compare_hosts", "compare_runtimes", "cpp_bench", "py_bench", "tax"),
+    "ftax.build_paths": ("get_include",),
     "ftax.comparison": ("Comparison", "compare"),
+    "ftax.conformance": ("conform",),
     "ftax.errors": (
         "FtaxError",
         "InvalidArgumentError",
@@ -81,7 +85,9 @@ __all__ = [
     "compare",
     "compare_hosts",
     "compare_runtimes",
+    "conform",
     "cpp_bench",
+    "get_include",
     "knee",
     "list_models",
     "list_runtimes",

@@ -302,6 +302,45 @@ class OnnxRuntimeRunner(Runner):
 def find_onnx_element_type(name: str) -> int: ...
 def open_onnxruntime(path: str) -> OnnxRuntimeLibrary: ...
 
+# --- runtimes of others -------------------------------------------------------------------------
+
+RUNNER_ABI_VERSION: int
+NO_REASON: str
+THREW: str
+
+class PluginLibrary:
+    @property
+    def name(self) -> str: ...
+    @property
+    def runs_on_cpu(self) -> bool: ...
+    @property
+    def runs_on_cuda(self) -> bool: ...
+    @property
+    def capture_safe(self) -> bool: ...
+
+def open_plugin(path: str) -> PluginLibrary: ...
+
+class Plugin:
+    def __init__(
+        self,
+        library: PluginLibrary,
+        config: str,
+        device_type: str,
+        device_index: int,
+        threads: int,
+    ) -> None: ...
+    def bind(
+        self, kind: str, name: str, data_ptr: int, shape: Sequence[int], dtype: str
+    ) -> None: ...
+    def enqueue(self, stream: int = 0) -> None: ...
+    def synchronize(self, stream: int = 0) -> None: ...
+    def count_allocations(self, stream: int, count: int) -> int: ...
+
+class PluginRunner(Runner):
+    def __init__(
+        self, plugin: Plugin, name: str, stream: int = 0, memory_owner: object = None
+    ) -> None: ...
+
 # --- tape ---------------------------------------------------------------------------------------
 
 class Recording:

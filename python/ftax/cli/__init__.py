@@ -1,7 +1,8 @@
 """The command line: `ftax tax bert-base`, `ftax bench`, `ftax compare`, ...
 
-This file only assembles the commands. Exit codes: 0 done, 1 a comparison says slower, 2 wrong usage
-or input, 3 this machine lacks something, 4 the measured code failed, 130 interrupted.
+This file only assembles the commands. Exit codes: 0 done, 1 a comparison says slower or a library
+does not conform, 2 wrong usage or input, 3 this machine lacks something, 4 the measured code
+failed, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 import typer
 from rich.console import Console
 
-from ftax.cli import bench, catalogue, compare, doctor, knee, ops, tax, trace
+from ftax.cli import bench, catalogue, compare, conform, doctor, knee, ops, tax, trace
 from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.command("bench")(bench.bench)
 app.command("compare")(compare.compare)
 app.command("knee")(knee.knee)
 app.command("trace")(trace.trace)
+app.command("conform")(conform.conform)
 app.command("ops")(ops.ops)
 app.command("models")(catalogue.models)
 app.command("runtimes")(catalogue.runtimes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def bench(
     model: o.ModelName,
     runtime: Annotated[str, typer.Option(help="See `ftax runtimes`.")] = "eager",
-    host: Annotated[str, typer.Option(help="python, cpp or both.")] = "both",
+    host: Annotated[str, typer.Option(help="python, cpp, or both that the runtime has.")] = "both",
     dtype: o.Dtype = "fp32",
     device: o.Device = "cpu",
     batch: o.Batch = 1,
@@ -45,8 +45,9 @@ def bench(
     from ftax.host_comparison import HostComparison
     from ftax.processes import BenchJob, run_jobs
     from ftax.report.measurement_table import make_measurement_table
+    from ftax.runtimes import find_runtime
 
-    hosts = ("python", "cpp") if host == "both" else (host,)
+    hosts = find_runtime(runtime).hosts if host == "both" else (host,)
     plan = o.make_plan(
         mode=mode,
         warmup=warmup,

@@ -1,47 +1,63 @@
 """The runtimes there are, which hosts can drive them, and why one is not to be had here.
 
 A runtime is one line in `_RUNTIMES` and one file beside this one; the file is imported when the
-runtime is first prepared.
+runtime is first prepared. Two kinds come from elsewhere: what installed packages bring, and
+shared libraries, which are named by their path.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.faults import name_faults
+from ftax.runtimes import entry_points
 from ftax.runtimes.prepared import Host, Prepared
 from ftax.runtimes.workspace import Workspace
+
+Prepare = Callable[[Workspace, Host], Prepared]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSpec:
-    """One way to execute a model. ``function`` is ``module:name`` under ftax.runtimes; without one
-    there is nothing to prepare, and ``never`` says why."""
+    """One way to execute a model.
+
+    ``function`` is ``module:name`` under ftax.runtimes, or the function itself; without one there
+    is nothing to prepare, and ``never`` says why. ``obstacle`` is asked last; it may take long.
+    """
 
     name: str
     description: str
     hosts: tuple[Host, ...]
-    function: str = ""
+    function: str | Prepare = ""
     packages: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     why_not_cpp: str = ""
+    why_not_python: str = ""
     never: str = ""
+    obstacle: Callable[[], str | None] | None = None
 
     def find_obstacle(self, *, host: Host | None = None, device: str = "cpu") -> str | None:
         """Why it cannot run here, with the remedy; None if it can."""
         if host is not None and host not in self.hosts:
-            return self.why_not_cpp or f"{self.name} has no {host} host"
+            reason = self.why_not_cpp if host == "cpp" else self.why_not_python
+            return reason or f"{self.name} has no {host} host"
         if device.split(":")[0] not in self.devices:
             return f"{self.name} does not run on {device} in this version of ftax"
         missing = [name for name in self.packages if find_spec(name) is None]
         reasons = [f"not installed: `pip install {' '.join(missing)}`"] if missing else []
-        return "; ".join([*reasons, *([self.never] if self.never else [])]) or None
+        if self.never:
+            reasons.append(self.never)
+        if not reasons and self.obstacle:
+            return self.obstacle()
+        return "; ".join(reasons) or None
 
     def prepare(self, workspace: Workspace, host: Host) -> Prepared:
         """Make it ready.
@@ -52,15 +68,19 @@ class RuntimeSpec:
         obstacle = self.find_obstacle(host=host, device=workspace.loaded.device)
         if obstacle:
             raise UnavailableError(f"{self.name} with host {host}: {obstacle}")
-        module, _, name = self.function.partition(":")
-        function: Callable[[Workspace, Host], Prepared] = getattr(
-            import_module(f"ftax.runtimes.{module}"), name
-        )
+        function = self._find_function()
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
             facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
             return replace(prepared, facts=facts, runner=workspace.on_stream(prepared.runner))
+
+    def _find_function(self) -> Prepare:
+        if not isinstance(self.function, str):
+            return self.function
+        module, _, name = self.function.partition(":")
+        found: Prepare = getattr(import_module(f"ftax.runtimes.{module}"), name)
+        return found
 
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")
@@ -208,19 +228,69 @@ _RUNTIMES = (
 
 
 def list_runtimes() -> tuple[RuntimeSpec, ...]:
-    """All runtimes, also those that are not to be had on this machine."""
-    return _RUNTIMES
+    """All runtimes, also those that are not to be had on this machine, and those that installed
+    packages bring."""
+    return (*_RUNTIMES, *_list_installed())
 
 
 def find_runtime(name: str) -> RuntimeSpec:
-    """The runtime of that name. Raises InvalidArgumentError with the nearest name otherwise."""
+    """The runtime of that name, or the shared library of that path. Raises InvalidArgumentError
+    with the nearest name otherwise."""
     for spec in _RUNTIMES:
         if spec.name == name:
             return spec
-    names = [spec.name for spec in _RUNTIMES]
+    if _is_library(name):
+        return _describe_library(name)
+    installed = _list_installed()
+    for spec in installed:
+        if spec.name == name:
+            return spec
+    names = [spec.name for spec in (*_RUNTIMES, *installed)]
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise InvalidArgumentError(f"there is no runtime {name!r}; {hint}there are {', '.join(names)}")
+
+
+def _is_library(name: str) -> bool:
+    path, _, _ = name.partition("?")
+    return path.endswith(".so") and os.sep in path
+
+
+def _describe_library(name: str) -> RuntimeSpec:
+    return RuntimeSpec(
+        name=name,
+        description="a shared library that implements ftax/runner.h (docs/extending.md)",
+        hosts=("cpp",),
+        function=lambda workspace, host: _prepare_library(workspace, name),
+        why_not_python=f"{name} is a shared library, which the C++ loop calls: give host cpp",
+    )
+
+
+def _prepare_library(workspace: Workspace, name: str) -> Prepared:
+    from ftax.runtimes.plugin import prepare_plugin
+
+    return prepare_plugin(workspace, name)
+
+
+def _list_installed() -> list[RuntimeSpec]:
+    points = entry_points.find_entry_points()
+    taken = {spec.name for spec in _RUNTIMES}
+    return [_describe_installed(point, taken, points) for point in points]
+
+
+def _describe_installed(
+    point: EntryPoint, taken: Iterable[str], points: Iterable[EntryPoint]
+) -> RuntimeSpec:
+    clash = entry_points.find_clash(point, taken, points)
+    return RuntimeSpec(
+        # A name that is taken stays its owner's; the row says whose it would have been.
+        name=f"{point.name} ({entry_points.origin(point)})" if clash else point.name,
+        description=f"brought by {entry_points.origin(point)}",
+        hosts=("python",),
+        function=lambda workspace, host: entry_points.prepare_entry_point(workspace, point),
+        why_not_cpp=f"{point.name} is called from Python",
+        obstacle=lambda: clash or entry_points.find_obstacle(point),
+    )
 
 
 def check_host(host: str) -> Host:

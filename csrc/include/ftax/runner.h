@@ -1,0 +1,124 @@
+/* The interface of a runtime that ftax did not write: a shared library exports one function,
+ * ftax_get_runner_api, which returns a table of six others. docs/extending.md builds one.
+ *
+ * Plain C, so that any language that makes a shared library can speak it. The surprising choice:
+ * weights arrive through `bind`, one named tensor at a time, as inputs and outputs do. A library
+ * reads no file and needs no format.
+ *
+ * The order of calls on one runner is
+ *
+ *     create, bind (every weight, input and output), then any number of enqueue and synchronize,
+ *     with more binds in between, then destroy.
+ *
+ * ftax never makes two calls on one runner at the same time, but may make them from different
+ * threads. Two runners are independent of each other. On CUDA, the runner's device is the calling
+ * thread's current device in every call. */
+#ifndef FTAX_RUNNER_H
+#define FTAX_RUNNER_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised by any change after which an older library would misbehave. */
+#define FTAX_RUNNER_ABI_VERSION 1u
+
+/* What create, bind, enqueue and synchronize return. Any other value counts as FTAX_ERROR. */
+enum {
+  FTAX_OK = 0,
+  FTAX_ERROR = 1,      /* it failed; last_error says why */
+  FTAX_UNSUPPORTED = 2 /* this library cannot do it, on any machine; last_error says what */
+};
+
+enum { FTAX_DEVICE_CPU = 0, FTAX_DEVICE_CUDA = 1 };
+
+enum {
+  FTAX_FLOAT32 = 0,
+  FTAX_FLOAT16 = 1,
+  FTAX_BFLOAT16 = 2,
+  FTAX_FLOAT64 = 3,
+  FTAX_INT8 = 4,
+  FTAX_INT16 = 5,
+  FTAX_INT32 = 6,
+  FTAX_INT64 = 7,
+  FTAX_UINT8 = 8,
+  FTAX_BOOL = 9 /* one byte, 0 or 1 */
+};
+
+enum { FTAX_WEIGHT = 0, FTAX_INPUT = 1, FTAX_OUTPUT = 2 };
+
+/* Bits of `capabilities`. */
+#define FTAX_RUNS_ON_CPU (UINT64_C(1) << 0)
+#define FTAX_RUNS_ON_CUDA (UINT64_C(1) << 1)
+/* After one ordinary enqueue, another may be called while its stream is being captured into a CUDA
+ * graph. A library that does not set the bit is never captured. */
+#define FTAX_CAPTURE_SAFE (UINT64_C(1) << 2)
+
+/* Memory that ftax owns: contiguous, in row-major order, on the device of the runner. */
+typedef struct ftax_tensor {
+  void* data;           /* a device pointer on CUDA */
+  const int64_t* shape; /* `ndim` sizes; gone when bind returns, so copy what you keep */
+  int32_t ndim;
+  int32_t dtype; /* FTAX_FLOAT32 and so on */
+} ftax_tensor;
+
+/* Where and how to run; gone when create returns. */
+typedef struct ftax_context {
+  int32_t device_type;  /* FTAX_DEVICE_CPU or FTAX_DEVICE_CUDA */
+  int32_t device_index; /* 0 on the CPU */
+  int32_t threads;      /* CPU threads that one inference may use: what torch uses here */
+} ftax_context;
+
+/* Yours: define a struct of this name, or cast. */
+typedef struct ftax_runner ftax_runner;
+
+typedef struct ftax_runner_api {
+  uint32_t abi_version;  /* FTAX_RUNNER_ABI_VERSION */
+  uint32_t struct_size;  /* sizeof(ftax_runner_api) */
+  uint64_t capabilities; /* FTAX_RUNS_ON_CPU, ... */
+  const char* name;      /* for tables, such as "my-mlp" */
+
+  /* Makes a runner. `config` is what the user wrote after the library's path and a question mark;
+   * "" if nothing. A config that the library does not understand is an error. */
+  int32_t (*create)(const char* config, const ftax_context* context, ftax_runner** runner);
+
+  /* Hands over a tensor. Weights come first, under the names of the model's state dict
+   * ("first.weight"), then inputs ("input0", "input1", ...), then outputs ("output0", ...). The
+   * memory stays at this address until destroy, or until the name is bound again; what is in it may
+   * change between two calls of enqueue. Refuse a name, dtype or shape that you do not expect. */
+  int32_t (*bind)(ftax_runner* runner, int32_t kind, const char* name, const ftax_tensor* tensor);
+
+  /* Issues one inference on `stream`, a cudaStream_t on CUDA and null on the CPU, and returns
+   * without waiting for it. The first call after a bind may prepare what is still missing (scratch
+   * memory, plans). Later calls may not allocate or free memory, copy between host and device, or
+   * wait for the device. On the CPU the inference may be done when it returns. */
+  int32_t (*enqueue)(ftax_runner* runner, void* stream);
+
+  /* Returns when all that was enqueued on `stream` has finished. Nothing to do on the CPU if
+   * enqueue does the work itself. */
+  int32_t (*synchronize)(ftax_runner* runner, void* stream);
+
+  /* Frees the runner; never called with null. Nothing is in flight by then. */
+  void (*destroy)(ftax_runner* runner);
+
+  /* Why the last call on this runner failed, in one line; with null, why the last create of this
+   * thread failed. Valid until the next call. No exception may leave any of these functions. */
+  const char* (*last_error)(const ftax_runner* runner);
+} ftax_runner_api;
+
+#if defined(__GNUC__)
+#define FTAX_EXPORT __attribute__((visibility("default")))
+#else
+#define FTAX_EXPORT
+#endif
+
+/* The one symbol that a library exports. The table has to live as long as the process. */
+FTAX_EXPORT const ftax_runner_api* ftax_get_runner_api(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FTAX_RUNNER_H */

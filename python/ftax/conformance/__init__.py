@@ -1,0 +1,10 @@
+"""Whether a shared library keeps the promises of ftax/runner.h: `ftax conform ./libmine.so`.
+
+The surprising choice: every check runs in a process of its own. A library that crashes fails the
+check that it crashed in, and the others still say what they found.
+"""
+
+from ftax.conformance.report import Conformance, Finding
+from ftax.conformance.suite import CHECKS, Check, conform
+
+__all__ = ["CHECKS", "Check", "Conformance", "Finding", "conform"]
