@@ -6,7 +6,7 @@ All of them go through the same C++ loop; they differ in what they hand to it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -52,6 +52,7 @@ def cpp_bench(
     plan: Plan | None = None,
     threads: int | None = None,
     no_grad: bool = False,
+    runtime_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Measurement:
@@ -66,6 +67,8 @@ def cpp_bench(
         plan: rounds, precision, time limit, seed.
         threads: torch's and onnxruntime's intra-op threads; None leaves torch's setting.
         no_grad: measure under torch.no_grad instead of inference mode.
+        runtime_options: of the runtime, such as ``{"optimization": "basic"}`` of onnxruntime; see
+            docs/runtimes.md.
         progress: called between rounds as ``progress(phase, done, total)``.
         model_options: dtype, device, batch, sequence, seed, attention, use_cache, tiny,
             check_inputs; see `ftax.load_model`.
@@ -78,7 +81,8 @@ def cpp_bench(
         RunnerError: the model failed while it was measured.
     """
     return _bench(
-        model, inputs, "cpp", runtime, plan, threads, no_grad, progress, model_options
+        model, inputs, "cpp", runtime, plan, threads, no_grad, runtime_options, progress,
+        model_options,
     )  # fmt: skip
 
 
@@ -90,6 +94,7 @@ def py_bench(
     plan: Plan | None = None,
     threads: int | None = None,
     no_grad: bool = False,
+    runtime_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Measurement:
@@ -98,7 +103,8 @@ def py_bench(
     Arguments and errors are those of `cpp_bench`.
     """
     return _bench(
-        model, inputs, "python", runtime, plan, threads, no_grad, progress, model_options
+        model, inputs, "python", runtime, plan, threads, no_grad, runtime_options, progress,
+        model_options,
     )  # fmt: skip
 
 
@@ -110,6 +116,7 @@ def compare_hosts(
     plan: Plan | None = None,
     threads: int | None = None,
     no_grad: bool = False,
+    runtime_options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> tuple[Measurement, Measurement]:
@@ -125,6 +132,7 @@ def compare_hosts(
             runtime=runtime,
             hosts=("python", "cpp"),
             no_grad=no_grad,
+            runtime_options=runtime_options,
             model_options=model_options,
         )
         session = measure(loaded, preparations, plan or Plan(), progress)
@@ -330,6 +338,7 @@ def _bench(
     plan: Plan | None,
     threads: int | None,
     no_grad: bool,
+    runtime_options: Mapping[str, str] | None,
     progress: Progress | None,
     model_options: dict[str, Any],
 ) -> Measurement:
@@ -340,6 +349,7 @@ def _bench(
             runtime=runtime,
             hosts=(host,),
             no_grad=no_grad,
+            runtime_options=runtime_options,
             model_options=model_options,
         )
         (measurement,) = require(measure(loaded, preparations, plan or Plan(), progress))
@@ -353,15 +363,24 @@ def prepare(
     runtime: str,
     hosts: Sequence[str],
     no_grad: bool,
+    runtime_options: Mapping[str, str] | None = None,
     model_options: dict[str, Any],
 ) -> tuple[LoadedModel | FileModel, list[Prepared]]:
     """Load a model and make one runtime ready under each host; what the functions above measure."""
     spec = find_runtime(runtime)
+    spec.check_options(runtime_options or {})
     checked = [check_host(host) for host in hosts]
     if _is_file(model):
         path = Path(os.fspath(model))  # type: ignore[arg-type]
+        if runtime_options:
+            raise InvalidArgumentError(
+                f"{next(iter(runtime_options))!r} is an option for models that ftax exports; "
+                f"{path.name} is run as it is"
+            )
         return prepare_path(path, inputs, runtime, checked, no_grad, model_options)
-    workspace = Workspace(_load(model, inputs, model_options), no_grad=no_grad)
+    workspace = Workspace(
+        _load(model, inputs, model_options), no_grad=no_grad, runtime_options=runtime_options
+    )
     return workspace.loaded, [spec.prepare(workspace, host) for host in checked]
 
 

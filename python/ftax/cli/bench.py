@@ -25,6 +25,7 @@ def bench(
     mode: o.Mode = "latency",
     threads: o.Threads = None,
     no_grad: o.NoGrad = False,
+    settings: o.Settings = None,
     processes: Annotated[
         int, typer.Option(help="Repeat in so many fresh processes, one record each.")
     ] = 1,
@@ -61,6 +62,7 @@ def bench(
         plan=plan,
         threads=threads,
         no_grad=no_grad,
+        runtime_options=o.parse_settings(settings),
         model_options={
             "dtype": dtype,
             "device": device,

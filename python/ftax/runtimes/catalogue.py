@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.faults import name_faults
+from ftax.runtimes.onnxruntime_wheel import find_provider_obstacle
 from ftax.runtimes.prepared import Host, Prepared
 from ftax.runtimes.workspace import Workspace
 
@@ -30,6 +31,8 @@ class RuntimeSpec:
     packages: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     why_not_cpp: str = ""
+    options: tuple[str, ...] = ()  # that it takes from `Workspace.runtime_options`
+    find_device_obstacle: Callable[[str], str | None] | None = None  # beyond the packages
 
     def find_obstacle(self, *, host: Host | None = None, device: str = "cpu") -> str | None:
         """Why it cannot run here, with the remedy; None if it can."""
@@ -40,7 +43,16 @@ class RuntimeSpec:
         missing = [name for name in self.packages if find_spec(name) is None]
         if missing:
             return f"not installed: `pip install {' '.join(missing)}`"
-        return None
+        return self.find_device_obstacle(device) if self.find_device_obstacle else None
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Raises InvalidArgumentError for an option that it does not take."""
+        for name in options:
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise InvalidArgumentError(
+                    f"{self.name} has no option {name!r}; its options: {known}"
+                )
 
     def prepare(self, workspace: Workspace, host: Host) -> Prepared:
         """Make it ready.
@@ -63,6 +75,8 @@ class RuntimeSpec:
 
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")
+_ONNX_PACKAGES = ("onnxruntime", "onnx")
+_ONNX_OPTIONS = ("optimization",)
 
 _RUNTIMES = (
     RuntimeSpec(
@@ -116,8 +130,37 @@ _RUNTIMES = (
         description="exported to ONNX, inputs and outputs bound; host cpp through the C API",
         hosts=_BOTH,
         function="onnx:prepare_onnxruntime",
-        packages=("onnxruntime", "onnx"),
-        devices=("cpu",),
+        packages=_ONNX_PACKAGES,
+        options=_ONNX_OPTIONS,
+        find_device_obstacle=find_provider_obstacle,
+    ),
+    RuntimeSpec(
+        name="onnxruntime-defaults",
+        description="the same file with ONNX Runtime's own numeric modes and spinning threads",
+        hosts=_BOTH,
+        function="onnx:prepare_defaults",
+        packages=_ONNX_PACKAGES,
+        options=_ONNX_OPTIONS,
+        find_device_obstacle=find_provider_obstacle,
+    ),
+    RuntimeSpec(
+        name="onnxruntime-fused",
+        description="the file after ONNX Runtime's fusions for transformers",
+        hosts=_BOTH,
+        function="onnx:prepare_fused",
+        packages=_ONNX_PACKAGES,
+        options=_ONNX_OPTIONS,
+        find_device_obstacle=find_provider_obstacle,
+    ),
+    RuntimeSpec(
+        name="onnxruntime-cuda-graph",
+        description="the same session, captured by ONNX Runtime as a CUDA graph",
+        hosts=_BOTH,
+        function="onnx:prepare_cuda_graph",
+        packages=_ONNX_PACKAGES,
+        devices=("cuda",),
+        options=_ONNX_OPTIONS,
+        find_device_obstacle=find_provider_obstacle,
     ),
 )
 

@@ -17,19 +17,27 @@ from ftax.runtimes.capture import CapturedGraph, capture
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.flat import FlatProgram, make_flat
 from ftax.runtimes.recording import Observer
+from ftax.runtimes.streams import make_stream, wrap_runner
 from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
 
 
 class Workspace:
     """The shared parts of preparing ``loaded``. ``no_grad`` measures under torch.no_grad instead of
-    inference mode."""
+    inference mode; ``runtime_options`` reach the runtimes that know them (`RuntimeSpec.options`).
+    """
 
     def __init__(
-        self, loaded: LoadedModel, *, observer: Observer = "auto", no_grad: bool = False
+        self,
+        loaded: LoadedModel,
+        *,
+        observer: Observer = "auto",
+        no_grad: bool = False,
+        runtime_options: Mapping[str, str] | None = None,
     ) -> None:
         self.loaded = loaded
         self.observer: Observer = observer
         self.no_grad = no_grad
+        self.runtime_options = dict(runtime_options or {})
 
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
@@ -57,19 +65,13 @@ class Workspace:
             return make_flat(self.taped.tape, self.loaded.flat_inputs())
 
     @cached_property
-    def _stream(self) -> torch.cuda.Stream:
-        torch.cuda.synchronize(self.loaded.device)  # the model was put there by another stream
-        return torch.cuda.Stream(torch.device(self.loaded.device))
+    def stream(self) -> torch.cuda.Stream | None:
+        """The stream that all runners of this workspace share; None on a CPU."""
+        return make_stream(self.loaded.device)
 
     def on_stream(self, runner: _core.Runner) -> _core.Runner:
-        """``runner`` on the stream that all runners of this workspace share; on a CPU, itself.
-
-        A stream of its own, since the legacy default stream waits for all the others.
-        """
-        if self.loaded.device == "cpu" or not hasattr(_core, "StreamRunner"):
-            return runner
-        stream = self._stream
-        return _core.StreamRunner(runner, stream.stream_id, stream.device_index, stream.device_type)
+        """``runner`` on the shared stream; on a CPU, itself."""
+        return wrap_runner(runner, self.stream)
 
     @cached_property
     def _captured(self) -> CapturedGraph | FtaxError:
