@@ -214,3 +214,10 @@ def test_a_session_for_the_gpu_without_its_provider_does_not_run_on_the_cpu(
     settings = ort.SessionSettings(device="cuda:0")
     with pytest.raises(ftax.UnavailableError, match="provider"):
         ort.bind_session(save_model(tmp_path / "model.onnx"), make_inputs(), settings)
+
+
+def test_transfers_need_a_gpu(mlp: LoadedModel) -> None:
+    with pytest.raises(InvalidArgumentError, match="transfers is asked for, but the device is"):
+        ftax.cpp_bench(mlp, transfers=True, plan=QUICK)
+    with pytest.raises(InvalidArgumentError, match="transfers is asked for, but the device is"):
+        ftax.tax(mlp, transfers=True, plan=QUICK)

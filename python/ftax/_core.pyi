@@ -404,6 +404,15 @@ class LaunchBurstRunner(Runner):
 class ColdRunner(Runner):
     def __init__(self, inner: Runner) -> None: ...
 
+class TransferRunner(Runner):
+    def __init__(
+        self,
+        inner: Runner,
+        inputs: Sequence[tuple[int, int, int]],
+        outputs: Sequence[tuple[int, int, int]],
+        memory_owner: object,
+    ) -> None: ...
+
 class NvtxRunner(Runner):
     def __init__(self, inner: Runner, label: str) -> None: ...
 

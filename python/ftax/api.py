@@ -53,6 +53,7 @@ def cpp_bench(
     threads: int | None = None,
     no_grad: bool = False,
     runtime_options: Mapping[str, str] | None = None,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Measurement:
@@ -69,6 +70,8 @@ def cpp_bench(
         no_grad: measure under torch.no_grad instead of inference mode.
         runtime_options: of the runtime, such as ``{"optimization": "basic"}`` of onnxruntime; see
             docs/runtimes.md.
+        transfers: on a GPU, with the inputs copied from pinned host memory and the outputs copied
+            back in every request.
         progress: called between rounds as ``progress(phase, done, total)``.
         model_options: dtype, device, batch, sequence, seed, attention, use_cache, tiny,
             check_inputs; see `ftax.load_model`.
@@ -81,8 +84,8 @@ def cpp_bench(
         RunnerError: the model failed while it was measured.
     """
     return _bench(
-        model, inputs, "cpp", runtime, plan, threads, no_grad, runtime_options, progress,
-        model_options,
+        model, inputs, "cpp", runtime, plan, threads, no_grad, runtime_options, transfers,
+        progress, model_options,
     )  # fmt: skip
 
 
@@ -95,6 +98,7 @@ def py_bench(
     threads: int | None = None,
     no_grad: bool = False,
     runtime_options: Mapping[str, str] | None = None,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Measurement:
@@ -103,8 +107,8 @@ def py_bench(
     Arguments and errors are those of `cpp_bench`.
     """
     return _bench(
-        model, inputs, "python", runtime, plan, threads, no_grad, runtime_options, progress,
-        model_options,
+        model, inputs, "python", runtime, plan, threads, no_grad, runtime_options, transfers,
+        progress, model_options,
     )  # fmt: skip
 
 
@@ -117,6 +121,7 @@ def compare_hosts(
     threads: int | None = None,
     no_grad: bool = False,
     runtime_options: Mapping[str, str] | None = None,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> tuple[Measurement, Measurement]:
@@ -133,6 +138,7 @@ def compare_hosts(
             hosts=("python", "cpp"),
             no_grad=no_grad,
             runtime_options=runtime_options,
+            transfers=transfers,
             model_options=model_options,
         )
         session = measure(loaded, preparations, plan or Plan(), progress)
@@ -152,6 +158,7 @@ def tax(
     trace: TraceChoice = "auto",
     energy: bool = False,
     cold: bool = False,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Receipt:
@@ -165,6 +172,7 @@ def tax(
             modules, which a worker could not build.
         energy: on a GPU, also read energy, utilisation and memory: some 5 s a runtime.
         cold: flush the GPU's L2 before each request, outside its time.
+        transfers: copy inputs from and outputs to pinned host memory in every request.
 
     The other arguments and the errors are those of `cpp_bench`. A rung or an alternative that
     cannot be measured is listed in the receipt with the reason; only a model that does not run at
@@ -182,6 +190,7 @@ def tax(
         trace=trace,
         energy=energy,
         cold=cold,
+        transfers=transfers,
         progress=progress,
         **model_options,
     )
@@ -200,6 +209,7 @@ def tax_with_traces(
     trace: TraceChoice = "auto",
     energy: bool = False,
     cold: bool = False,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> tuple[Receipt, tuple[Trace, ...]]:
@@ -225,7 +235,7 @@ def tax_with_traces(
         if trace == "auto":
             trace = "worker" if name is not None else "here"
         return run_tax(
-            Workspace(loaded, no_grad=no_grad),
+            Workspace(loaded, no_grad=no_grad, transfers=transfers),
             runtimes=runtimes,
             plan=plan or Plan(),
             operators=operators,
@@ -339,6 +349,7 @@ def _bench(
     threads: int | None,
     no_grad: bool,
     runtime_options: Mapping[str, str] | None,
+    transfers: bool,
     progress: Progress | None,
     model_options: dict[str, Any],
 ) -> Measurement:
@@ -350,6 +361,7 @@ def _bench(
             hosts=(host,),
             no_grad=no_grad,
             runtime_options=runtime_options,
+            transfers=transfers,
             model_options=model_options,
         )
         (measurement,) = require(measure(loaded, preparations, plan or Plan(), progress))
@@ -364,6 +376,7 @@ def prepare(
     hosts: Sequence[str],
     no_grad: bool,
     runtime_options: Mapping[str, str] | None = None,
+    transfers: bool = False,
     model_options: dict[str, Any],
 ) -> tuple[LoadedModel | FileModel, list[Prepared]]:
     """Load a model and make one runtime ready under each host; what the functions above measure."""
@@ -372,14 +385,17 @@ def prepare(
     checked = [check_host(host) for host in hosts]
     if _is_file(model):
         path = Path(os.fspath(model))  # type: ignore[arg-type]
-        if runtime_options:
+        if runtime_options or transfers:
             raise InvalidArgumentError(
-                f"{next(iter(runtime_options))!r} is an option for models that ftax exports; "
+                f"{next(iter(runtime_options or ('transfers',)))!r} is for models that ftax loads; "
                 f"{path.name} is run as it is"
             )
         return prepare_path(path, inputs, runtime, checked, no_grad, model_options)
     workspace = Workspace(
-        _load(model, inputs, model_options), no_grad=no_grad, runtime_options=runtime_options
+        _load(model, inputs, model_options),
+        no_grad=no_grad,
+        runtime_options=runtime_options,
+        transfers=transfers,
     )
     return workspace.loaded, [spec.prepare(workspace, host) for host in checked]
 

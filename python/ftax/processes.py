@@ -41,6 +41,7 @@ class BenchJob:
     threads: int | None = None
     no_grad: bool = False
     runtime_options: Mapping[str, str] = field(default_factory=dict)
+    transfers: bool = False
     model_options: Mapping[str, Any] = field(default_factory=dict)
     inject_slowdown_ratio: float = 0.0  # for validating `compare`: each request this much longer
 
@@ -79,6 +80,7 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
             hosts=job.hosts,
             no_grad=job.no_grad,
             runtime_options=job.runtime_options,
+            transfers=job.transfers,
             model_options=dict(job.model_options),
         )
         if job.inject_slowdown_ratio:

@@ -25,6 +25,7 @@ def bench(
     mode: o.Mode = "latency",
     threads: o.Threads = None,
     no_grad: o.NoGrad = False,
+    transfers: o.Transfers = False,
     settings: o.Settings = None,
     processes: Annotated[
         int, typer.Option(help="Repeat in so many fresh processes, one record each.")
@@ -63,6 +64,7 @@ def bench(
         threads=threads,
         no_grad=no_grad,
         runtime_options=o.parse_settings(settings),
+        transfers=transfers,
         model_options={
             "dtype": dtype,
             "device": device,

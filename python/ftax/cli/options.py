@@ -30,6 +30,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="An option of the runtime; repeatable."),
 ]
+Transfers = Annotated[
+    bool,
+    typer.Option("--transfers", help="GPU: with copies from and to the host's memory."),
+]
 Mode = Annotated[str, typer.Option(help="latency or throughput.")]
 Warmup = Annotated[int | None, typer.Option(help="Exactly so many warm-up requests.")]
 Rounds = Annotated[int | None, typer.Option(help="Exactly so many rounds.")]

@@ -17,6 +17,7 @@ from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.faults import name_faults
 from ftax.runtimes.onnxruntime_wheel import find_provider_obstacle
 from ftax.runtimes.prepared import Host, Prepared
+from ftax.runtimes.transfers import add_transfers
 from ftax.runtimes.workspace import Workspace
 
 
@@ -70,6 +71,8 @@ class RuntimeSpec:
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
+            if workspace.transfers:
+                prepared = add_transfers(workspace, prepared)
             facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
             return replace(prepared, facts=facts, runner=workspace.on_stream(prepared.runner))
 

@@ -129,6 +129,7 @@ def _finish(
         facts={**facts, "host_reads_left_out": len(captured.host_reads)},
         checks=checks,
         warnings=(*workspace.taped.warnings, *warnings),
+        buffers=captured.buffers,
     )
 
 

@@ -151,6 +151,7 @@ def _prepare(
         checks={name: equality.to_dict() for name, equality in equalities.items()},
         options={} if chosen is None else {"optimization": chosen},
         warnings=(*warnings, *row.warnings),
+        buffers=row.buffers,
     )
 
 

@@ -10,6 +10,7 @@ import torch
 
 from ftax import _core
 from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.replays import Buffers
 from ftax.runtimes.workspace import Workspace
 
 Host = Literal["python", "cpp"]
@@ -18,7 +19,8 @@ Host = Literal["python", "cpp"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """``runner`` is what the timed loop drives; ``run()`` is one inference by the same means, with
-    its outputs. ``facts`` are JSON-able and stored with the measurement."""
+    its outputs. ``facts`` are JSON-able and stored with the measurement. ``buffers`` are what every
+    request reads and writes, where that memory is fixed."""
 
     runtime: str
     host: Host
@@ -28,6 +30,7 @@ class Prepared:
     checks: Mapping[str, object] = field(default_factory=dict)
     options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    buffers: Buffers | None = None
 
 
 def grad_mode(workspace: Workspace) -> _core.GradMode:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError
+from ftax.errors import FtaxError, InvalidArgumentError
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.capture import CapturedGraph, capture
@@ -23,7 +23,8 @@ from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
 
 class Workspace:
     """The shared parts of preparing ``loaded``. ``no_grad`` measures under torch.no_grad instead of
-    inference mode; ``runtime_options`` reach the runtimes that know them (`RuntimeSpec.options`).
+    inference mode; ``runtime_options`` reach the runtimes that know them (`RuntimeSpec.options`);
+    ``transfers`` adds copies from and to host memory to every request.
     """
 
     def __init__(
@@ -33,11 +34,18 @@ class Workspace:
         observer: Observer = "auto",
         no_grad: bool = False,
         runtime_options: Mapping[str, str] | None = None,
+        transfers: bool = False,
     ) -> None:
         self.loaded = loaded
         self.observer: Observer = observer
         self.no_grad = no_grad
         self.runtime_options = dict(runtime_options or {})
+        self.transfers = transfers
+        if transfers and loaded.device == "cpu":
+            raise InvalidArgumentError(
+                "transfers is asked for, but the device is 'cpu', whose memory is the host's; give "
+                "device='cuda'"
+            )
 
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
