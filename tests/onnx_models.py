@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
+
+from ftax import _core
+from ftax.runtimes import onnxruntime as ort
 
 CPU = "CPUExecutionProvider"
 
@@ -37,6 +41,19 @@ def make_inputs() -> list[torch.Tensor]:
 # 1*1 + 2*0.5, 1*2 - 2*4, 1*3 + 2*1
 Y = torch.tensor([[2.0, 0.0, 5.0]])
 S = torch.tensor(2.0 - 6.0 + 5.0)
+
+
+def make_runner(
+    path: Path, inputs: Any, *, host: str = "cpp", name: str = "onnxruntime", **settings: Any
+) -> tuple[_core.Runner, list[torch.Tensor]]:
+    """A runner of either host, and the tensors that it writes."""
+    bound = ort.bind_session(path, inputs, ort.SessionSettings(**settings))
+    outputs = list(bound.outputs.values())
+    if host == "cpp":
+        return ort.make_cpp_runner(bound, name), outputs
+    call = ort.make_python_callable(bound)
+    mode = _core.GradMode.inference
+    return _core.PythonRunner(call, name, device="cpu", grad_mode=mode), outputs
 
 
 def view(tensor: torch.Tensor) -> tuple[int, int, list[int], str]:

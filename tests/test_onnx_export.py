@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from onnx_models import make_runner
 from torch import nn
 
 import ftax
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.flattened import Flattened
-from ftax.runtimes.onnxruntime import export_onnx, make_cpp_runner
+from ftax.runtimes.onnxruntime import export_onnx
 
 pytestmark = pytest.mark.needs_ort
 
@@ -48,7 +49,7 @@ class Nested(nn.Module):
 
 
 def run_file(path: Path, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    runner, outputs = make_cpp_runner(path, inputs)
+    runner, outputs = make_runner(path, inputs)
     for output in outputs:
         output.fill_(0)
     runner.run_once()

@@ -1,5 +1,5 @@
 // ONNX Runtime as Python sees it. A tensor crosses as address, bytes, shape and type name, so this
-// file needs no torch header; whoever binds keeps the tensor alive and hands it to the runner.
+// file needs no header of tensors; whoever binds keeps the tensor alive and hands it to the runner.
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.h"
@@ -47,7 +47,7 @@ std::shared_ptr<ort::IoBinding> make_session(const ort::Library& library, std::s
                                              const std::string& optimization, int intra_op_threads,
                                              int inter_op_threads, bool allow_spinning,
                                              Options config_entries, const std::string& provider,
-                                             Options provider_options,
+                                             Options provider_options, int device_id,
                                              uintptr_t user_compute_stream,
                                              std::string optimized_model_path) {
   const ort::SessionOptions options{
@@ -59,6 +59,7 @@ std::shared_ptr<ort::IoBinding> make_session(const ort::Library& library, std::s
       .config_entries = std::move(config_entries),
       .provider = ort::parse_provider(provider),
       .provider_options = std::move(provider_options),
+      .device_id = device_id,
       .user_compute_stream = reinterpret_cast<void*>(user_compute_stream),
       .optimized_model_path = std::move(optimized_model_path),
   };
@@ -80,8 +81,8 @@ void bind_session(py::module_& m) {
            py::arg("optimization") = "all", py::arg("intra_op_threads") = 1,
            py::arg("inter_op_threads") = 1, py::arg("allow_spinning") = false,
            py::arg("config_entries") = Options(), py::arg("provider") = "cpu",
-           py::arg("provider_options") = Options(), py::arg("user_compute_stream") = 0,
-           py::arg("optimized_model_path") = "")
+           py::arg("provider_options") = Options(), py::arg("device_id") = 0,
+           py::arg("user_compute_stream") = 0, py::arg("optimized_model_path") = "")
       .def_property_readonly(
           "inputs", [](const ort::IoBinding& self) { return describe(self.session().inputs()); })
       .def_property_readonly(
@@ -131,12 +132,14 @@ void bind_onnxruntime(py::module_& m) {
         py::return_value_policy::reference);
   bind_session(m);
   py::class_<OnnxRuntimeRunner, Runner, std::shared_ptr<OnnxRuntimeRunner>>(m, "OnnxRuntimeRunner")
-      .def(
-          py::init([](std::shared_ptr<ort::IoBinding> session, std::string name, py::object owner) {
-            return std::make_shared<OnnxRuntimeRunner>(std::move(session), std::move(name),
-                                                       share_owner(std::move(owner)));
-          }),
-          py::arg("session"), py::arg("name"), py::arg("memory_owner") = py::none())
+      .def(py::init([](std::shared_ptr<ort::IoBinding> session, std::string name,
+                       const std::string& device, py::object owner) {
+             return std::make_shared<OnnxRuntimeRunner>(std::move(session), std::move(name),
+                                                        c10::Device(device),
+                                                        share_owner(std::move(owner)));
+           }),
+           py::arg("session"), py::arg("name"), py::arg("device") = "cpu",
+           py::arg("memory_owner") = py::none())
       .def_property_readonly("session", &OnnxRuntimeRunner::binding);
 }
 

@@ -20,6 +20,7 @@ void bind_torch_runners(py::module_& m);
 #ifdef FTAX_WITH_CUDA
 void bind_cuda(py::module_& m);
 void bind_gate(py::module_& m);
+void bind_transfers(py::module_& m);
 void bind_graph(py::module_& m);
 #endif
 #ifdef FTAX_WITH_CUPTI

@@ -17,6 +17,7 @@ PYBIND11_MODULE(_core, m) {
 #ifdef FTAX_WITH_CUDA
   ftax::bind_cuda(m);
   ftax::bind_gate(m);
+  ftax::bind_transfers(m);
   ftax::bind_graph(m);
 #endif
 #ifdef FTAX_WITH_CUPTI

@@ -1,5 +1,4 @@
-// Binds, checks and runs. enqueue() and synchronize() are the measured path: one call each, nothing
-// allocated on our side.
+// Binds, checks and runs. enqueue() is the measured path: one call, nothing allocated on our side.
 #include "onnxruntime/io_binding.h"
 
 #include <algorithm>
@@ -56,10 +55,10 @@ bool fits(const std::vector<Dimension>& wanted, const std::vector<int64_t>& shap
                                                      });
 }
 
-// `name` is ONNX Runtime's own; a name of a device that the machine lacks is accepted.
-UniqueMemoryInfo make_memory(const Api& api, const char* name) {
-  return api.make<UniqueMemoryInfo>(kReinstall, kCreateMemoryInfo, name, AllocatorType::kDevice, 0,
-                                    MemoryType::kDefault);
+// `name` is ONNX Runtime's own; a name or a number of a device that the machine lacks is accepted.
+UniqueMemoryInfo make_memory(const Api& api, const char* name, int device_id) {
+  return api.make<UniqueMemoryInfo>(kReinstall, kCreateMemoryInfo, name, AllocatorType::kDevice,
+                                    device_id, MemoryType::kDefault);
 }
 
 void describe_value(const Api& api, OrtValue* value, BoundOutput& output) {
@@ -99,8 +98,8 @@ Device parse_device(const std::string& text) {
 
 IoBinding::IoBinding(std::shared_ptr<Session> session)
     : session_(std::move(session)), api_(session_->library().api()) {
-  cpu_memory_ = make_memory(api_, "Cpu");
-  cuda_memory_ = make_memory(api_, "Cuda");
+  cpu_memory_ = make_memory(api_, "Cpu", 0);
+  cuda_memory_ = make_memory(api_, "Cuda", session_->options().device_id);
   binding_ = api_.make<UniqueIoBinding>(kReinstall, kCreateIoBinding, session_->handle());
   asynchronous_ = api_.make<UniqueRunOptions>(kReinstall, kCreateRunOptions);
   api_.check(kReinstall, kAddRunConfigEntry, asynchronous_.get(),
@@ -163,8 +162,8 @@ void IoBinding::bind_output(const std::string& name, Device device) {
   choose_run_options();
 }
 
-// Synchronising the outputs waits for the provider's own stream, and only where they are on the
-// device; each other case needs the wait at the end of the run that ONNX Runtime does by default.
+// Who gave the stream can wait for it. In each other case, and where an output has to be copied to
+// the host, the wait at the end of the run that ONNX Runtime does by default is needed.
 void IoBinding::choose_run_options() {
   const bool on_device = std::all_of(bound_outputs_.begin(), bound_outputs_.end(),
                                      [](const auto& item) { return item.second == Device::kCuda; });
@@ -187,10 +186,6 @@ void IoBinding::check_run(OrtStatus* status) const {
 
 void IoBinding::enqueue() {
   check_run(api_.call(kRunWithBinding, session_->handle(), run_options_, binding_.get()));
-}
-
-void IoBinding::synchronize() {
-  if (run_options_ != nullptr) check_run(api_.call(kSynchronizeBoundOutputs, binding_.get()));
 }
 
 void IoBinding::run() {

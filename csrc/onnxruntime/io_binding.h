@@ -54,10 +54,9 @@ class IoBinding {
   void check_complete() const;
 
   // Issues one inference. Returns before the device is done only where the caller's stream was
-  // given and all outputs are on the device; synchronize() then waits for them. What fails in a run
-  // is a RunnerError.
+  // given and all outputs are on the device; the caller then waits for that stream. What fails in a
+  // run is a RunnerError.
   void enqueue();
-  void synchronize();
 
   // check_complete, inputs synchronised, one inference, outputs synchronised.
   void run();

@@ -38,8 +38,9 @@ void append_cuda(const Library& library, OrtSessionOptions* session_options,
   }
   const Api& api = library.api();
   UniqueCudaOptions cuda = api.make<UniqueCudaOptions>(kReinstall, kCreateCudaProviderOptions);
-  std::vector<const char*> keys;
-  std::vector<const char*> values;
+  const std::string device_id = std::to_string(options.device_id);
+  std::vector<const char*> keys{"device_id"};
+  std::vector<const char*> values{device_id.c_str()};
   for (const auto& [key, value] : options.provider_options) {
     keys.push_back(key.c_str());
     values.push_back(value.c_str());
@@ -53,7 +54,8 @@ void append_cuda(const Library& library, OrtSessionOptions* session_options,
   if (OrtStatus* status = api.call(kAppendExecutionProviderCuda, session_options, cuda.get())) {
     throw UnavailableError(
         "ONNX Runtime's CUDA provider could not be loaded: " + api.take_message(status) +
-        "; it needs a CUDA device and the CUDA and cuDNN libraries of its release");
+        "; it needs a CUDA device and the CUDA and cuDNN libraries of its release, such as those "
+        "of a torch for the same CUDA");
   }
 }
 
@@ -188,8 +190,8 @@ Session::Session(const Library& library, const SessionOptions& options)
   outputs_ = collect_values(library, session_.get(), kOutputSlots);
 }
 
-std::map<std::string, size_t> Session::count_nodes() const {
-  std::map<std::string, size_t> counts;
+Session::NodeCounts Session::count_nodes() const {
+  NodeCounts counts;
   if (library_.api_version() < kAssignmentApiVersion) return counts;
   const Api& api = library_.api();
   const OrtEpAssignedSubgraph* const* subgraphs = nullptr;  // owned by the session, as all below
@@ -202,7 +204,11 @@ std::map<std::string, size_t> Session::count_nodes() const {
     size_t node_count = 0;
     api.check(kReinstall, kEpAssignedSubgraphGetEpName, subgraphs[index], &provider);
     api.check(kReinstall, kEpAssignedSubgraphGetNodes, subgraphs[index], &nodes, &node_count);
-    counts[provider] += node_count;
+    for (size_t place = 0; place < node_count; ++place) {
+      const char* type = nullptr;
+      api.check(kReinstall, kEpAssignedNodeGetOperatorType, nodes[place], &type);
+      ++counts[provider][type];
+    }
   }
   return counts;
 }

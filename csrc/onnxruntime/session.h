@@ -28,6 +28,7 @@ struct SessionOptions {
   std::map<std::string, std::string> config_entries;  // applied last
   Provider provider = Provider::kCpu;
   std::map<std::string, std::string> provider_options;  // CUDA only
+  int device_id = 0;                                    // CUDA only
   void* user_compute_stream = nullptr;                  // CUDA only: a cudaStream_t; null: its own
   std::string optimized_model_path;  // where to write the graph as it is run; empty: nowhere
 };
@@ -56,9 +57,10 @@ class Session {
   [[nodiscard]] const std::vector<ValueInfo>& inputs() const { return inputs_; }
   [[nodiscard]] const std::vector<ValueInfo>& outputs() const { return outputs_; }
 
-  // Nodes of the graph by execution provider, as they were assigned (before the fusions of a
-  // provider merge some). Empty if the library is older than 1.24, which cannot tell.
-  [[nodiscard]] std::map<std::string, size_t> count_nodes() const;
+  // Nodes of the graph by execution provider and operator type, as they were assigned (before the
+  // fusions of a provider merge some). Empty if the library is older than 1.24, which cannot tell.
+  using NodeCounts = std::map<std::string, std::map<std::string, size_t>>;
+  [[nodiscard]] NodeCounts count_nodes() const;
 
  private:
   const Library& library_;

@@ -184,6 +184,8 @@ inline constexpr Slot<OrtStatus*(const OrtEpAssignedSubgraph*, const char**)>
 inline constexpr Slot<OrtStatus*(const OrtEpAssignedSubgraph*, const OrtEpAssignedNode* const**,
                                  size_t*)>
     kEpAssignedSubgraphGetNodes{409, "EpAssignedSubgraph_GetNodes"};
-inline constexpr uint32_t kAssignmentApiVersion = 24;  // the three slots above
+inline constexpr Slot<OrtStatus*(const OrtEpAssignedNode*, const char**)>
+    kEpAssignedNodeGetOperatorType{412, "EpAssignedNode_GetOperatorType"};
+inline constexpr uint32_t kAssignmentApiVersion = 24;  // the four slots above
 
 }  // namespace ftax::onnxruntime

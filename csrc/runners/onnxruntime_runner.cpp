@@ -4,8 +4,12 @@
 namespace ftax {
 
 OnnxRuntimeRunner::OnnxRuntimeRunner(std::shared_ptr<onnxruntime::IoBinding> binding,
-                                     std::string name, std::shared_ptr<void> memory_owner)
-    : memory_owner_(std::move(memory_owner)), binding_(std::move(binding)), name_(std::move(name)) {
+                                     std::string name, c10::Device device,
+                                     std::shared_ptr<void> memory_owner)
+    : memory_owner_(std::move(memory_owner)),
+      binding_(std::move(binding)),
+      name_(std::move(name)),
+      sync_(device) {
   binding_->check_complete();
 }
 

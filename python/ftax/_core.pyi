@@ -262,6 +262,7 @@ class OnnxRuntimeSession:
         config_entries: Mapping[str, str] = ...,
         provider: str = "cpu",
         provider_options: Mapping[str, str] = ...,
+        device_id: int = 0,
         user_compute_stream: int = 0,
         optimized_model_path: str = "",
     ) -> None: ...
@@ -269,7 +270,7 @@ class OnnxRuntimeSession:
     def inputs(self) -> list[tuple[str, str, list[int | str]]]: ...
     @property
     def outputs(self) -> list[tuple[str, str, list[int | str]]]: ...
-    def count_nodes(self) -> dict[str, int]: ...
+    def count_nodes(self) -> dict[str, dict[str, int]]: ...
     def bind_input(
         self,
         name: str,
@@ -294,7 +295,11 @@ class OnnxRuntimeSession:
 
 class OnnxRuntimeRunner(Runner):
     def __init__(
-        self, session: OnnxRuntimeSession, name: str, memory_owner: object = None
+        self,
+        session: OnnxRuntimeSession,
+        name: str,
+        device: str = "cpu",
+        memory_owner: object = None,
     ) -> None: ...
     @property
     def session(self) -> OnnxRuntimeSession: ...
@@ -452,6 +457,15 @@ class LaunchBurstRunner(Runner):
 
 class ColdRunner(Runner):
     def __init__(self, inner: Runner) -> None: ...
+
+class TransferRunner(Runner):
+    def __init__(
+        self,
+        inner: Runner,
+        inputs: Sequence[tuple[int, int, int]],
+        outputs: Sequence[tuple[int, int, int]],
+        memory_owner: object,
+    ) -> None: ...
 
 class NvtxRunner(Runner):
     def __init__(self, inner: Runner, label: str) -> None: ...

@@ -6,7 +6,7 @@ All of them go through the same C++ loop; they differ in what they hand to it.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ftax.errors import InvalidArgumentError
@@ -32,6 +32,8 @@ def cpp_bench(
     plan: Plan | None = None,
     threads: int | None = None,
     no_grad: bool = False,
+    runtime_options: Mapping[str, str] | None = None,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Measurement:
@@ -46,6 +48,10 @@ def cpp_bench(
         plan: rounds, precision, time limit, seed.
         threads: torch's and onnxruntime's intra-op threads; None leaves torch's setting.
         no_grad: measure under torch.no_grad instead of inference mode.
+        runtime_options: of the runtime, such as ``{"optimization": "basic"}`` of onnxruntime; see
+            docs/runtimes.md.
+        transfers: on a GPU, with the inputs copied from pinned host memory and the outputs copied
+            back in every request.
         progress: called between rounds as ``progress(phase, done, total)``.
         model_options: dtype, device, batch, sequence, seed, attention, use_cache, tiny,
             check_inputs; see `ftax.load_model`.
@@ -58,7 +64,8 @@ def cpp_bench(
         RunnerError: the model failed while it was measured.
     """
     return _bench(
-        model, inputs, "cpp", runtime, plan, threads, no_grad, progress, model_options
+        model, inputs, "cpp", runtime, plan, threads, no_grad, runtime_options, transfers,
+        progress, model_options,
     )  # fmt: skip
 
 
@@ -70,6 +77,8 @@ def py_bench(
     plan: Plan | None = None,
     threads: int | None = None,
     no_grad: bool = False,
+    runtime_options: Mapping[str, str] | None = None,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Measurement:
@@ -78,7 +87,8 @@ def py_bench(
     Arguments and errors are those of `cpp_bench`.
     """
     return _bench(
-        model, inputs, "python", runtime, plan, threads, no_grad, progress, model_options
+        model, inputs, "python", runtime, plan, threads, no_grad, runtime_options, transfers,
+        progress, model_options,
     )  # fmt: skip
 
 
@@ -90,6 +100,8 @@ def compare_hosts(
     plan: Plan | None = None,
     threads: int | None = None,
     no_grad: bool = False,
+    runtime_options: Mapping[str, str] | None = None,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> HostComparison:
@@ -109,6 +121,8 @@ def compare_hosts(
             runtime=runtime,
             hosts=("python", "cpp"),
             no_grad=no_grad,
+            runtime_options=runtime_options,
+            transfers=transfers,
             model_options=model_options,
         )
         session = measure(loaded, preparations, plan or Plan(), progress)
@@ -130,6 +144,7 @@ def tax(
     energy: bool = False,
     throughput: bool = False,
     cold: bool = False,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Receipt:
@@ -146,6 +161,7 @@ def tax(
         energy: on a GPU, also read energy, utilisation and memory: some 5 s a runtime.
         throughput: also time requests back to back, in ten rounds of their own.
         cold: flush the GPU's L2 before each request, outside its time.
+        transfers: copy inputs from and outputs to pinned host memory in every request.
 
     The other arguments and the errors are those of `cpp_bench`. A rung or an alternative that
     cannot be measured is listed in the receipt with the reason; only a model that does not run at
@@ -164,6 +180,7 @@ def tax(
         energy=energy,
         throughput=throughput,
         cold=cold,
+        transfers=transfers,
         progress=progress,
         **model_options,
     )
@@ -184,6 +201,7 @@ def tax_with_traces(
     energy: bool = False,
     throughput: bool = False,
     cold: bool = False,
+    transfers: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> tuple[Receipt, tuple[Trace, ...]]:
@@ -210,7 +228,8 @@ def tax_with_traces(
             throughput=throughput,
             cold=cold,
         )
-        return run_tax(Workspace(loaded, no_grad=no_grad), options, plan or Plan(), progress)
+        workspace = Workspace(loaded, no_grad=no_grad, transfers=transfers)
+        return run_tax(workspace, options, plan or Plan(), progress)
 
 
 def compare_runtimes(
@@ -263,6 +282,8 @@ def _bench(
     plan: Plan | None,
     threads: int | None,
     no_grad: bool,
+    runtime_options: Mapping[str, str] | None,
+    transfers: bool,
     progress: Progress | None,
     model_options: dict[str, Any],
 ) -> Measurement:
@@ -273,6 +294,8 @@ def _bench(
             runtime=runtime,
             hosts=(host,),
             no_grad=no_grad,
+            runtime_options=runtime_options,
+            transfers=transfers,
             model_options=model_options,
         )
         (measurement,) = require(measure(loaded, preparations, plan or Plan(), progress))

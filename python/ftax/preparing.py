@@ -6,7 +6,7 @@ The public functions that measure, trace or profile all begin here, and so do wo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,28 @@ def prepare(
     runtime: str,
     hosts: Sequence[str],
     no_grad: bool,
+    runtime_options: Mapping[str, str] | None = None,
+    transfers: bool = False,
     model_options: dict[str, Any],
 ) -> tuple[LoadedModel | FileModel, list[Prepared]]:
     """Load a model and make one runtime ready under each host; what the functions above measure."""
     spec = find_runtime(runtime)
+    spec.check_options(runtime_options or {})
     checked = [check_host(host) for host in hosts]
     if _is_file(model):
         path = Path(os.fspath(model))  # type: ignore[arg-type]
+        if runtime_options or transfers:
+            raise InvalidArgumentError(
+                f"{next(iter(runtime_options or ('transfers',)))!r} is for models that ftax loads; "
+                f"{path.name} is run as it is"
+            )
         return prepare_path(path, inputs, runtime, checked, no_grad, model_options)
-    workspace = Workspace(load(model, inputs, model_options), no_grad=no_grad)
+    workspace = Workspace(
+        load(model, inputs, model_options),
+        no_grad=no_grad,
+        runtime_options=runtime_options,
+        transfers=transfers,
+    )
     return workspace.loaded, [spec.prepare(workspace, host) for host in checked]
 
 

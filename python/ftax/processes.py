@@ -40,12 +40,22 @@ class BenchJob:
     plan: Plan = field(default_factory=Plan)
     threads: int | None = None
     no_grad: bool = False
+    runtime_options: Mapping[str, str] = field(default_factory=dict)
+    transfers: bool = False
     model_options: Mapping[str, Any] = field(default_factory=dict)
     inject_slowdown_ratio: float = 0.0  # for validating `compare`: each request this much longer
 
     def to_json(self) -> str:
         """The job as one line."""
-        return json.dumps(asdict(replace(self, model_options=dict(self.model_options))))
+        return json.dumps(
+            asdict(
+                replace(
+                    self,
+                    runtime_options=dict(self.runtime_options),
+                    model_options=dict(self.model_options),
+                )
+            )
+        )
 
     @classmethod
     def from_json(cls, text: str) -> BenchJob:
@@ -69,6 +79,8 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
             runtime=job.runtime,
             hosts=job.hosts,
             no_grad=job.no_grad,
+            runtime_options=job.runtime_options,
+            transfers=job.transfers,
             model_options=dict(job.model_options),
         )
         if job.inject_slowdown_ratio:

@@ -191,6 +191,7 @@ def make_job(
         # The device by name: it may have been given as an object, which does not travel.
         model_options={**options, "device": workspace.loaded.device},
         no_grad=workspace.no_grad,
+        transfers=workspace.transfers,
     )
 
 

@@ -28,6 +28,8 @@ def bench(
     mode: o.Mode = "latency",
     threads: o.Threads = None,
     no_grad: o.NoGrad = False,
+    transfers: o.Transfers = False,
+    settings: o.Settings = None,
     processes: Annotated[
         int, typer.Option(help="Repeat in so many fresh processes, one record each.")
     ] = 1,
@@ -66,6 +68,8 @@ def bench(
         plan=plan,
         threads=threads,
         no_grad=no_grad,
+        runtime_options=o.parse_settings(settings),
+        transfers=transfers,
         model_options={
             "dtype": dtype,
             "device": device,

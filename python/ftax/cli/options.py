@@ -26,6 +26,14 @@ Attention = Annotated[str | None, typer.Option(help="Attention implementation: s
 UseCache = Annotated[bool, typer.Option("--use-cache", help="Return the key-value cache (GPT-2).")]
 Threads = Annotated[int | None, typer.Option(help="Intra-op threads; torch's setting if left out.")]
 NoGrad = Annotated[bool, typer.Option("--no-grad", help="torch.no_grad instead of inference mode.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="An option of the runtime; repeatable."),
+]
+Transfers = Annotated[
+    bool,
+    typer.Option("--transfers", help="GPU: with copies from and to the host's memory."),
+]
 Mode = Annotated[str, typer.Option(help="latency or throughput.")]
 Warmup = Annotated[int | None, typer.Option(help="Exactly so many warm-up requests.")]
 Rounds = Annotated[int | None, typer.Option(help="Exactly so many rounds.")]
@@ -61,6 +69,15 @@ def make_plan(
         seed=seed,
         cpus=parse_cpus(cpus),
     )
+
+
+def parse_settings(texts: list[str] | None) -> dict[str, str]:
+    """``["optimization=basic"]`` as a dict."""
+    pairs = [text.partition("=") for text in texts or ()]
+    for text, (name, equals, value) in zip(texts or (), pairs, strict=True):
+        if not (name and equals and value):
+            raise typer.BadParameter(f"{text!r} sets nothing; write optimization=basic")
+    return {name: value for name, _, value in pairs}
 
 
 def parse_cpus(text: str | None) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ def tax(
     ] = "available",
     threads: o.Threads = None,
     no_grad: o.NoGrad = False,
+    transfers: o.Transfers = False,
     warmup: o.Warmup = None,
     rounds: o.Rounds = None,
     duration: Annotated[
@@ -79,6 +80,7 @@ def tax(
             plan=plan,
             threads=threads,
             no_grad=no_grad,
+            transfers=transfers,
             trace="here",  # this process ends with the command
             energy=energy,
             throughput=throughput,

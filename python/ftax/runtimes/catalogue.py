@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import EntryPoint
@@ -19,7 +19,9 @@ from importlib.util import find_spec
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.faults import name_faults
 from ftax.runtimes import entry_points
+from ftax.runtimes.onnxruntime_wheel import find_provider_obstacle
 from ftax.runtimes.prepared import Host, Prepared
+from ftax.runtimes.transfers import add_transfers
 from ftax.runtimes.workspace import Workspace
 
 Prepare = Callable[[Workspace, Host], Prepared]
@@ -42,7 +44,8 @@ class RuntimeSpec:
     why_not_cpp: str = ""
     why_not_python: str = ""
     never: str = ""
-    obstacle: Callable[[], str | None] | None = None
+    options: tuple[str, ...] = ()  # that it takes from `Workspace.runtime_options`
+    obstacle: Callable[[str], str | None] | None = None
 
     def find_obstacle(self, *, host: Host | None = None, device: str = "cpu") -> str | None:
         """Why it cannot run here, with the remedy; None if it can."""
@@ -56,8 +59,17 @@ class RuntimeSpec:
         if self.never:
             reasons.append(self.never)
         if not reasons and self.obstacle:
-            return self.obstacle()
+            return self.obstacle(device)
         return "; ".join(reasons) or None
+
+    def check_options(self, options: Mapping[str, str]) -> None:
+        """Raises InvalidArgumentError for an option that it does not take."""
+        for name in options:
+            if name not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise InvalidArgumentError(
+                    f"{self.name} has no option {name!r}; its options: {known}"
+                )
 
     def prepare(self, workspace: Workspace, host: Host) -> Prepared:
         """Make it ready.
@@ -72,6 +84,8 @@ class RuntimeSpec:
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
+            if workspace.transfers:
+                prepared = add_transfers(workspace, prepared)
             facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
             return replace(prepared, facts=facts, runner=workspace.on_stream(prepared.runner))
 
@@ -85,6 +99,8 @@ class RuntimeSpec:
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")
 _COMPILE_IS_PYTHON = "torch.compile's guards and wrappers are Python; its C++ form is aoti"
+_ONNX_PACKAGES = ("onnxruntime", "onnx")
+_ONNX_OPTIONS = ("optimization",)
 
 _RUNTIMES = (
     RuntimeSpec(
@@ -138,8 +154,37 @@ _RUNTIMES = (
         description="exported to ONNX, inputs and outputs bound; host cpp through the C API",
         hosts=_BOTH,
         function="onnx:prepare_onnxruntime",
-        packages=("onnxruntime", "onnx"),
-        devices=("cpu",),
+        packages=_ONNX_PACKAGES,
+        options=_ONNX_OPTIONS,
+        obstacle=find_provider_obstacle,
+    ),
+    RuntimeSpec(
+        name="onnxruntime-defaults",
+        description="the same file with ONNX Runtime's own numeric modes and spinning threads",
+        hosts=_BOTH,
+        function="onnx:prepare_defaults",
+        packages=_ONNX_PACKAGES,
+        options=_ONNX_OPTIONS,
+        obstacle=find_provider_obstacle,
+    ),
+    RuntimeSpec(
+        name="onnxruntime-fused",
+        description="the file after ONNX Runtime's fusions for transformers",
+        hosts=_BOTH,
+        function="onnx:prepare_fused",
+        packages=_ONNX_PACKAGES,
+        options=_ONNX_OPTIONS,
+        obstacle=find_provider_obstacle,
+    ),
+    RuntimeSpec(
+        name="onnxruntime-cuda-graph",
+        description="the same session, captured by ONNX Runtime as a CUDA graph",
+        hosts=_BOTH,
+        function="onnx:prepare_cuda_graph",
+        packages=_ONNX_PACKAGES,
+        devices=("cuda",),
+        options=_ONNX_OPTIONS,
+        obstacle=find_provider_obstacle,
     ),
     RuntimeSpec(
         name="torchscript-optimized",
@@ -289,7 +334,7 @@ def _describe_installed(
         hosts=("python",),
         function=lambda workspace, host: entry_points.prepare_entry_point(workspace, point),
         why_not_cpp=f"{point.name} is called from Python",
-        obstacle=lambda: clash or entry_points.find_obstacle(point),
+        obstacle=lambda device: clash or entry_points.find_obstacle(point),
     )
 
 

@@ -133,6 +133,7 @@ def _finish(
         },
         checks=checks,
         warnings=(*workspace.taped.warnings, *warnings),
+        buffers=captured.buffers,
     )
 
 

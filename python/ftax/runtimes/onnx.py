@@ -1,85 +1,262 @@
 """The ONNX Runtime rows: a model exported once and kept, or a file of the user's, under both
-hosts."""
+hosts.
+
+The surprising choice: a row has input memory of its own. So its outputs can be checked on other
+inputs than the model's, which a captured graph that computes nothing would not survive.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ftax import _core
+from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, UnsupportedError
+from ftax.models.loaded import flatten_tensors
 from ftax.models.user_inputs import split_inputs
+from ftax.runtimes.cache import Artefact
 from ftax.runtimes.flattened import Flattened
+from ftax.runtimes.onnx_fusions import fuse_transformer
 from ftax.runtimes.onnxruntime import (
     Inputs,
+    SessionSettings,
+    bind_session,
     export_onnx,
     make_cpp_runner,
     make_python_callable,
 )
-from ftax.runtimes.prepared import Host, Prepared, check_outputs
+from ftax.runtimes.onnxruntime_settings import match_torch
+from ftax.runtimes.prepared import Host, Prepared
+from ftax.runtimes.replays import Buffers, compare_on_both_inputs
+from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
 from ftax.runtimes.workspace import Workspace
 
 _FILE = "model.onnx"
-_RUNTIME = "onnxruntime"
+_CPU = "CPUExecutionProvider"
 
 
 def prepare_onnxruntime(workspace: Workspace, host: Host) -> Prepared:
-    """The model exported to ONNX with fixed shapes; as many threads as torch has."""
-    artefact = workspace.artefact("onnx", {}, lambda folder: _export(workspace, folder))
-    inputs = workspace.loaded.flat_inputs()
-    runner, run = _make_runner(artefact.folder / _FILE, inputs, host)
-    return Prepared(
-        runtime=_RUNTIME,
-        host=host,
-        runner=runner,
-        run=run,
-        facts={**artefact.facts, "from_cache": artefact.from_cache},
-        checks=check_outputs(workspace, run()),
+    """The model exported to ONNX with fixed shapes; as many threads as torch has, torch's numeric
+    modes."""
+    artefact = _export(workspace)
+    settings, warnings = _match(workspace, artefact)
+    return _prepare(workspace, host, "onnxruntime", artefact, settings, warnings)
+
+
+def prepare_defaults(workspace: Workspace, host: Host) -> Prepared:
+    """The same file with ONNX Runtime's own numeric modes, and threads that spin in a request."""
+    settings = replace(_start(workspace), spinning=True)
+    return _prepare(workspace, host, "onnxruntime-defaults", _export(workspace), settings)
+
+
+def prepare_fused(workspace: Workspace, host: Host) -> Prepared:
+    """The file after ONNX Runtime's fusions for transformers, which are written in Python."""
+    source = _export(workspace)
+    artefact = workspace.artefact(
+        "onnx-fused",
+        {},
+        lambda folder: fuse_transformer(workspace.loaded, source.folder / _FILE, folder / _FILE),
     )
+    settings, warnings = _match(workspace, source)
+    return _prepare(workspace, host, "onnxruntime-fused", artefact, settings, warnings)
+
+
+def prepare_cuda_graph(workspace: Workspace, host: Host) -> Prepared:
+    """The same session, whose first run ONNX Runtime captures and whose later runs it replays.
+
+    Raises UnsupportedError if a node does not run on the GPU.
+    """
+    artefact = _export(workspace)
+    settings, warnings = _match(workspace, artefact)
+    settings = replace(
+        settings, provider_options={**settings.provider_options, "enable_cuda_graph": "1"}
+    )
+    try:
+        return _prepare(workspace, host, "onnxruntime-cuda-graph", artefact, settings, warnings)
+    except (InvalidArgumentError, RunnerError) as error:
+        raise UnsupportedError(f"ONNX Runtime cannot capture the model: {error}") from error
 
 
 def prepare_onnx_file(path: Path, inputs: Any, host: Host) -> Prepared:
     """A file of the user's; ``inputs`` by position or, as a dict, by the file's input names."""
     args, kwargs = split_inputs(inputs)
-    runner, run = _make_runner(path, kwargs or list(args), host)
-    return Prepared(runtime=_RUNTIME, host=host, runner=runner, run=run)
+    tensors = flatten_tensors((args, kwargs))
+    device = str(tensors[0].device) if tensors else "cpu"
+    stream = make_stream(device)
+    settings = _make_settings(device, stream)
+    warnings: tuple[str, ...] = ()
+    if settings.on_cuda:
+        float32 = any(tensor.dtype == torch.float32 for tensor in tensors)
+        options, warnings = match_torch(_count_operators(path), float32=float32)
+        settings = replace(settings, provider_options=options)
+    row = _open(path, kwargs or list(args), host, "onnxruntime", settings, stream)
+    return Prepared(
+        runtime="onnxruntime",
+        host=host,
+        runner=wrap_runner(row.runner, stream),
+        run=lambda: row.run([tensor.clone() for tensor in row.buffers.inputs]),
+        facts=row.facts,
+        warnings=(*warnings, *row.warnings),
+    )
 
 
-def _make_runner(
-    path: Path, inputs: Inputs, host: Host
-) -> tuple[_core.Runner, Callable[[], list[torch.Tensor]]]:
-    threads = torch.get_num_threads()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A session under one host, and the memory that it reads and writes."""
+
+    runner: _core.Runner
+    buffers: Buffers
+    stream: torch.cuda.Stream | None
+    facts: Mapping[str, object]
+    warnings: tuple[str, ...]
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs on ``inputs``, which stay in the memory that is read."""
+        with torch.inference_mode(), enter_stream(self.stream):
+            outputs = self.buffers.run(self.runner.run_once, inputs)
+            return [output.clone() for output in outputs]
+
+
+def _prepare(
+    workspace: Workspace,
+    host: Host,
+    runtime: str,
+    artefact: Artefact,
+    settings: SessionSettings,
+    warnings: tuple[str, ...] = (),
+) -> Prepared:
+    loaded = workspace.loaded
+    inputs = loaded.flat_inputs()
+    memory = [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in inputs]
+    path = artefact.folder / _FILE
+    row = _open(path, memory, host, runtime, settings, workspace.stream)
+    equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
+    second = equalities["second_input"].problem
+    row.run(inputs)  # the memory has the second input
+    if second:
+        warnings = (*warnings, f"on a second input {second}")
+    chosen = workspace.runtime_options.get("optimization")
+    return Prepared(
+        runtime=runtime,
+        host=host,
+        runner=row.runner,
+        run=lambda: row.run(inputs),
+        facts={**artefact.facts, "from_cache": artefact.from_cache, **row.facts},
+        checks={name: equality.to_dict() for name, equality in equalities.items()},
+        options={} if chosen is None else {"optimization": chosen},
+        warnings=(*warnings, *row.warnings),
+        buffers=row.buffers,
+    )
+
+
+def _open(
+    path: Path,
+    inputs: Inputs,
+    host: Host,
+    runtime: str,
+    settings: SessionSettings,
+    stream: torch.cuda.Stream | None,
+) -> _Row:
+    started = time.perf_counter()
+    bound = bind_session(path, inputs, settings)
     runner: _core.Runner
     if host == "cpp":
-        runner, outputs = make_cpp_runner(path, inputs, threads=threads)
+        runner = make_cpp_runner(bound, runtime)
     else:
-        call, outputs = make_python_callable(path, inputs, threads=threads)
-        runner = _core.PythonRunner(
-            call, _RUNTIME, device="cpu", grad_mode=_core.GradMode.inference
-        )
-
-    def run() -> list[torch.Tensor]:
-        _poison(outputs)
-        runner.run_once()
-        return [output.clone() for output in outputs]
-
-    return runner, run
-
-
-def _poison(outputs: list[torch.Tensor]) -> None:
-    """A run that writes nothing must not pass with what an earlier run left behind."""
-    for output in outputs:
-        output.fill_(torch.nan if output.is_floating_point() else 0)
-
-
-def _export(workspace: Workspace, folder: Path) -> Mapping[str, object]:
-    loaded = workspace.loaded
-    export = export_onnx(Flattened(loaded), loaded.flat_inputs(), folder / _FILE)
-    return {
-        "exporter": export.exporter,
-        "opset": export.opset,
-        "exporter_messages": len(export.messages),
-        "fallback_reason": export.fallback_reason,
+        call = make_python_callable(bound)
+        mode = _core.GradMode.inference
+        runner = _core.PythonRunner(call, runtime, device=settings.device, grad_mode=mode)
+    with enter_stream(stream):
+        runner.run_once()  # a search for algorithms, or a capture, happens here
+    facts = {
+        "session_seconds": time.perf_counter() - started,
+        "nodes": {provider: dict(types) for provider, types in bound.nodes.items()},
+        "session": settings.to_facts(),
     }
+    return _Row(
+        runner=runner,
+        buffers=Buffers(
+            inputs=tuple(bound.inputs.values()),
+            outputs=tuple(bound.outputs.values()),
+            constants=(),
+        ),
+        stream=stream,
+        facts=facts,
+        warnings=_judge_nodes(bound.nodes) if settings.on_cuda else (),
+    )
+
+
+def _judge_nodes(nodes: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+    """A warning if a session for the GPU computes on the CPU."""
+    if not nodes:
+        return (
+            "which nodes run on the CPU is not known: this onnxruntime is older than 1.24, which "
+            "would tell; `pip install -U onnxruntime-gpu`",
+        )
+    on_cpu = nodes.get(_CPU)
+    if not on_cpu:
+        return ()
+    total = sum(sum(types.values()) for types in nodes.values())
+    listed = ", ".join(f"{name} {count}" for name, count in Counter(on_cpu).most_common(5))
+    more = "" if len(on_cpu) <= 5 else ", ..."
+    return (
+        f"{sum(on_cpu.values())} of {total} nodes run on the CPU ({listed}{more}): what passes "
+        "between them and the GPU is copied, and waited for, in every request",
+    )
+
+
+def _start(workspace: Workspace) -> SessionSettings:
+    """Settings without any option of the CUDA provider."""
+    settings = _make_settings(workspace.loaded.device, workspace.stream)
+    optimization: Any = workspace.runtime_options.get("optimization", settings.optimization)
+    return replace(settings, optimization=optimization)  # the session checks the word
+
+
+def _match(workspace: Workspace, artefact: Artefact) -> tuple[SessionSettings, tuple[str, ...]]:
+    """Settings in torch's numeric modes, for the model in ``artefact``; with warnings."""
+    settings = _start(workspace)
+    if not settings.on_cuda:
+        return settings, ()
+    operators = _count_operators(artefact.folder / _FILE)
+    options, warnings = match_torch(operators, float32=workspace.loaded.dtype == "fp32")
+    return replace(settings, provider_options=options), warnings
+
+
+def _make_settings(device: str, stream: torch.cuda.Stream | None) -> SessionSettings:
+    return SessionSettings(
+        threads=torch.get_num_threads(),
+        device=device,
+        stream=stream.cuda_stream if stream is not None else 0,
+    )
+
+
+def _count_operators(path: Path) -> Counter[str]:
+    try:
+        import onnx
+    except ImportError as error:
+        raise UnavailableError(
+            "reading which operators the file has needs `pip install onnx`"
+        ) from error
+    model = onnx.load(str(path), load_external_data=False)
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def _export(workspace: Workspace) -> Artefact:
+    loaded = workspace.loaded
+
+    def make(folder: Path) -> Mapping[str, object]:
+        export = export_onnx(Flattened(loaded), loaded.flat_inputs(), folder / _FILE)
+        return {
+            "exporter": export.exporter,
+            "opset": export.opset,
+            "exporter_messages": len(export.messages),
+            "fallback_reason": export.fallback_reason,
+        }
+
+    return workspace.artefact("onnx", {}, make)

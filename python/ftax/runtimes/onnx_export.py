@@ -29,7 +29,7 @@ from ftax.errors import UnavailableError, UnsupportedError
 Exporter = Literal["dynamo", "torchscript"]
 
 # A protobuf file ends at 2 GiB; heavier weights go into a file beside the model.
-_EMBEDDED_LIMIT_BYTES = 1_500_000_000
+EMBEDDED_LIMIT_BYTES = 1_500_000_000
 _MESSAGE_LIMIT = 20
 
 
@@ -74,7 +74,7 @@ def export_onnx(
         messages: list[str] = []
         start = time.perf_counter()
         try:
-            with _capture_output(messages), torch.no_grad():
+            with capture_output(messages), torch.no_grad():
                 opset, input_names, output_names = _export(module, inputs, path, exporter)
         except Exception as error:
             _remove_export(path)
@@ -110,7 +110,7 @@ def _export(
         str(path),
         dynamo=exporter == "dynamo",
         input_names=input_names,
-        external_data=sum(weight.nbytes for weight in weights) > _EMBEDDED_LIMIT_BYTES,
+        external_data=sum(weight.nbytes for weight in weights) > EMBEDDED_LIMIT_BYTES,
         verbose=False,
     )
     onnx.checker.check_model(str(path))
@@ -136,7 +136,7 @@ def _remove_export(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _capture_output(messages: list[str]) -> Iterator[None]:
+def capture_output(messages: list[str]) -> Iterator[None]:
     """Append what the body warns, logs or prints to `messages`, line by line."""
     with tempfile.TemporaryFile("w+", errors="replace") as sink, contextlib.ExitStack() as stack:
         caught = stack.enter_context(warnings.catch_warnings(record=True))

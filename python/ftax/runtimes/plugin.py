@@ -47,8 +47,7 @@ def prepare_plugin(workspace: Workspace, name: str) -> Prepared:
         case = make_case(workspace.loaded)
         _try_in_worker(library, config, case)
     subject = Subject(library=str(Path(library).absolute()), config=config, case=case)
-    on_gpu = torch.device(case.device).type == "cuda"
-    stream: int = workspace.stream.cuda_stream if on_gpu else 0
+    stream: int = workspace.stream.cuda_stream if workspace.stream else 0
     bound = subject.bind(stream=stream)
 
     def run() -> list[torch.Tensor]:

@@ -10,6 +10,7 @@ import torch
 
 from ftax import _core
 from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.replays import Buffers
 from ftax.runtimes.workspace import Workspace
 
 Host = Literal["python", "cpp"]
@@ -18,8 +19,9 @@ Host = Literal["python", "cpp"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """``runner`` is what the timed loop drives; ``run()`` is one inference by the same means, with
-    its outputs. ``facts`` are JSON-able and stored with the measurement. ``judge()`` is asked after
-    the rounds, and says what went wrong in them."""
+    its outputs. ``facts`` are JSON-able and stored with the measurement. ``buffers`` are what every
+    request reads and writes, where that memory is fixed. ``judge()`` is asked after the rounds, and
+    says what went wrong in them."""
 
     runtime: str
     host: Host
@@ -30,6 +32,7 @@ class Prepared:
     options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     judge: Callable[[], Sequence[str]] = tuple
+    buffers: Buffers | None = None
 
 
 def grad_mode(workspace: Workspace) -> _core.GradMode:

@@ -11,28 +11,44 @@ from pathlib import Path
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError
+from ftax.errors import FtaxError, InvalidArgumentError
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.capture import CapturedGraph, capture
 from ftax.runtimes.cost import Cost, measure_cost
 from ftax.runtimes.flat import FlatProgram, make_flat
 from ftax.runtimes.recording import Observer
+from ftax.runtimes.streams import make_stream, wrap_runner
 from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
 
 
 class Workspace:
     """The shared parts of preparing ``loaded``. ``no_grad`` measures under torch.no_grad instead of
-    inference mode."""
+    inference mode; ``runtime_options`` reach the runtimes that know them (`RuntimeSpec.options`);
+    ``transfers`` adds copies from and to host memory to every request.
+    """
 
     def __init__(
-        self, loaded: LoadedModel, *, observer: Observer = "auto", no_grad: bool = False
+        self,
+        loaded: LoadedModel,
+        *,
+        observer: Observer = "auto",
+        no_grad: bool = False,
+        runtime_options: Mapping[str, str] | None = None,
+        transfers: bool = False,
     ) -> None:
         self.loaded = loaded
         self.observer: Observer = observer
         self.no_grad = no_grad
+        self.runtime_options = dict(runtime_options or {})
+        self.transfers = transfers
         self._tape_cost = self._capture_cost = Cost()
         self._variants: dict[str, tuple[Workspace, dict[str, object]]] = {}
+        if transfers and loaded.device == "cpu":
+            raise InvalidArgumentError(
+                "transfers is asked for, but the device is 'cpu', whose memory is the host's; give "
+                "device='cuda'"
+            )
 
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
@@ -61,20 +77,13 @@ class Workspace:
             return make_flat(self.taped.tape, self.loaded.flat_inputs())
 
     @cached_property
-    def stream(self) -> torch.cuda.Stream:
-        """The CUDA stream that all runners of this workspace share."""
-        torch.cuda.synchronize(self.loaded.device)  # the model was put there by another stream
-        return torch.cuda.Stream(torch.device(self.loaded.device))
+    def stream(self) -> torch.cuda.Stream | None:
+        """The stream that all runners of this workspace share; None on a CPU."""
+        return make_stream(self.loaded.device)
 
     def on_stream(self, runner: _core.Runner) -> _core.Runner:
-        """``runner`` on the stream that all runners of this workspace share; on a CPU, itself.
-
-        A stream of its own, since the legacy default stream waits for all the others.
-        """
-        if self.loaded.device == "cpu" or not hasattr(_core, "StreamRunner"):
-            return runner
-        stream = self.stream
-        return _core.StreamRunner(runner, stream.stream_id, stream.device_index, stream.device_type)
+        """``runner`` on the shared stream; on a CPU, itself."""
+        return wrap_runner(runner, self.stream)
 
     @cached_property
     def _captured(self) -> CapturedGraph | FtaxError:

@@ -34,6 +34,7 @@ class TraceJob:
     runtimes: tuple[tuple[str, str], ...]
     model_options: Mapping[str, Any] = field(default_factory=dict)
     no_grad: bool = False
+    transfers: bool = False
     iterations: int = ITERATIONS
     kinds: tuple[str, ...] = KINDS
 
@@ -120,7 +121,7 @@ def _work(folder: Path) -> None:
 
     data = json.load(sys.stdin)
     loaded = load_model(data["model"], **data["model_options"])
-    workspace = Workspace(loaded, no_grad=data["no_grad"])
+    workspace = Workspace(loaded, no_grad=data["no_grad"], transfers=data["transfers"])
     for place, (runtime, host) in enumerate(data["runtimes"]):
         trace_file, error_file = (folder / name for name in _name_files(place))
         error_file.touch()

@@ -1,0 +1,105 @@
+"""How an ONNX Runtime session is set up: like torch, or as ONNX Runtime would by itself.
+
+The surprising choice: no pool of threads spins between requests, in the second case neither, though
+by default it spins for some 40 ms. It would burn the cores that the next runtime is timed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+Optimization = Literal["disable", "basic", "extended", "layout", "all"]
+
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger"})
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Attention", "FusedMatMul", "Einsum"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What both hosts give a session. ``threads`` is the size of the intra-op pool, the calling
+    thread included. ``stream`` is a cudaStream_t as a number; 0 lets ONNX Runtime make its own."""
+
+    threads: int = 1
+    optimization: Optimization = "all"
+    spinning: bool = False  # within a request
+    device: str = "cpu"
+    stream: int = 0
+    provider_options: Mapping[str, str] = field(default_factory=dict)  # CUDA only
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether the session has the CUDA provider."""
+        return torch.device(self.device).type == "cuda"
+
+    @property
+    def device_index(self) -> int:
+        """Of the GPU; 0 on a CPU."""
+        if not self.on_cuda:
+            return 0
+        index = torch.device(self.device).index
+        return torch.cuda.current_device() if index is None else index
+
+    @property
+    def captures(self) -> bool:
+        """Whether ONNX Runtime captures the first run as a CUDA graph."""
+        return self.provider_options.get("enable_cuda_graph") == "1"
+
+    def to_config(self) -> dict[str, str]:
+        """Entries of the session's configuration."""
+        spinning = str(int(self.spinning))
+        return {
+            "session.intra_op.allow_spinning": spinning,
+            "session.inter_op.allow_spinning": spinning,
+            "session.force_spinning_stop": "1",
+        }
+
+    def to_facts(self) -> dict[str, object]:
+        """JSON-able: what decides how the same file runs."""
+        return {
+            "optimization": self.optimization,
+            "threads": self.threads,
+            "spinning": self.spinning,
+            "provider_options": dict(self.provider_options),
+        }
+
+
+def match_torch(
+    operators: Mapping[str, int], *, float32: bool
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Options of the CUDA provider that repeat torch's numeric modes, and warnings.
+
+    ``operators`` are the operator types of the model. ONNX Runtime has one switch for TF32 where
+    torch has two: the one for convolutions decides where there are any.
+    """
+    backends: Any = torch.backends  # parts of which torch leaves untyped
+    products = _allows_tf32(
+        lambda: backends.cuda.matmul.allow_tf32, lambda: backends.cuda.matmul.fp32_precision
+    )
+    convolutions = _allows_tf32(
+        lambda: backends.cudnn.allow_tf32, lambda: backends.cudnn.conv.fp32_precision
+    )
+    has_convolutions = not _CONVOLUTIONS.isdisjoint(operators)
+    tf32 = convolutions if has_convolutions else products
+    options = {
+        "use_tf32": str(int(tf32)),
+        "cudnn_conv_algo_search": "EXHAUSTIVE" if backends.cudnn.benchmark else "HEURISTIC",
+        "do_copy_in_default_stream": "1",
+    }
+    if not float32 or products == tf32 or _PRODUCTS.isdisjoint(operators):
+        return options, ()
+    said = ("off", "on")
+    return options, (
+        f"torch has TF32 {said[convolutions]} for convolutions and {said[products]} for matrix "
+        f"products; ONNX Runtime has one switch, and it is {said[tf32]} for both",
+    )
+
+
+def _allows_tf32(read_old: Callable[[], bool], read_new: Callable[[], str]) -> bool:
+    try:
+        return bool(read_old())
+    except RuntimeError:  # torch's way of saying that the newer switch was used
+        return read_new() == "tf32"
