@@ -27,7 +27,6 @@ _SCRIPTS = {
     "cpu_runtimes": ("--time-limit", "1200"),
     "gpu_receipts": (),
     "gpu_runtimes": ("--time-limit", "2400"),
-    "gpu_hosts": ("--time-limit", "1200"),
     "gpu_launch": (),
     "gpu_wall": (),
     "gpu_compare": ("--time-limit", "1200"),
@@ -41,7 +40,6 @@ _QUICK = {
     "cpu_runtimes": ("--models", "bert-base"),
     "gpu_receipts": ("--batches", "1"),
     "gpu_runtimes": ("--models", "bert-base"),
-    "gpu_hosts": ("--models", "bert-base"),
     "gpu_compare": ("--time-limit", "120"),
 }
 

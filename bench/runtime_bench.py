@@ -128,6 +128,12 @@ def run_models(
     return done, failed
 
 
+def choose(names: Sequence[str], runtimes: Sequence[str]) -> list[str]:
+    """Those of ``names`` that ``--runtimes`` asked for."""
+    everything = list(runtimes) in (["all"], ["available"])
+    return [name for name in names if everything or name in runtimes]
+
+
 def describe_fault(error: Exception) -> str:
     """One line; a time limit with the last line that the worker wrote before it."""
     if not isinstance(error, subprocess.TimeoutExpired):

@@ -119,11 +119,11 @@ def test_a_worker_is_given_what_the_run_was(tmp_path):
         folder=tmp_path, batch=4, dtype="fp16", device="cuda", duration=5.0, trace="none",
         tiny=True, runtimes=["aoti", "cuda-graph"],
     )  # fmt: skip
-    command = make_command("bench/gpu_hosts.py", options, "gpt2")
-    assert command[1:4] == ["bench/gpu_hosts.py", "--worker", "--tiny"]
+    command = make_command("bench/gpu_runtimes.py", options, "gpt2")
+    assert command[1:4] == ["bench/gpu_runtimes.py", "--worker", "--tiny"]
     assert command[-3:] == ["--runtimes", "aoti", "cuda-graph"]
     assert command[command.index("--batch") + 1] == "4"
-    assert command[command.index("--records") + 1].endswith("gpu_hosts_records.jsonl")
+    assert command[command.index("--records") + 1].endswith("gpu_runtimes_records.jsonl")
 
 
 def test_a_worker_out_of_time_is_named_by_its_last_line():

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 
 import torch
 
+from ftax.runtimes import tf32
+
 # Relative norm of the difference that another order of summation may cause.
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+_TF32_TOLERANCE = 5e-3  # fp32 on a GPU where torch allows TF32, which has the mantissa of fp16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,7 @@ class Equality:
 
 def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Equality:
     """Compare outputs of one runtime with the reference, output by output, in order."""
-    tolerance = max((TOLERANCE.get(tensor.dtype, 0.0) for tensor in reference), default=0.0)
+    tolerance = max(map(_find_tolerance, reference), default=0.0)
     has_nan = any(bool(torch.isnan(t).any()) for t in reference if t.is_floating_point())
     problem = _find_mismatch(reference, outputs)
     if problem is not None:
@@ -74,6 +77,13 @@ def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.T
         problem=None if within else f"outputs differ by {difference:.1e} (limit {tolerance:.0e})",
         has_nan=has_nan,
     )
+
+
+def _find_tolerance(tensor: torch.Tensor) -> float:
+    if tensor.dtype == torch.float32 and tensor.is_cuda:
+        if tf32.allows_products() or tf32.allows_convolutions():
+            return _TF32_TOLERANCE
+    return TOLERANCE.get(tensor.dtype, 0.0)
 
 
 def _find_mismatch(

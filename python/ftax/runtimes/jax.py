@@ -20,9 +20,9 @@ from torch import nn
 from torch.utils.dlpack import from_dlpack
 
 from ftax import _core
-from ftax.environment.settings import collect_settings
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.models import LoadedModel
+from ftax.runtimes import tf32
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.prepared import Host, Prepared, check_outputs, grad_mode
 from ftax.runtimes.workspace import Workspace
@@ -87,13 +87,8 @@ def choose_precision(loaded: LoadedModel) -> str | None:
         return None
     if loaded.device == "cpu":
         return "highest"
-    settings = collect_settings()
     convolves = any(isinstance(m, nn.modules.conv._ConvNd) for m in loaded.module.modules())
-    fast = (
-        settings.conv_fp32_precision != "ieee"
-        if convolves
-        else settings.matmul_fp32_precision == "tf32"
-    )
+    fast = tf32.allows_convolutions() if convolves else tf32.allows_products()
     return "tensorfloat32" if fast else "highest"
 
 

@@ -6,11 +6,13 @@ by default it spins for some 40 ms. It would burn the cores that the next runtim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
+
+from ftax.runtimes import tf32
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
@@ -75,31 +77,18 @@ def match_torch(
     ``operators`` are the operator types of the model. ONNX Runtime has one switch for TF32 where
     torch has two: the one for convolutions decides where there are any.
     """
-    backends: Any = torch.backends  # parts of which torch leaves untyped
-    products = _allows_tf32(
-        lambda: backends.cuda.matmul.allow_tf32, lambda: backends.cuda.matmul.fp32_precision
-    )
-    convolutions = _allows_tf32(
-        lambda: backends.cudnn.allow_tf32, lambda: backends.cudnn.conv.fp32_precision
-    )
+    products, convolutions = tf32.allows_products(), tf32.allows_convolutions()
     has_convolutions = not _CONVOLUTIONS.isdisjoint(operators)
-    tf32 = convolutions if has_convolutions else products
+    fast = convolutions if has_convolutions else products
     options = {
-        "use_tf32": str(int(tf32)),
-        "cudnn_conv_algo_search": "EXHAUSTIVE" if backends.cudnn.benchmark else "HEURISTIC",
+        "use_tf32": str(int(fast)),
+        "cudnn_conv_algo_search": "EXHAUSTIVE" if torch.backends.cudnn.benchmark else "HEURISTIC",
         "do_copy_in_default_stream": "1",
     }
-    if not float32 or products == tf32 or _PRODUCTS.isdisjoint(operators):
+    if not float32 or products == fast or _PRODUCTS.isdisjoint(operators):
         return options, ()
     said = ("off", "on")
     return options, (
         f"torch has TF32 {said[convolutions]} for convolutions and {said[products]} for matrix "
-        f"products; ONNX Runtime has one switch, and it is {said[tf32]} for both",
+        f"products; ONNX Runtime has one switch, and it is {said[fast]} for both",
     )
-
-
-def _allows_tf32(read_old: Callable[[], bool], read_new: Callable[[], str]) -> bool:
-    try:
-        return bool(read_old())
-    except RuntimeError:  # torch's way of saying that the newer switch was used
-        return read_new() == "tf32"
