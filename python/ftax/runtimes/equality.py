@@ -80,9 +80,9 @@ def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.T
 
 
 def _find_tolerance(tensor: torch.Tensor) -> float:
-    if tensor.dtype == torch.float32 and tensor.is_cuda:
-        if tf32.allows_products() or tf32.allows_convolutions():
-            return _TF32_TOLERANCE
+    on_gpu = tensor.dtype == torch.float32 and tensor.is_cuda
+    if on_gpu and (tf32.allows_products() or tf32.allows_convolutions()):
+        return _TF32_TOLERANCE
     return TOLERANCE.get(tensor.dtype, 0.0)
 
 
