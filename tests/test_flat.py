@@ -69,7 +69,7 @@ def test_prepared_flat_reports_its_checks(mlp: LoadedModel) -> None:
     assert prepared.checks["operators"] == 3
     assert prepared.checks["outputs"]["bitwise"]
     assert prepared.checks["second_input"]["bitwise"]
-    assert prepared.facts == {"via_torch_ops": {}}
+    assert dict(prepared.facts).items() >= {"via_torch_ops": {}}.items()
     assert prepared.warnings == ()
 
 
