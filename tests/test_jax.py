@@ -4,7 +4,6 @@ together; the rest runs everywhere."""
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,8 +43,8 @@ def test_precision_follows_torch(mlp: LoadedModel, monkeypatch: pytest.MonkeyPat
     assert jax_runtime.choose_precision(replace(mlp, dtype="fp16")) is None
     on_gpu = replace(mlp, device="cuda:0")
     images = replace(on_gpu, module=nn.Sequential(nn.Conv2d(1, 1, 1)))
-    settings = SimpleNamespace(matmul_fp32_precision="none", conv_fp32_precision="tf32")
-    monkeypatch.setattr(jax_runtime, "collect_settings", lambda: settings)
+    monkeypatch.setattr("ftax.runtimes.tf32.allows_products", lambda: False)
+    monkeypatch.setattr("ftax.runtimes.tf32.allows_convolutions", lambda: True)
     assert jax_runtime.choose_precision(on_gpu) == "highest"
     assert jax_runtime.choose_precision(images) == "tensorfloat32"
 
