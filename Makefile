@@ -14,7 +14,7 @@ PIP := $(VENV)/bin/python -m pip
 # One build folder a virtual environment: two torches must never share object files.
 EDITABLE := --no-build-isolation -C build-dir=build/$(patsubst .%,%,$(notdir $(VENV))) -e
 # The GPU build of ONNX Runtime only where there is a GPU: it is ten times as large.
-EXTRAS := models,gpu,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
+EXTRAS := models,gpu,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
 SOURCES := $(shell find csrc cmake -type f) CMakeLists.txt pyproject.toml
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 TIDY_FILES := $(wildcard csrc/core/*.cpp csrc/measure/*.cpp csrc/onnxruntime/*.cpp)

@@ -1,0 +1,9 @@
+"""Sweeps: the product of models, runtimes, hosts and sizes, measured so that no cell is lost."""
+
+from ftax.results import register_kind
+from ftax.sweep.record import SweepCell, SweepMachine
+
+__all__ = ["SweepCell", "SweepMachine"]
+
+register_kind(SweepCell.kind, SweepCell.from_dict)
+register_kind(SweepMachine.kind, SweepMachine.from_dict)

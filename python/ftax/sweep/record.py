@@ -1,0 +1,118 @@
+"""What a sweep writes: one line a cell, and one line for each machine that measured cells.
+
+The surprising choice: a cell keeps one number a round and not its raw samples. A sweep has
+thousands of cells; the rounds are what its intervals come from, and a cell that needs a closer look
+is one `ftax bench` away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, Self
+
+from ftax import _core
+from ftax.environment import Environment
+from ftax.errors import InvalidArgumentError
+from ftax.records import Count, FrozenMap, JsonScalar, Name, PositiveInt, Record, Rule
+from ftax.results import Cell
+
+_RESAMPLES = 2000
+_CONFIDENCE = 0.95
+
+Amount = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
+Status = Literal["measured", "failed", "unavailable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepMachine(Record):
+    """A machine with its software; cells name it by its id."""
+
+    kind: ClassVar[str] = "sweep-machine"
+
+    id: Name
+    environment: Environment
+
+    @classmethod
+    def of(cls, environment: Environment) -> Self:
+        """The machine of ``environment``; equal environments have equal ids."""
+        text = json.dumps(environment.to_dict(), sort_keys=True)
+        return cls(id=hashlib.sha256(text.encode()).hexdigest()[:16], environment=environment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCell(Record):
+    """One cell of a sweep: measured, or why it is not.
+
+    Attributes:
+        machine: the id of the `SweepMachine` that measured it.
+        reason: why it failed or is unavailable, in a line; empty for a measured cell.
+        values_ns: one number a round, the median of its kept samples.
+        busy_ns, kernel_ns, kernels: device busy time, summed kernel time and kernels of one
+            inference, from a trace taken after the rounds; None without a reliable one.
+        sm_active_ratio, sm_occupancy_ratio: over a run of back-to-back requests; None where the GPU
+            does not say.
+        macs, operators, modules: multiply-accumulates, operator calls and leaf-module calls of one
+            inference of the whole batch.
+        facts: of the preparation, such as its seconds.
+    """
+
+    kind: ClassVar[str] = "sweep-cell"
+
+    cell: Cell
+    machine: Name
+    status: Status
+    reason: str = ""
+    values_ns: tuple[Amount, ...] = ()
+    busy_ns: Amount | None = None
+    kernel_ns: Amount | None = None
+    kernels: Count | None = None
+    sm_active_ratio: Amount | None = None
+    sm_occupancy_ratio: Amount | None = None
+    peak_device_bytes: Count | None = None
+    macs: Count | None = None
+    operators: Count | None = None
+    modules: Count | None = None
+    parameter_count: PositiveInt | None = None
+    seconds: Amount = 0.0  # of wall time that the cell took
+    facts: Mapping[str, JsonScalar] = field(default_factory=lambda: FrozenMap({}))
+    warnings: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError unless there are rounds, or a reason instead."""
+        measured = self.status == "measured"
+        if measured != bool(self.values_ns) or measured == bool(self.reason):
+            raise InvalidArgumentError(
+                f"SweepCell of {self.cell.label()} is {self.status!r} with {len(self.values_ns)} "
+                f"rounds and the reason {self.reason!r}; it has to have rounds, or a reason"
+            )
+
+    @property
+    def latency_ns(self) -> float:
+        """The mean over rounds. Raises InvalidArgumentError for a cell without any."""
+        if not self.values_ns:
+            raise InvalidArgumentError(f"{self.cell.label()} was not measured: {self.reason}")
+        return sum(self.values_ns) / len(self.values_ns)
+
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """95 % interval of `latency_ns` from resampled rounds; None for fewer than two."""
+        if len(self.values_ns) < 2:
+            return None
+        (interval,) = _core.compute_joint_intervals(
+            [[value] for value in self.values_ns],
+            [[1.0]],
+            confidence=_CONFIDENCE,
+            resamples=_RESAMPLES,
+            seed=0,
+        )
+        return interval.low, interval.high
+
+    @property
+    def overhead_share(self) -> float | None:
+        """Share of the latency in which the device was idle (the paper, Figure 3)."""
+        if self.busy_ns is None or not self.values_ns:
+            return None
+        return max(0.0, 1.0 - self.busy_ns / self.latency_ns)
