@@ -1,9 +1,9 @@
 """The whole test suite where a GPU is required, as a record: how many passed, failed and skipped.
 
-A skip for want of a GPU is a failure here (FTAX_REQUIRE_GPU=1). The surprising choice: two runs.
-Tests of the GPU have it to themselves, one after the other, since they check times; all the others
-share the CPUs if pytest-xdist is there. With `--memcheck` the tests of launches run once more under
-compute-sanitizer.
+A skip for want of a GPU is a failure here (FTAX_REQUIRE_GPU=1). The surprising choice: three runs.
+Tests that check times, or what a process leaves behind, have the GPU to themselves, one after the
+other. Tests that compare outputs share it, beside those that need none. With `--memcheck` the tests
+of launches run once more under compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as xml
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,13 @@ _TESTS = Path(__file__).resolve().parents[1] / "tests"
 _WORKERS = 7
 _NOT_TIMES = "not watchdog and not queue and not longer and not order and not slower"
 _GPU = ("tests/cuda", "tests/gpu")
+_SHARING = (
+    "tests/cuda/test_torch_graphs.py",
+    "tests/cuda/test_gpu_other_runtimes.py",
+    "tests/cuda/test_gpu_runtimes.py",
+    "tests/gpu/test_onnxruntime_cuda.py",
+    "tests/gpu/test_transfers.py",
+)
 _MEMCHECK = ("tests/cuda/test_launch_replay.py", "tests/cuda/test_gate.py")
 
 
@@ -39,6 +47,7 @@ def run_pytest(name: str, arguments: Sequence[str], launcher: Sequence[str] = ()
         started = time.monotonic()
         ended = subprocess.run(
             [*launcher, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+             "-p", "no:benchmark",  # warns that it cannot work beside xdist
              "-W", "ignore::pytest.PytestWarning", f"--junitxml={report}", *arguments],
             cwd=_TESTS.parent,
             env={**os.environ, "FTAX_REQUIRE_GPU": "1", "OMP_NUM_THREADS": "1"},
@@ -78,14 +87,39 @@ def read_report(path: Path) -> dict[str, Any]:
     }
 
 
-def run_memcheck() -> dict[str, Any]:
+def run_memcheck() -> list[dict[str, Any]]:
     """The tests of launches under compute-sanitizer, which fails the run for any error it sees."""
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         raise UnavailableError("compute-sanitizer is not on the PATH; install the CUDA toolkit")
     launcher = [sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode",
                 "99", "--report-api-errors", "no"]  # fmt: skip
-    return run_pytest("memcheck", ["-k", _NOT_TIMES, *_MEMCHECK], launcher)
+    return [run_pytest("memcheck", ["-k", _NOT_TIMES, *_MEMCHECK], launcher)]
+
+
+def run_quick() -> list[dict[str, Any]]:
+    """One file of each kind."""
+    return [
+        run_pytest("beside the GPU", ["tests/test_gate.py"]),
+        run_pytest("alone on the GPU", ["tests/cuda/test_gate.py"]),
+    ]
+
+
+def run_all() -> list[dict[str, Any]]:
+    """The whole suite, each test once."""
+    many, few = (
+        ["-n", str(workers), "--dist", "loadfile"] if find_spec("xdist") else []
+        for workers in (_WORKERS, len(_SHARING))
+    )
+    elsewhere = [f"--ignore={folder}" for folder in _GPU]
+    alone = [f"--ignore={file}" for file in _SHARING]
+    with ThreadPoolExecutor() as pool:
+        together = [
+            pool.submit(run_pytest, "beside the GPU", [*many, "tests", *elsewhere]),
+            pool.submit(run_pytest, "sharing the GPU", [*few, *_SHARING]),
+        ]
+        runs = [run.result() for run in together]
+    return [*runs, run_pytest("alone on the GPU", [*_GPU, *alone])]
 
 
 def main() -> None:
@@ -93,18 +127,8 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--memcheck", action="store_true", help="only the run under the sanitizer")
     options = parser.parse_args()
-    if options.memcheck:
-        runs = [run_memcheck()]
-    else:
-        share = ["-n", str(_WORKERS), "--dist", "loadfile"] if find_spec("xdist") else []
-        quick = (
-            ["tests/test_gate.py"]
-            if options.quick
-            else ["tests", *(f"--ignore={folder}" for folder in _GPU)]
-        )
-        runs = [run_pytest("beside the GPU", [*share, *quick])]
-        gpu = ["tests/cuda/test_gate.py"] if options.quick else [*_GPU]
-        runs.append(run_pytest("on the GPU", gpu))
+    run = run_memcheck if options.memcheck else run_quick if options.quick else run_all
+    runs = run()
     rows = [
         (run["name"], str(run["tests"]), str(run["passed"]), str(len(run["failed"])),
          str(len(run["skipped"])), f"{run['seconds']:.0f} s")

@@ -21,10 +21,10 @@ from typing import Any
 from record import RESULTS, append_line, make_parser, progress, run_json
 from runtime_cells import describe, list_missing
 
-import ftax
 from ftax.errors import RunnerError
 from ftax.measure import Plan
 from ftax.models import load_model
+from ftax.receipt_api import tax_with_traces
 
 _QUICK_S = 4.0
 
@@ -73,7 +73,7 @@ def work(options: argparse.Namespace) -> None:
     names: Any = options.runtimes
     if len(names) == 1 and names[0] in ("all", "available", "none"):
         (names,) = names
-    receipt = ftax.tax(
+    receipt, _ = tax_with_traces(
         loaded,
         runtimes=names,
         trace=options.trace,
@@ -84,6 +84,7 @@ def work(options: argparse.Namespace) -> None:
             if phase != "round" or done == 0
             else None
         ),
+        keep=lambda rounds: rounds.save(f"{options.records}.rounds"),
     )
     receipt.save(options.records)
     environment = receipt.rungs[0].environment.to_dict()

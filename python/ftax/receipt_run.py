@@ -8,7 +8,7 @@ what fails there costs a warning and not the rounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -37,7 +37,9 @@ _THROUGHPUT_ROUNDS = 10
 class TaxOptions:
     """What a receipt holds beside the rounds; docstring of `ftax.tax`.
 
-    ``model`` and ``model_options`` build the model again where ``trace`` is "worker".
+    ``model`` and ``model_options`` build the model again where ``trace`` is "worker". ``keep`` is
+    given the receipt of the rounds before anything looks closer at the GPU, where a runtime that
+    faults takes its process with it.
     """
 
     runtimes: str | Sequence[str] = "available"
@@ -49,6 +51,7 @@ class TaxOptions:
     energy: bool = False
     throughput: bool = False
     cold: bool = False
+    keep: Callable[[Receipt], None] | None = None
 
 
 def run_tax(
@@ -74,26 +77,23 @@ def run_tax(
     places = {_place(m) for m in measurements}
     survivors = [item for item in prepared if (item.runtime, item.host) in places]
     whole = session.stop_reason != "interrupted"
-    after = _look_closer(workspace, survivors, rungs, options, plan, warnings, progress, whole)
     receipt = Receipt(
         rungs=rungs,
         others=tuple(m for m in measurements if m not in rungs),
         unavailable=(*unavailable, *failed),
-        operator_costs=after.costs,
-        evidence=after.look.evidence,
-        readings=after.readings,
-        throughputs=after.throughputs,
-        floors_ns={floor.name: floor.time_ns for floor in after.floors},
-        preparation={
-            "prepare_seconds": prepared_s,
-            "measure_seconds": session.elapsed_s,
-            "total_seconds": time.perf_counter() - started,
-            "gc_ms": session.gc_ms,
-            "cache": "cold: L2 flushed before each request" if options.cold else "warm",
-        },
-        warnings=(*warnings, *warn_of_evidence(after.look.evidence)),
+        warnings=tuple(warnings),
     )
-    return receipt, after.look.traces
+    if options.keep is not None:
+        options.keep(receipt)
+    after = _look_closer(workspace, survivors, rungs, options, plan, warnings, progress, whole)
+    preparation = {
+        "prepare_seconds": prepared_s,
+        "measure_seconds": session.elapsed_s,
+        "total_seconds": time.perf_counter() - started,
+        "gc_ms": session.gc_ms,
+        "cache": "cold: L2 flushed before each request" if options.cold else "warm",
+    }
+    return _complete(receipt, after, warnings, preparation), after.look.traces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +105,22 @@ class _After:
     throughputs: tuple[Measurement, ...]
     readings: tuple[GpuReadings, ...]
     look: Look
+
+
+def _complete(
+    receipt: Receipt, after: _After, warnings: Sequence[str], preparation: Mapping[str, object]
+) -> Receipt:
+    """The receipt of the rounds with what was found out after them."""
+    return replace(
+        receipt,
+        operator_costs=after.costs,
+        evidence=after.look.evidence,
+        readings=after.readings,
+        throughputs=after.throughputs,
+        floors_ns={floor.name: floor.time_ns for floor in after.floors},
+        preparation=preparation,
+        warnings=(*warnings, *warn_of_evidence(after.look.evidence)),
+    )
 
 
 def _look_closer(
