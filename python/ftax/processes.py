@@ -156,8 +156,8 @@ def repeat_disturbed(
 
 
 def read_probe(measurement: Measurement) -> float:
-    """The probe that a neighbour on the same core slows, ns: beside rounds or within them, whichever
-    was slower, and the median over the rounds that count."""
+    """The probe that a neighbour on the same core slows, ns: beside or within rounds, whichever was
+    slower; the median over the rounds that count."""
     probe: Any = measurement.checks["host_probe_ns"]  # a check that `measure` made
     return max(float(probe["wide"]), float(probe.get("within", 0.0)))
 
