@@ -37,6 +37,7 @@ def tax(
     throughput: bool = False,
     cold: bool = False,
     transfers: bool = False,
+    rehearse: bool = False,
     progress: Progress | None = None,
     **model_options: Any,
 ) -> Receipt:
@@ -54,6 +55,8 @@ def tax(
         throughput: also time requests back to back, in ten rounds of their own.
         cold: flush the GPU's L2 before each request, outside its time.
         transfers: copy inputs from and outputs to pinned host memory in every request.
+        rehearse: first try each alternative in a process of its own, several side by side, and
+            leave out what takes its process down; for models by name or path.
 
     The other arguments and the errors are those of `cpp_bench`. A rung or an alternative that
     cannot be measured is listed in the receipt with the reason; only a model that does not run at
@@ -73,6 +76,7 @@ def tax(
         throughput=throughput,
         cold=cold,
         transfers=transfers,
+        rehearse=rehearse,
         progress=progress,
         **model_options,
     )
@@ -94,6 +98,7 @@ def tax_with_traces(
     throughput: bool = False,
     cold: bool = False,
     transfers: bool = False,
+    rehearse: bool = False,
     progress: Progress | None = None,
     keep: Callable[[Receipt], None] | None = None,
     **model_options: Any,
@@ -124,6 +129,7 @@ def tax_with_traces(
             energy=energy,
             throughput=throughput,
             cold=cold,
+            rehearse=rehearse,
             keep=keep,
         )
         workspace = Workspace(loaded, no_grad=no_grad, transfers=transfers)

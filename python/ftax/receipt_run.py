@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ftax import _core
-from ftax.errors import RunnerError
+from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.faults import attempt, describe, name_faults
 from ftax.floors import Floor, measure_floors
 from ftax.gpu import GpuReadings, collect_gpu_readings
@@ -23,8 +23,9 @@ from ftax.receipt import OperatorCost, Receipt, Unavailable
 from ftax.receipt_choice import choose_alternatives, list_rungs, prepare_all
 from ftax.receipt_gpu import Look, look_at
 from ftax.receipt_warnings import warn_of_evidence, warn_of_rounds
+from ftax.rehearsal import Rehearsal, rehearse
 from ftax.results import Measurement
-from ftax.runtimes import Host, Prepared, Workspace
+from ftax.runtimes import Host, Prepared, Workspace, find_runtime
 from ftax.tracing import Trace
 from ftax.tracing.worker import TraceJob
 
@@ -39,7 +40,7 @@ class TaxOptions:
 
     ``model`` and ``model_options`` build the model again where ``trace`` is "worker". ``keep`` is
     given the receipt of the rounds before anything looks closer at the GPU, where a runtime that
-    faults takes its process with it.
+    faults takes its process with it. ``rehearse`` tries each alternative elsewhere first.
     """
 
     runtimes: str | Sequence[str] = "available"
@@ -51,6 +52,7 @@ class TaxOptions:
     energy: bool = False
     throughput: bool = False
     cold: bool = False
+    rehearse: bool = False
     keep: Callable[[Receipt], None] | None = None
 
 
@@ -64,7 +66,10 @@ def run_tax(
     device = workspace.loaded.device
     alternatives = choose_alternatives(options.runtimes, device, options.hosts)
     started = time.perf_counter()
-    prepared, unavailable = prepare_all(workspace, [*list_rungs(device), *alternatives], progress)
+    fatal = _rehearse(workspace, alternatives, options, progress) if options.rehearse else []
+    excluded = {(item.runtime, item.host) for item in fatal}
+    wanted = [*list_rungs(device), *(place for place in alternatives if place not in excluded)]
+    prepared, unavailable = prepare_all(workspace, wanted, progress)
     if options.cold:
         with name_faults("the cold cache could not be prepared"):
             prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
@@ -80,7 +85,7 @@ def run_tax(
     receipt = Receipt(
         rungs=rungs,
         others=tuple(m for m in measurements if m not in rungs),
-        unavailable=(*unavailable, *failed),
+        unavailable=(*unavailable, *fatal, *failed),
         warnings=tuple(warnings),
     )
     if options.keep is not None:
@@ -94,6 +99,39 @@ def run_tax(
         "cache": "cold: L2 flushed before each request" if options.cold else "warm",
     }
     return _complete(receipt, after, warnings, preparation), after.look.traces
+
+
+def _rehearse(
+    workspace: Workspace,
+    alternatives: Sequence[tuple[str, Host]],
+    options: TaxOptions,
+    progress: Progress | None,
+) -> list[Unavailable]:
+    """Alternatives that took down a process in which they were tried alone."""
+    device = workspace.loaded.device
+    if options.model is None or not workspace.loaded.reproducible:
+        raise InvalidArgumentError(
+            "rehearse is asked for, but a model that lives in this process cannot be built in "
+            "another; give a model by name or path, or rehearse=False"
+        )
+    possible = [
+        (runtime, host)
+        for runtime, host in alternatives
+        if find_runtime(runtime).find_obstacle(host=host, device=device) is None
+    ]
+    job = Rehearsal(
+        model=options.model,
+        places=tuple(possible),
+        model_options={**options.model_options, "device": device},
+        no_grad=workspace.no_grad,
+        transfers=workspace.transfers,
+    )
+    found = rehearse(job, progress)
+    return [
+        Unavailable(runtime=runtime, host=host, reason=found[runtime, host])
+        for runtime, host in possible
+        if (runtime, host) in found
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,6 +51,13 @@ def tax(
     cold: Annotated[
         bool, typer.Option("--cold", help="GPU: flush L2 before each request, outside its time.")
     ] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option(
+            "--rehearse",
+            help="Try each alternative in a process of its own first; leave out what crashes.",
+        ),
+    ] = False,
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -85,6 +92,7 @@ def tax(
             energy=energy,
             throughput=throughput,
             cold=cold,
+            rehearse=rehearse,
             progress=progress,
             keep=keep,
         )
