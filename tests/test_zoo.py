@@ -115,7 +115,8 @@ def test_size_is_the_published_one_and_the_tiny_form_has_its_operators(spec: Mod
     built = sum(parameter.numel() for parameter in module.parameters())
     assert built == spec.parameter_count
     assert built / 1e6 == pytest.approx(PUBLISHED[spec.name], rel=5e-3)
-    if spec.fixed_size or spec.name in OPERATORS_NOT_COMPARED:
+    resized = spec.name.startswith("bert-") and spec.name != "bert-base"
+    if spec.fixed_size or resized or spec.name in OPERATORS_NOT_COMPARED:
         return
     operators = log_on_meta(spec, module)
     assert len(operators) > 4
@@ -276,8 +277,7 @@ def test_sound_has_samples() -> None:
     assert float(wave.std()) == pytest.approx(1, rel=0.05)
 
 
-@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 @pytest.mark.parametrize("name", [s.name for s in SPECS if "fp16" in s.dtypes])
-def test_half_precision_runs_and_stays_finite(name: str, dtype: Any) -> None:
-    outputs = run_seeded(load_model(name, tiny=True, dtype=dtype).call)
+def test_half_precision_runs_and_stays_finite(name: str) -> None:
+    outputs = run_seeded(load_model(name, tiny=True, dtype="fp16").call)
     assert all(bool(output.isfinite().all()) for output in outputs)

@@ -28,7 +28,7 @@ DECODERS: tuple[ModelSpec, ...] = (
     ModelSpec(
         name="gpt2",
         family="text",
-        description="GPT-2 small with its language-model head: 12 layers of width 768, one prefill",
+        description="GPT-2 small with its head: 12 layers of width 768, one prefill",
         source="transformers.GPT2LMHeadModel, configuration of gpt2",
         paper_section="C",
         paper_name=None,
@@ -64,7 +64,7 @@ DECODERS: tuple[ModelSpec, ...] = (
     ModelSpec(
         name="llama",
         family="text",
-        description="Llama of GPT-2's depth and width: rotary positions, RMS norm, gated layers",
+        description="Llama of GPT-2's depth and width: 12 layers of width 768",
         source="transformers.LlamaForCausalLM, configuration of JackFram/llama-160m",
         paper_section=None,
         paper_name=None,
@@ -90,7 +90,7 @@ DECODERS: tuple[ModelSpec, ...] = (
     ModelSpec(
         name="mamba",
         family="text",
-        description="Mamba of 130 M parameters: 24 layers of selective state spaces, width 768",
+        description="Mamba-130M: 24 layers of selective state spaces, width 768",
         source="transformers.MambaModel, configuration of state-spaces/mamba-130m-hf",
         paper_section=None,
         paper_name=None,

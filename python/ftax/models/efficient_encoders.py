@@ -12,7 +12,7 @@ EFFICIENT_ENCODERS: tuple[ModelSpec, ...] = (
     ModelSpec(
         name="funnel",
         family="text",
-        description="Funnel Transformer small: 3 blocks of 4 layers, halved twice, and 2 to decode",
+        description="Funnel small: 3 blocks of 4 layers, halved twice, and a decoder",
         source="transformers.FunnelModel, configuration of funnel-transformer/small",
         paper_section="4",
         paper_name="funnel_transformer",

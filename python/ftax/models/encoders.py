@@ -77,7 +77,7 @@ ENCODERS: tuple[ModelSpec, ...] = (
     ModelSpec(
         name="deberta",
         family="text",
-        description="DeBERTa-base: 12 layers of width 768 whose attention splits content and place",
+        description="DeBERTa-base: 12 layers of width 768, relative positions",
         source="transformers.DebertaModel, configuration of microsoft/deberta-base",
         paper_section=None,
         paper_name=None,

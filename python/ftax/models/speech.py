@@ -24,7 +24,7 @@ SPEECH_MODELS: tuple[ModelSpec, ...] = (
     ModelSpec(
         name="wavlm",
         family="speech",
-        description="WavLM-base: 7 convolutions, 12 layers of width 768, gated relative positions",
+        description="WavLM-base: 7 convolutions, 12 layers of width 768, gated positions",
         source="transformers.WavLMModel, configuration of microsoft/wavlm-base",
         paper_section="E",
         paper_name="wavlm",
