@@ -52,6 +52,14 @@ def make_images(
     return (torch.randn(size, generator=generator),)
 
 
+def make_waves(
+    module: nn.Module, shape: Shape, generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    """Sound of shape (batch, samples), fp32, normal, mean 0 and deviation 1, as the models expect
+    it (paper section E)."""
+    return (torch.randn((shape.batch, shape.size), generator=generator),)
+
+
 def make_input_pair(
     make_inputs: MakeInputs,
     module: nn.Module,
