@@ -41,6 +41,7 @@ from ftax.sweep.setup import (
 from ftax.sweep.store import CellStore
 
 LIMIT_S = 300.0
+_LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long
 
 
 def run_sweep(
@@ -151,7 +152,8 @@ class _Sweep:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                while thread.is_alive():
+                    thread.join(_LOOK_S)
         finally:
             stop.set()
             for thread in threads:
