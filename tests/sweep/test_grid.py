@@ -38,7 +38,10 @@ def test_a_choice_that_is_no_default_tells_cells_apart():
     plain, tiny = (Grid(models=("bert-base",), tiny=tiny).cells()[0] for tiny in (False, True))
     assert (dict(plain.options), dict(tiny.options)) == ({}, {"tiny": True})
     assert (plain.sequence, tiny.sequence) == (128, 8)
-    counted = Grid(models=("bert-base",), utilisation=True).cells()[0]
+    plain, counted = (
+        Grid(models=("bert-base",), devices=("cuda",), utilisation=wanted).cells()[0]
+        for wanted in (False, True)
+    )
     assert counted == plain  # the same latency, looked at more closely
 
 
@@ -80,6 +83,7 @@ def test_joined_grids_have_each_cell_once():
         ({"models": "resnet-50", "attention": "sdpa"}, "no attention to choose"),
         ({"models": "bert-base", "use_cache": True}, "has no key-value cache"),
         ({"models": "bert-base", "tiny": "yes"}, "tiny is 'yes'; give true or false"),
+        ({"models": "bert-base", "utilisation": True}, "devices has only 'cpu'"),
         ({"models": "bert-base", "batch": 1}, "has no field 'batch'; there are models"),
         ({"models": "./nothing-here"}, "there is no file or folder"),
         ({"models": [["bert-base"]]}, r"models has \['bert-base'\]"),

@@ -157,6 +157,7 @@ def test_facts_are_scalars_and_faults_have_a_name():
         ({"limit_s": 0}, "limit_s is 0; it has to be above 0"),
         ({"seed": -1}, "seed is -1"),
         ({"gpus": ()}, "gpus is empty"),
+        ({"retry_failed": True}, "give resume too"),
         ({"threads": 0}, "threads is 0"),
     ],
 )

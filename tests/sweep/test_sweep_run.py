@@ -253,7 +253,7 @@ def is_running(pid):
         return False
 
 
-def wait_until(holds, limit_s=90.0):
+def wait_until(holds, limit_s=180.0):
     deadline = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"

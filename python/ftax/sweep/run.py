@@ -81,6 +81,10 @@ def run_sweep(
     """
     if not 0 < limit_s < 1e9:
         raise InvalidArgumentError(f"limit_s is {limit_s}; it has to be above 0 and finite")
+    if retry_failed and not resume:
+        raise InvalidArgumentError(
+            "retry_failed is for a folder with results; give resume too, or leave it out"
+        )
     place, cells = Path(folder), join_cells(grids)
     effort = QUICK if quick else FULL
     plan = effort.to_plan(seed)
