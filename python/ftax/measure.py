@@ -28,6 +28,8 @@ Progress = Callable[[str, int, int], None]  # phase, done, total
 Subject = LoadedModel | FileModel  # what a cell says of a model
 Mode = Literal["latency", "throughput"]
 
+UNSTEADY = "the warm-up reached its time limit before latency was steady; --duration gives it more"
+
 _SEED_LIMIT = 2**63
 _MOST = 2**31 - 1  # what the core counts with
 _PROBE_TOLERANCE_RATIO = 0.2
@@ -237,9 +239,7 @@ def _make_measurement(
         return None
     warnings = list(prepared.warnings)
     if not rounds.warmup.steady:
-        warnings.append(
-            "the warm-up reached its time limit before latency was steady; --duration gives it more"
-        )
+        warnings.append(UNSTEADY)
     if rounds.error:
         warnings.append(f"failed after {len(rounds.values_ns)} rounds: {rounds.error}")
     if disturbed:

@@ -74,7 +74,7 @@ def sweep(
     markdown: o.Markdown = False,
 ) -> None:
     """Measure the product of models, runtimes, hosts, dtypes, batches, sequences and devices."""
-    from ftax.sweep.results import SweepResults
+    from ftax.sweep.results import CELLS_FILE, SweepResults
     from ftax.sweep.run import run_sweep
 
     axes = {
@@ -94,6 +94,8 @@ def sweep(
                 progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
+            if not (output / CELLS_FILE).exists():
+                raise
             interrupted, results = True, SweepResults.load(output)
     _show(results, output, csv=csv, markdown=markdown)
     if interrupted:

@@ -49,7 +49,7 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
 
 def summarise(results: SweepResults) -> str:
     """ "12 measured, 1 failed, 3 unavailable"."""
-    counts = Counter(cell.status for cell in results.cells)
+    counts: Counter[str] = Counter(cell.status for cell in results.cells)
     order = ("measured", "failed", "unavailable")
     return ", ".join(f"{counts[status]} {status}" for status in order if counts[status])
 

@@ -6,6 +6,7 @@ after the last round. If memory runs short it is let go, and made ready again th
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -78,10 +79,9 @@ class Bench:
         items = [item for item in group.items if item.time]
         if not items:
             return
-        self._spare_memory()
         outcome = self._attempt(group, items)
         short = [item for item in items if _is_short_of_memory(outcome[item.place])]
-        if short and len(self.ready) > (group in self.ready):
+        if short and self.keeps_others(group):
             self.drop()
             outcome |= self._attempt(group, short)
         for item in items:
@@ -92,6 +92,7 @@ class Bench:
     def get_ready(self, group: Group) -> Ready:
         """The group with its inputs. Raises what building the model or making inputs raises."""
         if group not in self.ready:
+            self._spare_memory()
             model = self._load(group.dtype)
             self.begin("inputs", [item.place for item in group.items])
             loaded = model.with_size(batch=group.batch, sequence=group.sequence)
@@ -110,13 +111,16 @@ class Bench:
         """Tell the parent what comes next, and whose fault it is if it does not end."""
         self.say("begin", step=step, places=list(places))
 
+    def keeps_others(self, group: Group) -> bool:
+        """Whether anything but this group is ready, and could be let go."""
+        return any(other != group for other in self.ready)
+
     def drop(self) -> None:
         """Let go of all that is ready, so that the next thing has the device's memory."""
         self.ready.clear()
+        gc.unfreeze()  # what `ftax.measure.quiet` froze could not be collected
+        gc.collect()
         if torch.cuda.is_initialized():
-            import gc
-
-            gc.collect()
             torch.cuda.empty_cache()
 
     def _attempt(self, group: Group, items: Sequence[Item]) -> dict[int, Attempt]:
@@ -157,11 +161,11 @@ class Bench:
                 stop_reason="failed", elapsed_s=0.0, gc_ms=0.0,
             )  # fmt: skip
         share_s = (time.perf_counter() - start) / len(items)
-        for place, found, error in zip(places, session.measurements, session.errors, strict=True):
+        for place, found, fault in zip(places, session.measurements, session.errors, strict=True):
             attempt = outcome[place]
             attempt.seconds += share_s
-            if found is None or error is not None:
-                attempt.error = error or "no round was complete within the time limit"
+            if found is None or fault is not None:
+                attempt.error = fault or "no round was complete within the time limit"
             else:
                 attempt.fields = make_fields(loaded, found, ready.group, work, problem)
 
@@ -200,9 +204,9 @@ class Bench:
             try:
                 self.models[dtype] = load_model(
                     job.model,
-                    dtype=dtype,
+                    dtype=dtype,  # type: ignore[arg-type]  # checked by load_model
                     device=job.device,
-                    **job.model_options,  # type: ignore[arg-type]
+                    **job.model_options,
                 )
             except Exception as error:
                 release(error)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ftax.errors import FtaxError, UnavailableError, UnsupportedError
 from ftax.faults import describe
+from ftax.measure import UNSTEADY
 from ftax.models import LoadedModel
 from ftax.records import JsonScalar
 from ftax.results import Measurement
@@ -31,10 +32,13 @@ def make_fields(
         **keep_scalars(found.preparation),
         "outputs_equal": equal,
         "outputs": outputs,
+        "warmup_steady": UNSTEADY not in found.warnings,
         "stop_reason": found.stop_reason,
         "disturbed_rounds": len(disturbed) if isinstance(disturbed, tuple) else 0,
     }
-    warnings = [*loaded.warnings, *found.warnings, *([_APART] if group.apart else [])]
+    # A sweep stays too short with each cell for most to be steady by its rules: a fact, no warning.
+    warnings = [text for text in (*loaded.warnings, *found.warnings) if text != UNSTEADY]
+    warnings += [_APART] if group.apart else []
     if problem:
         warnings.append(problem)
     return {

@@ -78,6 +78,11 @@ class Grid:
             if type(getattr(self, name)) is not bool:
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}; give true or false")
         check_devices(self.devices)
+        if self.utilisation and set(self.devices) == {"cpu"}:
+            raise InvalidArgumentError(
+                "utilisation is True, but the counters are a GPU's and devices has only 'cpu'; "
+                "leave utilisation out, or give devices = ['cuda']"
+            )
         object.__setattr__(self, "pairs", pair_runtimes(self.runtimes, self.hosts))
         check_devices(self.devices, self.pairs)
         for model in self.models:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+from typing import Any
 
 from ftax.errors import InvalidArgumentError
 from ftax.models import ModelSpec, describe_path, find_spec, list_models
-from ftax.runtimes import Host, find_runtime
+from ftax.runtimes import Host, check_host, find_runtime
 
 HOSTS = ("python", "cpp")
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
@@ -77,15 +77,15 @@ def pair_runtimes(
             raise InvalidArgumentError(f"runtimes has {text!r}; write a name, or 'eager/python'")
         name, host = split_runtime(text)
         spec = find_runtime(name)
-        wanted = hosts if host is None else (host,)
+        wanted = [check_host(side) for side in (hosts if host is None else (host,))]
         found = [side for side in wanted if side in spec.hosts]
         if not found:
-            why = spec.find_obstacle(host=cast(Host, wanted[0]))
+            why = spec.find_obstacle(host=wanted[0])
             raise InvalidArgumentError(
                 f"runtimes has {text!r}, which cannot be driven from {' or '.join(wanted)} "
                 f"({why}); write {name}/{spec.hosts[0]}"
             )
-        pairs.update(dict.fromkeys((spec.name, cast(Host, side)) for side in found))
+        pairs.update(dict.fromkeys((spec.name, side) for side in found))
     return tuple(pairs)
 
 

@@ -2,7 +2,8 @@
 
 The surprising choice: a worker that dies is never asked why. The parent knows what it was at, and
 takes that out of what is left: a cell that was being prepared has failed, cells that were timed
-together are timed apart next, and everything else is simply done again by the next worker.
+together are timed apart next, and everything else is simply done again by the next worker. Only
+SIGKILL, which others send (the kernel for want of memory, a person), is forgiven once a cell.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from ftax.environment import Environment
 from ftax.errors import RunnerError
 from ftax.sweep.job import (
+    LOOKS,
     Group,
     Job,
     split_apart,
@@ -27,6 +29,7 @@ from ftax.sweep.process import Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.store import CellStore
 
+_START_S = 120.0  # that a process has for its imports, whatever the limit of a step
 _MOST_EARLY_DEATHS = 2  # in a row, of workers that began nothing
 
 
@@ -78,6 +81,7 @@ class Lane:
     _spare: WorkerProcess | None = field(default=None, init=False)
     _step: Step | None = field(default=None, init=False)
     _early_deaths: int = field(default=0, init=False)
+    _killed_at: set[int] = field(default_factory=set, init=False)  # tried once more after that
 
     def run(self) -> None:
         """Do tasks until there are none left. Raises RunnerError if workers do not even start,
@@ -103,14 +107,13 @@ class Lane:
         self._step = None
         try:
             worker.send(self.make_job(task, self.device, tuple(groups)).to_json())
-            while True:
-                answer = worker.receive(self.limit_s)
-                if answer["say"] == "done":
-                    break
+            answer = worker.receive(max(self.limit_s, _START_S))
+            while answer["say"] != "done":
                 groups = self._take_answer(answer, groups)
+                answer = worker.receive(self.limit_s)
         except WorkerDied as death:
             self._end_worker()
-            return self._blame(groups, str(death))
+            return self._blame(groups, death)
         if not answer["clean"]:
             self._end_worker()
         if groups:
@@ -144,16 +147,20 @@ class Lane:
         self._early_deaths = 0
         self._step = step
         label = self.store.cells[step.places[0]].label() if step.places else ""
-        self.progress.tell(step.name, label, len(step.places))
+        if step.name in _TOLD:
+            self.progress.tell(step.name, label, len(step.places))
         more = self.queue.has_more(self.device, self.shares)
         if step.name == "trace" and self._spare is None and more:
             self._spare = self._start()  # nothing is timed any more; the next one gets ready
 
-    def _blame(self, groups: list[Group], reason: str) -> list[Group]:
-        """What is left after a worker died of ``reason`` at the step it had begun."""
-        step = self._step
+    def _blame(self, groups: list[Group], death: WorkerDied) -> list[Group]:
+        """What is left after a worker died at the step that it had begun."""
+        step, reason = self._step, str(death)
         if step is None:
             return self._start_again(groups, reason)
+        if death.killed and not self._killed_at.issuperset(step.places):
+            self._killed_at.update(step.places)
+            return groups
         timed = {item.place for group in groups for item in group.items if item.time}
         open_places = [place for place in step.places if place in timed]
         if not open_places:
@@ -173,7 +180,7 @@ class Lane:
         """All that is left, for a worker died of nothing that can be taken out."""
         self._early_deaths += 1
         if self._early_deaths >= _MOST_EARLY_DEATHS:
-            raise RunnerError(f"worker processes for {self.device} do not start: {reason}")
+            raise RunnerError(f"workers for {self.device} end before they begin anything: {reason}")
         return groups
 
     def _give_up_looks(self, groups: list[Group], step: Step, reason: str) -> list[Group]:
@@ -197,6 +204,7 @@ class Lane:
         self._worker = None
 
 
+_TOLD = ("build", "measure", *LOOKS)  # in the progress
 _WAYS = ("build", "inputs", "prepare")  # steps on the way to a look
 _STEPS: Mapping[str, str] = {
     "build": "building the model",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ftax.environment.nvml import open_gpu
-from ftax.faults import release
+from ftax.faults import is_out_of_memory, release
 from ftax.gpu.memory import measure_peak_memory
 from ftax.gpu.utilisation import measure_utilisation
 from ftax.measure import quiet
@@ -38,24 +38,37 @@ def look_at(bench: Bench, groups: Sequence[Group]) -> None:
                 for item in group.items:
                     if look in item.looks and item.place not in bench.failed:
                         _look(bench, group, item, look)
+                if look == LOOKS[-1]:
+                    bench.ready.pop(group, None)
 
 
 def _look(bench: Bench, group: Group, item: Item, look: str) -> None:
     start = time.perf_counter()
-    try:
-        ready = bench.get_ready(group)
-        prepared = bench.prepare(ready, item)
-        bench.begin(look, [item.place])
-        if look == "trace":
-            fields = read_trace(ready.workspace.loaded, prepared, bench.job.trace_iterations)
-        else:
-            fields = _read_counters(prepared, bench.job.device, bench.job.utilisation_s)
-    except Exception as error:  # the cell has its rounds, and keeps them
-        release(error)
-        fields = {"fact": describe_fault(error)}
+    fields = _try(bench, group, item, look)
+    if is_out_of_memory(str(fields.get("fact", ""))):
+        bench.drop()  # also what was let go before and, with no collector running, is still there
+        fields = _try(bench, group, item, look)
     fact = fields.pop("fact", FOUND)
     seconds = time.perf_counter() - start
     bench.say("looked", place=item.place, look=look, fact=fact, seconds=seconds, fields=fields)
+
+
+def _try(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
+    """What a look found; instead of it, the fact why it found nothing."""
+    try:
+        return _find(bench, group, item, look)
+    except Exception as error:  # the cell has its rounds, and keeps them
+        release(error)
+        return {"fact": describe_fault(error)}
+
+
+def _find(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
+    ready = bench.get_ready(group)
+    prepared = bench.prepare(ready, item)
+    bench.begin(look, [item.place])
+    if look == "trace":
+        return read_trace(ready.workspace.loaded, prepared, bench.job.trace_iterations)
+    return _read_counters(prepared, bench.job.device, bench.job.utilisation_s)
 
 
 def read_trace(loaded: LoadedModel, prepared: Prepared, iterations: int) -> dict[str, Any]:

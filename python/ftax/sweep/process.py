@@ -27,7 +27,14 @@ _END_S = 10.0  # that a worker without a job has to leave by itself
 
 
 class WorkerDied(Exception):
-    """It ended, or had to be ended, before it was done; the message says of what."""
+    """It ended, or had to be ended, before it was done; the message says of what.
+
+    ``killed``: by a signal that no program sends itself, so that it may be nobody's fault here.
+    """
+
+    def __init__(self, reason: str, *, killed: bool = False) -> None:
+        super().__init__(reason)
+        self.killed = killed
 
 
 class Stopped(Exception):
@@ -47,11 +54,6 @@ class Stop:
             if self._write >= 0:
                 os.close(self._write)
                 self._write = -1
-
-    @property
-    def is_set(self) -> bool:
-        """Whether it was set."""
-        return self._write < 0
 
     def close(self) -> None:
         """Give the pipe back."""
@@ -86,7 +88,7 @@ class WorkerProcess:
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except OSError:
-            raise WorkerDied(self._explain()) from None
+            raise self._explain() from None
 
     def receive(self, limit_s: float) -> dict[str, Any]:
         """The next answer. Raises WorkerDied if it ends or is silent for so long, Stopped if the
@@ -119,21 +121,23 @@ class WorkerProcess:
             raise WorkerDied(f"it ran past {limit_s:g} s and was ended")
         piece = os.read(output, 1 << 16)
         if not piece:
-            raise WorkerDied(self._explain())
+            raise self._explain()
         self._buffer += piece
 
-    def _explain(self) -> str:
+    def _explain(self) -> WorkerDied:
         try:
             code = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            return "it closed its output and did not end"
+            return WorkerDied("it closed its output and did not end")
         said = read_last_line(self._read_errors())
+        end = f": {said}" if said else ""
         if (name := name_signal(code)) is not None:
-            hint = ", as when the machine is out of memory" if name == "SIGKILL" else ""
-            return f"the worker process was ended by {name}{hint}" + (f": {said}" if said else "")
+            killed = name == "SIGKILL"
+            hint = ", as when the machine is out of memory" if killed else ""
+            return WorkerDied(f"the worker process was ended by {name}{hint}{end}", killed=killed)
         if is_out_of_memory(said):
-            return describe(said)
-        return f"the worker process ended with exit code {code}{': ' + said if said else ''}"
+            return WorkerDied(describe(said))
+        return WorkerDied(f"the worker process ended with exit code {code}{end}")
 
     def _read_errors(self) -> str:
         size = self._errors.seek(0, os.SEEK_END)

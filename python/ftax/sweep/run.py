@@ -41,6 +41,7 @@ from ftax.sweep.setup import (
 from ftax.sweep.store import CellStore
 
 LIMIT_S = 300.0
+_LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long
 
 
 def run_sweep(
@@ -80,6 +81,10 @@ def run_sweep(
     """
     if not 0 < limit_s < 1e9:
         raise InvalidArgumentError(f"limit_s is {limit_s}; it has to be above 0 and finite")
+    if retry_failed and not resume:
+        raise InvalidArgumentError(
+            "retry_failed is for a folder with results; give resume too, or leave it out"
+        )
     place, cells = Path(folder), join_cells(grids)
     effort = QUICK if quick else FULL
     plan = effort.to_plan(seed)
@@ -151,7 +156,8 @@ class _Sweep:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                while thread.is_alive():
+                    thread.join(_LOOK_S)
         finally:
             stop.set()
             for thread in threads:

@@ -33,7 +33,7 @@ class Effort:
 
     def to_plan(self, seed: int) -> dict[str, Any]:
         """Arguments of `Plan`, checked."""
-        plan = {
+        plan: dict[str, Any] = {
             "max_rounds": self.rounds,
             "round_ms": self.round_ms,
             "duration_s": self.duration_s,

@@ -46,6 +46,8 @@ def main() -> None:
     die_with(int(sys.argv[1]))
     say = claim_output()
     # Imports take seconds. A GPU is left alone until there is a job: another worker may be on it.
+    import torch.utils.flop_counter  # noqa: F401
+
     from ftax.sweep.bench import run_job
     from ftax.sweep.job import Job
 

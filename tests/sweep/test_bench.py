@@ -1,0 +1,140 @@
+"""The worker's part in this process: what it answers, in which order, and when memory is short."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+
+from ftax.runtimes import RuntimeSpec, find_runtime
+from ftax.runtimes.eager import prepare_eager
+from ftax.sweep import bench as module
+from ftax.sweep import counting, looks
+from ftax.sweep.bench import run_job
+from ftax.sweep.job import LOOKS, Group, Item, Job
+
+PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 0.1}
+
+
+def make_job(*batches, runtimes=("eager",), looks=()):
+    places = iter(range(100))
+    groups = tuple(
+        Group(
+            dtype="fp32",
+            batch=batch,
+            sequence=None,
+            items=tuple(
+                Item(place=next(places), runtime=name, host="python", looks=looks)
+                for name in runtimes
+            ),
+        )
+        for batch in batches
+    )
+    return Job(
+        model="bert-base", device="cpu", model_options={"tiny": True}, groups=groups, threads=1,
+        plan=PLAN,
+    )  # fmt: skip
+
+
+def run(job):
+    said = []
+    clean = run_job(Job.from_json(job.to_json()), lambda what, **rest: said.append((what, rest)))
+    return clean, said
+
+
+def replace_runtimes(monkeypatch, functions):
+    """Let runtimes of these names be prepared by these functions."""
+
+    def find(name):
+        spec = find_runtime("eager")
+        if name not in functions:
+            return spec
+        return RuntimeSpec(name=name, description="", hosts=spec.hosts, function=functions[name])
+
+    monkeypatch.setattr(module, "find_runtime", find)
+
+
+def list_steps(said):
+    return [(rest["step"], rest["places"]) for what, rest in said if what == "begin"]
+
+
+def test_a_model_is_built_once_and_each_size_is_a_session():
+    clean, said = run(make_job(1, 2, runtimes=("eager", "flat")))
+    assert clean
+    assert [place for step, place in list_steps(said) if step == "build"] == [[0, 1, 2, 3]]
+    assert [place for step, place in list_steps(said) if step == "measure"] == [[0, 1], [2, 3]]
+    measured = [rest for what, rest in said if what == "measured"]
+    assert [rest["place"] for rest in measured] == [0, 1, 2, 3]
+    assert all(len(rest["values_ns"]) == 3 for rest in measured)
+
+
+def test_an_error_is_the_answer_of_its_cell_alone(monkeypatch):
+    def fail(workspace, host):
+        raise ValueError("an odd shape")
+
+    replace_runtimes(monkeypatch, {"odd": fail})
+    _, said = run(make_job(1, runtimes=("odd", "eager"), looks=("trace",)))
+    (failed,) = [rest for what, rest in said if what == "failed"]
+    assert (failed["place"], failed["reason"]) == (0, "ValueError: an odd shape")
+    assert [rest["place"] for what, rest in said if what == "measured"] == [1]
+    assert [rest["place"] for what, rest in said if what == "looked"] == [1]
+
+
+def test_all_looks_come_after_all_rounds_and_counters_before_traces(monkeypatch):
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0, "kernels": 2})
+    clean, said = run(make_job(1, 2, looks=("utilisation", "trace")))
+    assert not clean
+    order = [step for step, _ in list_steps(said) if step in ("measure", *LOOKS)]
+    assert order == ["measure"] * 2 + ["utilisation"] * 2 + ["trace"] * 2
+    found = {(rest["place"], rest["look"]): rest for what, rest in said if what == "looked"}
+    assert found[1, "trace"]["fields"] == {"busy_ns": 5.0, "kernels": 2}
+    assert found[1, "trace"]["fact"] == "found"
+    assert "CUDA" in found[0, "utilisation"]["fact"]  # there is none to ask
+    assert list_steps(said).count(("prepare", [0])) == 1  # what was timed is kept for its looks
+
+
+def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
+    """The second size fits only once the first is let go; it is made ready again for its look."""
+    alive = []
+
+    def prepare(workspace, host):
+        kept = [batch for batch in alive if batch != workspace.loaded.batch]
+        if kept:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 1 GiB")
+        alive.append(workspace.loaded.batch)
+        return prepare_eager(workspace, host)
+
+    def drop(self):
+        alive.clear()
+        self.ready.clear()
+
+    replace_runtimes(monkeypatch, {"large": prepare})
+    monkeypatch.setattr(module.Bench, "drop", drop)
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
+    _, said = run(make_job(1, 2, runtimes=("large",), looks=("trace",)))
+    assert [rest["place"] for what, rest in said if what == "measured"] == [0, 1]
+    facts = [(rest["place"], rest["fact"]) for what, rest in said if what == "looked"]
+    assert facts == [(0, "found"), (1, "found")]
+
+
+def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
+    job = replace(make_job(1, 2), model="resnet-50", model_options={"attention": "sdpa"})
+    _, said = run(job)
+    failed = [rest for what, rest in said if what == "failed"]
+    assert [rest["place"] for rest in failed] == [0, 1]
+    assert all("no attention to choose" in rest["reason"] for rest in failed)
+    assert [step for step, _ in list_steps(said)] == ["build"]
+
+
+def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
+    made = ModuleType("ftax.models.work")
+    made.count_work = lambda loaded: SimpleNamespace(macs=7, operators=None, modules=3)
+    monkeypatch.setitem(sys.modules, "ftax.models.work", made)
+    monkeypatch.setattr(counting, "find_spec", lambda name: object())
+    assert counting.count(None) == ({"macs": 7, "modules": 3}, "")
+
+    def fail(loaded):
+        raise KeyError("einsum")
+
+    made.count_work = fail
+    assert counting.count(None) == ({}, "work was not counted: KeyError: 'einsum'")
