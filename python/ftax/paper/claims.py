@@ -88,7 +88,9 @@ def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Ver
             machine=labels,
         )
 
+    absent = Missing(f"there are no results of {', '.join(sorted(set(devices) - set(present)))}")
+
     def choose(device: str) -> Gpu | Missing:
-        return present.get(device) or Missing(f"there are no results of a {device}")
+        return present.get(device, absent)
 
     return judge(plan, choose, sampler, machine=labels, merge=False)

@@ -48,7 +48,9 @@ def judge(
     """
     numbers = collect_numbers(plan, choose, sampler)
     point = plan.formulas.run(numbers.point)
-    resampled = [plan.formulas.run(scope) for scope in numbers.resamples]
+    found = (*point.tests, *point.computed.values())
+    idle = all(isinstance(value, Missing) for value in found)
+    resampled = [] if idle else [plan.formulas.run(scope) for scope in numbers.resamples]
     kept_tests, kept_values = _find_kept(plan) if merge else _keep_all(plan)
     cases = _make_cases(plan, point, resampled, kept_tests)
     tests = tuple(
