@@ -9,6 +9,8 @@ from dataclasses import replace
 
 from ftax.environment import collect_environment
 from ftax.environment.gpu import GpuFacts
+from ftax.paper import claims
+from ftax.paper.claims_record import Verdict, find_claim
 from ftax.paper.claims_scope import RequiredCell
 from ftax.records import FrozenMap
 from ftax.results import Cell
@@ -16,6 +18,10 @@ from ftax.sweep import SweepCell, SweepMachine
 from ftax.sweep.results import SweepResults
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
+RESAMPLES = 200
+
+GRAPHS = "S4.1-cudagraphs-small"
+SHARES = "S3.2-share-falls"
 
 
 def make_gpu(name: str) -> GpuFacts:
@@ -31,7 +37,10 @@ def make_gpu(name: str) -> GpuFacts:
 def make_machine(gpu: str | None = "NVIDIA H200") -> SweepMachine:
     """This machine, with another GPU; None for none. The same one each time."""
     environment = collect_environment()
-    return SweepMachine.of(replace(environment, gpu=None if gpu is None else make_gpu(gpu)))
+    return SweepMachine(
+        id=f"machine with {gpu}",  # draws depend on it, and this one is the same in every run
+        environment=replace(environment, gpu=None if gpu is None else make_gpu(gpu)),
+    )
 
 
 def make_cell(
@@ -102,4 +111,35 @@ def make_series(
             **fields,  # type: ignore[arg-type]
         )
         for batch in batches
+    ]
+
+
+def judge(name: str, results: SweepResults, **options: int) -> tuple[Verdict, ...]:
+    """The verdicts of one claim."""
+    verdicts = claims.test_claims(
+        results, claims=[find_claim(name)], resamples=RESAMPLES, **options
+    )
+    assert {verdict.id for verdict in verdicts} == {name}
+    return verdicts
+
+
+def judge_one(name: str, cells: Iterable[SweepCell], **options: int) -> Verdict:
+    """The verdict of one claim on the cells of one machine."""
+    (verdict,) = judge(name, make_results(cells), **options)
+    return verdict
+
+
+def make_graph_results(
+    cut_pct: float, *, noise: float = 0.002, batches: Iterable[int] = BATCHES
+) -> list[SweepCell]:
+    """Eager BERT at 10 ms, and CUDA graphs that cut this much of it."""
+    return [
+        *make_series(lambda _: 10.0, noise=noise, batches=batches),
+        *make_series(
+            lambda _: 10.0 * (1 - cut_pct / 100),
+            framework="cuda-graph/python",
+            noise=noise,
+            batches=batches,
+        ),
+        *make_series(lambda _: 5.0, framework="nested/python", batches=batches),
     ]

@@ -59,6 +59,20 @@ UNTESTABLE: Mapping[str, str] = MappingProxyType(
 # Each condition looks at one GPU, and yet it means that one and no other.
 NAMES_ITS_GPUS = frozenset({"S4.3-1080ti-bert-not-bound"})
 
+# Claim -> number of the condition -> (formula of today, what it is about). The paper's averages
+# over image models hold one that nothing here stands for, and count on the places of the others.
+SUBSTITUTES: Mapping[str, Mapping[int, tuple[str, str]]] = MappingProxyType(
+    {
+        "S4.1-avg-ort": {
+            0: (
+                "any(within(x,71.38,0.1) for x in "
+                "[bert_resnet50_fp16,bert_resnet50_both_precisions])",
+                "an average over the two models of Figure 4 within 0.1 point",
+            )
+        }
+    }
+)
+
 # Claim -> number of the condition -> the same with the size left open.
 RELATIONS: Mapping[str, Mapping[int, str]] = MappingProxyType(
     {

@@ -20,7 +20,9 @@ from ftax.paper.claims_scope import (
     NAMES_ITS_GPUS,
     OWN_NUMBERS,
     RELATIONS,
+    SUBSTITUTES,
     UNTESTABLE,
+    AddedFormulas,
     RequiredCell,
 )
 from ftax.paper.claims_translation import (
@@ -122,47 +124,54 @@ def _make_plan(name: str) -> ClaimPlan:
     reason = OWN_NUMBERS if claim.origin == CONSISTENCY else UNTESTABLE.get(name, "")
     added = ADDED.get(name)
     if added is not None:
-        compute, texts = added.compute, added.tests
-        operands = {
-            key: PlannedOperand(
-                items=tuple(
-                    Wanted(column="latency_ms", cell=cell)
-                    for cell in ([value] if isinstance(value, RequiredCell) else value)
-                ),
-                many=not isinstance(value, RequiredCell),
-            )
-            for key, value in added.operands.items()
-        }
-        truths: tuple[bool | None, ...] = (None,) * len(texts)
+        operands, compute = _plan_added(added), added.compute
     else:
-        compute, relations = claim.compute, RELATIONS.get(name, {})
-        texts = tuple(
-            (test.expression, test.about, relations.get(index, ""))
-            for index, test in enumerate(claim.tests)
-        )
-        truths = tuple(test.holds for test in claim.tests)
-        operands = {} if reason else _plan_operands(claim)
+        operands, compute = {} if reason else _plan_operands(claim), claim.compute
     devices = _Devices(operands, compute)
     tests = tuple(
         PlannedTest(
-            expression=text, about=about, paper=truth, relation=relation, devices=devices.of(text)
+            expression=text, about=about, paper=paper, relation=relation, devices=devices.of(text)
         )
-        for (text, about, relation), truth in zip(texts, truths, strict=True)
+        for text, about, relation, paper in _list_conditions(claim)
     )
+    relations = [test.relation for test in tests if test.relation]
     return ClaimPlan(
         claim=claim,
         operands=operands,
         compute=compute,
         tests=tests,
         formulas=Formulas.compile(
-            operands or claim.operands,
-            compute,
-            [test.expression for test in tests]
-            + [test.relation for test in tests if test.relation],
+            operands or claim.operands, compute, [test.expression for test in tests] + relations
         ),
         needs_named_gpus=name in NAMES_ITS_GPUS or any(len(test.devices) > 1 for test in tests),
         reason=reason,
     )
+
+
+def _list_conditions(claim: Claim) -> list[tuple[str, str, str, bool | None]]:
+    """Formula, what it is about, the same without its size, and if the paper's data meet it."""
+    added = ADDED.get(claim.id)
+    if added is not None:
+        return [(*test, None) for test in added.tests]
+    relations, changed = RELATIONS.get(claim.id, {}), SUBSTITUTES.get(claim.id, {})
+    return [
+        (
+            *changed.get(index, (test.expression, test.about)),
+            relations.get(index, ""),
+            test.holds,
+        )
+        for index, test in enumerate(claim.tests)
+    ]
+
+
+def _plan_added(added: AddedFormulas) -> dict[str, PlannedOperand]:
+    """Operands that are cells of today from the start."""
+    planned = {}
+    for name, value in added.operands.items():
+        cells: tuple[RequiredCell, ...] = (value,) if isinstance(value, RequiredCell) else value
+        items = tuple(Wanted(column="latency_ms", cell=cell) for cell in cells)
+        planned[name] = PlannedOperand(items=items, many=not isinstance(value, RequiredCell))
+    return planned
 
 
 def _plan_operands(claim: Claim) -> dict[str, PlannedOperand]:

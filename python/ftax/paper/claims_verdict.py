@@ -144,7 +144,7 @@ def _make_value(
     if not today:
         return None
     draws = [flatten(each.computed[name]) for each in resampled] if _has_rounds(plan, name) else []
-    low, high = _find_interval(len(today), draws)
+    low, high = _find_interval(today, draws)
     return ClaimValue(
         name=name, formula=plan.compute[name], paper=paper, today=today, low=low, high=high
     )
@@ -172,14 +172,18 @@ def flatten(value: Any) -> tuple[float, ...] | Missing:
 
 
 def _find_interval(
-    length: int, draws: Sequence[tuple[float, ...] | Missing]
+    today: tuple[float, ...], draws: Sequence[tuple[float, ...] | Missing]
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Ends of the 95 % interval of each number; none if it has no value in some resample."""
-    usable = [draw for draw in draws if not isinstance(draw, Missing) and len(draw) == length]
+    """Ends of the 95 % interval of each number; none if it has no value in some resample.
+
+    Draws of a largest over a smallest lie above it when the true values are equal; the ends
+    are moved so that the number itself is always between them.
+    """
+    usable = [draw for draw in draws if not isinstance(draw, Missing) and len(draw) == len(today)]
     if not usable or len(usable) < len(draws):
         return (), ()
     low, high = np.percentile(np.asarray(usable), _TAILS, axis=0)
-    return tuple(low.tolist()), tuple(high.tolist())
+    return tuple(np.minimum(low, today).tolist()), tuple(np.maximum(high, today).tolist())
 
 
 def _describe_missing(tests: Iterable[TestVerdict]) -> str:
