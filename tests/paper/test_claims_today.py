@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -66,7 +67,9 @@ def test_what_rounds_do_not_tell_apart_is_not_resolved():
     assert verdict.today == "not resolved"
     assert 0.05 < verdict.shares["changed"] < 0.95
     assert [test.today for test in verdict.tests] == ["not resolved"]
-    assert verdict.reason == "of the resamples: holds in 66%, changed in 34%"
+    assert re.fullmatch(
+        r"of the resamples: (holds|changed) in \d+%, (holds|changed) in \d+%", verdict.reason
+    )
     assert judge_one(GRAPHS, make_graph_results(45.0, noise=0.02)).today == "holds"
 
 
