@@ -32,6 +32,8 @@ _SEED_LIMIT = 2**63
 _MOST = 2**31 - 1  # what the core counts with
 _PROBE_TOLERANCE_RATIO = 0.2
 
+_quiet_blocks = 0  # that are open
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -113,17 +115,24 @@ class Session:
 
 @contextmanager
 def quiet() -> Iterator[float]:
-    """No garbage collection inside; yields what one full collection cost, in ms."""
+    """No garbage collection inside; yields what one full collection cost, in ms.
+
+    Blocks nest, and an inner one collects only what was made since the outer one began.
+    """
+    global _quiet_blocks
     was_enabled = gc.isenabled()
     start = time.perf_counter()
     gc.collect()
     cost_ms = (time.perf_counter() - start) * 1e3
     gc.freeze()
     gc.disable()
+    _quiet_blocks += 1
     try:
         yield cost_ms
     finally:
-        gc.unfreeze()
+        _quiet_blocks -= 1
+        if _quiet_blocks == 0:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
 
@@ -172,10 +181,11 @@ def measure(
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
     """The median of each probe, ns, over the rounds that `Measurement.quiet_values_ns` counts."""
     chosen = choose_quiet(len(result.probes) - 1, result.disturbed_rounds)
+    ends = [result.probes[i + 1] for i in chosen]
     return {
-        name: statistics.median(getattr(result.probes[i], f"{name}_ns") for i in chosen)
-        for name in ("loop", "wide")
-        if chosen
+        name: statistics.median(getattr(probe, f"{name}_ns") for probe in ends)
+        for name in ("loop", "wide", "within")
+        if ends
     }
 
 
