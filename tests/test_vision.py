@@ -55,6 +55,8 @@ PAPER_NAMES = {
     *("mobilenet_v2", "mnasnet", "efficientnet", "efficientnet_lite", "vit32"),
 }
 NAMES = [spec.name for spec in VISION_MODELS]
+# The deeper ResNets are more of what ResNet-50 has.
+SHALLOW = [name for name in NAMES if name not in ("resnet-101", "resnet-152")]
 
 
 def needs_torchvision(name: str) -> bool:
@@ -131,7 +133,7 @@ def test_multiply_accumulates_with_batch_norms_are_those_of_the_paper(name: str)
     assert (work.macs + 4 * sum(sizes)) / 1e9 == pytest.approx(PAPER_BILLIONS[name], rel=3e-3)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHALLOW)
 def test_tiny_form_makes_as_many_calls(name: str) -> None:
     skip_unless_buildable(name)
     spec = find_spec(name)
@@ -141,7 +143,7 @@ def test_tiny_form_makes_as_many_calls(name: str) -> None:
     assert tiny.macs < full.macs / 10
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHALLOW)
 def test_tiny_outputs_are_finite_and_depend_on_the_input(name: str) -> None:
     skip_unless_buildable(name)
     model = load_tiny(name)
@@ -154,7 +156,7 @@ def test_tiny_outputs_are_finite_and_depend_on_the_input(name: str) -> None:
     assert relative_difference(logits, check_logits) > 1e-2
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHALLOW)
 def test_tape_of_the_tiny_form_equals_eager(name: str) -> None:
     skip_unless_buildable(name)
     checks: Any = make_tape(load_tiny(name)).checks
@@ -249,7 +251,7 @@ def shapes_of_layers(module: nn.Module) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.needs_cuda
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SHALLOW)
 def test_gpu_agrees_with_the_cpu_in_fp16(name: str) -> None:
     skip_unless_buildable(name)
     model = load_model(name, tiny=True, dtype="fp16", device="cuda")

@@ -21,7 +21,8 @@ from ftax.models.shufflenet import ShuffleNetV2
 from ftax.models.torchvision_models import from_torchvision
 
 _NARROW = {"width": 0.125, "classes": 10}
-# Any narrower, and two stages would be equally wide, with a residual that the full size lacks.
+# Any narrower, and two stages of inverted bottlenecks would be equally wide, with a residual that
+# the full size lacks, and all ReLUs of a squeeze might be off.
 _HALF_NARROW = {"width": 0.25, "classes": 10}
 _FEW_CLASSES = {"num_classes": 10}
 
@@ -50,7 +51,7 @@ _PLAIN = (
         source="plain torch, after Iandola et al. (2016), as in torchvision",
         paper_name="squeezenet",
         parameter_count=1_248_424,
-        build=from_network(make_squeezenet, tiny=_NARROW),
+        build=from_network(make_squeezenet, tiny=_HALF_NARROW),
     ),
     image_model(
         "mnasnet",

@@ -7,8 +7,9 @@ it holds for any module, and for the path that the model takes on these inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -90,10 +91,10 @@ class _OperatorCount(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _make_formulas() -> Mapping[Any, Callable[..., int]]:
+def _make_formulas() -> dict[Any, Callable[..., int]]:
     """FLOPs of operators that the counter lacks, or knows only on some devices."""
     aten = torch.ops.aten
-    packets = {
+    packets: dict[Any, Callable[..., int]] = {
         aten.scaled_dot_product_attention: _count_attention,
         **{getattr(aten, name): _count_recurrent for name in _RECURRENT},
         aten._native_multi_head_attention: _count_native_attention,
@@ -124,7 +125,7 @@ def _count_attention(query: Dims, key: Dims, value: Dims, *_: Any, **__: Any) ->
 def _count_recurrent(data: Dims, *arguments: Any, **_: Any) -> int:
     """Each matrix is applied once to each step of each sequence."""
     lists = [argument for argument in arguments if isinstance(argument, list)]
-    matrices = [math.prod(shape) for shape in sum(lists, []) if len(shape) == 2]
+    matrices = [math.prod(shape) for shape in chain(*lists) if len(shape) == 2]
     return 2 * math.prod(data[:-1]) * sum(matrices)
 
 
@@ -150,7 +151,7 @@ def _count_encoder_layer(
 ) -> int:
     """torch.nn.TransformerEncoderLayer in inference: attention and two linear layers."""
     *_before, first, _bias, second = rest[:11]
-    forward = math.prod(first) + math.prod(second)
+    forward: int = math.prod(first) + math.prod(second)
     attention = _count_native_attention(source, source, source, width, heads, joint, (), output)
     return attention + 2 * math.prod(source[:2]) * forward
 
