@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-
 from ftax.faults import release
 from ftax.models import LoadedModel
 from ftax.sweep.facts import describe_fault
 
-_MODULE = "ftax.models.work"
 _FIELDS = ("macs", "operators", "modules")
 
 
@@ -18,10 +14,10 @@ def count(loaded: LoadedModel) -> tuple[dict[str, int], str]:
 
     What cannot be counted is no reason not to time it.
     """
-    if find_spec(_MODULE) is None:
-        return {}, ""
+    from ftax.models.work import count_work  # not cheap to import
+
     try:
-        work = import_module(_MODULE).count_work(loaded)
+        work = count_work(loaded)
     except Exception as error:
         release(error)
         return {}, f"work was not counted: {describe_fault(error)}"

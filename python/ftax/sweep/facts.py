@@ -34,6 +34,7 @@ def make_fields(
         "outputs": outputs,
         "warmup_steady": UNSTEADY not in found.warnings,
         "stop_reason": found.stop_reason,
+        "session": found.process.session,  # whose cells shared their rounds
         "disturbed_rounds": len(disturbed) if isinstance(disturbed, tuple) else 0,
     }
     # A sweep stays too short with each cell for most to be steady by its rules: a fact, no warning.
