@@ -47,7 +47,8 @@ def make_images(
     module: nn.Module, shape: Shape, generator: torch.Generator
 ) -> tuple[torch.Tensor, ...]:
     """Images of shape (batch, channels, side, side), fp32, normal, mean 0 and deviation 1."""
-    channels: int = getattr(module.config, "num_channels", 3)
+    config: Any = getattr(module, "config", None)
+    channels: int = getattr(config, "num_channels", 3)
     size = (shape.batch, channels, shape.size, shape.size)
     return (torch.randn(size, generator=generator),)
 

@@ -124,6 +124,6 @@ def _family_options(spec: ModelSpec, shape: Shape) -> dict[str, JsonScalar]:
         return {"attention_mask": "none"}
     if spec.family == "speech":
         return {"attention_mask": "none", "sampling_hz": _SAMPLING_HZ}
-    if spec.family == "vision":
+    if spec.sequence is None:
         return {"image_size": shape.size}
     return {}

@@ -1,7 +1,7 @@
 """The list of the zoo's models and the look-up by name.
 
 The surprising choice: some names are not in the list. `bert-<layers>x<width>` is a model for any
-depth and width, so it is read and not looked up.
+depth and width, and so is a layer with its sizes, so they are read and not looked up.
 """
 
 import difflib
@@ -12,6 +12,7 @@ from ftax.models.bert import BERT_MODELS, parse_bert
 from ftax.models.decoders import DECODERS
 from ftax.models.efficient_encoders import EFFICIENT_ENCODERS
 from ftax.models.encoders import ENCODERS
+from ftax.models.layers import LAYER_MODELS, parse_layer_name
 from ftax.models.spec import ModelSpec
 from ftax.models.speech import SPEECH_MODELS
 from ftax.models.vision import VISION_MODELS
@@ -24,19 +25,23 @@ _ALL: tuple[ModelSpec, ...] = (
     *DECODERS,
     *SPEECH_MODELS,
     *VISION_MODELS,
+    *LAYER_MODELS,
 )
 _SPECS: dict[str, ModelSpec] = {spec.name: spec for spec in _ALL}
 # Each makes an entry of a name of its kind, and None of any other name.
-_PARSERS: tuple[Callable[[str], ModelSpec | None], ...] = (parse_bert,)
+_PARSERS: tuple[Callable[[str], ModelSpec | None], ...] = (
+    parse_bert,
+    parse_layer_name,
+)
 
 
 def list_models() -> tuple[ModelSpec, ...]:
-    """Every model of the zoo that has an entry: text first, then speech and images."""
+    """Every model of the zoo that has an entry: text first, then speech, images and layers."""
     return tuple(_SPECS.values())
 
 
 def find_spec(name: str) -> ModelSpec:
-    """The zoo's entry for `name`, which may also be `bert-<layers>x<width>`.
+    """The zoo's entry for `name`, which may also be `bert-<layers>x<width>` or a sized layer.
 
     Raises InvalidArgumentError with the closest name for any other.
     """
@@ -50,8 +55,8 @@ def find_spec(name: str) -> ModelSpec:
     hint = f"did you mean {close!r}? " if close else ""
     raise InvalidArgumentError(
         f"unknown model {name!r}: {hint}`ftax models` lists the {len(_SPECS)} models of the zoo, "
-        "and bert-<layers>x<width> is a BERT of any size; a local folder or file is given by its "
-        "path"
+        "bert-<layers>x<width> is a BERT of any size, and single layers take sizes, as in "
+        "layer-rnn-512-x2; a local folder or file is given by its path"
     )
 
 

@@ -90,6 +90,8 @@ class ModelSpec:
     # The default comes first; empty where the model has no attention to choose.
     attentions: tuple[Attention, ...] = ()
     has_cache: bool = False
+    # Whether `size` is a length and not the pixels a side of an image.
+    has_sequence: bool = True
     dtypes: tuple[Dtype, ...] = ("fp32", "fp16", "bf16")
     # Classes, linear in their parameters, that are scaled to give values of deviation 1 where
     # random weights would otherwise grow or starve.
@@ -111,9 +113,9 @@ class ModelSpec:
     @property
     def sequence(self) -> int | None:
         """The default number of tokens or samples of one request; None for images."""
-        return None if self.family == "vision" else self.size
+        return None if self.family == "vision" or not self.has_sequence else self.size
 
     @property
     def unit(self) -> str:
         """What `size` counts: tokens, samples, pixels a side."""
-        return SIZE_UNITS[self.family]
+        return SIZE_UNITS["vision" if self.sequence is None else self.family]
