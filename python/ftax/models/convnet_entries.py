@@ -120,6 +120,7 @@ _TORCHVISION = (
         "Inception v3 without its auxiliary head: 94 convolutions",
         source="torchvision.models.Inception3",
         paper_name="inception",
+        note="images of 224 pixels, as in the paper's data; its authors used 299",
         parameter_count=23_834_568,
         # Its strides leave nothing of fewer than 75 pixels.
         tiny_size=80,

@@ -22,6 +22,7 @@ def image_model(
     paper_name: str | None = None,
     tiny_size: int = 32,
     attentions: tuple[Attention, ...] = (),
+    note: str = "",
 ) -> ModelSpec:
     """An entry of the zoo that takes images (batch, 3, 224, 224)."""
     return ModelSpec(
@@ -37,6 +38,7 @@ def image_model(
         attentions=attentions,
         build=build,
         make_inputs=make_images,
+        note=note,
     )
 
 

@@ -41,7 +41,7 @@ def list_models() -> tuple[ModelSpec, ...]:
 
 
 def find_spec(name: str) -> ModelSpec:
-    """The zoo's entry for `name`, which may also be `bert-<layers>x<width>` or a layer's with sizes.
+    """The zoo's entry for `name`, which may also be `bert-<layers>x<width>` or a sized layer.
 
     Raises InvalidArgumentError with the closest name for any other.
     """

@@ -118,4 +118,4 @@ class ModelSpec:
     @property
     def unit(self) -> str:
         """What `size` counts: tokens, samples, pixels a side."""
-        return SIZE_UNITS[self.family]
+        return SIZE_UNITS["vision" if self.sequence is None else self.family]

@@ -125,7 +125,7 @@ def _count_attention(query: Dims, key: Dims, value: Dims, *_: Any, **__: Any) ->
 def _count_recurrent(data: Dims, *arguments: Any, **_: Any) -> int:
     """Each matrix is applied once to each step of each sequence."""
     lists = [argument for argument in arguments if isinstance(argument, list)]
-    matrices = [math.prod(shape) for shape in chain(*lists) if len(shape) == 2]
+    matrices: list[int] = [math.prod(shape) for shape in chain(*lists) if len(shape) == 2]
     return 2 * math.prod(data[:-1]) * sum(matrices)
 
 
