@@ -12,7 +12,7 @@ import sys
 import typer
 from rich.console import Console
 
-from ftax.cli import bench, catalogue, compare, conform, doctor, knee, ops, sweep, tax, trace
+from ftax.cli import bench, catalogue, compare, conform, doctor, knee, ops, paper, sweep, tax, trace
 from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command("conform")(conform.conform)
 app.command("ops")(ops.ops)
 app.command("models")(catalogue.models)
 app.command("runtimes")(catalogue.runtimes)
+app.command("paper")(paper.paper)
 app.command("doctor")(doctor.doctor)
 
 

@@ -1,0 +1,233 @@
+"""Draws a `Sheet` with matplotlib, as SVG and PNG.
+
+The surprising choice: colour and marker say what was run, line style says by whom: solid and filled
+is measured here, dashed and hollow is the paper's. So the pairs that belong together find each
+other, in grey print by their markers.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ftax.errors import UnavailableError
+from ftax.paper.sheet import Panel, Point, Series, Sheet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, which the colour-blind can tell apart, without its yellow, which white
+# paper swallows, and with a grey.
+_BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
+_PURPLE, _SKY, _BLACK, _GREY = "#CC79A7", "#56B4E9", "#000000", "#7F7F7F"
+_PALETTE = (_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _SKY, _GREY, _BLACK)
+_MARKERS = "os^DvPX*"
+
+Style = tuple[str, str]  # colour and marker
+
+_FIXED: dict[str, Style] = {  # what several figures show looks the same in all of them
+    "eager": (_BLUE, "o"),
+    "torchscript": (_ORANGE, "s"),
+    "onnxruntime": (_GREEN, "^"),
+    "cuda-graph": (_RED, "D"),
+    "nested": (_PURPLE, "P"),
+    "padded": (_SKY, "v"),
+    "eager-once": (_SKY, "v"),
+    "torchscript-once": (_RED, "D"),
+    "bert-base": (_BLUE, "o"),
+    "resnet-50": (_BLUE, "o"),
+    "here": (_BLACK, "*"),
+}
+_SETTINGS = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "legend.fontsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "svg.fonttype": "none",  # text stays text: it can be searched, and read by a screen reader
+    "svg.hashsalt": "ftax",  # equal data give equal files
+}
+
+
+def save_sheet(sheet: Sheet, stem: Path) -> tuple[Path, Path]:
+    """Write ``stem`` as .svg and .png and return the two paths.
+
+    Raises UnavailableError without matplotlib.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(_SETTINGS):
+        figure = draw_sheet(sheet)
+        paths = stem.with_suffix(".svg"), stem.with_suffix(".png")
+        figure.savefig(paths[0], metadata={"Date": None, "Creator": "ftax"})
+        figure.savefig(paths[1], dpi=160)
+    return paths
+
+
+def check_matplotlib() -> None:
+    """Raise UnavailableError if matplotlib is missing, before anything is measured for it."""
+    from importlib.util import find_spec
+
+    if find_spec("matplotlib") is None:
+        raise UnavailableError("figures need matplotlib: `pip install 'ftax[report]'`")
+
+
+def draw_sheet(sheet: Sheet) -> Figure:
+    """The figure; the caller holds the matplotlib settings."""
+    check_matplotlib()
+    from matplotlib.figure import Figure  # without pyplot: no window, no state
+
+    columns = _choose_columns(len(sheet.panels))
+    rows = -(-len(sheet.panels) // columns)
+    figure = Figure(figsize=(3.5 * columns, 2.7 * rows + 1.3), layout="constrained")
+    figure.suptitle(_wrap(sheet.title, columns), fontsize=9.5)
+    styles = choose_styles(sheet)
+    grid: Any = figure.subplots(rows, columns, squeeze=False)
+    places = [axes for row in grid for axes in row]
+    for axes, panel in zip(places, sheet.panels):
+        _draw_panel(axes, panel, styles)
+    for axes in places[len(sheet.panels) :]:
+        axes.set_axis_off()
+    figure.legend(
+        handles=_make_legend(sheet, styles),
+        loc="outside lower center",
+        ncols=2 * columns,
+        frameon=False,
+    )
+    figure.supxlabel(_wrap(sheet.note, columns), fontsize=6.5, color="#444444")
+    return figure
+
+
+def choose_styles(sheet: Sheet) -> dict[str, Style]:
+    """Colour and marker of each style of a sheet: fixed ones first, the others in order."""
+    names = list(dict.fromkeys(series.style for series in _all_series(sheet)))
+    styles = {name: _FIXED[name] for name in names if name in _FIXED}
+    colours = [colour for colour in _PALETTE if colour not in {c for c, _ in styles.values()}]
+    markers = [marker for marker in _MARKERS if marker not in {m for _, m in styles.values()}]
+    others = [name for name in names if name not in styles]
+    for place, name in enumerate(others):
+        styles[name] = (
+            (colours or _PALETTE)[place % len(colours or _PALETTE)],
+            (markers or _MARKERS)[place % len(markers or _MARKERS)],
+        )
+    return styles
+
+
+def _choose_columns(panels: int) -> int:
+    return panels if panels <= 3 else 2 if panels == 4 else 3
+
+
+def _wrap(text: str, columns: int) -> str:
+    return "\n".join(textwrap.wrap(text, 62 * columns))
+
+
+def _all_series(sheet: Sheet) -> Iterable[Series]:
+    return (series for panel in sheet.panels for series in panel.series)
+
+
+def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, Style]) -> None:
+    _set_axes(axes, panel)
+    for series in panel.series:
+        colour, marker = styles[series.style]
+        look: dict[str, Any] = {
+            "color": colour,
+            "marker": marker,
+            "markersize": 4.5,
+            "linestyle": "-" if series.measured else "--",
+            "linewidth": 1.6 if series.measured else 1.0,
+            "markerfacecolor": colour if series.measured else "white",
+        }
+        if panel.shows == "share":
+            _draw_share(axes, series, look)
+        else:
+            _draw_latency(axes, series, look)
+        if panel.shows == "split":
+            _draw_busy(axes, series, colour)
+    if panel.scale == "linear" or panel.shows == "split":
+        axes.set_ylim(bottom=0)
+
+
+def _set_axes(axes: Axes, panel: Panel) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    axes.set_title(panel.title)
+    axes.set_xlabel(panel.x_name)
+    axes.set_ylabel("overhead share (%)" if panel.shows == "share" else "latency (ms)")
+    if panel.scale == "log":
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sorted({point.x for series in panel.series for point in series.points}))
+        axes.xaxis.set_major_formatter(plain)
+        axes.minorticks_off()
+    if panel.shows == "share":
+        axes.set_ylim(0, 100)
+    elif panel.scale == "log" and panel.shows == "latency":
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(plain)
+        axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_latency(axes: Axes, series: Series, look: dict[str, Any]) -> None:
+    points = series.points
+    axes.plot(_xs(points), [point.latency_ms for point in points], **look)
+    known = [point for point in points if point.low_ms is not None and point.high_ms is not None]
+    lows, highs = [point.low_ms for point in known], [point.high_ms for point in known]
+    if len(known) > 1:
+        axes.fill_between(_xs(known), lows, highs, color=look["color"], alpha=0.2, linewidth=0)  # type: ignore[arg-type]
+    elif known:
+        axes.vlines(_xs(known), lows, highs, color=look["color"])  # type: ignore[arg-type]
+
+
+def _draw_share(axes: Axes, series: Series, look: dict[str, Any]) -> None:
+    known = [point for point in series.points if point.share_pct is not None]
+    axes.plot(_xs(known), [point.share_pct for point in known], **look)  # type: ignore[arg-type]
+
+
+def _draw_busy(axes: Axes, series: Series, colour: str) -> None:
+    """The device's time below the latency; for ours the two parts are filled."""
+    known = [point for point in series.points if point.busy_ms is not None]
+    busy = [point.busy_ms or 0.0 for point in known]
+    style = "-." if series.measured else ":"
+    axes.plot(_xs(known), busy, color=colour, linestyle=style, linewidth=1.0)
+    if series.measured and len(known) > 1:
+        axes.fill_between(_xs(known), 0, busy, color=_GREY, alpha=0.35, linewidth=0)
+        tops = [point.latency_ms for point in known]
+        axes.fill_between(_xs(known), busy, tops, color=colour, alpha=0.15, linewidth=0)
+
+
+def _xs(points: Sequence[Point]) -> list[float]:
+    return [point.x for point in points]
+
+
+def _make_legend(sheet: Sheet, styles: dict[str, Style]) -> list[Any]:
+    """An entry for each thing that was run, one for each hand that ran it."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    entries: list[Any] = [
+        Line2D([], [], color=styles[style][0], marker=styles[style][1], linewidth=1.6, label=label)
+        for label, style in dict.fromkeys((s.label, s.style) for s in _all_series(sheet))
+    ]
+    ours = dict.fromkeys(series.source for series in _all_series(sheet) if series.measured)
+    theirs = dict.fromkeys(series.source for series in _all_series(sheet) if not series.measured)
+    entries += [
+        Line2D([], [], color=_BLACK, marker="o", linewidth=1.6, label=f"solid: {name}, measured")
+        for name in ours
+    ]
+    if theirs:
+        whose = f"{next(iter(theirs))}, " if len(theirs) == 1 else ""
+        entries.append(
+            Line2D([], [], color=_BLACK, marker="o", markerfacecolor="white", linestyle="--",
+                   linewidth=1.0, label=f"dashed: {whose}the paper")
+        )  # fmt: skip
+    if any(panel.shows == "split" for panel in sheet.panels):
+        entries.append(Patch(color=_GREY, alpha=0.35, label="device busy (the paper: dotted)"))
+        entries.append(Patch(color=_BLUE, alpha=0.15, label="framework overhead"))
+    return entries
