@@ -16,10 +16,10 @@ def make_fig9() -> tuple[Plot, ...]:
         Plot(
             title=f"{title}, eager, {dtype}",
             dtype=dtype,
-            lines=(Line(label="eager", style="here", model=model, sequence=length),),
+            lines=(Line(label="this machine", style="here", model=model, sequence=length),),
             printed=tuple(
                 Printed(
-                    label="eager",
+                    label=gpu,
                     style=gpu,
                     where={
                         "figure": "Figure 9",

@@ -41,6 +41,9 @@ _FIXED: dict[str, Style] = {  # what several figures show looks the same in all 
     "resnet-50": (_BLUE, "o"),
     "here": (_BLACK, "*"),
 }
+# Of a legend's entry: its sample of the line, and a letter of its text, generously.
+_ENTRY_IN, _LETTER_IN = 0.45, 0.055
+
 _SETTINGS = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -94,13 +97,16 @@ def draw_sheet(sheet: Sheet) -> Figure:
         _draw_panel(axes, panel, styles)
     for axes in places[len(sheet.panels) :]:
         axes.set_axis_off()
+    entries = _make_legend(sheet, styles)
+    longest = max(len(str(entry.get_label())) for entry in entries)
     figure.legend(
-        handles=_make_legend(sheet, styles),
+        handles=entries,
         loc="outside lower center",
-        ncols=2 * columns,
+        ncols=max(1, int(3.5 * columns / (_ENTRY_IN + _LETTER_IN * longest))),
         frameon=False,
+        title=_wrap(sheet.note, columns),
+        title_fontsize=6.5,
     )
-    figure.supxlabel(_wrap(sheet.note, columns), fontsize=6.5, color="#444444")
     return figure
 
 
@@ -124,7 +130,7 @@ def _choose_columns(panels: int) -> int:
 
 
 def _wrap(text: str, columns: int) -> str:
-    return "\n".join(textwrap.wrap(text, 62 * columns))
+    return "\n".join(textwrap.wrap(text, 66 * columns))
 
 
 def _all_series(sheet: Sheet) -> Iterable[Series]:

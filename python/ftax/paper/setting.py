@@ -12,7 +12,8 @@ from typing import Self
 from ftax.errors import InvalidArgumentError
 from ftax.models import TORCH_DTYPES
 from ftax.runtimes import find_runtime
-from ftax.sweep.grid import Grid, split_runtime
+from ftax.sweep.grid import Grid
+from ftax.sweep.grid_checks import split_runtime
 
 TEXT_LENGTH = 128  # tokens of the paper's texts (Section 4)
 SOUND_LENGTH = 32_000  # samples: 2 s at 16 kHz (Appendix E)
