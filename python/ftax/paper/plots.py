@@ -44,7 +44,7 @@ _FIXED: dict[str, Style] = {  # what several figures show looks the same in all 
 # Of a legend's entry: its sample of the line, and a letter of its text, generously.
 _ENTRY_IN, _LETTER_IN = 0.45, 0.055
 
-_SETTINGS = {
+_SETTINGS: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
     "legend.fontsize": 7.5,
