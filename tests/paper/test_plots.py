@@ -38,9 +38,16 @@ def test_a_picture_has_the_names_of_all_its_series(name, tmp_path):
 
 
 def test_equal_data_make_equal_files(tmp_path):
-    one, _ = save_sheet(make_sheet("fig13"), tmp_path / "one")
-    two, _ = save_sheet(make_sheet("fig13"), tmp_path / "two")
-    assert one.read_bytes() == two.read_bytes()
+    line = Series(
+        label="line", style="eager", source="here", measured=True,
+        points=(Point(x=1, latency_ms=2), Point(x=2, latency_ms=3, low_ms=2, high_ms=4)),
+    )  # fmt: skip
+    panels = (Panel(title="a", series=(line,)),)
+    files = [
+        save_sheet(Sheet(item="fig0", title="t", note="n", panels=panels), tmp_path / name)[0]
+        for name in ("one", "two")
+    ]
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -1,12 +1,13 @@
 """A study: what it runs, how it stops, and what it writes."""
 
 import csv
+import dataclasses
 import re
 import signal
 import time
 
 import pytest
-from paper_results import make_cell, make_results, measure_all
+from paper_results import MACHINE, make_cell, make_results, measure_all
 from typer.testing import CliRunner
 
 from ftax.cli import app
@@ -139,13 +140,8 @@ def test_a_study_writes_pictures_data_tables_claims_and_a_page(tmp_path):
 
 
 def test_machines_have_a_folder_each(tmp_path):
-    pytest.importorskip("matplotlib")
-    import dataclasses
-
-    from paper_results import MACHINE
-
     other = dataclasses.replace(MACHINE, id="feedfacefeedface")
-    study = choose_study(["fig13"], GPU)
+    study = choose_study(["table3"], GPU)
     cells = [
         make_cell(cell, machine=machine.id) for machine in (MACHINE, other) for cell in study.cells
     ]
@@ -153,7 +149,7 @@ def test_machines_have_a_folder_each(tmp_path):
     assert len({page.folder for page in pages}) == 2
     for page in pages:
         assert page.folder.parent == tmp_path
-        assert (page.folder / "figures" / "fig13.svg").exists()
+        assert (page.folder / "tables" / "table3.md").exists()
 
 
 def test_no_results_are_refused(tmp_path):

@@ -67,6 +67,8 @@ def save_sheet(sheet: Sheet, stem: Path) -> tuple[Path, Path]:
 
     with rc_context(_SETTINGS):
         figure = draw_sheet(sheet)
+        figure.draw_without_rendering()  # places everything, once for both files
+        figure.set_layout_engine("none")
         paths = stem.with_suffix(".svg"), stem.with_suffix(".png")
         figure.savefig(paths[0], metadata={"Date": None, "Creator": "ftax"})
         figure.savefig(paths[1], dpi=160)
@@ -160,7 +162,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, Style]) -> None:
 
 
 def _set_axes(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator
 
     plain = FuncFormatter(lambda value, _: f"{value:g}")
     axes.set_title(panel.title)
@@ -170,14 +172,13 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
         axes.set_xscale("log", base=2)
         axes.set_xticks(sorted({point.x for series in panel.series for point in series.points}))
         axes.xaxis.set_major_formatter(plain)
-        axes.minorticks_off()
     if panel.shows == "share":
         axes.set_ylim(0, 100)
     elif panel.scale == "log" and panel.shows == "latency":
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(plain)
-        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.minorticks_off()
 
 
 def _draw_latency(axes: Axes, series: Series, look: dict[str, Any]) -> None:
