@@ -212,6 +212,13 @@ def test_a_cpu_lacks_what_only_a_gpu_runs():
     assert sum(gap.count for gap in missing) == len(CPU.batches)
 
 
+def test_a_quick_run_says_what_it_leaves_out():
+    quick = Setting.choose(device="cuda", quick=True)
+    (gap,) = find_item("fig10").find_missing(quick, make_view(find_item("fig10"), quick))
+    assert gap.what == "gpt2-generate torchscript/python fp16, b1 s128 to b64 s128"
+    assert "quick" in gap.reason
+
+
 @pytest.mark.parametrize("item", TABLES, ids=lambda item: item.name)
 def test_a_table_has_the_papers_rows_and_ours(item):
     table = item.make_table(make_view(item))

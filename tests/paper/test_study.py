@@ -53,7 +53,16 @@ def test_a_quick_run_of_a_cpu_is_tiny_and_says_so():
     cells = choose_study([], QUICK).cells
     assert all(cell.options.get("tiny") for cell in cells)
     assert "tiny" in QUICK.describe()
-    assert len(cells) < 200
+    assert len(cells) < 100
+    # No claim is tested on tiny models, so none has cells of its own.
+    assert set(cells) == set(choose_study([item.name for item in list_items()], QUICK).cells)
+
+
+def test_tiny_results_have_no_verdicts_and_the_page_says_so(tmp_path):
+    study = choose_study(["table1", "claims"], QUICK)
+    (page,) = write_study(study, measure_all(study.cells), tmp_path)
+    assert page.verdicts == ()
+    assert "no claim is tested" in (tmp_path / "today.md").read_text("utf-8")
 
 
 def test_sizes_that_are_given_replace_the_usual_ones():

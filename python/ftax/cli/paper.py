@@ -129,6 +129,8 @@ def _show_page(page: Page, *, alone: bool) -> None:
             typer.echo(f"{item.item.name}: {lacking} cells are missing or lack a part", err=True)
     if page.verdicts:
         typer.echo(count_outcomes(page.verdicts))
+    elif page.view.tiny and not page.shown:
+        typer.echo("no claim is tested on tiny models; leave --quick out, or take a GPU")
     for path in page.files if alone else ():
         typer.echo(str(path))
     typer.echo(f"{page.view.label}: {page.folder / 'today.md'}")

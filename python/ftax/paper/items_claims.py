@@ -13,7 +13,10 @@ from ftax.paper.setting import Setting, Want
 
 
 def want_claims(setting: Setting) -> Iterable[Want]:
-    """The cells that claims look at, of the setting's dtypes and batches, batches joined."""
+    """The cells that claims look at, of the setting's dtypes and batches, batches joined; none of
+    tiny models, on which no claim is tested."""
+    if setting.tiny:
+        return
     batches: dict[tuple[str, str, str, int | None], set[int]] = {}
     for cell in required_cells():
         if cell.dtype in setting.dtypes and cell.batch in setting.batches:

@@ -59,7 +59,7 @@ def _find_gaps(want: Want, setting: Setting, view: View | None) -> Iterable[tupl
     """(size, reason) of each cell without rounds."""
     grid = setting.make_grid(want)
     if grid is None:
-        obstacle = setting.find_obstacle(want.runtime) or NOT_RUN
+        obstacle = setting.find_obstacle(want) or NOT_RUN
         for batch in want.batches:
             for sequence in want.sequences:
                 yield _name_size(batch, sequence), obstacle

@@ -27,8 +27,12 @@ _SIZES: dict[tuple[str, bool], tuple[tuple[int, ...], tuple[int, ...], bool]] = 
     ("cpu", False): ((1, 2, 4, 8, 16), _POWERS, False),
     ("cpu", True): ((1, 8), (1, 128), True),
 }
+# A trace of 16 steps of decoding is made anew for each batch.
+_SLOW = {("gpt2-generate", "torchscript/python")}
 _DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
-_QUICK_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}
+_QUICK  # A trace of 16 steps of decoding is made anew for each batch.
+_SLOW = {("gpt2-generate", "torchscript/python")}
+_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +111,8 @@ class Setting:
         )
 
     def make_grid(self, want: Want) -> Grid | None:
-        """The grid of a want; None if the device has not got its runtime."""
-        if self.find_obstacle(want.runtime) is not None:
+        """The grid of a want; None if there is an obstacle."""
+        if self.find_obstacle(want) is not None:
             return None
         return Grid(
             models=(want.model,),
@@ -121,12 +125,14 @@ class Setting:
             utilisation=want.utilisation,
         )
 
-    def find_obstacle(self, runtime: str) -> str | None:
-        """Why a "name/host" cannot run on this kind of device, whatever is installed."""
+    def find_obstacle(self, want: Want) -> str | None:
+        """Why this run does not measure it, whatever is installed; None if it does."""
         kind = self.device.split(":")[0]
-        if kind in find_runtime(split_runtime(runtime)[0]).devices:
-            return None
-        return f"{runtime} does not run on a {'CPU' if kind == 'cpu' else 'GPU'}"
+        if kind not in find_runtime(split_runtime(want.runtime)[0]).devices:
+            return f"{want.runtime} does not run on a {'CPU' if kind == 'cpu' else 'GPU'}"
+        if self.quick and (want.model, want.runtime) in _SLOW:
+            return "left out of a quick run: making it ready takes longer than all the rest"
+        return None
 
     def describe(self) -> str:
         """One sentence on what is measured."""

@@ -65,7 +65,8 @@ def _describe_run(view: View, setting: Setting) -> str:
     measured = sum(cell.status == "measured" for cell in view.cells.values())
     software = "" if view.machine is None else _describe_software(view)
     tiny = (
-        " These are tiny models: the shapes of curves may mean something, no number does."
+        " These are tiny models: the shapes of curves may mean something, no number does, and no "
+        "claim is tested on them."
         if view.tiny
         else ""
     )

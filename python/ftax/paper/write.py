@@ -59,7 +59,7 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
     for view in views:
         place = folder if len(views) == 1 else folder / make_slug(view.label)
         shown = tuple(write_item(item, view, study.setting, place) for item in study.items)
-        verdicts = write_claims(results, view, place) if study.claims else ()
+        verdicts = write_claims(results, view, place) if study.claims and not view.tiny else ()
         page = Page(view=view, folder=place, shown=shown, verdicts=verdicts)
         _write_page(page, study)
         pages.append(page)
