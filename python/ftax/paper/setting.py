@@ -30,9 +30,7 @@ _SIZES: dict[tuple[str, bool], tuple[tuple[int, ...], tuple[int, ...], bool]] = 
 # A trace of 16 steps of decoding is made anew for each batch.
 _SLOW = {("gpt2-generate", "torchscript/python")}
 _DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
-_QUICK  # A trace of 16 steps of decoding is made anew for each batch.
-_SLOW = {("gpt2-generate", "torchscript/python")}
-_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}
+_QUICK_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
