@@ -6,9 +6,10 @@ import pytest
 from paper_results import make_results, measure_all
 
 from ftax.paper.items import find_item, list_items
-from ftax.paper.plots import choose_styles, save_sheet
+from ftax.paper.plots import save_sheet
 from ftax.paper.setting import Setting
 from ftax.paper.sheet import Panel, Point, Series, Sheet
+from ftax.paper.styles import choose_styles
 from ftax.paper.view import split_views
 from ftax.sweep.grid import join_cells
 

@@ -81,11 +81,16 @@ class Plot:
         measured = () if view is None else tuple(self._measure(line, view) for line in self.lines)
         return Panel(
             title=self.title,
-            series=tuple(series for series in (*measured, *printed) if series.points),
+            series=tuple(series for series in (*measured, *printed) if self._is_drawable(series)),
             x_name=X_NAMES[self.over],
             shows=self.shows,
             scale=self.scale,
         )
+
+    def _is_drawable(self, series: Series) -> bool:
+        if self.shows == "share":
+            return any(point.share_pct is not None for point in series.points)
+        return bool(series.points)
 
     @property
     def _needs(self) -> tuple[str, ...]:

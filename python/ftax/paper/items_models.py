@@ -86,7 +86,7 @@ def make_fig10() -> tuple[Plot, ...]:
             ),
             printed=tuple(
                 Printed(
-                    label=f"16 tokens (as stated), {name}",
+                    label=f"16 tokens, {name}",
                     style=name,
                     where={"figure": "Figure 10", "framework": PAPER_RUNTIMES[f"{name}/python"]},
                 )

@@ -50,7 +50,7 @@ def describe_missing(missing: Iterable[Missing]) -> list[str]:
     for item in missing:
         reasons.setdefault(item.reason, []).append(item)
     return [
-        f"{sum(item.count for item in items)} cells: {reason} ({'; '.join(_names(items))})"
+        f"{_count_cells(items)}: {reason} ({'; '.join(_names(items))})"
         for reason, items in reasons.items()
     ]
 
@@ -91,6 +91,11 @@ def _name_size(batch: int, sequence: int | None) -> str:
 
 def _join(sizes: list[str]) -> str:
     return sizes[0] if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+
+
+def _count_cells(items: list[Missing]) -> str:
+    count = sum(item.count for item in items)
+    return "1 cell" if count == 1 else f"{count} cells"
 
 
 def _names(items: list[Missing]) -> list[str]:

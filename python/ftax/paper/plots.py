@@ -8,39 +8,18 @@ other, in grey print by their markers.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ftax.errors import UnavailableError
 from ftax.paper.sheet import Panel, Point, Series, Sheet
+from ftax.paper.styles import BLACK, BLUE, GREY, Style, choose_styles, list_series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, which the colour-blind can tell apart, without its yellow, which white
-# paper swallows, and with a grey.
-_BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-_PURPLE, _SKY, _BLACK, _GREY = "#CC79A7", "#56B4E9", "#000000", "#7F7F7F"
-_PALETTE = (_BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _SKY, _GREY, _BLACK)
-_MARKERS = "os^DvPX*"
-
-Style = tuple[str, str]  # colour and marker
-
-_FIXED: dict[str, Style] = {  # what several figures show looks the same in all of them
-    "eager": (_BLUE, "o"),
-    "torchscript": (_ORANGE, "s"),
-    "onnxruntime": (_GREEN, "^"),
-    "cuda-graph": (_RED, "D"),
-    "nested": (_PURPLE, "P"),
-    "padded": (_SKY, "v"),
-    "eager-once": (_SKY, "v"),
-    "torchscript-once": (_RED, "D"),
-    "bert-base": (_BLUE, "o"),
-    "resnet-50": (_BLUE, "o"),
-    "here": (_BLACK, "*"),
-}
 # Of a legend's entry: its sample of the line, and a letter of its text, generously.
 _ENTRY_IN, _LETTER_IN = 0.45, 0.055
 
@@ -90,53 +69,37 @@ def draw_sheet(sheet: Sheet) -> Figure:
 
     columns = _choose_columns(len(sheet.panels))
     rows = -(-len(sheet.panels) // columns)
-    figure = Figure(figsize=(3.5 * columns, 2.7 * rows + 1.3), layout="constrained")
-    figure.suptitle(_wrap(sheet.title, columns), fontsize=9.5)
+    width = max(5.5, 3.5 * columns)
     styles = choose_styles(sheet)
+    entries = _make_legend(sheet, styles)
+    longest = max(len(str(entry.get_label())) for entry in entries)
+    abreast = max(1, int(width / (_ENTRY_IN + _LETTER_IN * longest)))
+    legend_in = 0.6 + 0.17 * -(-len(entries) // abreast)
+    figure = Figure(figsize=(width, 2.6 * rows + 0.4 + legend_in), layout="constrained")
+    figure.suptitle(_wrap(sheet.title, 13 * width), fontsize=9.5)
     grid: Any = figure.subplots(rows, columns, squeeze=False)
     places = [axes for row in grid for axes in row]
     for axes, panel in zip(places, sheet.panels):
         _draw_panel(axes, panel, styles)
     for axes in places[len(sheet.panels) :]:
         axes.set_axis_off()
-    entries = _make_legend(sheet, styles)
-    longest = max(len(str(entry.get_label())) for entry in entries)
     figure.legend(
         handles=entries,
         loc="outside lower center",
-        ncols=max(1, int(3.5 * columns / (_ENTRY_IN + _LETTER_IN * longest))),
+        ncols=abreast,
         frameon=False,
-        title=_wrap(sheet.note, columns),
+        title=_wrap(sheet.note, 19 * width),
         title_fontsize=6.5,
     )
     return figure
-
-
-def choose_styles(sheet: Sheet) -> dict[str, Style]:
-    """Colour and marker of each style of a sheet: fixed ones first, the others in order."""
-    names = list(dict.fromkeys(series.style for series in _all_series(sheet)))
-    styles = {name: _FIXED[name] for name in names if name in _FIXED}
-    colours = [colour for colour in _PALETTE if colour not in {c for c, _ in styles.values()}]
-    markers = [marker for marker in _MARKERS if marker not in {m for _, m in styles.values()}]
-    others = [name for name in names if name not in styles]
-    for place, name in enumerate(others):
-        styles[name] = (
-            (colours or _PALETTE)[place % len(colours or _PALETTE)],
-            (markers or _MARKERS)[place % len(markers or _MARKERS)],
-        )
-    return styles
 
 
 def _choose_columns(panels: int) -> int:
     return panels if panels <= 3 else 2 if panels == 4 else 3
 
 
-def _wrap(text: str, columns: int) -> str:
-    return "\n".join(textwrap.wrap(text, 66 * columns))
-
-
-def _all_series(sheet: Sheet) -> Iterable[Series]:
-    return (series for panel in sheet.panels for series in panel.series)
+def _wrap(text: str, letters: float) -> str:
+    return "\n".join(textwrap.wrap(text, int(letters)))
 
 
 def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, Style]) -> None:
@@ -204,9 +167,20 @@ def _draw_busy(axes: Axes, series: Series, colour: str) -> None:
     style = "-." if series.measured else ":"
     axes.plot(_xs(known), busy, color=colour, linestyle=style, linewidth=1.0)
     if series.measured and len(known) > 1:
-        axes.fill_between(_xs(known), 0, busy, color=_GREY, alpha=0.35, linewidth=0)
+        axes.fill_between(_xs(known), 0, busy, color=GREY, alpha=0.35, linewidth=0)
         tops = [point.latency_ms for point in known]
         axes.fill_between(_xs(known), busy, tops, color=colour, alpha=0.15, linewidth=0)
+
+
+def _has_busy(sheet: Sheet) -> bool:
+    """Whether any latency is drawn with the device's part of it."""
+    return any(
+        point.busy_ms is not None
+        for panel in sheet.panels
+        if panel.shows == "split"
+        for series in panel.series
+        for point in series.points
+    )
 
 
 def _xs(points: Sequence[Point]) -> list[float]:
@@ -220,21 +194,21 @@ def _make_legend(sheet: Sheet, styles: dict[str, Style]) -> list[Any]:
 
     entries: list[Any] = [
         Line2D([], [], color=styles[style][0], marker=styles[style][1], linewidth=1.6, label=label)
-        for label, style in dict.fromkeys((s.label, s.style) for s in _all_series(sheet))
+        for label, style in dict.fromkeys((s.label, s.style) for s in list_series(sheet))
     ]
-    ours = dict.fromkeys(series.source for series in _all_series(sheet) if series.measured)
-    theirs = dict.fromkeys(series.source for series in _all_series(sheet) if not series.measured)
+    ours = dict.fromkeys(series.source for series in list_series(sheet) if series.measured)
+    theirs = dict.fromkeys(series.source for series in list_series(sheet) if not series.measured)
     entries += [
-        Line2D([], [], color=_BLACK, marker="o", linewidth=1.6, label=f"solid: {name}, measured")
+        Line2D([], [], color=BLACK, marker="o", linewidth=1.6, label=f"solid: {name}, measured")
         for name in ours
     ]
     if theirs:
         whose = f"{next(iter(theirs))}, " if len(theirs) == 1 else ""
         entries.append(
-            Line2D([], [], color=_BLACK, marker="o", markerfacecolor="white", linestyle="--",
+            Line2D([], [], color=BLACK, marker="o", markerfacecolor="white", linestyle="--",
                    linewidth=1.0, label=f"dashed: {whose}the paper")
         )  # fmt: skip
-    if any(panel.shows == "split" for panel in sheet.panels):
-        entries.append(Patch(color=_GREY, alpha=0.35, label="device busy (the paper: dotted)"))
-        entries.append(Patch(color=_BLUE, alpha=0.15, label="framework overhead"))
+    if _has_busy(sheet):
+        entries.append(Patch(color=GREY, alpha=0.35, label="device busy (the paper: dotted)"))
+        entries.append(Patch(color=BLUE, alpha=0.15, label="framework overhead"))
     return entries
