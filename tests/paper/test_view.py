@@ -27,6 +27,7 @@ def test_tiny_models_alone_are_shown_as_such():
     tiny = with_changes(BERT, options={"tiny": True})
     (view,) = split_views(make_results([make_cell(tiny)]))
     assert view.tiny
+    assert view.label.endswith(", tiny models")  # in every legend and head of a column
     assert view.find("bert-base", "eager/python", "fp32", 1, 128).cell == tiny
 
 

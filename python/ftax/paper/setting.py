@@ -120,7 +120,7 @@ class Setting:
             sequences=want.sequences,
             devices=(self.device,),
             tiny=self.tiny,
-            utilisation=want.utilisation,
+            utilisation=want.utilisation and self.device != "cpu",
         )
 
     def find_obstacle(self, want: Want) -> str | None:

@@ -24,7 +24,7 @@ class View:
     """The cells of one machine on one kind of device.
 
     Attributes:
-        label: what the machine is called in a legend: its GPU, or its CPU.
+        label: what the machine is called in a legend: its GPU, or its CPU; tiny models with it.
         tiny: whether these are the zoo's tiny models.
         cells: by place; of two that differ in options alone, the one with fewer.
         machine: None where the results do not say what it was.
@@ -139,9 +139,8 @@ def _make_view(cells: list[SweepCell], machine: SweepMachine | None, kind: str) 
         other = kept.get(place)
         if other is None or len(cell.cell.options) < len(other.cell.options):
             kept[place] = cell
-    return View(
-        label=name_machine(machine, kind), device=kind, tiny=tiny, cells=kept, machine=machine
-    )
+    label = name_machine(machine, kind) + (", tiny models" if tiny else "")
+    return View(label=label, device=kind, tiny=tiny, cells=kept, machine=machine)
 
 
 def _tell_apart(views: list[View]) -> list[View]:
