@@ -16,7 +16,7 @@ from ftax.paper import run
 from ftax.paper.items import list_items
 from ftax.paper.run import choose_study, end_after, estimate, load_results, run_study
 from ftax.paper.setting import Setting
-from ftax.paper.write import make_slug, write_study
+from ftax.paper.write import make_slug, write_page, write_study
 from ftax.results import append_record
 from ftax.sweep.results import CELLS_FILE
 
@@ -34,6 +34,7 @@ def test_all_items_and_the_claims_are_chosen_without_names():
     study = choose_study([], GPU)
     assert study.items == list_items()
     assert study.claims
+    assert study.is_whole
 
 
 def test_one_item_brings_its_own_cells_alone():
@@ -62,6 +63,7 @@ def test_tiny_results_have_no_verdicts_and_the_page_says_so(tmp_path):
     study = choose_study(["table1", "claims"], QUICK)
     (page,) = write_study(study, measure_all(study.cells), tmp_path)
     assert page.verdicts == ()
+    write_page(page, QUICK)
     assert "no claim is tested" in (tmp_path / "today.md").read_text("utf-8")
 
 
@@ -134,6 +136,8 @@ def test_a_study_writes_pictures_data_tables_claims_and_a_page(tmp_path):
         "tables/table3.md",
     }  # fmt: skip
     assert all((tmp_path / name).stat().st_size > 0 for name in names)
+    assert not (tmp_path / "today.md").exists()  # of the whole paper, which this is not
+    assert write_page(page, GPU) == tmp_path / "today.md"
     with (tmp_path / "data" / "all.csv").open(newline="") as file:
         assert {row["item"] for row in csv.DictReader(file)} == {"fig3"}
     text = (tmp_path / "today.md").read_text("utf-8")
@@ -204,3 +208,17 @@ def test_one_item_is_measured_and_not_measured_again(tmp_path):
     with (tmp_path / "tables" / "table1.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert all(float(row["the paper (ms), RTX-8000"]) > 13 for row in rows)
+
+
+@pytest.mark.needs_cuda
+def test_a_gpu_shows_its_busy_time_and_its_counters(tmp_path):
+    where = ["--quick", "--device", "cuda", "--results", str(tmp_path)]
+    runner = CliRunner()
+    drawn = runner.invoke(app, ["paper", "fig3", "--batch", "1,2", *where])
+    assert drawn.exit_code == 0, drawn.output
+    with (tmp_path / "data" / "fig3.csv").open(newline="") as file:
+        ours = [row for row in csv.DictReader(file) if not row["source"].endswith("the paper")]
+    assert {row["x"] for row in ours} == {"1", "2"}
+    for row in ours:
+        assert 0 < float(row["busy_ms"]) <= 1.05 * float(row["latency_ms"])
+    assert (tmp_path / "figures" / "fig3.png").exists()

@@ -87,13 +87,21 @@ def paper(
     if measure:
         shared = tuple(f"cuda:{number}" for number in _parse_numbers("--gpus", gpus))
         with progress_bar("paper") as progress:
-            known, complete = run_study(
-                study, folder, time_limit_s=time_limit, retry_failed=retry_failed, seed=seed,
-                gpus=shared, progress=progress,
-            )  # fmt: skip
+            try:
+                known, complete = run_study(
+                    study, folder, time_limit_s=time_limit, retry_failed=retry_failed, seed=seed,
+                    gpus=shared, progress=progress,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                typer.echo("interrupted; give the same command again, and it goes on", err=True)
+                raise typer.Exit(130) from None
     if not complete:
         left = estimate(study, known)
-        typer.echo(f"the time is up: {left.describe()}; give the same command again", err=True)
+        typer.echo(
+            f"the time is up: {left.describe()}; give the same command again, or show what there "
+            "is with --no-measure",
+            err=True,
+        )
     elif draw:
         _write(study, folder)
 
@@ -103,11 +111,12 @@ def _write(study: Study, folder: Path) -> None:
     from ftax.paper.write import write_study
 
     for page in write_study(study, load_results(folder), folder):
-        _show_page(page, alone=len(study.items) + study.claims == 1)
+        _show_page(page, study)
 
 
-def _show_page(page: Page, *, alone: bool) -> None:
+def _show_page(page: Page, study: Study) -> None:
     """The table that was asked for, if it was the only thing; then where everything is."""
+    alone = len(study.items) + study.claims == 1
     from ftax.paper.missing import describe_missing
     from ftax.paper.today import count_outcomes
     from ftax.report.claims_table import make_claims_table
@@ -131,9 +140,10 @@ def _show_page(page: Page, *, alone: bool) -> None:
         typer.echo(count_outcomes(page.verdicts))
     elif page.view.tiny and not page.shown:
         typer.echo("no claim is tested on tiny models; leave --quick out, or take a GPU")
-    for path in page.files if alone else ():
+    for path in () if study.is_whole else page.files:
         typer.echo(str(path))
-    typer.echo(f"{page.view.label}: {page.folder / 'today.md'}")
+    place = page.folder / "today.md" if study.is_whole else page.folder
+    typer.echo(f"{page.view.label}: {place}")
 
 
 def _list_items() -> None:

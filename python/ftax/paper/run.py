@@ -26,7 +26,7 @@ from ftax.sweep.results import CELLS_FILE, SweepResults
 from ftax.sweep.run import run_sweep
 
 # Seconds of a cell before any was measured, for the first estimate: (device, tiny).
-_GUESS_S = {("cuda", False): 1.5, ("cpu", False): 8.0, ("cuda", True): 1.0, ("cpu", True): 1.5}
+_GUESS_S = {("cuda", False): 2.0, ("cpu", False): 8.0, ("cuda", True): 2.0, ("cpu", True): 2.5}
 _LEAST_KNOWN = 10  # cells whose mean says more than a guess
 
 
@@ -41,6 +41,11 @@ class Study:
     items: tuple[Item, ...]
     claims: bool
     setting: Setting
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the whole paper."""
+        return self.claims and self.items == list_items()
 
     @property
     def grids(self) -> tuple[Grid, ...]:

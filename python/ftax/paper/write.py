@@ -43,7 +43,7 @@ class Page:
 
 
 def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page, ...]:
-    """Write the items and the claims of each machine, and today.md; the page of each machine.
+    """Write the items and the claims of each machine, and of the whole paper today.md; the pages.
 
     Raises UnavailableError without matplotlib, InvalidArgumentError if there are no results, and
     what writing a file raises.
@@ -61,7 +61,8 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
         shown = tuple(write_item(item, view, study.setting, place) for item in study.items)
         verdicts = write_claims(results, view, place) if study.claims and not view.tiny else ()
         page = Page(view=view, folder=place, shown=shown, verdicts=verdicts)
-        _write_page(page, study)
+        if study.is_whole:
+            write_page(page, study.setting)
         pages.append(page)
     return tuple(pages)
 
@@ -93,6 +94,18 @@ def write_claims(results: SweepResults, view: View, folder: Path) -> tuple[Verdi
     return verdicts
 
 
+def write_page(page: Page, setting: Setting) -> Path:
+    """Write all points into data/all.csv, and today.md, whose path this is."""
+    page.folder.mkdir(parents=True, exist_ok=True)
+    rows = [row for item in page.shown for row in item.rows]
+    if rows:
+        (page.folder / "data" / "all.csv").write_text(write_csv(rows), "utf-8")
+    text = describe_today(page.view, page.shown, page.verdicts, setting=setting, folder=page.folder)
+    path = page.folder / "today.md"
+    path.write_text(text, "utf-8")
+    return path
+
+
 def make_slug(label: str) -> str:
     """A label as the name of a folder."""
     return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "machine"
@@ -121,17 +134,6 @@ def _write_rows(table: Rows, folder: Path, name: str) -> tuple[Path, ...]:
         path.write_text(text, "utf-8")
         paths.append(path)
     return tuple(paths)
-
-
-def _write_page(page: Page, study: Study) -> None:
-    page.folder.mkdir(parents=True, exist_ok=True)
-    rows = [row for item in page.shown for row in item.rows]
-    if rows:
-        (page.folder / "data" / "all.csv").write_text(write_csv(rows), "utf-8")
-    text = describe_today(
-        page.view, page.shown, page.verdicts, setting=study.setting, folder=page.folder
-    )
-    (page.folder / "today.md").write_text(text, "utf-8")
 
 
 def _make_folders(folder: Path, *names: str) -> Sequence[Path]:
