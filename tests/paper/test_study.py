@@ -158,11 +158,15 @@ def test_machines_have_a_folder_each(tmp_path):
     cells = [
         make_cell(cell, machine=machine.id) for machine in (MACHINE, other) for cell in study.cells
     ]
+    study = dataclasses.replace(study, claims=True)
     pages = write_study(study, make_results(cells, machines=(MACHINE, other)), tmp_path)
     assert len({page.folder for page in pages}) == 2
     for page in pages:
         assert page.folder.parent == tmp_path
         assert (page.folder / "tables" / "table3.md").exists()
+    with (tmp_path / "claims.csv").open(newline="") as file:
+        claims = [row["claim"] for row in csv.DictReader(file)]
+    assert claims.count("B-utilisation-rises") == 2  # a verdict for each machine
 
 
 def test_no_results_are_refused(tmp_path):

@@ -55,9 +55,9 @@ def describe_today(
 
 
 def count_outcomes(verdicts: Sequence[Verdict]) -> str:
-    """ "Of 77 claims 41 hold, ..." """
+    """ "Of 77 claims and checks: holds 41, changed 10, ..." """
     counts = {name: sum(item.today == name for item in verdicts) for name in OUTCOMES}
-    parts = [f"{count} {name}" for name, count in counts.items() if count]
+    parts = [f"{name} {count}" for name, count in counts.items() if count]
     return f"Of {len(verdicts)} claims and checks: {', '.join(parts)}. Details are in claims.md."
 
 

@@ -59,11 +59,14 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
     for view in views:
         place = folder if len(views) == 1 else folder / make_slug(view.label)
         shown = tuple(write_item(item, view, study.setting, place) for item in study.items)
-        verdicts = write_claims(results, view, place) if study.claims and not view.tiny else ()
+        own = SweepResults(cells=tuple(view.cells.values()), machines=results.machines)
+        verdicts = write_claims(own, place) if study.claims and not view.tiny else ()
         page = Page(view=view, folder=place, shown=shown, verdicts=verdicts)
         if study.is_whole:
             write_page(page, study.setting)
         pages.append(page)
+    if study.claims and len(views) > 1:
+        write_claims(results, folder)  # some claims compare machines
     return tuple(pages)
 
 
@@ -84,10 +87,9 @@ def write_item(item: Item, view: View, setting: Setting, folder: Path) -> Shown:
     )
 
 
-def write_claims(results: SweepResults, view: View, folder: Path) -> tuple[Verdict, ...]:
-    """Write verdicts, conditions and numbers of the claims on one machine's results."""
-    own = SweepResults(cells=tuple(view.cells.values()), machines=results.machines)
-    verdicts = test_claims(own)
+def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
+    """Write verdicts, conditions and numbers of the claims on the results."""
+    verdicts = test_claims(results)
     _, *tables = make_claims_tables(verdicts)
     for table, name in zip(tables, ("claims", "claims-conditions", "claims-numbers"), strict=True):
         _write_rows(table, folder, name)
