@@ -44,9 +44,13 @@ class Storable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """A file's records in the order of its lines, and what could not be read, one text each."""
+    """A file's records in the order of its lines, and what could not be read, one text each.
+
+    `lines` has the number of each record's line, from 1.
+    """
 
     records: tuple[Any, ...]
+    lines: tuple[int, ...]
     problems: tuple[str, ...]
 
 
@@ -98,11 +102,12 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
             content = file.read()
     except OSError as error:
         _refuse_file(path, error, "choose a results file")
-    records, problems = [], []
+    records, lines, problems = [], [], []
     for number, line in enumerate(content.split(b"\n"), start=1):
         try:
             if line.strip():
                 records.append(_parse_line(line))
+                lines.append(number)
         except ResultsError as error:
             problems.append(f"{path}:{number}: {error}")
     if not records and not problems:
@@ -110,7 +115,7 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
     if problems and not skip_bad:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ResultsError(problems[0] + more)
-    return ReadResult(records=tuple(records), problems=tuple(problems))
+    return ReadResult(records=tuple(records), lines=tuple(lines), problems=tuple(problems))
 
 
 def _make_line(record: Storable) -> bytes:

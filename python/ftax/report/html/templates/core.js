@@ -1,0 +1,89 @@
+// What all charts share: the page's data, colours of the theme, and marks for runtimes.
+//
+// A runtime has one colour and one marker on the whole page, filled when Python drives it and open
+// when C++ does; a dtype has one dash. No chart depends on colour alone.
+"use strict";
+window.ftax = (() => {
+  const page = JSON.parse(document.getElementById("ftax-data").textContent);
+  const root = document.documentElement;
+  const shapes = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"];
+  const dashes = { fp32: "solid", fp16: "dash", bf16: "dot" };
+
+  const names = new Set();
+  for (const point of page.points) names.add(point.runtime);
+  for (const group of page.knees) for (const knee of group.knees) names.add(knee.runtime);
+  const runtimes = [...names].sort((a, b) => (b === "eager") - (a === "eager") || (a < b ? -1 : 1));
+
+  function isDark() {
+    if (root.dataset.theme) return root.dataset.theme === "dark";
+    return window.matchMedia("(prefers-color-scheme: dark)").matches;
+  }
+
+  function getColours() {
+    return page.theme[isDark() ? "dark" : "light"];
+  }
+
+  // Chart text knows some tags and entities; what comes from a record is text and nothing else.
+  function plain(text) {
+    return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  }
+
+  function label(text) {
+    return plain(text).split("\n").join("<br>");
+  }
+
+  function wrap(text, width) {
+    const lines = [""];
+    for (const word of String(text).split(" ")) {
+      const last = lines[lines.length - 1];
+      if (last && last.length + word.length + 1 > width) lines.push(word);
+      else lines[lines.length - 1] = last ? `${last} ${word}` : word;
+    }
+    return lines.map(plain).join("<br>");
+  }
+
+  function getMark(runtime, host) {
+    const place = Math.max(0, runtimes.indexOf(runtime));
+    const colour = getColours()[`series-${(place % page.theme.series) + 1}`];
+    const shift = Math.floor(place / page.theme.series);  // the ninth has the colour of the first
+    const shape = shapes[(place + shift) % shapes.length];
+    return { colour, symbol: host === "cpp" ? `${shape}-open` : shape };
+  }
+
+  // Distances from a value to the ends of its interval, as error bars want them.
+  function getWhiskers(items, getValue, scale, colour) {
+    return {
+      type: "data", symmetric: false, thickness: 1.2, width: 3, color: colour,
+      array: items.map((item) => (item.interval ? (item.interval[1] - getValue(item)) * scale : 0)),
+      arrayminus: items.map((item) => (item.interval ? (getValue(item) - item.interval[0]) * scale : 0)),
+    };
+  }
+
+  function makeAxis(changes) {
+    const colours = getColours();
+    return {
+      gridcolor: colours.rule, linecolor: colours.ink, tickcolor: colours.ink, zeroline: false, showline: true,
+      ticks: "outside", ticklen: 4, automargin: true, title: { font: { size: 12 }, standoff: 8 }, ...changes,
+    };
+  }
+
+  function makeLayout(changes) {
+    const colours = getColours();
+    const coarse = window.matchMedia("(pointer: coarse)").matches;  // a finger scrolls
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true, showlegend: false,
+      font: { family: page.theme.sans, size: 12, color: colours.ink }, hovermode: "closest",
+      margin: { l: 52, r: 14, t: 8, b: 42 }, dragmode: coarse ? false : "zoom",
+      hoverlabel: { bgcolor: colours.sheet, bordercolor: colours.quiet, align: "left",
+        font: { family: page.theme.sans, size: 12, color: colours.ink } },
+      ...changes,
+    };
+  }
+
+  function makeTitle(text) {
+    return { text: plain(text), font: { size: 12 }, standoff: 8 };
+  }
+
+  return { page, root, runtimes, dashes, isDark, getColours, plain, label, wrap, getMark, getWhiskers,
+    makeAxis, makeLayout, makeTitle };
+})();
