@@ -70,7 +70,11 @@ def make_sweep_cells(
                             cell=cell,
                             machine=machine.id,
                             status="measured",
-                            values_ns=(latency_us * 990.0, latency_us * 1010.0, latency_us * 1000.0),
+                            values_ns=(
+                                latency_us * 990.0,
+                                latency_us * 1010.0,
+                                latency_us * 1000.0,
+                            ),
                             busy_ns=kernels_us * 1000 if on_gpu else None,
                             kernel_ns=kernels_us * 1000 if on_gpu else None,
                             macs=round(11e9 * size) * batch,
@@ -89,7 +93,9 @@ def make_knee(runtime: str, environment: Environment, *, last_on: int) -> Knee:
             KneePoint(
                 size=size,
                 plateau_values_ns=tuple(plateau),
-                values_ns=tuple(value * (ratio + 0.001 * (i % 3)) for i, value in enumerate(plateau)),
+                values_ns=tuple(
+                    value * (ratio + 0.001 * (i % 3)) for i, value in enumerate(plateau)
+                ),
             )
         )
     cell = Cell(model="bert-base", runtime=runtime, host="python", batch=1, sequence=128)

@@ -13,9 +13,9 @@ def report(
         list[Path],
         typer.Argument(help="Results files, or folders in which all .jsonl files are read."),
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The page to write.")
-    ] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="Go on without lines that cannot be read; list them."),

@@ -16,7 +16,11 @@ from ftax.report.units import format_interval, format_time
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
     """Receipt, latencies, the runtimes compared, on a GPU evidence, and what is unavailable."""
-    tables = [make_line_table(receipt), *make_runtime_tables(receipt), *make_evidence_tables(receipt)]
+    tables = [
+        make_line_table(receipt),
+        *make_runtime_tables(receipt),
+        *make_evidence_tables(receipt),
+    ]
     unavailable = make_unavailable_table(receipt)
     return tables if unavailable is None else [*tables, unavailable]
 

@@ -92,7 +92,10 @@ def make_content(sources: Sources, *, skip_bad: bool) -> tuple[dict[str, Any], d
 
 
 def _summarise(
-    sources: Sources, sweeps: Sweeps, machines: Sequence[Machine], environments: Sequence[Environment]
+    sources: Sources,
+    sweeps: Sweeps,
+    machines: Sequence[Machine],
+    environments: Sequence[Environment],
 ) -> str:
     kinds = Counter(item.record.kind for item in sources.found)
     kinds.pop(SweepMachine.kind, None)
@@ -131,7 +134,7 @@ def _make_file_table(sources: Sources) -> TableView:
             rows=tuple(
                 (
                     file.name,
-                    ", ".join(f"{number} {kind}" for kind, number in sorted(file.kinds.items()))
+                    ", ".join(_count(number, kind) for kind, number in sorted(file.kinds.items()))
                     or "none",
                     str(len(file.problems)),
                 )

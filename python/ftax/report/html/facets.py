@@ -96,7 +96,9 @@ def make_filters(points: Sequence[Point]) -> list[Filter]:
         if name == "dtype":
             values.sort(key=_HIGH_PRECISION_FIRST.index)
         elif name == "sequence":
-            values.sort(key=lambda value: (not value.isdigit(), int(value) if value.isdigit() else 0))
+            values.sort(
+                key=lambda value: (not value.isdigit(), int(value) if value.isdigit() else 0)
+            )
         elif name != "model":
             values.sort(key=lambda value: (value not in ("eager", "python"), value))
         if name in _ALWAYS or len(values) > 1:

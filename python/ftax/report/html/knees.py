@@ -11,7 +11,7 @@ from ftax.knee_record import Knee
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.points import describe_options
 from ftax.report.html.sources import Found
-from ftax.report.html.view import Chart, TableView
+from ftax.report.html.view import Chart, TableView, typeset
 from ftax.report.knee_table import make_knee_table, make_point_table
 from ftax.report.table import Rows
 from ftax.report.units import format_interval, format_time
@@ -95,9 +95,7 @@ def _make_view(group: Sequence[Found], place: int, machines: Machines) -> KneeVi
             label=f"Latency over that of {first.over} {first.low}, against {first.over}. "
             f"{sentences}.",
         ),
-        answers=TableView(
-            rows=make_knee_table(knees), records=tuple(item.ref for item in group)
-        ),
+        answers=TableView(rows=make_knee_table(knees), records=tuple(item.ref for item in group)),
         points=tuple(
             TableView(rows=make_point_table(item.record), record=item.ref) for item in group
         ),
@@ -112,7 +110,10 @@ def _make_view(group: Sequence[Found], place: int, machines: Machines) -> KneeVi
 
 def _describe(item: Found) -> Mapping[str, object]:
     knee: Knee = item.record
-    points = []
+    text = f"{_name(knee)}, {knee.over} {knee.low}\nthe plateau, by definition\n{item.ref}"
+    points: list[Mapping[str, object]] = [
+        {"size": knee.low, "ratio": 1.0, "interval": None, "text": text}
+    ]
     for point in sorted(knee.points, key=lambda point: point.size):
         if point.ratio is None or point.latency_ns is None:
             continue  # it could not be run; the table says why
@@ -120,7 +121,7 @@ def _describe(item: Found) -> Mapping[str, object]:
         text = f"{_name(knee)}, {knee.over} {point.size}\n{point.ratio:.3f} times the plateau"
         if interval is not None:
             text += f" ({interval[0]:.3f} to {interval[1]:.3f})"
-        text += f"\n{format_time(point.latency_ns)}\n{item.ref}"
+        text += f"\n{typeset(format_time(point.latency_ns))}\n{item.ref}"
         points.append(
             {
                 "size": point.size,

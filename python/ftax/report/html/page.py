@@ -21,6 +21,7 @@ from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.report.html.content import list_sections, make_content
 from ftax.report.html.sources import Sources, read_sources
 from ftax.report.html.theme import DARK, LIGHT, SANS, SERIES, make_properties
+from ftax.report.html.view import typeset
 
 _SCRIPTS = ("core.js", "charts.js", "page.js")
 _START = b"<!doctype html>"
@@ -73,6 +74,7 @@ def make_page(sources: Sources, *, skip_bad: bool = False, title: str = "ftax re
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["typeset"] = typeset
     safe = jinja2.utils.markupsafe.Markup  # ours alone: nothing of a record goes through it
     return environment.get_template("page.html").render(
         **context,
@@ -97,7 +99,9 @@ def _make_json(data: Any) -> str:
 
 
 def _make_policy(scripts: Sequence[str]) -> str:
-    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    digests = [
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts
+    ]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "

@@ -18,6 +18,7 @@ from ftax.host_comparison import HostComparison
 from ftax.receipt import Receipt
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.sources import Found
+from ftax.report.html.view import typeset
 from ftax.report.units import format_interval, format_time
 from ftax.results import Cell, Measurement
 from ftax.sweep import SweepCell
@@ -78,7 +79,7 @@ class Point:
             lines.append(f"kernel time {format_time(self.kernel_ns)}")
         if self.macs is not None:
             lines.append(f"{self.macs:,} MACs")
-        return "\n".join([*lines, self.ref])
+        return "\n".join([*map(typeset, lines), self.ref])
 
 
 def collect_environments(found: Sequence[Found]) -> Iterator[Environment]:
@@ -107,7 +108,9 @@ def collect_points(
         elif isinstance(record, Receipt):
             points += _list_receipt(record, item.ref, machines)
         elif isinstance(record, SweepCell) and record.status == "measured":
-            points.append(_make_sweep_point(record, item.ref, machines.find(sweeps[record.machine])))
+            points.append(
+                _make_sweep_point(record, item.ref, machines.find(sweeps[record.machine]))
+            )
     return points
 
 

@@ -17,7 +17,7 @@ from ftax.report.energy_table import (
 from ftax.report.evidence_table import make_evidence_tables, make_top_table
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.sources import Found
-from ftax.report.html.view import Chart, TableView
+from ftax.report.html.view import Chart, TableView, typeset
 from ftax.report.receipt_table import make_line_table, make_operator_table
 from ftax.report.runtime_table import make_runtime_tables, make_unavailable_table
 from ftax.report.table import Rows
@@ -97,9 +97,7 @@ def describe_receipt(receipt: Receipt) -> str:
 
 def make_glance_table(receipts: Sequence[ReceiptView], found: Sequence[Found]) -> TableView:
     """A row a receipt: the latency, what of it is tax, and the fastest equal runtime."""
-    rows = tuple(
-        _glance(view, item.record) for view, item in zip(receipts, found, strict=True)
-    )
+    rows = tuple(_glance(view, item.record) for view, item in zip(receipts, found, strict=True))
     numeric = ("Python eager", "Python tax", "device busy", "speed-up")
     return TableView(
         rows=Rows(
@@ -178,7 +176,9 @@ def _list_lines(lines: Sequence[Line], ref: str) -> list[dict[str, object]]:
         state = "problem" if line.problem else "resolved" if line.resolved else "unresolved"
         if state == "resolved" and line.upper == "busy":
             state = "kernels"
-        interval = "" if line.interval_ns is None else f"\n{format_interval(line.interval_ns)}"
+        text = f"{line.name}: {format_time(line.time_ns)} ({line.share_ratio:.1%})"
+        if line.interval_ns is not None:
+            text += f"\n{format_interval(line.interval_ns)}"
         found.append(
             {
                 "name": line.name,
@@ -186,9 +186,8 @@ def _list_lines(lines: Sequence[Line], ref: str) -> list[dict[str, object]]:
                 "time": line.time_ns,
                 "interval": None if line.interval_ns is None else list(line.interval_ns),
                 "state": state,
-                "value": f"{format_time(line.time_ns)}, {line.share_ratio:.0%}",
-                "text": f"{line.name}: {format_time(line.time_ns)} ({line.share_ratio:.1%})"
-                f"{interval}\n{line.problem or line.removes}\n{ref}",
+                "value": typeset(f"{format_time(line.time_ns)}, {line.share_ratio:.0%}"),
+                "text": "\n".join([typeset(text), line.problem or line.removes, ref]),
             }
         )
         start_ns += line.time_ns
@@ -209,5 +208,5 @@ def _describe_runtime(row: RuntimeRow, ref: str) -> dict[str, object]:
         "interval": None if interval is None else list(interval),
         "busy": row.busy_ns,
         "excluded": bool(row.excluded),
-        "text": "\n".join([*lines, ref]),
+        "text": "\n".join([*map(typeset, lines), ref]),
     }

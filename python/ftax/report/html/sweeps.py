@@ -1,4 +1,4 @@
-"""Cells of sweeps for a report: which lines count, where they were measured, and what is missing."""
+"""Cells of sweeps for a report: which lines count, on which machine, and what is missing."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ def read_sweeps(sources: Sources, *, skip_bad: bool) -> Sweeps:
         ResultsError: a cell names a machine that no file describes; with ``skip_bad`` such cells
             are left out and listed.
     """
-    environments = {
-        item.record.id: item.record.environment for item in sources.of(SweepMachine)
-    }
+    environments = {item.record.id: item.record.environment for item in sources.of(SweepMachine)}
     known: list[Found] = []
     problems: list[str] = []
     for item in sources.of(SweepCell):
@@ -67,7 +65,7 @@ def make_missing_table(cells: Sequence[Found]) -> TableView | None:
         return None
     return TableView(
         rows=Rows(
-            title=f"{len(missing)} cells of sweeps that were not measured",
+            title=f"Cells of sweeps that were not measured: {len(missing)}",
             columns=("cell", "status", "why"),
             numeric=(),
             rows=tuple(

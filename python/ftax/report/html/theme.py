@@ -1,8 +1,8 @@
 """Colours and type of a page, for style sheet and charts alike.
 
-The surprising choice: they are Python, not CSS, so that a test can compute the contrast of each. The
-series differ in lightness as well as in hue, and charts give each a marker of its own, so that no
-reader depends on colour.
+The surprising choice: they are Python, not CSS, so that a test can compute the contrast of each.
+The series differ in lightness as well as in hue, and charts give each a marker of its own, so that
+no reader depends on colour.
 """
 
 from __future__ import annotations

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ftax.report.table import Rows
+
+_MICROSECONDS = re.compile(r"(?<=\d) us\b")
+
+
+def typeset(text: str) -> str:
+    """Text of a terminal as a page writes it: microseconds with their own letter."""
+    return _MICROSECONDS.sub(" \N{MICRO SIGN}s", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

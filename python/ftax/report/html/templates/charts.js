@@ -2,8 +2,8 @@
 // seconds, so that axes can use SI prefixes.
 "use strict";
 ftax.charts = (() => {
-  const { page, dashes, getColours, plain, label, wrap, getMark, getWhiskers, makeAxis, makeLayout,
-    makeTitle } = ftax;
+  const { page, dashes, getColours, plain, label, wrap, getMark, getWhiskers, makeAxis, makeTimeAxis,
+    makeLayout, makeTitle } = ftax;
   const S = 1e-9;
   const TIME = { tickformat: "~s", ticksuffix: "s" };
 
@@ -28,8 +28,8 @@ ftax.charts = (() => {
       customdata: lines.map((line) => label(line.text)), width: 0.62,
       marker: {
         color: lines.map((line) => look[line.state][0]), line: { width: 1, color: lines.map((l) => look[l.state][0]) },
-        pattern: { shape: lines.map((line) => look[line.state][1]), fillmode: "overlay", size: 6, solidity: 0.35,
-          fgcolor: colours.paper },
+        pattern: { shape: lines.map((line) => look[line.state][1]), size: 6, solidity: 0.35, fgcolor: colours.paper,
+          bgcolor: lines.map((line) => look[line.state][0]) },
       },
       error_x: getWhiskers(lines, (line) => line.time, S, colours.ink),
     };
@@ -62,11 +62,11 @@ ftax.charts = (() => {
     const split = rows.some((row) => row.busy !== null);
     const y = rows.map((_, i) => i);
     const common = { type: "bar", orientation: "h", y, width: 0.62, hovertemplate: "%{customdata}<extra></extra>",
-      customdata: rows.map((row) => label(row.text + (row.excluded ? "" : ""))) };
+      customdata: rows.map((row) => label(row.text)) };
     const rest = {
       ...common, name: split ? "tax" : "latency", x: rows.map((row) => (row.latency - (row.busy || 0)) * S),
       marker: { color: colours.accent, pattern: { shape: rows.map((row) => (split && row.busy === null ? "/" : "")),
-        fgcolor: colours.paper, size: 6, solidity: 0.35, fillmode: "overlay" } },
+        fgcolor: colours.paper, bgcolor: colours.accent, size: 6, solidity: 0.35 } },
       error_x: getWhiskers(rows, (row) => row.latency, S, colours.ink),
     };
     const busy = { ...common, name: "device busy", x: rows.map((row) => (row.busy || 0) * S),
@@ -95,8 +95,10 @@ ftax.charts = (() => {
     return [...groups.values()].map((group) => {
       const { colour, symbol } = getMark(group[0].runtime, group[0].host);
       group.sort((a, b) => a.batch - b.batch);
+      // No line through a batch that was measured twice: it would join two records.
+      const again = group.some((point, i) => i > 0 && point.batch === group[i - 1].batch);
       return [group, {
-        type: "scatter", mode: "lines+markers", x: group.map((point) => point.batch),
+        type: "scatter", mode: again ? "markers" : "lines+markers", x: group.map((point) => point.batch),
         customdata: group.map((point) => label(point.text)), hovertemplate: "%{customdata}<extra></extra>",
         line: { color: colour, width: 1.6, dash: dashes[group[0].dtype] },
         marker: { color: colour, symbol, size: 7, line: { width: symbol.endsWith("open") ? 1.6 : 0, color: colour } },
@@ -116,7 +118,6 @@ ftax.charts = (() => {
     return page.points.filter((point) => point.facet === item && ftax.isShown(point));
   }
 
-  // Ticks at 1, 2 and 5: a log axis of less than a decade would otherwise have none with a name.
   function drawLatency(place, item) {
     const points = getFacet(item);
     const traces = makeSeries(points, "latency").map(([group, trace]) => ({
@@ -125,13 +126,8 @@ ftax.charts = (() => {
     }));
     return [traces, makeLayout({
       xaxis: makeBatchAxis(points),
-      yaxis: makeAxis({ ...TIME, type: "log", dtick: getSpan(points) < 1.2 ? "D2" : "D1", title: makeTitle("latency") }),
+      yaxis: { ...makeTimeAxis(points.map((point) => point.latency * S)), title: makeTitle("latency") },
     })];
-  }
-
-  function getSpan(points) {
-    const values = points.map((point) => Math.log10(point.latency));
-    return Math.max(...values) - Math.min(...values);
   }
 
   function drawOverhead(place, item) {
@@ -149,11 +145,12 @@ ftax.charts = (() => {
     const points = page.points.filter((point) =>
       point.machine === machine && point.macs && point.kernels && ftax.isShown(point));
     const traces = makeSeries(points, "kernels").map(([group, trace]) => ({
-      ...trace, mode: "markers", x: group.map((point) => point.macs), y: group.map((point) => point.kernels * S),
+      ...trace, mode: "markers", marker: { ...trace.marker, size: group[0].dtype === "fp32" ? 9 : 5.5 },
+      x: group.map((point) => point.macs), y: group.map((point) => point.kernels * S),
     }));
     return [traces, makeLayout({
       xaxis: makeAxis({ type: "log", tickformat: "~s", dtick: 1, title: makeTitle("multiply-accumulates (MACs)") }),
-      yaxis: makeAxis({ ...TIME, type: "log", title: makeTitle("kernel time") }),
+      yaxis: { ...makeTimeAxis(points.map((point) => point.kernels * S)), title: makeTitle("kernel time") },
     })];
   }
 

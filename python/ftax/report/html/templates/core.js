@@ -80,10 +80,39 @@ window.ftax = (() => {
     };
   }
 
+  function formatSeconds(value) {
+    const [scale, unit] = value < 0.999e-6 ? [1e9, "ns"] : value < 0.999e-3 ? [1e6, "\u00b5s"]
+      : value < 0.999 ? [1e3, "ms"] : [1, "s"];
+    return `${Number((value * scale).toPrecision(3))} ${unit}`;
+  }
+
+  // Decades, or 1, 2 and 5 where there are few of them: Plotly's own labels lose their unit there.
+  function makeTimeAxis(values) {
+    const logs = values.filter((value) => value > 0).map(Math.log10);
+    const low = Math.min(...logs), high = Math.max(...logs);
+    if (high - low < 0.35) return makeAxis({ type: "log", ...makeEvenTicks(10 ** low, 10 ** high) });
+    const digits = high - low > 2.2 ? [1] : [1, 2, 5];
+    const ticks = [];
+    for (let decade = Math.floor(low) - 1; decade <= Math.ceil(high); decade += 1) {
+      ticks.push(...digits.map((digit) => digit * 10 ** decade));
+    }
+    return makeAxis({ type: "log", tickvals: ticks, ticktext: ticks.map(formatSeconds) });
+  }
+
+  // A range so short that no 1, 2 or 5 need be in it: even steps of a round size.
+  function makeEvenTicks(low, high) {
+    const rough = Math.max(high - low, low * 0.02) / 4;
+    const decade = 10 ** Math.floor(Math.log10(rough));
+    const step = decade * [1, 2, 5, 10].find((digit) => digit * decade >= rough);
+    const ticks = [];
+    for (let i = Math.floor(low / step) - 1; i <= Math.ceil(high / step) + 1; i += 1) ticks.push(i * step);
+    return { tickvals: ticks, ticktext: ticks.map((tick) => formatSeconds(tick)) };
+  }
+
   function makeTitle(text) {
     return { text: plain(text), font: { size: 12 }, standoff: 8 };
   }
 
   return { page, root, runtimes, dashes, isDark, getColours, plain, label, wrap, getMark, getWhiskers,
-    makeAxis, makeLayout, makeTitle };
+    makeAxis, makeTimeAxis, makeLayout, makeTitle };
 })();
