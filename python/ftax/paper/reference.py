@@ -1,0 +1,146 @@
+"""The numbers of "The Framework Tax" as they ship with ftax: rows of latencies, tables, setup.
+
+The surprising choice: nothing is tidied on reading. What the paper leaves open is "unknown" here
+too, one measurement may appear in several figures with several values, and data/README.md says
+which of them contradict each other.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
+from importlib import resources
+from typing import Any
+
+from ftax.errors import InvalidArgumentError
+
+TABLES = ("table1_scaling.csv", "table2_hardware.csv", "table3_utilization.csv")
+
+_PADDED = "-padded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperRow:
+    """One measurement of the paper or of its repository.
+
+    Attributes:
+        source: "Figure 4 [owner/name@commit:path]", "Table 1", or a file of the repository.
+        model, framework: as the repository calls them ("bert", "pytorch-eager").
+        dtype, device: "unknown" where the source does not say.
+        input: tokens, pixels a side or samples of a request; "128-padded" for texts of natural
+            lengths padded to 128, "gen16" for 16 generated tokens, empty where it is not known.
+        latency_ms: of one forward pass of the whole batch.
+        kernel_ms: summed kernel time.
+        gmacs: 1e9 multiply-accumulates of the whole batch, without those of attention's matrices.
+    """
+
+    source: str
+    model: str
+    framework: str
+    dtype: str
+    device: str
+    batch: int
+    input: str
+    latency_ms: float | None
+    kernel_ms: float | None
+    gmacs: float | None
+    note: str
+
+    @property
+    def figure(self) -> str:
+        """The source without its file: "Figure 4", "Table 1", or all of it."""
+        return self.source.split(" [")[0]
+
+    @property
+    def size(self) -> int | None:
+        """Tokens, pixels or samples of a request, padded ones too; None for "gen16"."""
+        digits = self.input.removesuffix(_PADDED)
+        return int(digits) if digits.isdecimal() else None
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the texts have natural lengths and are padded to `size`."""
+        return self.input.endswith(_PADDED)
+
+    @property
+    def module_calls(self) -> float | None:
+        """Calls of leaf modules, which the note holds for some rows."""
+        return self.read_note("nn_calls")
+
+    def read_note(self, name: str) -> float | None:
+        """The number after "name=" in the note."""
+        found = re.search(re.escape(name) + r"=([\d.]+)", self.note)
+        return None if found is None else float(found.group(1))
+
+
+_COLUMNS = {field.name: field.name for field in fields(PaperRow)} | {"input": "seq_or_input"}
+
+
+@functools.cache
+def list_rows() -> tuple[PaperRow, ...]:
+    """All measurements, in the order of the file."""
+    return tuple(_make_row(row) for row in _read_csv("latencies.csv"))
+
+
+def select(*, note_has: str | None = None, **wanted: Any) -> tuple[PaperRow, ...]:
+    """The rows whose fields or properties have these values.
+
+    A value may be a collection of values. ``figure="Figure 4"`` is what one mostly starts with.
+
+    Raises InvalidArgumentError for a name that rows have not got.
+    """
+    choices = {name: _make_choices(name, value) for name, value in wanted.items()}
+    return tuple(
+        row
+        for row in list_rows()
+        if all(getattr(row, name) in values for name, values in choices.items())
+        and (note_has is None or note_has in row.note)
+    )
+
+
+@functools.cache
+def read_table(name: str) -> tuple[Mapping[str, str], ...]:
+    """The rows of one of `TABLES`, as printed in the paper."""
+    if name not in TABLES:
+        raise InvalidArgumentError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
+    return tuple(_read_csv(name))
+
+
+@functools.cache
+def read_setup() -> Mapping[str, Any]:
+    """Versions, repeats and input sizes that the paper states."""
+    return dict(json.loads(read_data("setup.json")))
+
+
+def read_data(name: str) -> str:
+    """The text of a file in data/."""
+    return (resources.files("ftax.paper") / "data" / name).read_text("utf-8")
+
+
+def _read_csv(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(read_data(name).splitlines()))
+
+
+def _make_row(row: Mapping[str, str]) -> PaperRow:
+    values: dict[str, Any] = {name: row[column] for name, column in _COLUMNS.items()}
+    values["batch"] = int(values["batch"])
+    for name in ("latency_ms", "kernel_ms", "gmacs"):
+        values[name] = float(values[name]) if values[name] else None
+    return PaperRow(**values)
+
+
+_FIELDS = (*_COLUMNS, "figure", "size", "is_padded", "module_calls")
+
+
+def _make_choices(name: str, value: Any) -> Collection[Any]:
+    if name not in _FIELDS:
+        raise InvalidArgumentError(
+            f"rows of the paper have no field {name!r}; there are {', '.join(_FIELDS)}"
+        )
+    if isinstance(value, Collection) and not isinstance(value, str):
+        return value
+    return (value,)
