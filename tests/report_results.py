@@ -12,6 +12,7 @@ from ftax.comparison import compare
 from ftax.environment import Environment, GpuFacts, collect_environment
 from ftax.host_comparison import HostComparison
 from ftax.knee_record import Knee, KneePoint
+from ftax.paper.claims_record import ClaimValue, Verdict
 from ftax.receipt import Receipt
 from ftax.results import Cell, append_record
 from ftax.sweep import SweepCell, SweepMachine
@@ -117,7 +118,7 @@ def make_receipts() -> list[Receipt]:
 
 
 def write_results(folder: Path) -> Path:
-    """The folder with everything: receipts.jsonl, sweep/cells.jsonl, knees.jsonl, others.jsonl."""
+    """The folder with everything: receipts, knees, verdicts, others, sweep/cells."""
     here, gpu = make_environments()
     (folder / "sweep").mkdir(parents=True)
     for receipt in make_receipts():
@@ -134,6 +135,7 @@ def write_results(folder: Path) -> Path:
     for record in (a, compare(a, b), HostComparison(python=hosts[0], cpp=hosts[1]), scripted):
         append_record(folder / "others.jsonl", record)
     write_sweep(folder / "sweep" / "cells.jsonl", here, gpu)
+    write_verdicts(folder / "verdicts.jsonl")
     return folder
 
 
@@ -160,3 +162,19 @@ def _append_all(path: Path, records: list[object]) -> None:
 
     with path.open("ab") as file:
         file.writelines(store._make_line(record) for record in records[1:])  # type: ignore[arg-type]
+
+
+def write_verdicts(path: Path) -> None:
+    """Two verdicts on claims of the paper: one with numbers, one that cannot be tested."""
+    value = ClaimValue(name="ratio", formula="a / b", paper=(2.5,), today=(2.0,), low=(1.9,),
+                       high=(2.1,))  # fmt: skip
+    verdicts = (
+        Verdict(id="c-one", section="3.1", claim="a is slower than b", claim_kind="ordering",
+                origin="paper", expected="", paper="holds", today="holds", values=(value,),
+                shares={"holds": 0.97}, resamples=100, notes=("a note of a claim",)),
+        Verdict(id="c-two", section="4", claim="c is flat", claim_kind="flat", origin="paper",
+                expected="", paper="no data", today="cannot be tested here",
+                reason="no cell of c was measured", shares={}),
+    )  # fmt: skip
+    for verdict in verdicts:
+        append_record(path, verdict)

@@ -1,17 +1,102 @@
-"""Verdicts on the paper's claims, as a table.
+"""Verdicts on the paper's claims: the counts, a row a claim, and the numbers behind each.
 
-The surprising choice: nothing of the part that tests claims is imported. A record is a verdict by
-its kind, and the table has whatever columns its fields give.
+The surprising choice: a claim that cannot be tested has a row like any other. A page that left it
+out would look as if the paper had said less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+from ftax.paper.claims_record import OUTCOMES, ClaimValue, Verdict
 from ftax.report.html.sources import Found
 from ftax.report.html.view import TableView
+from ftax.report.table import Rows
+
+_NOTHING = "-"
+_MOST = 8  # numbers of a list that are shown
 
 
-def make_claim_table(found: Sequence[Found]) -> TableView | None:
-    """A row a verdict; None if there are none."""
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimsView:
+    """Verdicts on the results of one machine, as they say themselves."""
+
+    machine: str
+    summary: str
+    verdicts: TableView
+    values: TableView | None
+    notes: tuple[str, ...]
+
+
+def make_claims_views(found: Sequence[Found], labels: Mapping[str, str]) -> list[ClaimsView]:
+    """The verdicts of each machine; none without records of them. ``labels`` of machines by id."""
+    groups: dict[str, list[Found]] = {}
+    for item in found:
+        if isinstance(item.record, Verdict):
+            groups.setdefault(item.record.machine, []).append(item)
+    return [_make_view(labels.get(machine, machine), group) for machine, group in groups.items()]
+
+
+def _make_view(machine: str, group: Sequence[Found]) -> ClaimsView:
+    counts = Counter(item.record.today for item in group)
+    told = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
+    values = [(item, value) for item in group for value in item.record.values]
+    notes = [f"{item.record.id}: {note}" for item in group for note in item.record.notes]
+    table = TableView(
+        rows=Rows(
+            title="Numbers behind the verdicts",
+            columns=("claim", "number", "formula", "paper", "today", "95 % interval"),
+            numeric=("paper", "today"),
+            rows=tuple(_describe_value(item.record, value) for item, value in values),
+        ),
+        records=tuple(item.ref for item, _ in values),
+    )
+    return ClaimsView(
+        machine=machine,
+        summary=f"{len(group)} claims: {told}.",
+        verdicts=TableView(
+            rows=Rows(
+                title="Claims of the paper, then and now",
+                columns=("claim", "section", "what it says", "the paper's data", "today",
+                         "certainty", "why"),
+                numeric=("certainty",),
+                rows=tuple(_describe(item.record) for item in group),
+            ),
+            records=tuple(item.ref for item in group),
+        ),
+        values=table if values else None,
+        notes=tuple(dict.fromkeys(notes)),
+    )  # fmt: skip
+
+
+def _describe(verdict: Verdict) -> tuple[str, ...]:
+    share = verdict.shares.get(verdict.today)
+    return (
+        verdict.id,
+        verdict.section or _NOTHING,
+        verdict.claim,
+        verdict.paper,
+        verdict.today,
+        _NOTHING if share is None else f"{share:.0%}",
+        verdict.reason or _NOTHING,
+    )
+
+
+def _describe_value(verdict: Verdict, value: ClaimValue) -> tuple[str, ...]:
+    ends = [f"{low:.3g} to {high:.3g}" for low, high in zip(value.low, value.high, strict=True)]
+    return (
+        verdict.id,
+        value.name,
+        value.formula,
+        _join(f"{number:.4g}" for number in value.paper),
+        _join(f"{number:.4g}" for number in value.today) if value.today else value.why,
+        _join(ends),
+    )
+
+
+def _join(texts: Iterable[str]) -> str:
+    listed = list(texts)
+    more = f" and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
+    return ("; ".join(listed[:_MOST]) + more) or _NOTHING

@@ -10,7 +10,7 @@ from typing import Any
 from ftax.environment import Environment
 from ftax.knee_record import Knee
 from ftax.receipt import Receipt
-from ftax.report.html.claims import make_claim_table
+from ftax.report.html.claims import make_claims_views
 from ftax.report.html.facets import (
     Facet,
     make_facet_views,
@@ -60,6 +60,7 @@ def make_content(sources: Sources, *, skip_bad: bool) -> tuple[dict[str, Any], d
     knees = make_knee_views([item for item in shown if isinstance(item.record, Knee)], machines)
     records = [_describe_record(item, machines) for item in shown]
     tables = [make_point_table(points, machine) for machine in machines]
+    labels = {id: machines.find(sweeps.environments[id]).label for id in used}
     context: dict[str, Any] = {
         "summary": _summarise(sources, sweeps, list(machines), environments),
         "machines": list(machines),
@@ -76,7 +77,7 @@ def make_content(sources: Sources, *, skip_bad: bool) -> tuple[dict[str, Any], d
         "missing": make_missing_table(sweeps.cells),
         "knees": knees,
         "comparisons": make_comparison_table(shown),
-        "claims": make_claim_table(shown),
+        "claims": make_claims_views(shown, labels),
         "record_table": records,
         "links": Links(anchors={row.ref: f"record-{i}" for i, row in enumerate(records)}),
         "warnings": make_notices(_list_warnings([*shown, *sweeps.cells])),

@@ -24,6 +24,7 @@ _HOMES = (
     "ftax.conformance.report",
     "ftax.host_comparison",
     "ftax.knee_record",
+    "ftax.paper.claims_record",
     "ftax.receipt",
     "ftax.sweep",
     "ftax.tracing",
