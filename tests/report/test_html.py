@@ -154,7 +154,10 @@ def test_a_point_says_what_its_record_says(page, folder):
     assert len(points) == 320
     for point in points:
         record = json.loads(cells[int(point["record"].rpartition(":")[2]) - 1])["record"]
-        assert (point["model"], point["batch"]) == (record["cell"]["model"], record["cell"]["batch"])
+        assert (point["model"], point["batch"]) == (
+            record["cell"]["model"],
+            record["cell"]["batch"],
+        )
         assert point["latency"] == pytest.approx(sum(record["values_ns"]) / 3)
         assert point["interval"][0] <= point["latency"] <= point["interval"][1]
 
@@ -350,7 +353,9 @@ def test_a_cell_of_an_unknown_machine_is_named(tmp_path):
     page = Page(make_page(sources, skip_bad=True))
     assert "names machine 'gone'" in "".join(page.text)
     machine = SweepMachine.of(here)
-    append_record(path, SweepCell(cell=cell, machine=machine.id, status="measured", values_ns=(2.0,)))
+    append_record(
+        path, SweepCell(cell=cell, machine=machine.id, status="measured", values_ns=(2.0,))
+    )
     append_record(path, machine)  # a line that comes later counts too
     text = make_page(read_sources([path], skip_bad=True), skip_bad=True)
     assert [p["latency"] for p in json.loads(Page(text).data)["points"]] == [1000.5, 2.0]

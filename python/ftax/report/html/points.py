@@ -121,10 +121,11 @@ def describe_options(cell: Cell) -> str:
         for name, value in sorted(cell.options.items())
         if value is not None and value is not False and _USUAL.get(name) != value
     }
-    return ", ".join(
-        name if value is True else f"{name} {json.dumps(value).strip(chr(34))}"
-        for name, value in told.items()
-    )
+    texts = []
+    for name, value in told.items():
+        word = name.replace("_", " ")
+        texts.append(word if value is True else f"{word} {json.dumps(value).strip(chr(34))}")
+    return ", ".join(texts)
 
 
 def _list_receipt(receipt: Receipt, ref: str, machines: Machines) -> list[Point]:

@@ -107,6 +107,7 @@ def make_glance_table(receipts: Sequence[ReceiptView], found: Sequence[Found]) -
             rows=rows,
         ),
         records=tuple(item.ref for item in found),
+        links=tuple(view.id for view in receipts),
     )
 
 

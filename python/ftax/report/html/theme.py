@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 # paper: the page; sheet: what stands out from it; ink, faint: text; rule: lines; accent: links,
 # focus and resolved taxes; quiet: what is no tax (kernels, the rest); warn: what is not to be used.
+# Bars are outlined with a colour and filled with its -fill, on which whiskers can be seen.
 LIGHT: Mapping[str, str] = {
     "paper": "#fffefb",
     "sheet": "#f6f4ee",
@@ -19,6 +20,9 @@ LIGHT: Mapping[str, str] = {
     "rule": "#d9d6cc",
     "accent": "#1b5e8c",
     "quiet": "#8f8c84",
+    "accent-fill": "#9cc0db",
+    "quiet-fill": "#d6d3ca",
+    "warn-fill": "#e9b896",
     "warn": "#a03c00",
     "series-1": "#1b5e8c",
     "series-2": "#c34f00",
@@ -37,6 +41,9 @@ DARK: Mapping[str, str] = {
     "rule": "#3a3d42",
     "accent": "#7db9e8",
     "quiet": "#85837d",
+    "accent-fill": "#2d5878",
+    "quiet-fill": "#484a4c",
+    "warn-fill": "#6e3a17",
     "warn": "#f0a06a",
     "series-1": "#7db9e8",
     "series-2": "#f28e43",

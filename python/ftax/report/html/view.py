@@ -23,12 +23,14 @@ class TableView:
     Attributes:
         record: of the whole table; None where rows have their own.
         records: of each row.
+        links: of each row, where its first cell leads to on the page.
         keys: of each row, what filters compare: values by name.
     """
 
     rows: Rows
     record: str | None = None
     records: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
     keys: tuple[Mapping[str, str], ...] = ()
 
 

@@ -7,8 +7,17 @@ ftax.charts = (() => {
   const S = 1e-9;
   const TIME = { tickformat: "~s", ticksuffix: "s" };
 
+  const BARE = { showgrid: false, showline: false, ticks: "outside", tickcolor: "rgba(0,0,0,0)" };
+
   function isNarrow(place) {
     return place.clientWidth < 480;
+  }
+
+  // Filled lightly and outlined, so that a whisker can be seen on the bar.
+  function getFill(names) {
+    const colours = getColours();
+    const all = (find) => (Array.isArray(names) ? names.map(find) : find(names));
+    return { color: all((name) => colours[`${name}-fill`]), line: { width: 1, color: all((name) => colours[name]) } };
   }
 
   // ---- one receipt ---------------------------------------------------------------------------
@@ -17,8 +26,7 @@ ftax.charts = (() => {
     const { lines, latency } = page.receipts[item];
     const colours = getColours();
     const look = {
-      resolved: [colours.accent, ""], kernels: [colours.quiet, ""],
-      unresolved: [colours.accent, "/"], problem: [colours.warn, "x"],
+      resolved: ["accent", ""], kernels: ["quiet", ""], unresolved: ["accent", "/"], problem: ["warn", "x"],
     };
     const width = isNarrow(place) ? 16 : 26;
     const ticks = lines.map((line) => wrap(line.name, width)).concat("= Python eager");
@@ -27,9 +35,10 @@ ftax.charts = (() => {
       y: lines.map((_, i) => i), x: lines.map((line) => line.time * S), base: lines.map((line) => line.start * S),
       customdata: lines.map((line) => label(line.text)), width: 0.62,
       marker: {
-        color: lines.map((line) => look[line.state][0]), line: { width: 1, color: lines.map((l) => look[l.state][0]) },
-        pattern: { shape: lines.map((line) => look[line.state][1]), size: 6, solidity: 0.35, fgcolor: colours.paper,
-          bgcolor: lines.map((line) => look[line.state][0]) },
+        ...getFill(lines.map((line) => look[line.state][0])),
+        // Stripes have the full colour, since paper is between them.
+        color: lines.map((line) => colours[look[line.state][0] + (look[line.state][1] ? "" : "-fill")]),
+        pattern: { shape: lines.map((line) => look[line.state][1]), size: 6, solidity: 0.35, bgcolor: colours.paper },
       },
       error_x: getWhiskers(lines, (line) => line.time, S, colours.ink),
     };
@@ -49,9 +58,9 @@ ftax.charts = (() => {
     const low = Math.min(0, ...lines.map((line) => line.start + (line.interval ? line.interval[0] : 0)));
     return [[bars, total, values], makeLayout({
       margin: { l: 20, r: 8, t: 4, b: 40 }, bargap: 0.3,
-      xaxis: makeAxis({ ...TIME, range: [low * S, last * (1 + room) * S], nticks: 6, title: makeTitle("time") }),
-      yaxis: makeAxis({ autorange: "reversed", tickvals: ticks.map((_, i) => i), ticktext: ticks, ticks: "",
-        showgrid: false, showline: false }),
+      xaxis: makeAxis({ ...TIME, range: [low * 1.06 * S, last * (1 + room) * S], nticks: 6, zeroline: low < 0,
+        zerolinecolor: colours.quiet, title: makeTitle("time") }),
+      yaxis: makeAxis({ autorange: "reversed", tickvals: ticks.map((_, i) => i), ticktext: ticks, ...BARE }),
     })];
   }
 
@@ -65,18 +74,18 @@ ftax.charts = (() => {
       customdata: rows.map((row) => label(row.text)) };
     const rest = {
       ...common, name: split ? "tax" : "latency", x: rows.map((row) => (row.latency - (row.busy || 0)) * S),
-      marker: { color: colours.accent, pattern: { shape: rows.map((row) => (split && row.busy === null ? "/" : "")),
-        fgcolor: colours.paper, bgcolor: colours.accent, size: 6, solidity: 0.35 } },
+      marker: { ...getFill("accent"), pattern: { shape: rows.map((row) => (split && row.busy === null ? "/" : "")),
+        fgcolor: colours.accent, bgcolor: colours.paper, size: 6, solidity: 0.35 } },
       error_x: getWhiskers(rows, (row) => row.latency, S, colours.ink),
     };
     const busy = { ...common, name: "device busy", x: rows.map((row) => (row.busy || 0) * S),
-      marker: { color: colours.quiet } };
+      marker: getFill("quiet") };
     return [split ? [busy, rest] : [rest], makeLayout({
       margin: { l: 20, r: 14, t: split ? 26 : 4, b: 40 }, barmode: "stack", bargap: 0.3, showlegend: split,
       legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", traceorder: "normal", font: { size: 12 },
         itemclick: false, itemdoubleclick: false },
       xaxis: makeAxis({ ...TIME, rangemode: "tozero", nticks: 6, title: makeTitle("latency") }),
-      yaxis: makeAxis({ autorange: "reversed", tickvals: y, showgrid: false, showline: false, ticks: "",
+      yaxis: makeAxis({ autorange: "reversed", tickvals: y, ...BARE,
         ticktext: rows.map((row) => wrap(row.excluded ? `${row.name} *` : row.name, width)) }),
     })];
   }
@@ -110,33 +119,76 @@ ftax.charts = (() => {
     const sizes = [...new Set(points.map((point) => point.batch))].sort((a, b) => a - b);
     const kept = sizes.filter((size, i) => i === 0 || sizes.length <= 8 || Math.log2(size) % 1 === 0);
     return makeAxis({ type: "log", tickvals: kept, ticktext: kept.map(String), title: makeTitle("batch"),
-      showgrid: false, minor: { ticks: "" },
-      ...(sizes.length === 1 ? { range: [Math.log10(sizes[0]) - 0.5, Math.log10(sizes[0]) + 0.5] } : {}) });
+      showgrid: false });
   }
 
   function getFacet(item) {
     return page.points.filter((point) => point.facet === item && ftax.isShown(point));
   }
 
+  function hasOneBatch(points) {
+    return new Set(points.map((point) => point.batch)).size === 1;
+  }
+
+  // With one batch there is nothing to draw against it: a row a runtime instead.
+  function drawRows(points, key, scale, axis) {
+    const mixed = points.some((point) => point.dtype !== points[0].dtype);
+    const getName = (point) => `${point.runtime}/${point.host}${mixed ? ` ${point.dtype}` : ""}`;
+    const names = [...new Set(points.map(getName))].sort((a, b) => {
+      const [first, second] = [a, b].map((name) => points.find((point) => getName(point) === name)[key]);
+      return first - second;
+    });
+    const traces = points.map((point) => {
+      const { colour, symbol } = getMark(point.runtime, point.host);
+      return {
+        type: "scatter", mode: "markers", x: [point[key] * scale], y: [names.indexOf(getName(point))],
+        customdata: [label(point.text)], hovertemplate: "%{customdata}<extra></extra>",
+        marker: { color: colour, symbol, size: 8, line: { width: symbol.endsWith("open") ? 1.6 : 0, color: colour } },
+        ...(key === "latency" ? { error_x: getWhiskers([point], (one) => one.latency, scale, colour) } : {}),
+      };
+    });
+    return [traces, makeLayout({
+      // Not automargin: in a chart this small Plotly goes on adjusting it, and complains.
+      margin: { l: 16 + 6.2 * Math.max(...names.map((name) => name.length)), r: 20, t: 8, b: 42 },
+      xaxis: { ...axis, automargin: false, tickangle: 0 },
+      yaxis: makeAxis({ range: [names.length - 0.5, -0.5], tickvals: names.map((_, i) => i), ...BARE, showgrid: true,
+        automargin: false, ticktext: names.map(plain), tickfont: { size: 11 } }),
+    })];
+  }
+
+  function makeLatencyAxis(points, most) {
+    const values = points.flatMap((point) => [point.latency, ...(point.interval || [])]);
+    return { ...makeTimeAxis(values.map((value) => value * S), most), title: makeTitle("latency") };
+  }
+
   function drawLatency(place, item) {
     const points = getFacet(item);
+    if (hasOneBatch(points)) {
+      const title = makeTitle(`latency at batch ${points[0].batch}`);
+      return drawRows(points, "latency", S, { ...makeLatencyAxis(points, 3), title });
+    }
     const traces = makeSeries(points, "latency").map(([group, trace]) => ({
       ...trace, y: group.map((point) => point.latency * S),
       error_y: getWhiskers(group, (point) => point.latency, S, trace.line.color),
     }));
     return [traces, makeLayout({
       xaxis: makeBatchAxis(points),
-      yaxis: { ...makeTimeAxis(points.map((point) => point.latency * S)), title: makeTitle("latency") },
+      yaxis: makeLatencyAxis(points),
     })];
   }
 
   function drawOverhead(place, item) {
     const points = getFacet(item).filter((point) => point.overhead !== null);
+    const share = { range: [-0.03, 1.03], tickformat: ".0%", dtick: 0.25 };
+    if (hasOneBatch(points)) {
+      const title = makeTitle(`overhead share at batch ${points[0].batch}`);
+      return drawRows(points, "overhead", 1, makeAxis({ ...share, title }));
+    }
     const traces = makeSeries(points, "overhead").map(([group, trace]) => (
       { ...trace, y: group.map((point) => point.overhead) }));
     return [traces, makeLayout({
       xaxis: makeBatchAxis(points),
-      yaxis: makeAxis({ range: [-0.03, 1.03], tickformat: ".0%", dtick: 0.25, title: makeTitle("overhead share") }),
+      yaxis: makeAxis({ ...share, title: makeTitle("overhead share") }),
     })];
   }
 

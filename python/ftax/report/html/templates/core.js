@@ -7,7 +7,9 @@ window.ftax = (() => {
   const page = JSON.parse(document.getElementById("ftax-data").textContent);
   const root = document.documentElement;
   const shapes = ["circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"];
-  const dashes = { fp32: "solid", fp16: "dash", bf16: "dot" };
+  const strokes = ["solid", "dash", "dot"];
+  const dtypes = ["fp32", "fp16", "bf16"].filter((name) => page.points.some((point) => point.dtype === name));
+  const dashes = Object.fromEntries(dtypes.map((name, i) => [name, strokes[i]]));
 
   const names = new Set();
   for (const point of page.points) names.add(point.runtime);
@@ -86,27 +88,35 @@ window.ftax = (() => {
     return `${Number((value * scale).toPrecision(3))} ${unit}`;
   }
 
-  // Decades, or 1, 2 and 5 where there are few of them: Plotly's own labels lose their unit there.
-  function makeTimeAxis(values) {
-    const logs = values.filter((value) => value > 0).map(Math.log10);
-    const low = Math.min(...logs), high = Math.max(...logs);
-    if (high - low < 0.35) return makeAxis({ type: "log", ...makeEvenTicks(10 ** low, 10 ** high) });
-    const digits = high - low > 2.2 ? [1] : [1, 2, 5];
-    const ticks = [];
-    for (let decade = Math.floor(low) - 1; decade <= Math.ceil(high); decade += 1) {
-      ticks.push(...digits.map((digit) => digit * 10 ** decade));
+  // Own ticks, since Plotly's between decades lose their unit: of 1, 2, 5, of 1, 3, or of decades as
+  // many as there is room for, or even steps in a range too short for any of them.
+  function makeTimeAxis(values, most = 6) {
+    const low = Math.min(...values), high = Math.max(...values);
+    const count = (ticks) => ticks.filter((tick) => tick >= low && tick <= high).length;
+    const decades = [];
+    for (let i = Math.floor(Math.log10(low)) - 1; i <= Math.ceil(Math.log10(high)); i += 1) decades.push(i);
+    const kinds = [[1, 2, 5], [1, 3], [1]].map((digits) =>
+      decades.flatMap((decade) => digits.map((digit) => digit * 10 ** decade)));
+    let ticks = kinds.find((kind) => count(kind) <= most) || kinds[2];
+    let each = 1;
+    if (count(ticks) < 2) {
+      ticks = makeEvenTicks(low, high);
+      each = count(ticks) >= most ? 2 : 1;  // every second has a label
     }
-    return makeAxis({ type: "log", tickvals: ticks, ticktext: ticks.map(formatSeconds) });
+    return makeAxis({ type: "log", tickvals: ticks,
+      ticktext: ticks.map((tick, i) => (i % each === 0 ? formatSeconds(tick) : "")) });
   }
 
-  // A range so short that no 1, 2 or 5 need be in it: even steps of a round size.
+  // The largest round step with at least two multiples between the ends.
   function makeEvenTicks(low, high) {
-    const rough = Math.max(high - low, low * 0.02) / 4;
-    const decade = 10 ** Math.floor(Math.log10(rough));
-    const step = decade * [1, 2, 5, 10].find((digit) => digit * decade >= rough);
+    const span = Math.max(high - low, low * 0.02);
+    const decade = 10 ** Math.floor(Math.log10(span));
+    const count = (step) => Math.floor(high / step) - Math.ceil(low / step) + 1;
+    const step = [5, 2, 1, 0.5].map((digit) => digit * decade).find((size) => count(size) >= 2) || decade / 4;
+    const first = Math.floor(low / step) - 1;
     const ticks = [];
-    for (let i = Math.floor(low / step) - 1; i <= Math.ceil(high / step) + 1; i += 1) ticks.push(i * step);
-    return { tickvals: ticks, ticktext: ticks.map((tick) => formatSeconds(tick)) };
+    for (let i = first; i <= Math.ceil(high / step) + 1 && i < first + 30; i += 1) ticks.push(i * step);
+    return ticks.filter((tick) => tick > 0);
   }
 
   function makeTitle(text) {

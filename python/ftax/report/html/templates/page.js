@@ -110,11 +110,11 @@
   }
 
   function drawLegends() {
-    const shown = page.points.filter(ftax.isShown);
-    const pairs = new Set(shown.map((point) => `${point.runtime}/${point.host}`));
-    const kinds = Object.keys(dashes).filter((dtype) => shown.some((point) => point.dtype === dtype));
     const ink = getColours().ink;
     for (const legend of document.querySelectorAll("[data-legend]")) {
+      const shown = page.points.filter((point) => CAN_SHOW[legend.dataset.legend](point) && ftax.isShown(point));
+      const pairs = new Set(shown.map((point) => `${point.runtime}/${point.host}`));
+      const kinds = Object.keys(dashes).filter((dtype) => shown.some((point) => point.dtype === dtype));
       const items = runtimes.flatMap((runtime) => ["python", "cpp"]
         .filter((host) => pairs.has(`${runtime}/${host}`))
         .map((host) => {
