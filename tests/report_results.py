@@ -100,8 +100,17 @@ def make_knee(runtime: str, environment: Environment, *, last_on: int) -> Knee:
             )
         )
     cell = Cell(model="bert-base", runtime=runtime, host="python", batch=1, sequence=128)
-    return Knee(cell=cell, over="batch", low=1, high=64, points=tuple(points), stop_reason="done",
-                environment=environment, seconds=3.0, warnings=("a warning of a knee",))  # fmt: skip
+    return Knee(
+        cell=cell,
+        over="batch",
+        low=1,
+        high=64,
+        points=tuple(points),
+        stop_reason="done",
+        environment=environment,
+        seconds=3.0,
+        warnings=("a warning of a knee",),
+    )
 
 
 def make_receipts() -> list[Receipt]:

@@ -28,9 +28,13 @@ Progress = Callable[[str, int, int], None]  # phase, done, total
 Subject = LoadedModel | FileModel  # what a cell says of a model
 Mode = Literal["latency", "throughput"]
 
+UNSTEADY = "the warm-up reached its time limit before latency was steady; --duration gives it more"
+
 _SEED_LIMIT = 2**63
 _MOST = 2**31 - 1  # what the core counts with
 _PROBE_TOLERANCE_RATIO = 0.2
+
+_quiet_blocks = 0  # that are open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +117,24 @@ class Session:
 
 @contextmanager
 def quiet() -> Iterator[float]:
-    """No garbage collection inside; yields what one full collection cost, in ms."""
+    """No garbage collection inside; yields what one full collection cost, in ms.
+
+    Blocks nest, and an inner one collects only what was made since the outer one began.
+    """
+    global _quiet_blocks
     was_enabled = gc.isenabled()
     start = time.perf_counter()
     gc.collect()
     cost_ms = (time.perf_counter() - start) * 1e3
     gc.freeze()
     gc.disable()
+    _quiet_blocks += 1
     try:
         yield cost_ms
     finally:
-        gc.unfreeze()
+        _quiet_blocks -= 1
+        if _quiet_blocks == 0:
+            gc.unfreeze()
         if was_enabled:
             gc.enable()
 
@@ -227,9 +238,7 @@ def _make_measurement(
         return None
     warnings = list(prepared.warnings)
     if not rounds.warmup.steady:
-        warnings.append(
-            "the warm-up reached its time limit before latency was steady; --duration gives it more"
-        )
+        warnings.append(UNSTEADY)
     if rounds.error:
         warnings.append(f"failed after {len(rounds.values_ns)} rounds: {rounds.error}")
     if disturbed:

@@ -27,7 +27,7 @@ VOID = {"meta", "input", "br", "img", "link", "hr"}
 
 
 class Page(HTMLParser):
-    """Tags as they are opened, texts by tag, tables as rows of texts, and tags that do not match."""
+    """Tags as they are opened, texts, tables as rows of texts, and tags that do not match."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -333,9 +333,9 @@ def test_a_file_of_another_program_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("skip_bad", [False, True])
 def test_nothing_to_show_is_an_error(tmp_path, skip_bad):
-    with pytest.raises(ResultsError, match="no file that ends in .jsonl"):
+    with pytest.raises(ResultsError, match=r"no file that ends in \.jsonl"):
         read_sources([tmp_path], skip_bad=skip_bad)
-    with pytest.raises(ResultsError, match="there is no .*gone.jsonl"):
+    with pytest.raises(ResultsError, match=r"there is no .*gone\.jsonl"):
         read_sources([tmp_path / "gone.jsonl"], skip_bad=skip_bad)
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(ResultsError, match=r"empty\.jsonl"):

@@ -12,7 +12,19 @@ import sys
 import typer
 from rich.console import Console
 
-from ftax.cli import bench, catalogue, compare, conform, doctor, knee, ops, report, tax, trace
+from ftax.cli import (
+    bench,
+    catalogue,
+    compare,
+    conform,
+    doctor,
+    knee,
+    ops,
+    report,
+    sweep,
+    tax,
+    trace,
+)
 from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
 
 app = typer.Typer(
@@ -26,6 +38,7 @@ app.command("tax")(tax.tax)
 app.command("bench")(bench.bench)
 app.command("compare")(compare.compare)
 app.command("knee")(knee.knee)
+app.command("sweep")(sweep.sweep)
 app.command("trace")(trace.trace)
 app.command("conform")(conform.conform)
 app.command("ops")(ops.ops)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from typing import Literal
 from ftax.errors import FtaxError, InvalidArgumentError
 from ftax.faults import describe
 from ftax.runtimes.plugin_case import CheckSkippedError, PluginCase, Subject
+from ftax.worker_death import name_signal, read_last_line
 
 Status = Literal["passed", "failed", "skipped"]
 
@@ -90,11 +90,10 @@ def open_session(library: str, config: str, case: PluginCase) -> Iterator[Worker
 
 
 def _explain_death(code: int, stderr: str) -> str:
-    if code < 0:
-        names = {item.value: item.name for item in signal.Signals}
-        return f"the process was ended by {names.get(-code, f'signal {-code}')}"
-    lines = stderr.strip().splitlines()
-    return f"the process ended with exit code {code}{': ' + lines[-1] if lines else ''}"
+    if (name := name_signal(code)) is not None:
+        return f"the process was ended by {name}"
+    last = read_last_line(stderr)
+    return f"the process ended with exit code {code}{': ' + last if last else ''}"
 
 
 def _work(folder: Path, library: str, config: str, check: str) -> None:

@@ -31,7 +31,7 @@ from ftax.sweep.grid_checks import (
 )
 
 AXES = ("models", "runtimes", "hosts", "dtypes", "batches", "sequences", "devices")
-_SWITCHES = ("tiny", "use_cache")
+_SWITCHES = ("tiny", "use_cache", "utilisation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,7 @@ class Grid:
             of images takes.
         devices: "cpu", "cuda" (any GPU that the sweep may use) or "cuda:1" (that GPU alone).
         tiny, attention, use_cache: the variant of every model; see `ftax.load_model`.
+        utilisation: on a GPU, read its counters too, about a second a cell.
         pairs: (runtime, host), as the two axes say together.
 
     Raises:
@@ -61,6 +62,7 @@ class Grid:
     tiny: bool = False
     attention: Attention | None = None
     use_cache: bool = False
+    utilisation: bool = False
     pairs: tuple[tuple[str, Host], ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:

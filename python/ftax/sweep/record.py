@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.environment import Environment
+from ftax.environment.condition import UtcTime
 from ftax.errors import InvalidArgumentError
 from ftax.records import Count, FrozenMap, JsonScalar, Name, PositiveInt, Record, Rule
 from ftax.results import Cell
@@ -37,9 +38,35 @@ class SweepMachine(Record):
 
     @classmethod
     def of(cls, environment: Environment) -> Self:
-        """The machine of ``environment``; equal environments have equal ids."""
-        text = json.dumps(environment.to_dict(), sort_keys=True)
+        """The machine of ``environment``.
+
+        Machines that nobody would tell apart have one id: the same CPU, GPU, driver, versions and
+        threads. Load, clocks of the moment and the commit of ftax do not count.
+        """
+        host, gpu = environment.host, environment.gpu
+        identity = {
+            "host": [host.cpu_model, host.architecture, host.usable_cpus],
+            "gpu": None if gpu is None else [gpu.name, gpu.driver, gpu.memory_bytes, gpu.mig],
+            "kind": environment.device.partition(":")[0],
+            "software": environment.software.to_dict(),
+            "threads": environment.settings.num_threads,
+        }
+        text = json.dumps(identity, sort_keys=True)
         return cls(id=hashlib.sha256(text.encode()).hexdigest()[:16], environment=environment)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRun(Record):
+    """One run of a sweep into a folder: what was asked for, and the seed of the order."""
+
+    kind: ClassVar[str] = "sweep-run"
+
+    utc: UtcTime  # of its begin
+    seed: Count
+    grids: tuple[Mapping[str, object], ...]
+    settings: Mapping[str, object]
+    cells: Count  # of the grids
+    missing: Count  # of them, when it began
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +79,10 @@ class SweepCell(Record):
         values_ns: one number a round, the median of its kept samples.
         busy_ns, kernel_ns, kernels: device busy time, summed kernel time and kernels of one
             inference, from a trace taken after the rounds; None without a reliable one.
-        sm_active_ratio, sm_occupancy_ratio: over a run of back-to-back requests; None where the GPU
-            does not say.
+        sm_active_ratio, sm_occupancy_ratio: over a run of synchronised requests; None where it was
+            not asked for or the GPU does not say.
+        peak_device_bytes: what one inference adds at its peak to the tensors that were there before
+            it, by torch's allocator; None on a CPU.
         macs, operators, modules: multiply-accumulates, operator calls and leaf-module calls of one
             inference of the whole batch.
         facts: of the preparation, such as its seconds.

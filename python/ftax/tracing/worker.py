@@ -9,7 +9,6 @@ at, and a new process goes on with the rest.
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from ftax.errors import FtaxError, RunnerError
 from ftax.faults import describe, is_out_of_memory
 from ftax.tracing.records import Trace
 from ftax.tracing.run import ITERATIONS, KINDS, trace_prepared
+from ftax.worker_death import name_signal, read_last_line
 
 _MOST_WORKERS = 4
 
@@ -103,13 +103,11 @@ def _name_files(place: int) -> tuple[str, str]:
 
 
 def _explain_death(code: int, stderr: str) -> str:
-    lines = stderr.strip().splitlines()
-    if code < 0:
-        names = {item.value: item.name for item in signal.Signals}
-        return f"it was ended by {names.get(-code, f'signal {-code}')}"
+    if (name := name_signal(code)) is not None:
+        return f"it was ended by {name}"
     if code == 0:
         return "it ended without an answer"
-    reason = lines[-1] if lines else f"exit code {code}"
+    reason = read_last_line(stderr) or f"exit code {code}"
     if is_out_of_memory(reason):
         return f"{describe(reason)}, or trace='here', which needs no second copy of the model"
     return reason

@@ -61,6 +61,7 @@ def write_report(
 def make_page(sources: Sources, *, skip_bad: bool = False, title: str = "ftax report") -> str:
     """The page as text; see `write_report`."""
     import jinja2
+    import markupsafe
 
     import ftax
 
@@ -75,7 +76,7 @@ def make_page(sources: Sources, *, skip_bad: bool = False, title: str = "ftax re
         lstrip_blocks=True,
     )
     environment.filters["typeset"] = typeset
-    safe = jinja2.utils.markupsafe.Markup  # ours alone: nothing of a record goes through it
+    safe = markupsafe.Markup  # ours alone: nothing of a record goes through it
     return environment.get_template("page.html").render(
         **context,
         title=title,

@@ -1,0 +1,157 @@
+"""`ftax sweep grid.toml -o FOLDER`: every cell of a grid, each kept as soon as it is measured.
+
+Without a file the options are the grid. Ctrl-C ends with what there is, and --resume goes on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ftax.cli import options as o
+from ftax.cli.show import progress_bar, show
+from ftax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from ftax.sweep import SweepResults
+    from ftax.sweep.grid import Grid
+
+_MOST_ROWS = 60  # of a terminal; --csv prints all
+_MANY = "Several: separated by commas, or repeated."
+
+
+def sweep(
+    grid: Annotated[
+        Path | None, typer.Argument(help="A TOML file (docs/sweep.md); left out, the options.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for results.")] = Path(
+        "sweep"
+    ),
+    model: Annotated[list[str] | None, typer.Option(help=f"See `ftax models`. {_MANY}")] = None,
+    runtime: Annotated[
+        list[str] | None, typer.Option(help=f"A name, or name/host. {_MANY}")
+    ] = None,
+    host: Annotated[
+        list[str] | None, typer.Option(help=f"For runtimes without one: python, cpp. {_MANY}")
+    ] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help=f"fp32, fp16, bf16. {_MANY}")] = None,
+    batch: Annotated[list[str] | None, typer.Option(help=f"Requests in one call. {_MANY}")] = None,
+    sequence: Annotated[
+        list[str] | None, typer.Option("--sequence", "--seq", help=f"Tokens of a request. {_MANY}")
+    ] = None,
+    device: Annotated[
+        list[str] | None, typer.Option(help=f"cpu, cuda (any of --gpus), cuda:N. {_MANY}")
+    ] = None,
+    tiny: o.Tiny = False,
+    attention: o.Attention = None,
+    use_cache: o.UseCache = False,
+    utilisation: Annotated[
+        bool, typer.Option("--utilisation", help="GPU: read its counters, a second a cell.")
+    ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Run only what the folder lacks.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="With --resume: what failed is missing.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few, short rounds: a first look.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the order of cells and rounds.")] = 0,
+    limit: Annotated[
+        float, typer.Option(help="Seconds that one step of a worker may take.")
+    ] = 300.0,
+    trace: Annotated[
+        bool, typer.Option("--trace/--no-trace", help="GPU: trace kernels after the rounds.")
+    ] = True,
+    gpus: Annotated[
+        str, typer.Option(help="GPUs that share the cells of device cuda, such as 0,1.")
+    ] = "0",
+    threads: o.Threads = None,
+    csv: o.Csv = False,
+    markdown: o.Markdown = False,
+) -> None:
+    """Measure the product of models, runtimes, hosts, dtypes, batches, sequences and devices."""
+    from ftax.sweep.results import SweepResults
+    from ftax.sweep.run import run_sweep
+
+    axes = {
+        "models": _split(model), "runtimes": _split(runtime), "hosts": _split(host),
+        "dtypes": _split(dtype), "batches": _split_sizes("--batch", batch),
+        "sequences": _split_sizes("--sequence", sequence), "devices": _split(device),
+        "tiny": tiny or None, "attention": attention, "use_cache": use_cache or None,
+        "utilisation": utilisation or None,
+    }  # fmt: skip
+    grids = _choose_grids(grid, {name: value for name, value in axes.items() if value is not None})
+    interrupted = False
+    with progress_bar("sweep") as progress:
+        try:
+            results = run_sweep(
+                grids, output, resume=resume, retry_failed=retry_failed, quick=quick, seed=seed,
+                limit_s=limit, trace=trace, gpus=_parse_gpus(gpus), threads=threads,
+                progress=progress,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            interrupted, results = True, SweepResults.load(output)
+    _show(results, output, csv=csv, markdown=markdown)
+    if interrupted:
+        typer.echo(f"interrupted; go on with --resume -o {output}", err=True)
+        raise typer.Exit(130)
+
+
+def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> None:
+    from rich.console import Group
+
+    from ftax.report.sweep_table import make_missing_table, make_sweep_tables, summarise
+
+    tables = make_sweep_tables(results)
+    shown = tables
+    if len(results.cells) > _MOST_ROWS:
+        missing = [cell for cell in results.cells if cell.status != "measured"]
+        shown = [make_missing_table(missing)] if missing else []
+    show(Group(*(table.to_rich() for table in shown)), tables, csv=csv, markdown=markdown)
+    typer.echo(f"{summarise(results)}; in {output}", err=True)
+    for problem in results.problems:
+        typer.echo(f"! {problem}", err=True)
+
+
+def _choose_grids(path: Path | None, axes: dict[str, Any]) -> tuple[Grid, ...]:
+    from ftax.sweep.grid import make_grid
+    from ftax.sweep.grid_file import read_grids
+
+    if path is None:
+        if "models" not in axes:
+            raise InvalidArgumentError("there is nothing to sweep; give a grid file, or --model")
+        return (make_grid(axes),)
+    if axes:
+        raise InvalidArgumentError(
+            f"{next(iter(axes))} is given beside {path}, which says it for each grid; change it "
+            "there, or leave the file out"
+        )
+    return read_grids(path)
+
+
+def _split(texts: list[str] | None) -> list[str] | None:
+    return None if texts is None else [part.strip() for text in texts for part in text.split(",")]
+
+
+def _split_sizes(option: str, texts: list[str] | None) -> list[int | str] | None:
+    parts = _split(texts)
+    if parts is None:
+        return None
+    for part in parts:
+        if not part.isdecimal() and part != "default":
+            raise InvalidArgumentError(
+                f"{option} has {part!r}; write whole numbers, such as 1,8,64"
+            )
+    return [int(part) if part.isdecimal() else part for part in parts]
+
+
+def _parse_gpus(text: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not part.isdecimal():
+            raise InvalidArgumentError(f"--gpus is {text!r}; write numbers, such as 0,1")
+    return [f"cuda:{part}" for part in parts]

@@ -1,0 +1,225 @@
+"""Times the groups of one job, in a worker: every model is built once, every group is one session.
+
+The surprising choice: on a GPU what was timed is kept ready until the end, for the looks that come
+after the last round. If memory runs short it is let go, and made ready again then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ftax.environment import collect_environment
+from ftax.faults import describe, is_out_of_memory, release
+from ftax.measure import Plan, Session, measure
+from ftax.models import LoadedModel, load_model
+from ftax.preparing import use_threads
+from ftax.runtimes import Prepared, Workspace, check_host, find_runtime
+from ftax.sweep.counting import count
+from ftax.sweep.facts import choose_status, describe_fault, make_fields
+from ftax.sweep.job import Group, Item, Job
+
+if TYPE_CHECKING:
+    from ftax.sweep.worker import Say
+
+_LEAST_FREE_SHARE = 0.5  # of the device's memory, below which nothing is kept ready
+
+
+@dataclass(slots=True, kw_only=True)
+class Ready:
+    """A group with its inputs made, and the runtimes that are ready to run."""
+
+    group: Group
+    workspace: Workspace
+    prepared: dict[int, Prepared] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """How one cell went: fields of its answer, or the error."""
+
+    seconds: float = 0.0
+    fields: dict[str, Any] | None = None
+    error: BaseException | str | None = None
+
+
+def run_job(job: Job, say: Say) -> bool:
+    """Time all groups, then look at what is to be looked at; whether the process is as before."""
+    with use_threads(job.threads):
+        say("machine", environment=collect_environment(device=job.device).to_dict())
+        bench = Bench(job, say)
+        for group in job.groups:
+            bench.time_group(group)
+        wanted = [group for group in job.groups if any(item.looks for item in group.items)]
+        if not wanted:
+            return True
+        from ftax.sweep.looks import look_at
+
+        look_at(bench, wanted)
+        return False
+
+
+class Bench:
+    """One model, and all that is ready to run of it."""
+
+    def __init__(self, job: Job, say: Say) -> None:
+        self.job, self.say = job, say
+        self.models: dict[str, LoadedModel | BaseException] = {}
+        self.ready: dict[Group, Ready] = {}
+        self.failed: set[int] = set()  # places, which are not looked at
+        self._counts: dict[tuple[int, int | None], tuple[dict[str, int], str]] = {}
+
+    def time_group(self, group: Group) -> None:
+        """Time what is to be timed of a group, and answer for each of its cells."""
+        items = [item for item in group.items if item.time]
+        if not items:
+            return
+        self._spare_memory()
+        outcome = self._attempt(group, items)
+        short = [item for item in items if _is_short_of_memory(outcome[item.place])]
+        if short and len(self.ready) > (group in self.ready):
+            self.drop()
+            outcome |= self._attempt(group, short)
+        for item in items:
+            self._answer(item, outcome[item.place])
+        if not any(item.looks for item in group.items):
+            self.ready.pop(group, None)
+
+    def get_ready(self, group: Group) -> Ready:
+        """The group with its inputs. Raises what building the model or making inputs raises."""
+        if group not in self.ready:
+            model = self._load(group.dtype)
+            self.begin("inputs", [item.place for item in group.items])
+            loaded = model.with_size(batch=group.batch, sequence=group.sequence)
+            self.ready[group] = Ready(group=group, workspace=Workspace(loaded))
+        return self.ready[group]
+
+    def prepare(self, ready: Ready, item: Item) -> Prepared:
+        """The runtime of a cell made ready. Raises what preparing raises."""
+        if item.place not in ready.prepared:
+            self.begin("prepare", [item.place])
+            spec = find_runtime(item.runtime)
+            ready.prepared[item.place] = spec.prepare(ready.workspace, check_host(item.host))
+        return ready.prepared[item.place]
+
+    def begin(self, step: str, places: Sequence[int]) -> None:
+        """Tell the parent what comes next, and whose fault it is if it does not end."""
+        self.say("begin", step=step, places=list(places))
+
+    def drop(self) -> None:
+        """Let go of all that is ready, so that the next thing has the device's memory."""
+        self.ready.clear()
+        if torch.cuda.is_initialized():
+            import gc
+
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def _attempt(self, group: Group, items: Sequence[Item]) -> dict[int, Attempt]:
+        outcome = {item.place: Attempt() for item in items}
+        try:
+            ready = self.get_ready(group)
+        except Exception as error:  # whatever a model raises costs its cells alone
+            release(error)
+            for item in items:
+                outcome[item.place].error = error
+            return outcome
+        for item in items:
+            attempt, start = outcome[item.place], time.perf_counter()
+            try:
+                self.prepare(ready, item)
+            except Exception as error:
+                release(error)
+                attempt.error = error
+            attempt.seconds = time.perf_counter() - start
+        runnable = [item for item in items if outcome[item.place].error is None]
+        if runnable:
+            self._measure(ready, runnable, outcome)
+        return outcome
+
+    def _measure(self, ready: Ready, items: Sequence[Item], outcome: dict[int, Attempt]) -> None:
+        start = time.perf_counter()
+        places = [item.place for item in items]
+        loaded, prepared = ready.workspace.loaded, [ready.prepared[place] for place in places]
+        work, problem = self._count(ready.group, loaded, places)
+        self.begin("measure", places)
+        plan = Plan(**{**self.job.plan, "seed": self.job.plan.get("seed", 0) + places[0]})
+        try:
+            session = measure(loaded, prepared, plan)
+        except Exception as error:
+            release(error)
+            session = Session(
+                measurements=(None,) * len(items), errors=(describe_fault(error),) * len(items),
+                stop_reason="failed", elapsed_s=0.0, gc_ms=0.0,
+            )  # fmt: skip
+        share_s = (time.perf_counter() - start) / len(items)
+        for place, found, error in zip(places, session.measurements, session.errors, strict=True):
+            attempt = outcome[place]
+            attempt.seconds += share_s
+            if found is None or error is not None:
+                attempt.error = error or "no round was complete within the time limit"
+            else:
+                attempt.fields = make_fields(loaded, found, ready.group, work, problem)
+
+    def _count(
+        self, group: Group, loaded: LoadedModel, places: Sequence[int]
+    ) -> tuple[dict[str, int], str]:
+        """Work of one inference by the record's names, and why there is none; once a size."""
+        size = (group.batch, group.sequence)
+        if not group.count:
+            return {}, "work was not counted: a worker died of that"
+        if size not in self._counts:
+            self.begin("count", places)
+            self._counts[size] = count(loaded)
+        return self._counts[size]
+
+    def _answer(self, item: Item, attempt: Attempt) -> None:
+        if attempt.fields is not None:
+            self.say("measured", place=item.place, seconds=attempt.seconds, **attempt.fields)
+            return
+        self.failed.add(item.place)
+        error = attempt.error or "it was not run"
+        reason = describe(error) if isinstance(error, str) else describe_fault(error)
+        self.say(
+            "failed", place=item.place, seconds=attempt.seconds, status=choose_status(error),
+            reason=reason,
+        )  # fmt: skip
+
+    def _load(self, dtype: str) -> LoadedModel:
+        """The model in a dtype, built when it is first asked for. Raises its error every time."""
+        if dtype not in self.models:
+            job = self.job
+            groups = [group for group in job.groups if group.dtype == dtype]
+            self.begin("build", [item.place for group in groups for item in group.items])
+            if job.device == "cpu":
+                self.models.clear()  # its groups are done
+            try:
+                self.models[dtype] = load_model(
+                    job.model,
+                    dtype=dtype,
+                    device=job.device,
+                    **job.model_options,  # type: ignore[arg-type]
+                )
+            except Exception as error:
+                release(error)
+                self.models[dtype] = error
+        found = self.models[dtype]
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def _spare_memory(self) -> None:
+        if self.ready and self.job.device != "cpu":
+            free, total = torch.cuda.mem_get_info(self.job.device)
+            free += torch.cuda.memory_reserved(self.job.device)
+            free -= torch.cuda.memory_allocated(self.job.device)
+            if free < _LEAST_FREE_SHARE * total:
+                self.drop()
+
+
+def _is_short_of_memory(attempt: Attempt) -> bool:
+    return attempt.error is not None and is_out_of_memory(attempt.error)

@@ -1,0 +1,130 @@
+"""What a parent asks of a worker, in JSON: one model on one device, in all its dtypes and sizes.
+
+The surprising choice: a job is also the list of what is left. When a worker dies, what it answered
+is struck off, what it died at is taken out, and the rest is the next worker's job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+# After the rounds of a whole job: counters first, because a trace slows its process for good.
+LOOKS = ("utilisation", "trace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One cell of a job, by its place in the sweep."""
+
+    place: int
+    runtime: str
+    host: str
+    time: bool = True  # False: it has rounds, and only looks are missing
+    looks: tuple[str, ...] = ()  # of LOOKS, in their order
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self.time and not self.looks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Cells that differ in what runs them alone, and are timed in the same rounds."""
+
+    dtype: str
+    batch: int
+    sequence: int | None
+    items: tuple[Item, ...]
+    count: bool = True  # whether to count its work; False once a worker died of that
+    apart: bool = False  # one of several, timed alone because a worker died with all of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Groups of one model, by dtype, in the order in which they are to be measured."""
+
+    model: str
+    device: str
+    model_options: Mapping[str, Any]
+    groups: tuple[Group, ...]
+    threads: int
+    plan: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Plan`
+    trace_iterations: int = 3
+    utilisation_s: float = 0.5
+
+    def to_json(self) -> str:
+        """The job as one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job that `to_json` wrote."""
+        data = json.loads(text)
+        groups = []
+        for group in data.pop("groups"):
+            items = [Item(**{**item, "looks": tuple(item["looks"])}) for item in group.pop("items")]
+            groups.append(Group(items=tuple(items), **group))
+        return cls(groups=tuple(groups), **data)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Of all its cells."""
+        return tuple(item.place for group in self.groups for item in group.items)
+
+
+def strike_timed(groups: Iterable[Group], places: Iterable[int], *, failed: bool) -> list[Group]:
+    """The groups with these cells timed; with ``failed`` they are not looked at either."""
+    done = set(places)
+
+    def strike(item: Item) -> Item:
+        if item.place not in done:
+            return item
+        return replace(item, time=False, looks=() if failed else item.looks)
+
+    return _map_items(groups, strike)
+
+
+def strike_look(groups: Iterable[Group], place: int, look: str) -> list[Group]:
+    """The groups without one look at one cell."""
+
+    def strike(item: Item) -> Item:
+        if item.place != place:
+            return item
+        return replace(item, looks=tuple(name for name in item.looks if name != look))
+
+    return _map_items(groups, strike)
+
+
+def split_apart(groups: Iterable[Group], places: Iterable[int]) -> list[Group]:
+    """The groups, that with these cells as one group a cell."""
+    wanted = set(places)
+    made: list[Group] = []
+    for group in groups:
+        if wanted.isdisjoint(item.place for item in group.items):
+            made.append(group)
+        else:
+            made += [replace(group, items=(item,), apart=True) for item in group.items]
+    return made
+
+
+def stop_counting(groups: Iterable[Group], places: Iterable[int]) -> list[Group]:
+    """The groups, that with these cells without a count of its work."""
+    wanted = set(places)
+    return [
+        replace(group, count=False) if any(item.place in wanted for item in group.items) else group
+        for group in groups
+    ]
+
+
+def _map_items(groups: Iterable[Group], change: Any) -> list[Group]:
+    """The groups with their cells changed, without what is done."""
+    made = []
+    for group in groups:
+        items = tuple(item for old in group.items if not (item := change(old)).is_done)
+        if items:
+            made.append(replace(group, items=items))
+    return made

@@ -1,0 +1,214 @@
+"""One device of a sweep: takes tasks from the queue and has workers do them, one after the other.
+
+The surprising choice: a worker that dies is never asked why. The parent knows what it was at, and
+takes that out of what is left: a cell that was being prepared has failed, cells that were timed
+together are timed apart next, and everything else is simply done again by the next worker. Only
+SIGKILL, which others send (the kernel for want of memory, a person), is forgiven once a cell.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ftax.environment import Environment
+from ftax.errors import RunnerError
+from ftax.sweep.job import (
+    LOOKS,
+    Group,
+    Job,
+    split_apart,
+    stop_counting,
+    strike_look,
+    strike_timed,
+)
+from ftax.sweep.plan import Task
+from ftax.sweep.process import Stop, Stopped, WorkerDied, WorkerProcess
+from ftax.sweep.progress import SweepProgress
+from ftax.sweep.store import CellStore
+
+_START_S = 120.0  # that a process has for its imports, whatever the limit of a step
+_MOST_EARLY_DEATHS = 2  # in a row, of workers that began nothing
+
+
+class TaskQueue:
+    """Tasks in their order, shared by lanes."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = list(tasks)
+        self._lock = threading.Lock()
+
+    def take(self, device: str, shares: bool) -> Task | None:
+        """The next task for a device; with ``shares`` also one for any GPU."""
+        with self._lock:
+            for place, task in enumerate(self._tasks):
+                if task.device == device or (shares and task.device == "cuda"):
+                    return self._tasks.pop(place)
+        return None
+
+    def has_more(self, device: str, shares: bool) -> bool:
+        """Whether `take` would find one."""
+        with self._lock:
+            return any(
+                task.device == device or (shares and task.device == "cuda") for task in self._tasks
+            )
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """What a worker said that it was about to do."""
+
+    name: str
+    places: list[int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Lane:
+    """Runs on ``device``; ``make_job`` adds to a task what all jobs of a sweep share."""
+
+    device: str
+    shares: bool  # whether it takes tasks for any GPU
+    queue: TaskQueue
+    store: CellStore
+    make_job: Callable[[Task, str, tuple[Group, ...]], Job]
+    machine: str  # of this device, as the parent knows it
+    limit_s: float
+    stop: Stop
+    progress: SweepProgress
+    _worker: WorkerProcess | None = field(default=None, init=False)
+    _spare: WorkerProcess | None = field(default=None, init=False)
+    _step: Step | None = field(default=None, init=False)
+    _early_deaths: int = field(default=0, init=False)
+    _killed_at: set[int] = field(default_factory=set, init=False)  # tried once more after that
+
+    def run(self) -> None:
+        """Do tasks until there are none left. Raises RunnerError if workers do not even start,
+        ResultsError if results cannot be written."""
+        try:
+            while (task := self.queue.take(self.device, self.shares)) is not None:
+                groups = list(task.groups)
+                while groups:
+                    groups = self._run_job(task, groups)
+        except Stopped:
+            pass
+        finally:
+            for worker in (self._worker, self._spare):
+                if worker is not None:
+                    worker.end()
+            self._worker = self._spare = None
+
+    def _run_job(self, task: Task, groups: list[Group]) -> list[Group]:
+        """Have one worker do groups of a task; what is left of them if it dies."""
+        worker = self._worker = self._worker or self._spare or self._start()
+        if worker is self._spare:
+            self._spare = None
+        self._step = None
+        try:
+            worker.send(self.make_job(task, self.device, tuple(groups)).to_json())
+            answer = worker.receive(max(self.limit_s, _START_S))
+            while answer["say"] != "done":
+                groups = self._take_answer(answer, groups)
+                answer = worker.receive(self.limit_s)
+        except WorkerDied as death:
+            self._end_worker()
+            return self._blame(groups, death)
+        if not answer["clean"]:
+            self._end_worker()
+        if groups:
+            left = sum(len(group.items) for group in groups)
+            raise RunnerError(f"a worker left {left} cells of {task.model} without an answer")
+        return []
+
+    def _take_answer(self, answer: dict[str, Any], groups: list[Group]) -> list[Group]:
+        """Note an answer; what is left to do after it."""
+        say = answer.pop("say")
+        if say == "machine":
+            environment = Environment.from_dict(answer["environment"])
+            self.machine = self.store.add_machine(environment)
+        elif say == "begin":
+            self._begin(Step(name=answer["step"], places=answer["places"]))
+        elif say == "measured":
+            place = answer.pop("place")
+            self.store.add_measured(place, self.machine, self.device, answer)
+            groups = strike_timed(groups, [place], failed=False)
+            self.progress.finish(1)
+        elif say == "failed":
+            self.store.add_failed(machine=self.machine, **answer)
+            groups = strike_timed(groups, [answer["place"]], failed=True)
+            self.progress.finish(1)
+        elif say == "looked":
+            self.store.add_look(**answer)
+            groups = strike_look(groups, answer["place"], answer["look"])
+        return groups
+
+    def _begin(self, step: Step) -> None:
+        self._early_deaths = 0
+        self._step = step
+        label = self.store.cells[step.places[0]].label() if step.places else ""
+        if step.name in _TOLD:
+            self.progress.tell(step.name, label, len(step.places))
+        more = self.queue.has_more(self.device, self.shares)
+        if step.name == "trace" and self._spare is None and more:
+            self._spare = self._start()  # nothing is timed any more; the next one gets ready
+
+    def _blame(self, groups: list[Group], death: WorkerDied) -> list[Group]:
+        """What is left after a worker died at the step that it had begun."""
+        step, reason = self._step, str(death)
+        if step is None:
+            return self._start_again(groups, reason)
+        if death.killed and not self._killed_at.issuperset(step.places):
+            self._killed_at.update(step.places)
+            return groups
+        timed = {item.place for group in groups for item in group.items if item.time}
+        open_places = [place for place in step.places if place in timed]
+        if not open_places:
+            left = self._give_up_looks(groups, step, reason)
+            return left if left != groups else self._start_again(groups, reason)
+        if step.name == "count":
+            return stop_counting(groups, open_places)
+        if step.name == "measure" and len(open_places) > 1:
+            return split_apart(groups, open_places)
+        what = _STEPS[step.name]
+        for place in open_places:
+            self.store.add_failed(place, self.machine, "failed", f"{what}: {reason}")
+        self.progress.finish(len(open_places))
+        return strike_timed(groups, open_places, failed=True)
+
+    def _start_again(self, groups: list[Group], reason: str) -> list[Group]:
+        """All that is left, for a worker died of nothing that can be taken out."""
+        self._early_deaths += 1
+        if self._early_deaths >= _MOST_EARLY_DEATHS:
+            raise RunnerError(f"workers for {self.device} end before they begin anything: {reason}")
+        return groups
+
+    def _give_up_looks(self, groups: list[Group], step: Step, reason: str) -> list[Group]:
+        """Of cells that have their rounds, and whose worker died at a look or on the way to it."""
+        if step.name in ("count", "measure"):
+            return groups  # which was over
+        wanted = {item.place: item.looks for group in groups for item in group.items}
+        for place in step.places:
+            for look in wanted.get(place, ()):
+                if step.name in (look, *_WAYS):
+                    self.store.add_look(place, look, fact=reason)
+                    groups = strike_look(groups, place, look)
+        return groups
+
+    def _start(self) -> WorkerProcess:
+        return WorkerProcess(self.stop)
+
+    def _end_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+        self._worker = None
+
+
+_TOLD = ("build", "measure", *LOOKS)  # in the progress
+_WAYS = ("build", "inputs", "prepare")  # steps on the way to a look
+_STEPS: Mapping[str, str] = {
+    "build": "building the model",
+    "inputs": "making inputs",
+    "prepare": "making the runtime ready",
+    "measure": "timing it",
+}

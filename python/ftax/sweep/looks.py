@@ -1,0 +1,98 @@
+"""What is looked at once all rounds of a worker are over: counters of the GPU, then kernels.
+
+The order is forced: a trace leaves CUPTI in the process, which slows whatever runs there later, and
+may hold the counters that NVML reads.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ftax.environment.nvml import open_gpu
+from ftax.faults import release
+from ftax.gpu.memory import measure_peak_memory
+from ftax.gpu.utilisation import measure_utilisation
+from ftax.measure import quiet
+from ftax.runtimes import Prepared
+from ftax.sweep.facts import describe_fault
+from ftax.sweep.job import LOOKS, Group, Item
+from ftax.tracing import Trace, judge
+from ftax.tracing.activities import sum_busy_ns
+from ftax.tracing.run import trace_prepared
+
+if TYPE_CHECKING:
+    from ftax.models import LoadedModel
+    from ftax.sweep.bench import Bench
+
+FOUND = "found"  # the fact of a look that went well; otherwise it says why not
+
+
+def look_at(bench: Bench, groups: Sequence[Group]) -> None:
+    """Take every look that is asked for, and answer for each."""
+    with quiet():  # one collection for all of them: each would take longer than its look
+        for look in LOOKS:
+            for group in groups:
+                for item in group.items:
+                    if look in item.looks and item.place not in bench.failed:
+                        _look(bench, group, item, look)
+
+
+def _look(bench: Bench, group: Group, item: Item, look: str) -> None:
+    start = time.perf_counter()
+    try:
+        ready = bench.get_ready(group)
+        prepared = bench.prepare(ready, item)
+        bench.begin(look, [item.place])
+        if look == "trace":
+            fields = read_trace(ready.workspace.loaded, prepared, bench.job.trace_iterations)
+        else:
+            fields = _read_counters(prepared, bench.job.device, bench.job.utilisation_s)
+    except Exception as error:  # the cell has its rounds, and keeps them
+        release(error)
+        fields = {"fact": describe_fault(error)}
+    fact = fields.pop("fact", FOUND)
+    seconds = time.perf_counter() - start
+    bench.say("looked", place=item.place, look=look, fact=fact, seconds=seconds, fields=fields)
+
+
+def read_trace(loaded: LoadedModel, prepared: Prepared, iterations: int) -> dict[str, Any]:
+    """Busy time, kernel time and kernels of one inference, if the trace is reliable."""
+    trace = trace_prepared(loaded, prepared, iterations=iterations, kinds=())
+    found = summarise(trace)
+    try:
+        peak = measure_peak_memory(prepared.run, device=loaded.device)
+    except Exception as error:  # the trace is worth having without it
+        release(error)
+        return found
+    return {**found, "peak_device_bytes": peak.call_bytes}
+
+
+def summarise(trace: Trace) -> dict[str, Any]:
+    """Medians over the iterations of a trace; instead of them, the fact why it is not reliable."""
+    verdict = judge(trace)
+    if not verdict.ok:
+        return {"fact": verdict.describe()}
+    parts = trace.split()
+    return {
+        "busy_ns": float(statistics.median(sum_busy_ns(part.activities) for part in parts)),
+        "kernel_ns": float(
+            statistics.median(sum(item.duration_ns for item in part.kernels) for part in parts)
+        ),
+        "kernels": len(parts[0].kernels),
+    }
+
+
+def _read_counters(prepared: Prepared, device: str, seconds: float) -> dict[str, Any]:
+    with open_gpu(device) as gpu:
+        found = measure_utilisation(prepared.runner, gpu=gpu, seconds=seconds)
+    return {
+        "sm_active_ratio": _to_ratio(found.sms_active_pct),
+        "sm_occupancy_ratio": _to_ratio(found.warp_occupancy_pct),
+    }
+
+
+def _to_ratio(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100

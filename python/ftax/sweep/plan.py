@@ -1,0 +1,107 @@
+"""What a sweep has to do: which cells are missing, and in which order and groups they are run.
+
+The surprising choice: the order is random in two steps. Models are shuffled, and within a model
+dtypes and sizes; a model is so built once for all its cells, and yet a drift of the machine falls
+on no size or runtime in particular.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ftax.results import Cell
+from ftax.sweep.job import Group, Item
+from ftax.sweep.record import SweepCell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """All that is missing of one model on one kind of device: what a worker builds it for."""
+
+    model: str
+    device: str  # as in the grid; "cuda" is any GPU
+    options: Mapping[str, object]
+    groups: tuple[Group, ...]
+
+    @property
+    def size(self) -> int:
+        """How many cells it is to time."""
+        return sum(item.time for group in self.groups for item in group.items)
+
+
+def choose_items(
+    cells: Sequence[Cell],
+    *,
+    known: Mapping[str, SweepCell],
+    looks: Mapping[str, Sequence[str]],
+    machines: Mapping[str, str],
+    retry_failed: bool,
+) -> dict[int, Item]:
+    """What is to be done for each cell, by its place; nothing for one that has all it can have.
+
+    Args:
+        known: the last line of cells, by their keys.
+        looks: what is asked of a cell beside its rounds, by its key.
+        machines: the machine that a device belongs to. A cell of another machine is not looked at
+            here: its latency and this busy time would have nothing to do with each other.
+    """
+    items: dict[int, Item] = {}
+    for place, cell in enumerate(cells):
+        line, wanted = known.get(cell.key()), tuple(looks.get(cell.key(), ()))
+        time = line is None or (line.status == "failed" and retry_failed)
+        if line is not None and not time:
+            here = line.status == "measured" and line.machine == machines.get(cell.device)
+            wanted = tuple(name for name in wanted if here and _lacks(line, name))
+        item = Item(place=place, runtime=cell.runtime, host=cell.host, time=time, looks=wanted)
+        if not item.is_done:
+            items[place] = item
+    return items
+
+
+def make_tasks(cells: Sequence[Cell], items: Mapping[int, Item], seed: int) -> list[Task]:
+    """The items as tasks, in the random order of ``seed``."""
+    shuffler = random.Random(seed)
+    tasks: dict[tuple[str, str, str], dict[tuple[str, int, int | None], list[Item]]] = {}
+    options: dict[tuple[str, str, str], Mapping[str, object]] = {}
+    for place in sorted(items):
+        cell = cells[place]
+        key = (cell.model, cell.device, repr(sorted(cell.options.items())))
+        options[key] = cell.options
+        sizes = tasks.setdefault(key, {})
+        sizes.setdefault((cell.dtype, cell.batch, cell.sequence), []).append(items[place])
+    order = list(tasks)
+    shuffler.shuffle(order)
+    return [
+        Task(
+            model=key[0],
+            device=key[1],
+            options=dict(options[key]),
+            groups=_order_groups(tasks[key], shuffler),
+        )
+        for key in order
+    ]
+
+
+def _order_groups(
+    sizes: Mapping[tuple[str, int, int | None], Sequence[Item]], shuffler: random.Random
+) -> tuple[Group, ...]:
+    """One dtype after the other, since each is a model of its own; sizes of each at random."""
+    dtypes = list(dict.fromkeys(dtype for dtype, _, _ in sizes))
+    shuffler.shuffle(dtypes)
+    groups = []
+    for dtype in dtypes:
+        mine = [key for key in sizes if key[0] == dtype]
+        shuffler.shuffle(mine)
+        groups += [
+            Group(dtype=dtype, batch=batch, sequence=sequence, items=tuple(sizes[key]))
+            for key in mine
+            for _, batch, sequence in [key]
+        ]
+    return tuple(groups)
+
+
+def _lacks(line: SweepCell, look: str) -> bool:
+    """Whether a measured cell was never looked at so, whatever came of it."""
+    return look not in line.facts

@@ -1,0 +1,187 @@
+"""Runs a sweep: grids and a folder in, results out, with nothing lost that was measured.
+
+The surprising choice: this process measures nothing. It takes answers of workers, one worker a
+device, and writes each to the results file before it listens for the next.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ftax.environment import collect_environment
+from ftax.errors import InvalidArgumentError
+from ftax.measure import Progress
+from ftax.models.request import normalize_device
+from ftax.preparing import use_threads
+from ftax.sweep.grid import Grid, join_cells
+from ftax.sweep.job import Group, Job
+from ftax.sweep.lane import Lane, TaskQueue
+from ftax.sweep.lock import lock_folder
+from ftax.sweep.plan import Task, choose_items, make_tasks
+from ftax.sweep.process import Stop
+from ftax.sweep.progress import SweepProgress
+from ftax.sweep.record import SweepMachine
+from ftax.sweep.results import SweepResults
+from ftax.sweep.setup import (
+    FULL,
+    QUICK,
+    choose_devices,
+    choose_looks,
+    note_run,
+    read_known,
+    set_aside,
+)
+from ftax.sweep.store import CellStore
+
+LIMIT_S = 300.0
+_LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long
+
+
+def run_sweep(
+    grids: Sequence[Grid],
+    folder: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    retry_failed: bool = False,
+    quick: bool = False,
+    seed: int = 0,
+    limit_s: float = LIMIT_S,
+    trace: bool = True,
+    gpus: Sequence[str] = ("cuda:0",),
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> SweepResults:
+    """Measure all cells of ``grids`` into ``folder``; see docs/sweep.md.
+
+    Args:
+        resume: the folder has results, and only what they lack is run.
+        retry_failed: with ``resume``, cells that failed count as missing.
+        quick: few and short rounds, for a first look.
+        seed: of the order, and of the rounds.
+        limit_s: seconds that one step of a worker may take (building a model, making one runtime
+            ready, the rounds of one size) before the worker is ended.
+        trace: on a GPU, trace kernels after the rounds.
+        gpus: that share the cells of device "cuda".
+        threads: torch's intra-op threads; None leaves torch's setting.
+        progress: called as ``progress(what, cells done, cells)``.
+
+    Raises:
+        InvalidArgumentError: the folder has results already, or a value is wrong.
+        UnavailableError: this machine lacks a device of the grids.
+        ResultsError: another process writes to the folder, or it cannot be written.
+        RunnerError: workers do not start.
+        KeyboardInterrupt: Ctrl-C; everything measured until then is in the folder.
+    """
+    if not 0 < limit_s < 1e9:
+        raise InvalidArgumentError(f"limit_s is {limit_s}; it has to be above 0 and finite")
+    place, cells = Path(folder), join_cells(grids)
+    effort = QUICK if quick else FULL
+    plan = effort.to_plan(seed)
+    devices = choose_devices(cells, gpus)
+    with lock_folder(place), use_threads(threads):
+        store = CellStore(place, cells, read_known(place, resume))
+        machines = {
+            device: SweepMachine.of(collect_environment(device=device))
+            for device in dict.fromkeys(devices.values())
+        }
+        items = choose_items(
+            cells,
+            known=store.known,
+            looks=choose_looks(grids, trace),
+            machines={name: machines[device].id for name, device in devices.items()},
+            retry_failed=retry_failed,
+        )
+        settings = {
+            "quick": quick, "trace": trace, "retry_failed": retry_failed, "limit_s": limit_s,
+            "gpus": list(gpus), "threads": torch.get_num_threads(),
+        }  # fmt: skip
+        note_run(place, grids, settings, seed, len(cells), len(items))
+        missing = set_aside(store, items, devices, machines)
+        done = len(cells) - sum(item.time for item in missing.values())
+        sweep = _Sweep(
+            store=store,
+            queue=TaskQueue(make_tasks(cells, missing, seed)),
+            progress=SweepProgress(len(cells), done, progress),
+            plan=plan,
+            trace_iterations=effort.trace_iterations,
+            limit_s=limit_s,
+            threads=torch.get_num_threads(),
+            machines={device: machine.id for device, machine in machines.items()},
+        )
+        shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in devices else []
+        sweep.run(sorted({*devices.values(), *shared} - {"cpu"}), shared)
+        # Never beside a GPU: they share the host.
+        sweep.run(["cpu"] if "cpu" in devices else [], [])
+        return store.collect()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sweep:
+    """What the lanes of a sweep share."""
+
+    store: CellStore
+    queue: TaskQueue
+    progress: SweepProgress
+    plan: Mapping[str, Any]
+    trace_iterations: int
+    limit_s: float
+    threads: int  # asked once: in another thread torch may answer otherwise
+    machines: Mapping[str, str]
+
+    def run(self, devices: Sequence[str], shared: Sequence[str]) -> None:
+        """One lane a device, side by side, until there is nothing left for any of them."""
+        stop, errors = Stop(), []
+        lanes = [self._make_lane(device, device in shared, stop) for device in devices]
+
+        def work(lane: Lane) -> None:
+            try:
+                lane.run()
+            except BaseException as error:
+                errors.append(error)
+                stop.set()
+
+        threads = [threading.Thread(target=work, args=(lane,)) for lane in lanes]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(_LOOK_S)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+            stop.close()
+        if errors:
+            raise errors[0]
+
+    def _make_lane(self, device: str, shares: bool, stop: Stop) -> Lane:
+        return Lane(
+            device=device,
+            shares=shares,
+            queue=self.queue,
+            store=self.store,
+            make_job=self._make_job,
+            machine=self.machines.get(device, next(iter(self.machines.values()))),
+            limit_s=self.limit_s,
+            stop=stop,
+            progress=self.progress,
+        )
+
+    def _make_job(self, task: Task, device: str, groups: tuple[Group, ...]) -> Job:
+        return Job(
+            model=task.model,
+            device=device,
+            model_options=task.options,
+            groups=groups,
+            threads=self.threads,
+            plan=self.plan,
+            trace_iterations=self.trace_iterations,
+        )

@@ -1,0 +1,203 @@
+"""What becomes of cells when workers die at every step: none is lost, and only the guilty fail."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from sweeps import (
+    MACHINE,
+    die,
+    make_cell,
+    make_failed,
+    make_measured,
+    run_lanes,
+    use_scripts,
+)
+
+from ftax.errors import ResultsError, RunnerError
+from ftax.sweep.results import SweepResults
+from ftax.sweep.store import CellStore
+
+CELLS = [make_cell(name) for name in ("a", "b", "c")]
+STATUSES = {0: "measured", 1: "measured", 2: "measured"}
+
+
+def statuses(found):
+    return {place: cell.status for place, cell in found.items()}
+
+
+def test_cells_of_one_size_are_one_group_and_one_worker_does_all(tmp_path, monkeypatch):
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    cells = [*CELLS, make_cell(batch=2), make_cell(model="other")]
+    found = run_lanes(tmp_path, cells)
+    assert set(statuses(found).values()) == {"measured"} and len(found) == 5
+    by_model = {job.model: job for job in workers.jobs}
+    assert sorted(len(group.items) for group in by_model["m"].groups) == [1, 3]
+    assert workers.ended == 1  # no trace, so one process did both models
+
+
+def test_what_kills_while_it_is_prepared_fails_alone(tmp_path, monkeypatch):
+    def script(step, places, number):
+        if step == "prepare" and places == [1]:
+            die("it was ended by SIGSEGV")
+
+    workers = use_scripts(monkeypatch, script)
+    found = run_lanes(tmp_path, CELLS)
+    assert statuses(found) == {**STATUSES, 1: "failed"}
+    assert found[1].reason == "making the runtime ready: it was ended by SIGSEGV"
+    assert len(workers.jobs) == 2
+
+
+def test_what_kills_while_all_are_timed_is_found_by_timing_them_apart(tmp_path, monkeypatch):
+    def script(step, places, number):
+        if step == "measure" and 1 in places:
+            die()
+
+    use_scripts(monkeypatch, script)
+    found = run_lanes(tmp_path, CELLS)
+    assert statuses(found) == {**STATUSES, 1: "failed"}
+    assert found[0].warnings == found[2].warnings == ("apart",)
+
+
+def test_a_death_while_counting_costs_the_count_alone(tmp_path, monkeypatch):
+    def script(step, places, number):
+        if step == "count":
+            die()
+
+    workers = use_scripts(monkeypatch, script)
+    assert statuses(run_lanes(tmp_path, CELLS)) == STATUSES
+    assert [group.count for job in workers.jobs for group in job.groups] == [True, False]
+
+
+def test_a_model_that_cannot_be_built_fails_with_all_its_cells(tmp_path, monkeypatch):
+    cells = [*CELLS, make_cell(model="other")]
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+
+    def build(self, job):
+        yield {"say": "begin", "step": "build", "places": list(job.places)}
+        if job.model == "m":
+            die("no such thing")
+        yield from self._time(job.groups[0])
+        yield {"say": "done", "clean": True}
+
+    monkeypatch.setattr(workers, "_work", build)
+    found = run_lanes(tmp_path, cells)
+    assert statuses(found) == {0: "failed", 1: "failed", 2: "failed", 3: "measured"}
+    assert found[2].reason == "building the model: no such thing"
+
+
+def test_a_kill_from_outside_is_forgiven_once(tmp_path, monkeypatch):
+    def script(step, places, number):
+        if step == "prepare" and (number == 0 or 1 in places):
+            die("it was ended by SIGKILL", killed=True)
+
+    use_scripts(monkeypatch, script)
+    found = run_lanes(tmp_path, CELLS)
+    assert statuses(found) == {**STATUSES, 1: "failed"}
+
+
+def test_workers_that_never_begin_end_the_sweep(tmp_path, monkeypatch):
+    def script(step, places, number):
+        if step == "start":
+            die("no module named torch")
+
+    workers = use_scripts(monkeypatch, script)
+    with pytest.raises(RunnerError, match="before they begin anything: no module named torch"):
+        run_lanes(tmp_path, CELLS)
+    assert len(workers.jobs) == workers.ended == 2
+
+
+def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypatch):
+    steps = []
+    workers = use_scripts(monkeypatch, lambda step, places, number: steps.append(step))
+    cells = [make_cell(device="cuda"), make_cell(device="cuda", batch=2)]
+    cells.append(make_cell(device="cuda", model="other"))
+    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    assert [cell.busy_ns for cell in found.values()] == [2.0] * 3
+    assert {cell.facts["trace"] for cell in found.values()} == {"found"}
+    assert [steps.count(step) for step in ("measure", "trace")] == [3, 3]
+    one = steps[: steps.index("start", 1)]
+    assert "measure" not in one[one.index("trace") :]
+    assert workers.ended == 2  # a process a model: a trace slows what comes after it
+    assert SweepResults.load(tmp_path).cells[0].busy_ns == 2.0
+
+
+def test_a_death_at_a_trace_costs_that_trace_and_no_rounds(tmp_path, monkeypatch):
+    def script(step, places, number):
+        if step == "trace" and places == [1]:
+            die("CUPTI crashed")
+
+    use_scripts(monkeypatch, script)
+    cells = [make_cell(name, device="cuda") for name in ("a", "b", "c")]
+    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    assert statuses(found) == STATUSES
+    assert [found[place].busy_ns for place in range(3)] == [2.0, None, 2.0]
+    assert found[1].facts["trace"] == "CUPTI crashed"
+    assert "no trace: CUPTI crashed" in found[1].warnings
+
+
+def test_lanes_share_what_is_for_any_gpu_and_nothing_is_done_twice(tmp_path, monkeypatch):
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    cells = [make_cell(model=f"m{i}", device="cuda") for i in range(6)]
+    cells.append(make_cell(device="cuda:1"))
+    found = run_lanes(tmp_path, cells, devices=("cuda:0", "cuda:1"))
+    assert len(found) == 7 and set(statuses(found).values()) == {"measured"}
+    done = [place for job in workers.jobs for place in job.places]
+    assert sorted(done) == list(range(7))
+    assert found[6].facts["gpu"] == "cuda:1"
+
+
+@pytest.mark.parametrize(("retry_failed", "asked"), [(False, [2]), (True, [1, 2])])
+def test_only_what_is_missing_is_run(tmp_path, monkeypatch, retry_failed, asked):
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    known = [make_measured(CELLS[0]), make_failed(CELLS[1])]
+    run_lanes(tmp_path, CELLS, known=known, retry_failed=retry_failed)
+    assert sorted(workers.jobs[0].places) == asked
+
+
+def test_what_lacks_only_its_trace_is_not_timed_again(tmp_path, monkeypatch):
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    cells = [make_cell(name, device="cuda") for name in ("a", "b", "c")]
+    known = [
+        make_measured(cells[0]),
+        make_measured(cells[1], facts={"trace": "unreliable: lost records"}),
+        make_measured(cells[2], machine="another"),
+    ]
+    found = run_lanes(tmp_path, cells, known=known, looks=("trace",), devices=("cuda:0",))
+    (item,) = workers.jobs[0].groups[0].items
+    assert (item.place, item.time, item.looks) == (0, False, ("trace",))
+    assert (found[0].values_ns, found[0].busy_ns) == ((1.0, 3.0), 2.0)
+
+
+def test_a_full_disk_ends_the_sweep_and_leaves_whole_lines(tmp_path: Path, monkeypatch):
+    def script(step, places, number):
+        if step == "measure" and number == 1:  # the second model
+            size = (tmp_path / "cells.jsonl").stat().st_size
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    workers = use_scripts(monkeypatch, script)
+    cells = [make_cell(model=name) for name in ("m1", "m2", "m3")]
+    try:
+        with pytest.raises(ResultsError, match="choose a path that can be written"):
+            run_lanes(tmp_path, cells)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert workers.ended == 1
+    kept = SweepResults.load(tmp_path)
+    assert kept.problems == ()
+    use_scripts(monkeypatch, lambda step, places, number: None)
+    left = run_lanes(tmp_path, cells, known=kept.cells)
+    assert statuses(left) == STATUSES
+    keys = [cell.cell.key() for cell in SweepResults.load(tmp_path).cells]
+    assert len(set(keys)) == len(keys) == 3
+
+
+def test_a_failed_cell_names_its_machine(tmp_path):
+    store = CellStore(tmp_path, (CELLS[0],), ())
+    machine = store.add_machine(MACHINE.environment)
+    store.add_failed(0, machine, "failed", "")
+    (cell,) = store.collect().cells
+    assert (cell.machine, cell.reason) == (MACHINE.id, "no reason was given")

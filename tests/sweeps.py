@@ -1,0 +1,166 @@
+"""Sweeps without processes: cells made of given numbers, and workers that follow a script.
+
+A scripted worker answers like a healthy one until its script, which sees every step before it is
+taken, raises what ends it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftax.environment import collect_environment
+from ftax.results import Cell
+from ftax.sweep import SweepCell, SweepMachine
+from ftax.sweep.job import LOOKS, Group, Job
+from ftax.sweep.lane import Lane, TaskQueue
+from ftax.sweep.plan import choose_items, make_tasks
+from ftax.sweep.process import Stop, WorkerDied
+from ftax.sweep.progress import SweepProgress
+from ftax.sweep.store import CellStore
+
+# (step, places, number of the worker) -> nothing, or what the worker dies of.
+Script = Callable[[str, list[int], int], None]
+
+MACHINE = SweepMachine.of(collect_environment())
+
+
+def make_cell(runtime: str = "eager", **changes: Any) -> Cell:
+    fields: dict[str, Any] = {"model": "m", "host": "python", "batch": 1, "sequence": 8}
+    return Cell(runtime=runtime, **{**fields, **changes})
+
+
+def make_measured(cell: Cell, *, machine: str = MACHINE.id, **changes: Any) -> SweepCell:
+    fields: dict[str, Any] = {"status": "measured", "values_ns": (1.0, 3.0)}
+    return SweepCell(cell=cell, machine=machine, **{**fields, **changes})
+
+
+def make_failed(cell: Cell, *, machine: str = MACHINE.id, **changes: Any) -> SweepCell:
+    fields: dict[str, Any] = {"status": "failed", "reason": "it broke"}
+    return SweepCell(cell=cell, machine=machine, **{**fields, **changes})
+
+
+class ScriptedWorker:
+    """In the place of `WorkerProcess`; `jobs` is what all of them were asked for."""
+
+    script: Script
+    jobs: list[Job]
+    ended: int
+    lock: threading.Lock
+
+    def __init__(self, stop: Stop) -> None:
+        self.number = -1
+
+    def send(self, line: str) -> None:
+        with self.lock:
+            self.number = len(self.jobs)
+            self.jobs.append(Job.from_json(line))
+        self._answers = self._work(self.jobs[self.number])
+
+    def receive(self, limit_s: float) -> dict[str, Any]:
+        return next(self._answers)
+
+    def end(self) -> None:
+        type(self).ended += 1
+
+    def _work(self, job: Job) -> Iterator[dict[str, Any]]:
+        self._at("start", [])
+        yield {"say": "machine", "environment": collect_environment().to_dict()}
+        yield self._begin("build", list(job.places))
+        for group in job.groups:
+            yield from self._time(group)
+        for look in LOOKS:
+            for group in job.groups:
+                for item in group.items:
+                    if look in item.looks:
+                        yield self._begin(look, [item.place])
+                        self._at(look, [item.place])
+                        yield {"say": "looked", "place": item.place, "look": look, "fact": "found",
+                               "seconds": 1.0, "fields": {"busy_ns": 2.0}}  # fmt: skip
+        yield {"say": "done", "clean": not any(i.looks for g in job.groups for i in g.items)}
+
+    def _time(self, group: Group) -> Iterator[dict[str, Any]]:
+        places = [item.place for item in group.items if item.time]
+        for place in places:
+            yield self._begin("prepare", [place])
+            self._at("prepare", [place])
+        for step in ("count", "measure") if group.count else ("measure",):
+            if places:
+                yield self._begin(step, places)
+                self._at(step, places)
+        for place in places:
+            yield {"say": "measured", "place": place, "seconds": 1.0, "values_ns": [5.0, 7.0],
+                   "facts": {}, "warnings": ["apart"] if group.apart else []}  # fmt: skip
+
+    def _begin(self, step: str, places: list[int]) -> dict[str, Any]:
+        return {"say": "begin", "step": step, "places": places}
+
+    def _at(self, step: str, places: list[int]) -> None:
+        type(self).script(step, places, self.number)
+
+
+def use_scripts(monkeypatch: pytest.MonkeyPatch, script: Script) -> type[ScriptedWorker]:
+    """Let lanes start workers that follow ``script``."""
+    made = type(
+        "Scripted",
+        (ScriptedWorker,),
+        {"script": staticmethod(script), "jobs": [], "ended": 0, "lock": threading.Lock()},
+    )
+    monkeypatch.setattr("ftax.sweep.lane.WorkerProcess", made)
+    return made
+
+
+def die(reason: str = "it died", *, killed: bool = False) -> None:
+    raise WorkerDied(reason, killed=killed)
+
+
+def run_lanes(
+    folder: Path,
+    cells: Sequence[Cell],
+    *,
+    looks: Sequence[str] = (),
+    known: Sequence[SweepCell] = (),
+    devices: Sequence[str] = ("cpu",),
+    retry_failed: bool = False,
+) -> dict[int, SweepCell]:
+    """Run cells with scripted workers, one lane a device; the last line of each cell."""
+    store = CellStore(folder, tuple(cells), known)
+    items = choose_items(
+        cells,
+        known=store.known,
+        looks={cell.key(): looks for cell in cells},
+        machines={cell.device: MACHINE.id for cell in cells},
+        retry_failed=retry_failed,
+    )
+    queue, stop, errors = TaskQueue(make_tasks(cells, items, 0)), Stop(), []
+
+    def work(device: str) -> None:
+        lane = Lane(
+            device=device, shares=device != "cpu", queue=queue, store=store, machine=MACHINE.id,
+            make_job=lambda task, where, groups: Job(
+                model=task.model, device=where, model_options={}, groups=groups, threads=1
+            ),
+            limit_s=1.0, stop=stop, progress=SweepProgress(len(cells), 0, None),
+        )  # fmt: skip
+        try:
+            lane.run()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(device,)) for device in devices]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop.close()
+    if errors:
+        raise errors[0]
+    return {
+        place: store.known[cell.key()]
+        for place, cell in enumerate(cells)
+        if cell.key() in store.known
+    }
