@@ -1,9 +1,9 @@
 """The whole test suite where a GPU is required, as a record: how many passed, failed and skipped.
 
-A skip for want of a GPU is a failure here (FTAX_REQUIRE_GPU=1). The surprising choice: two runs.
-Tests of the GPU have it to themselves, one after the other, since they check times; all the others
-share the CPUs if pytest-xdist is there. With `--memcheck` the tests of launches run once more under
-compute-sanitizer.
+A skip for want of a GPU is a failure here (FTAX_REQUIRE_GPU=1). The surprising choice: three runs.
+Tests that check times, or what a process leaves behind, have the GPU to themselves, one after the
+other. Tests that compare outputs share it, beside those that need none. With `--memcheck` the tests
+of launches run once more under compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as xml
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,21 @@ from ftax.errors import RunnerError, UnavailableError
 
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
 _WORKERS = 7
+_SLOWEST = 10
 _NOT_TIMES = "not watchdog and not queue and not longer and not order and not slower"
 _GPU = ("tests/cuda", "tests/gpu")
+_PARTS = {
+    "beside": "beside the GPU",
+    "sharing": "sharing the GPU",
+    "alone": "alone on the GPU",
+}
+_SHARING = (
+    "tests/cuda/test_torch_graphs.py",
+    "tests/cuda/test_gpu_other_runtimes.py",
+    "tests/cuda/test_gpu_runtimes.py",
+    "tests/gpu/test_onnxruntime_cuda.py",
+    "tests/gpu/test_transfers.py",
+)
 _MEMCHECK = ("tests/cuda/test_launch_replay.py", "tests/cuda/test_gate.py")
 
 
@@ -39,6 +53,7 @@ def run_pytest(name: str, arguments: Sequence[str], launcher: Sequence[str] = ()
         started = time.monotonic()
         ended = subprocess.run(
             [*launcher, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+             "-p", "no:benchmark",  # warns that it cannot work beside xdist
              "-W", "ignore::pytest.PytestWarning", f"--junitxml={report}", *arguments],
             cwd=_TESTS.parent,
             env={**os.environ, "FTAX_REQUIRE_GPU": "1", "OMP_NUM_THREADS": "1"},
@@ -57,11 +72,17 @@ def run_pytest(name: str, arguments: Sequence[str], launcher: Sequence[str] = ()
         }
 
 
+def name_case(case: xml.Element) -> str:
+    """As pytest would find it."""
+    return f"{case.get('classname')}::{case.get('name')}"
+
+
 def read_report(path: Path) -> dict[str, Any]:
     """Totals of a JUnit report."""
     cases = list(xml.parse(path).getroot().iter("testcase"))
+    slowest = sorted(cases, key=lambda case: -float(case.get("time") or 0))[:_SLOWEST]
     failed = [
-        f"{case.get('classname')}::{case.get('name')}"
+        name_case(case)
         for case in cases
         if case.find("failure") is not None or case.find("error") is not None
     ]
@@ -75,36 +96,71 @@ def read_report(path: Path) -> dict[str, Any]:
         "passed": len(cases) - len(failed) - len(skipped),
         "failed": failed,
         "skipped": skipped,
+        "slowest_s": {name_case(case): float(case.get("time") or 0) for case in slowest},
     }
 
 
-def run_memcheck() -> dict[str, Any]:
+def run_memcheck() -> Iterator[dict[str, Any]]:
     """The tests of launches under compute-sanitizer, which fails the run for any error it sees."""
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         raise UnavailableError("compute-sanitizer is not on the PATH; install the CUDA toolkit")
     launcher = [sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode",
                 "99", "--report-api-errors", "no"]  # fmt: skip
-    return run_pytest("memcheck", ["-k", _NOT_TIMES, *_MEMCHECK], launcher)
+    yield run_pytest("memcheck", ["-k", _NOT_TIMES, *_MEMCHECK], launcher)
+
+
+def run_quick() -> Iterator[dict[str, Any]]:
+    """One file of each kind."""
+    yield run_pytest("beside the GPU", ["tests/test_gate.py"])
+    yield run_pytest("alone on the GPU", ["tests/cuda/test_gate.py"])
+
+
+def run_parts(parts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The parts of the suite that were asked for, each as soon as it is done."""
+    shared = [f"--ignore={file}" for file in _SHARING]
+    arguments = {
+        "beside": [*share_among(_WORKERS), "tests", *(f"--ignore={folder}" for folder in _GPU)],
+        "sharing": [*share_among(len(_SHARING)), *_SHARING],
+        "alone": [*_GPU, *shared],
+    }
+    together = [name for name in ("beside", "sharing") if name in parts]
+    with ThreadPoolExecutor() as pool:
+        begun = [pool.submit(run_pytest, _PARTS[name], arguments[name]) for name in together]
+        for run in as_completed(begun):
+            yield run.result()
+    if "alone" in parts:
+        yield run_pytest(_PARTS["alone"], arguments["alone"])
+
+
+def share_among(workers: int) -> list[str]:
+    """Arguments that spread files over processes, if pytest-xdist is there."""
+    return ["-n", str(workers), "--dist", "loadfile"] if find_spec("xdist") else []
+
+
+def make_figures(run: Mapping[str, Any]) -> list[Figure]:
+    """None failed, and pytest says so too."""
+    failed, code = float(len(run["failed"])), float(run["exit_code"])
+    return [
+        Figure(name=f"{run['name']}: failed", values=(failed,), unit="tests", at_most=0),
+        Figure(name=f"{run['name']}: exit code", values=(code,), unit="", at_most=0),
+    ]
 
 
 def main() -> None:
     """Run the tests, print the table, save the record."""
     parser = make_parser(__doc__)
     parser.add_argument("--memcheck", action="store_true", help="only the run under the sanitizer")
+    parser.add_argument("--parts", nargs="+", choices=[*_PARTS], default=[*_PARTS])
     options = parser.parse_args()
     if options.memcheck:
-        runs = [run_memcheck()]
+        finished = run_memcheck()
     else:
-        share = ["-n", str(_WORKERS), "--dist", "loadfile"] if find_spec("xdist") else []
-        quick = (
-            ["tests/test_gate.py"]
-            if options.quick
-            else ["tests", *(f"--ignore={folder}" for folder in _GPU)]
-        )
-        runs = [run_pytest("beside the GPU", [*share, *quick])]
-        gpu = ["tests/cuda/test_gate.py"] if options.quick else [*_GPU]
-        runs.append(run_pytest("on the GPU", gpu))
+        finished = run_quick() if options.quick else run_parts(options.parts)
+    runs = []
+    for run in finished:  # each is recorded at once: the next may be cut short
+        runs.append(run)
+        finish(__file__, options, make_figures(run), raw=[run])
     rows = [
         (run["name"], str(run["tests"]), str(run["passed"]), str(len(run["failed"])),
          str(len(run["skipped"])), f"{run['seconds']:.0f} s")
@@ -114,17 +170,6 @@ def main() -> None:
     for run in runs:
         for name in run["failed"]:
             progress(f"gpu_tests: failed: {name}")
-    figures = [
-        Figure(name=f"{run['name']}: failed", values=(float(len(run["failed"])),), unit="tests",
-               at_most=0)
-        for run in runs
-    ]  # fmt: skip
-    figures += [
-        Figure(name=f"{run['name']}: exit code", values=(float(run["exit_code"]),), unit="",
-               at_most=0)
-        for run in runs
-    ]  # fmt: skip
-    finish(__file__, options, figures, raw=runs)
 
 
 if __name__ == "__main__":

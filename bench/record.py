@@ -108,7 +108,8 @@ def run_json(
     variables: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> Any:
-    """The JSON on the last line that ``command`` prints. Raises RunnerError if it fails.
+    """The JSON on the last line that ``command`` prints. Raises RunnerError if it fails, with the
+    last step that it told of.
 
     ``given`` is its standard input; ``variables`` are added to the environment variables.
     """
@@ -123,8 +124,10 @@ def run_json(
     )
     lines = finished.stdout.splitlines()
     if finished.returncode != 0 or not lines:
-        reason = finished.stderr.strip().splitlines()[-1:] or ["it printed nothing"]
-        raise RunnerError(f"a worker ended with exit code {finished.returncode}: {reason[0]}")
+        said = finished.stderr.strip().splitlines() or ["it printed nothing"]
+        steps = [line for line in said if line.startswith("[") and line != said[-1]]
+        after = f" (after {steps[-1]})" if steps else ""
+        raise RunnerError(f"a worker ended with exit code {finished.returncode}: {said[-1]}{after}")
     return json.loads(lines[-1])
 
 

@@ -21,10 +21,9 @@ from typing import Any
 from record import RESULTS, append_line, make_parser, progress, run_json
 from runtime_cells import describe, list_missing
 
-import ftax
 from ftax.errors import RunnerError
 from ftax.measure import Plan
-from ftax.models import load_model
+from ftax.receipt_api import tax_with_traces
 
 _QUICK_S = 4.0
 
@@ -48,6 +47,7 @@ def make_runtime_parser(
     parser.add_argument("--tiny", action="store_true", help="same depth, small widths")
     parser.add_argument("--duration", type=float, default=duration_s, help="seconds of rounds")
     parser.add_argument("--trace", default=trace, help="here, worker or none")
+    parser.add_argument("--rehearse", action="store_true", help="each runtime alone first")
     parser.add_argument("--time-limit", type=float, default=1800.0, help="seconds for all models")
     for name in ("--model", "--records"):  # what a worker is given
         parser.add_argument(name, help=argparse.SUPPRESS)
@@ -66,15 +66,16 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 def work(options: argparse.Namespace) -> None:
     """One model, in this process: append its receipt, print its cell, and end at once."""
-    loaded = load_model(
-        options.model, device=options.device, dtype=options.dtype, batch=options.batch,
-        tiny=options.tiny,
-    )  # fmt: skip
     names: Any = options.runtimes
     if len(names) == 1 and names[0] in ("all", "available", "none"):
         (names,) = names
-    receipt = ftax.tax(
-        loaded,
+    receipt, _ = tax_with_traces(
+        options.model,
+        device=options.device,
+        dtype=options.dtype,
+        batch=options.batch,
+        tiny=options.tiny,
+        rehearse=options.rehearse,
         runtimes=names,
         trace=options.trace,
         operators=False,
@@ -84,6 +85,7 @@ def work(options: argparse.Namespace) -> None:
             if phase != "round" or done == 0
             else None
         ),
+        keep=lambda rounds: rounds.save(f"{options.records}.rounds"),
     )
     receipt.save(options.records)
     environment = receipt.rungs[0].environment.to_dict()
@@ -156,6 +158,7 @@ def make_command(script: str, options: argparse.Namespace, model: str) -> list[s
         script,
         "--worker",
         *(["--tiny"] if options.tiny else []),
+        *(["--rehearse"] if options.rehearse else []),
         *(str(part) for pair in values.items() for part in pair),
         "--runtimes",
         *options.runtimes,

@@ -9,6 +9,7 @@ from torch import nn
 
 import ftax
 from ftax.measure import Plan
+from ftax.receipt_api import tax_with_traces
 
 QUICK = Plan(rounds=4, warmup=2, round_ms=1.0)
 
@@ -66,6 +67,21 @@ def test_tax_of_a_module_has_the_whole_ladder():
 class Branching(nn.Module):
     def forward(self, x):
         return x + 1 if float(x.sum()) > 0 else x * 2
+
+
+def test_rounds_are_handed_over_before_anything_looks_closer(monkeypatch):
+    kept = []
+
+    def fault(*_):
+        assert kept, "the rounds are not safe yet"
+        raise KeyError("a fault that nobody expected")
+
+    monkeypatch.setattr("ftax.receipt_run._look_closer", fault)
+    with pytest.raises(KeyError):
+        tax_with_traces(make_mlp(), INPUT, plan=QUICK, runtimes="none", keep=kept.append)
+    (receipt,) = kept
+    assert [len(rung.values_ns) for rung in receipt.rungs] == [4, 4, 4]
+    assert receipt.evidence == ()
 
 
 def test_a_model_that_cannot_be_taped_still_has_a_receipt():

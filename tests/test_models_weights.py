@@ -14,7 +14,12 @@ from torch import nn
 from ftax.models.build import build_random_module
 from ftax.models.inputs import make_images
 from ftax.models.spec import Shape
-from ftax.models.weights import build_unfilled, calibrate_batch_norms, fill_weights
+from ftax.models.weights import (
+    build_unfilled,
+    calibrate_batch_norms,
+    calibrate_unit_layers,
+    fill_weights,
+)
 
 
 def fill(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -48,6 +53,13 @@ def test_shared_matrix_is_filled_once_for_its_first_owner() -> None:
     tied[1].weight = tied[0].weight
     # As an embedding: sqrt(1 / 100); as a matrix it would be sqrt(2 / 400) = 0.07.
     assert float(fill(tied)[0].weight.detach().std()) == pytest.approx(0.1, rel=0.03)
+
+
+def test_gates_of_a_recurrent_layer_have_the_deviation_of_one_gate() -> None:
+    layer: Any = fill(nn.LSTM(300, 200))
+    # sqrt(2 / (in + units)) = sqrt(2 / 500), and sqrt(2 / 400) from the state.
+    assert float(layer.weight_ih_l0.detach().std()) == pytest.approx(0.0632, rel=0.02)
+    assert float(layer.weight_hh_l0.detach().std()) == pytest.approx(0.0707, rel=0.02)
 
 
 def test_vectors_lie_around_zero_or_one() -> None:
@@ -104,3 +116,29 @@ def test_batch_norms_get_the_statistics_of_the_example() -> None:
     assert norm.running_var.tolist() == [pytest.approx(5 / 3)]
     assert norm.running_mean.dtype is torch.float32
     assert (norm.training, norm.momentum, int(norm.num_batches_tracked)) == (False, 0.1, 0)
+
+
+def test_unit_layers_are_scaled_to_deviation_one_one_after_the_other() -> None:
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Tanh(), nn.Linear(1, 1)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(3.0)
+    example = torch.tensor([[-1.0], [1.0]])
+    calibrate_unit_layers(model, ("Linear",), lambda: (example,))
+    # 3 x (-1, 1) has deviation 3 sqrt(2). What is left, sqrt(1/2) x (-1, 1), goes on.
+    first, _, last = model.requires_grad_(False)
+    assert float(first.weight) == pytest.approx(math.sqrt(0.5))
+    # 3 tanh(sqrt(1/2)) x (-1, 1) + 3 has deviation 3 sqrt(2) tanh(sqrt(1/2)).
+    expected = math.sqrt(0.5) / math.tanh(math.sqrt(0.5))
+    assert float(last.weight) == pytest.approx(expected)
+    assert float(last.bias) == pytest.approx(expected)
+    assert first.weight.dtype is torch.float32
+    with torch.no_grad():
+        assert float(model(example).std()) == pytest.approx(1.0)
+
+
+def test_other_layers_and_models_without_unit_layers_stay() -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    before = model[0].weight.detach().clone()
+    calibrate_unit_layers(model, ("NoNorm",), lambda: (torch.ones(1, 2),))
+    assert torch.equal(model[0].weight, before)

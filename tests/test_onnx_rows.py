@@ -13,10 +13,10 @@ from onnx_models import CPU, make_inputs, save_model
 from small_models import load_function, normal
 
 import ftax
-from ftax.api import use_threads
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.measure import Plan, make_cell
 from ftax.models import LoadedModel
+from ftax.preparing import use_threads
 from ftax.runtimes import Host, Workspace, find_runtime
 from ftax.runtimes import onnx as rows
 from ftax.runtimes import onnxruntime as ort

@@ -45,6 +45,14 @@ def change_a_filled_tensor(x: torch.Tensor) -> torch.Tensor:
     return torch.tensor([1.0, 2.0, 3.0, 4.0]).mul_(x[0]) + x
 
 
+class Twice(torch.autograd.Function):
+    """Operators inside a function of autograd: a model may be one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
 FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "torch.tensor": lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]),
     "torch.tensor of a number": lambda x: x + torch.tensor(3),
@@ -68,6 +76,7 @@ FUNCTIONS: dict[str, Callable[[torch.Tensor], Any]] = {
     "random numbers": lambda x: x + torch.rand_like(x) + torch.randn(4),
     "its own input": lambda x: (x, x * 1),
     "one tensor twice": lambda x: [x.exp()] * 2,
+    "a function of autograd": lambda x: Twice.apply(x) + 1,
     "several returns": lambda x: torch.sort(x, dim=1, descending=True),
 }
 

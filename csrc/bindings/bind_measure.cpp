@@ -50,7 +50,8 @@ void bind_result(py::module_& m) {
   py::class_<HostProbe>(m, "HostProbe")
       .def_readonly("loop_ns", &HostProbe::loop_ns)
       .def_readonly("steal_ticks", &HostProbe::steal_ticks)
-      .def_readonly("wide_ns", &HostProbe::wide_ns);
+      .def_readonly("wide_ns", &HostProbe::wide_ns)
+      .def_readonly("within_ns", &HostProbe::within_ns);
   py::class_<RunnerRounds>(m, "RunnerRounds")
       .def_readonly("samples_ns", &RunnerRounds::samples_ns)
       .def_readonly("values_ns", &RunnerRounds::values_ns)

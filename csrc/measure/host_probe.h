@@ -12,6 +12,8 @@ struct HostProbe {
   int64_t steal_ticks = 0;  // since the probe before; 1/100 s each on Linux; 0 where unknown
   int64_t wide_ns = 0;      // independent operations that fill the core, about 3 us: a neighbour on
                             // the core's other hardware thread slows these, and not the chain
+  int64_t within_ns = 0;    // the same between requests since the probe before, of which a fifth
+                            // were slower; 0 if there were none
 };
 
 class HostProber {
@@ -19,14 +21,21 @@ class HostProber {
   HostProber();
   [[nodiscard]] HostProbe probe();
 
+  // Between two requests, neither of which it is part of: looks whether a neighbour is there, at
+  // most every half millisecond. A neighbour that comes and goes within a round shows nowhere else.
+  void look(int64_t now);
+
  private:
   int64_t last_steal_ticks_ = 0;
+  int64_t last_look_ = 0;
+  std::vector<int64_t> looks_ns_;
 };
 
 // Indices of the rounds in which the host was disturbed. `probes` are those before each round and
 // the one after the last. A round is disturbed if steal time was taken in it, or if a loop ran more
-// than `tolerance_ratio` slower than its fastest on either side of it: than the fastest, because a
-// neighbour that stays for most of a run slows the median too. They are flagged and kept.
+// than `tolerance_ratio` slower than its fastest on either side of it, or in a fifth of the looks
+// within it: than the fastest, because a neighbour that stays for most of a run slows the median
+// too. They are flagged and kept.
 [[nodiscard]] std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
                                                      double tolerance_ratio = 0.2);
 

@@ -145,8 +145,8 @@ class Measurement {
       const size_t index = order[place];
       guard(index, [&](Runner& runner, RunnerRounds& rounds) {
         taken[place] = plan_.mode == Mode::kLatency
-                           ? time_latency(runner, samples_[index])
-                           : time_throughput(runner, samples_[index], rounds.burst);
+                           ? time_latency(runner, samples_[index], &prober)
+                           : time_throughput(runner, samples_[index], rounds.burst, &prober);
       });
     }
     result_.probes.push_back(prober.probe());

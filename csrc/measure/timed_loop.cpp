@@ -10,7 +10,7 @@ namespace ftax {
 
 const char* to_string(Mode mode) { return mode == Mode::kLatency ? "latency" : "throughput"; }
 
-std::vector<int64_t> time_latency(Runner& runner, int samples) {
+std::vector<int64_t> time_latency(Runner& runner, int samples, HostProber* prober) {
   // Sized before the loop and written once, so that no sample pays for a page fault.
   std::vector<int64_t> result(static_cast<std::size_t>(samples));
   for (int64_t& sample : result) {
@@ -19,17 +19,20 @@ std::vector<int64_t> time_latency(Runner& runner, int samples) {
     runner.enqueue();
     runner.synchronize();
     sample = now_ns() - start;
+    if (prober != nullptr) prober->look(start + sample);
   }
   return result;
 }
 
-std::vector<int64_t> time_throughput(Runner& runner, int samples, int burst) {
+std::vector<int64_t> time_throughput(Runner& runner, int samples, int burst, HostProber* prober) {
   std::vector<int64_t> result(static_cast<std::size_t>(samples));
   for (int64_t& sample : result) {
     const int64_t start = now_ns();
     for (int i = 0; i < burst; ++i) runner.enqueue();
     runner.synchronize();
-    sample = (now_ns() - start) / burst;
+    const int64_t end = now_ns();
+    sample = (end - start) / burst;
+    if (prober != nullptr) prober->look(end);
   }
   return result;
 }

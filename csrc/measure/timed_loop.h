@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "measure/host_probe.h"
 #include "measure/runner.h"
 
 namespace ftax {
@@ -16,12 +17,14 @@ enum class Mode {
 [[nodiscard]] const char* to_string(Mode mode);
 
 // Latency of `samples` requests, in ns each; prepare() runs before each of them and is not in it.
-// The caller holds the runner's scope.
-[[nodiscard]] std::vector<int64_t> time_latency(Runner& runner, int samples);
+// The caller holds the runner's scope. With a `prober`, it looks at the host between samples.
+[[nodiscard]] std::vector<int64_t> time_latency(Runner& runner, int samples,
+                                                HostProber* prober = nullptr);
 
 // Time per request, in ns, of `samples` bursts of `burst` requests each. The remainder of the
 // division by `burst` is dropped: it is less than 1 ns. prepare() is not called: the caller refuses
 // a runner that needs it.
-[[nodiscard]] std::vector<int64_t> time_throughput(Runner& runner, int samples, int burst);
+[[nodiscard]] std::vector<int64_t> time_throughput(Runner& runner, int samples, int burst,
+                                                   HostProber* prober = nullptr);
 
 }  // namespace ftax

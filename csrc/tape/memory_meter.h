@@ -1,10 +1,15 @@
 // Peak memory of what runs inside a scope, as torch's own allocators report it. This is the hook
 // that torch.profiler(profile_memory=True) uses, so it works for the CPU, where torch keeps no
 // peak.
+//
+// The meter is a profiler state that is off, and not only the reporter that the allocators ask for:
+// torch keeps both under one key and casts what it finds there to a profiler state, for example in
+// every autograd function that is written in Python.
 #pragma once
 
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -12,9 +17,16 @@
 
 namespace ftax {
 
-class MemoryMeter final : public c10::MemoryReportingInfoBase {
+class MemoryMeter final : public torch::profiler::impl::ProfilerStateBase {
  public:
-  explicit MemoryMeter(c10::Device device) : device_(device) {}
+  explicit MemoryMeter(c10::Device device)
+      : ProfilerStateBase(
+            torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)),
+        device_(device) {}
+
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::NONE;
+  }
 
   [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
 

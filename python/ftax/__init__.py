@@ -19,7 +19,7 @@ _check_build()
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ftax.api import compare_hosts, compare_runtimes, cpp_bench, py_bench, tax
+    from ftax.api import compare_hosts, cpp_bench, py_bench
     from ftax.build_paths import get_include
     from ftax.comparison import Comparison, compare
     from ftax.conformance import conform
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     from ftax.models import list_models, load_model
     from ftax.profiling import trace
     from ftax.receipt import Receipt
+    from ftax.receipt_api import compare_runtimes, tax
     from ftax.results import Cell, Measurement, read_records
     from ftax.runtime_comparison import RuntimeComparison
     from ftax.runtimes import list_runtimes
 
 _PUBLIC = {
-    "ftax.api": ("compare_hosts", "compare_runtimes", "cpp_bench", "py_bench", "tax"),
+    "ftax.api": ("compare_hosts", "cpp_bench", "py_bench"),
     "ftax.build_paths": ("get_include",),
     "ftax.comparison": ("Comparison", "compare"),
     "ftax.conformance": ("conform",),
@@ -62,6 +63,7 @@ _PUBLIC = {
     "ftax.models": ("list_models", "load_model"),
     "ftax.profiling": ("trace",),
     "ftax.receipt": ("Receipt",),
+    "ftax.receipt_api": ("compare_runtimes", "tax"),
     "ftax.results": ("Cell", "Measurement", "read_records"),
     "ftax.runtime_comparison": ("RuntimeComparison",),
     "ftax.runtimes": ("list_runtimes",),

@@ -183,10 +183,11 @@ def measure(
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
     """The median of each probe, ns, over the rounds that `Measurement.quiet_values_ns` counts."""
     chosen = choose_quiet(len(result.probes) - 1, result.disturbed_rounds)
+    ends = [result.probes[i + 1] for i in chosen]
     return {
-        name: statistics.median(getattr(result.probes[i], f"{name}_ns") for i in chosen)
-        for name in ("loop", "wide")
-        if chosen
+        name: statistics.median(getattr(probe, f"{name}_ns") for probe in ends)
+        for name in ("loop", "wide", "within")
+        if ends
     }
 
 

@@ -8,12 +8,12 @@ what fails there costs a warning and not the rounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ftax import _core
-from ftax.errors import RunnerError
+from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.faults import attempt, describe, name_faults
 from ftax.floors import Floor, measure_floors
 from ftax.gpu import GpuReadings, collect_gpu_readings
@@ -23,8 +23,9 @@ from ftax.receipt import OperatorCost, Receipt, Unavailable
 from ftax.receipt_choice import choose_alternatives, list_rungs, prepare_all
 from ftax.receipt_gpu import Look, look_at
 from ftax.receipt_warnings import warn_of_evidence, warn_of_rounds
+from ftax.rehearsal import Rehearsal, rehearse
 from ftax.results import Measurement
-from ftax.runtimes import Host, Prepared, Workspace
+from ftax.runtimes import Host, Prepared, Workspace, find_runtime
 from ftax.tracing import Trace
 from ftax.tracing.worker import TraceJob
 
@@ -37,7 +38,9 @@ _THROUGHPUT_ROUNDS = 10
 class TaxOptions:
     """What a receipt holds beside the rounds; docstring of `ftax.tax`.
 
-    ``model`` and ``model_options`` build the model again where ``trace`` is "worker".
+    ``model`` and ``model_options`` build the model again where ``trace`` is "worker". ``keep`` is
+    given the receipt of the rounds before anything looks closer at the GPU, where a runtime that
+    faults takes its process with it. ``rehearse`` tries each alternative elsewhere first.
     """
 
     runtimes: str | Sequence[str] = "available"
@@ -49,6 +52,8 @@ class TaxOptions:
     energy: bool = False
     throughput: bool = False
     cold: bool = False
+    rehearse: bool = False
+    keep: Callable[[Receipt], None] | None = None
 
 
 def run_tax(
@@ -61,7 +66,10 @@ def run_tax(
     device = workspace.loaded.device
     alternatives = choose_alternatives(options.runtimes, device, options.hosts)
     started = time.perf_counter()
-    prepared, unavailable = prepare_all(workspace, [*list_rungs(device), *alternatives], progress)
+    fatal = _rehearse(workspace, alternatives, options, progress) if options.rehearse else []
+    excluded = {(item.runtime, item.host) for item in fatal}
+    wanted = [*list_rungs(device), *(place for place in alternatives if place not in excluded)]
+    prepared, unavailable = prepare_all(workspace, wanted, progress)
     if options.cold:
         with name_faults("the cold cache could not be prepared"):
             prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
@@ -74,26 +82,56 @@ def run_tax(
     places = {_place(m) for m in measurements}
     survivors = [item for item in prepared if (item.runtime, item.host) in places]
     whole = session.stop_reason != "interrupted"
-    after = _look_closer(workspace, survivors, rungs, options, plan, warnings, progress, whole)
     receipt = Receipt(
         rungs=rungs,
         others=tuple(m for m in measurements if m not in rungs),
-        unavailable=(*unavailable, *failed),
-        operator_costs=after.costs,
-        evidence=after.look.evidence,
-        readings=after.readings,
-        throughputs=after.throughputs,
-        floors_ns={floor.name: floor.time_ns for floor in after.floors},
-        preparation={
-            "prepare_seconds": prepared_s,
-            "measure_seconds": session.elapsed_s,
-            "total_seconds": time.perf_counter() - started,
-            "gc_ms": session.gc_ms,
-            "cache": "cold: L2 flushed before each request" if options.cold else "warm",
-        },
-        warnings=(*warnings, *warn_of_evidence(after.look.evidence)),
+        unavailable=(*unavailable, *fatal, *failed),
+        warnings=tuple(warnings),
     )
-    return receipt, after.look.traces
+    if options.keep is not None:
+        options.keep(receipt)
+    after = _look_closer(workspace, survivors, rungs, options, plan, warnings, progress, whole)
+    preparation = {
+        "prepare_seconds": prepared_s,
+        "measure_seconds": session.elapsed_s,
+        "total_seconds": time.perf_counter() - started,
+        "gc_ms": session.gc_ms,
+        "cache": "cold: L2 flushed before each request" if options.cold else "warm",
+    }
+    return _complete(receipt, after, warnings, preparation), after.look.traces
+
+
+def _rehearse(
+    workspace: Workspace,
+    alternatives: Sequence[tuple[str, Host]],
+    options: TaxOptions,
+    progress: Progress | None,
+) -> list[Unavailable]:
+    """Alternatives that took down a process in which they were tried alone."""
+    device = workspace.loaded.device
+    if options.model is None or not workspace.loaded.reproducible:
+        raise InvalidArgumentError(
+            "rehearse is asked for, but a model that lives in this process cannot be built in "
+            "another; give a model by name or path, or rehearse=False"
+        )
+    possible = [
+        (runtime, host)
+        for runtime, host in alternatives
+        if find_runtime(runtime).find_obstacle(host=host, device=device) is None
+    ]
+    job = Rehearsal(
+        model=options.model,
+        places=tuple(possible),
+        model_options={**options.model_options, "device": device},
+        no_grad=workspace.no_grad,
+        transfers=workspace.transfers,
+    )
+    found = rehearse(job, progress)
+    return [
+        Unavailable(runtime=runtime, host=host, reason=found[runtime, host])
+        for runtime, host in possible
+        if (runtime, host) in found
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +143,22 @@ class _After:
     throughputs: tuple[Measurement, ...]
     readings: tuple[GpuReadings, ...]
     look: Look
+
+
+def _complete(
+    receipt: Receipt, after: _After, warnings: Sequence[str], preparation: Mapping[str, object]
+) -> Receipt:
+    """The receipt of the rounds with what was found out after them."""
+    return replace(
+        receipt,
+        operator_costs=after.costs,
+        evidence=after.look.evidence,
+        readings=after.readings,
+        throughputs=after.throughputs,
+        floors_ns={floor.name: floor.time_ns for floor in after.floors},
+        preparation=preparation,
+        warnings=(*warnings, *warn_of_evidence(after.look.evidence)),
+    )
 
 
 def _look_closer(

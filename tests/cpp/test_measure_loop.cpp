@@ -156,6 +156,24 @@ TEST(a_probe_takes_time_and_counts_what_was_stolen) {
   }
 }
 
+TEST(looks_between_requests_are_rare_and_go_to_the_round_they_were_made_in) {
+  HostProber prober;
+  CHECK(prober.probe().within_ns == 0);
+  prober.look(10 * kMs);
+  CHECK(prober.probe().within_ns > 0);
+  prober.look(10 * kMs + 1);  // too soon after the last
+  CHECK(prober.probe().within_ns == 0);
+  FakeRunner runner("a", nullptr, [](int) { spin(kMs); });
+  const std::vector<int64_t> samples = time_latency(runner, 3, &prober);
+  CHECK(samples.size() == 3);
+  CHECK(prober.probe().within_ns > 0);
+}
+
+TEST(a_neighbour_within_a_round_disturbs_that_round_alone) {
+  CHECK((find_disturbed_rounds({{9, 0, 50}, {9, 0, 50, 60}, {9, 0, 50, 61}, {9, 0, 50, 0}}) ==
+         std::vector<int>{1}));
+}
+
 TEST(a_round_is_disturbed_by_theft_or_by_a_slow_probe) {
   // The fastest is 100, so 120 is the last undisturbed value. A round lies between two probes.
   CHECK((find_disturbed_rounds({{100, 0}, {120, 0}, {121, 0}, {100, 0}, {100, 0}, {100, 1}}) ==

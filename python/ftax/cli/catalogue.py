@@ -8,25 +8,14 @@ from ftax.report.table import Rows
 
 
 def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
-    """The zoo. Any local Hugging Face folder, and in Python any nn.Module, works too."""
-    from ftax.models import list_models
+    """The zoo; --csv and --markdown also say where each model is from and what to know of it.
 
-    table = Rows(
-        title="Models",
-        columns=("name", "family", "parameters", "sequence", "description", "source"),
-        numeric=("parameters", "sequence"),
-        rows=tuple(
-            (
-                spec.name,
-                spec.family,
-                f"{spec.parameter_count / 1e6:.2f} M",
-                str(spec.size) if spec.family == "text" else "-",
-                spec.description,
-                spec.source,
-            )
-            for spec in list_models()
-        ),
-    )
+    Besides these, bert-<layers>x<width> is a BERT of any size, and any local Hugging Face folder,
+    and in Python any nn.Module, works too.
+    """
+    from ftax.report.models_table import list_rows
+
+    table = list_rows(full=csv or markdown)
     show(table.to_rich(), [table], csv=csv, markdown=markdown)
 
 

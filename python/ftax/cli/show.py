@@ -7,7 +7,8 @@ rungs that need it, and be measured.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,6 +85,24 @@ def write_traces(traces: Sequence[Trace], path: Path) -> None:
     if not traces:
         raise UnavailableError(f"there is no trace to write to {path}: none was taken")
     write_chrome_trace(traces, path)
+
+
+@contextmanager
+def keep_rounds(path: Path | None) -> Iterator[Callable[[Storable], None]]:
+    """What keeps a receipt beside the results file (or among temporary files) until the command is
+    done, so that a fault of a runtime while it is traced costs no round that was measured."""
+    kept = Path(f"{path}.rounds" if path else f"{tempfile.gettempdir()}/ftax-{os.getpid()}.rounds")
+
+    def keep(receipt: Storable) -> None:
+        append_record(kept, receipt)
+
+    try:
+        yield keep
+    except Exception:
+        if kept.exists():
+            typer.echo(f"the rounds that were measured are in {kept}", err=True)
+        raise
+    kept.unlink(missing_ok=True)
 
 
 def save(path: Path | None, records: Sequence[Storable]) -> None:

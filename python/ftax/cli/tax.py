@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, save, show, write_traces
+from ftax.cli.show import keep_rounds, progress_bar, save, show, write_traces
 
 
 def tax(
@@ -51,12 +51,19 @@ def tax(
     cold: Annotated[
         bool, typer.Option("--cold", help="GPU: flush L2 before each request, outside its time.")
     ] = False,
+    rehearse: Annotated[
+        bool,
+        typer.Option(
+            "--rehearse",
+            help="Try each alternative in a process of its own first; leave out what crashes.",
+        ),
+    ] = False,
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
 ) -> None:
     """Where one inference's microseconds go, and what other runtimes would give back."""
-    from ftax.api import tax_with_traces
+    from ftax.receipt_api import tax_with_traces
     from ftax.report.receipt_table import make_receipt_tables
 
     if duration is None:
@@ -65,7 +72,7 @@ def tax(
         warmup=warmup, rounds=rounds, duration=duration, precision=precision, seed=seed, cpus=cpus
     )
     names = runtimes if runtimes in ("available", "none", "all") else runtimes.split(",")
-    with progress_bar(model) as progress:
+    with progress_bar(model) as progress, keep_rounds(json) as keep:
         progress("building the model", 0, 1)
         receipt, traces = tax_with_traces(
             model,
@@ -85,7 +92,9 @@ def tax(
             energy=energy,
             throughput=throughput,
             cold=cold,
+            rehearse=rehearse,
             progress=progress,
+            keep=keep,
         )
     save(json, [receipt])
     show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)

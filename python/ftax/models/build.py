@@ -4,7 +4,7 @@ The surprising choice: a model is always built on the CPU in fp32 from its seed,
 rounded and moved. So fp16 on a GPU has the rounded weights of fp32 on a CPU, in every process.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from torch import nn
@@ -22,21 +22,33 @@ from ftax.models.loaded import LoadedModel, Resize, flatten_tensors
 from ftax.models.request import LoadRequest
 from ftax.models.spec import TORCH_DTYPES, MakeInputs, Shape
 from ftax.models.user_inputs import read_user_inputs
-from ftax.models.weights import build_unfilled, calibrate_batch_norms, fill_weights, seeded_rng
+from ftax.models.weights import (
+    build_unfilled,
+    calibrate_batch_norms,
+    calibrate_unit_layers,
+    fill_weights,
+    seeded_rng,
+)
 from ftax.records import JsonScalar
 
 
 def build_random_module(
-    build: Callable[[], nn.Module], make_inputs: MakeInputs, shape: Shape, seed: int
+    build: Callable[[], nn.Module],
+    make_inputs: MakeInputs,
+    shape: Shape,
+    seed: int,
+    unit_layers: Collection[str] = (),
 ) -> nn.Module:
     """`build()` in eval mode, on the CPU in fp32, with weights from `seed`.
 
-    `shape` is the input on which batch norms, if there are any, are calibrated.
+    `shape` is the input on which batch norms and the classes `unit_layers` are calibrated, if
+    there are any.
     """
     with seeded_rng(seed):
         module = build_unfilled(build).eval()
     fill_weights(module, make_generator(seed, WEIGHT_STREAM))
     generator = make_generator(seed, CALIBRATION_STREAM)
+    calibrate_unit_layers(module, unit_layers, lambda: make_inputs(module, shape, generator))
     calibrate_batch_norms(module, lambda: make_inputs(module, shape, generator))
     return module
 

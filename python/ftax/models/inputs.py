@@ -47,9 +47,18 @@ def make_images(
     module: nn.Module, shape: Shape, generator: torch.Generator
 ) -> tuple[torch.Tensor, ...]:
     """Images of shape (batch, channels, side, side), fp32, normal, mean 0 and deviation 1."""
-    channels: int = getattr(module.config, "num_channels", 3)
+    config: Any = getattr(module, "config", None)
+    channels: int = getattr(config, "num_channels", 3)
     size = (shape.batch, channels, shape.size, shape.size)
     return (torch.randn(size, generator=generator),)
+
+
+def make_waves(
+    module: nn.Module, shape: Shape, generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    """Sound of shape (batch, samples), fp32, normal, mean 0 and deviation 1, as the models expect
+    it (paper section E)."""
+    return (torch.randn((shape.batch, shape.size), generator=generator),)
 
 
 def make_input_pair(

@@ -17,7 +17,7 @@ from ftax.models.load_module import load_module
 from ftax.models.load_zoo import load_zoo_model
 from ftax.models.loaded import LoadedModel
 from ftax.models.paths import describe_path
-from ftax.models.registry import find_spec, list_models
+from ftax.models.registry import find_spec, is_model_name
 from ftax.models.request import LoadRequest, normalize_device
 from ftax.models.spec import Attention, Dtype
 
@@ -40,7 +40,8 @@ def load_model(
 ) -> LoadedModel:
     """Builds or takes a model, with a main input and a second one to check programs on.
 
-    `model` is a name of `list_models()`, the path of a local Hugging Face folder, or a module.
+    `model` is a name of `list_models()` or `bert-<layers>x<width>`, the path of a local Hugging
+    Face folder, or a module.
     Names come before paths: write "./gpt2" for a folder called gpt2. Nothing is ever downloaded.
 
     `inputs` is needed for a module and optional otherwise: a tensor (the one positional argument),
@@ -48,13 +49,13 @@ def load_model(
     dict (both). `check_inputs` has the same form and shapes with other values; without it, the
     loader draws values like those of `inputs` and lists in `warnings` what it could not vary. Made
     inputs are token ids uniform over the vocabulary, (batch, sequence) int64, without an attention
-    mask, or images (batch, 3, side, side) from a standard normal distribution (paper sections 4 and
-    D).
+    mask, images (batch, 3, side, side), or sound (batch, samples); the latter two from a standard
+    normal distribution (paper sections 4, D and E).
 
     `None` for `dtype`, `device`, `batch` and `sequence` means fp32, cpu, 1 and the model's default
-    (128 tokens, 8 if tiny); for a module: what it and its first input have. A module is not
-    converted or moved: a dtype or device that it does not have is an error. It is put in eval mode
-    and its parameters stop requiring gradients, in place, and `warnings` says so.
+    (128 tokens, 8 if tiny; 2 s of sound); for a module: what it and its first input have. A module
+    is not converted or moved: a dtype or device that it does not have is an error. It is put in
+    eval mode and its parameters stop requiring gradients, in place, and `warnings` says so.
 
     `seed` (0 to 2**30 - 1) determines weights and inputs; global random states are left as found.
     `attention`, `use_cache` and `tiny` (same depth and operators, small widths and inputs, so that
@@ -94,6 +95,6 @@ def load_model(
 
 
 def _looks_like_path(model: str) -> bool:
-    if any(spec.name == model for spec in list_models()):
+    if is_model_name(model):
         return False
     return os.sep in model or model.endswith((".pt", ".onnx")) or Path(model).exists()

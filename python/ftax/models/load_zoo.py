@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.models.build import build_random_module, finish_built_model
 from ftax.models.loaded import LoadedModel
 from ftax.models.request import LoadRequest
@@ -18,6 +18,7 @@ from ftax.records import JsonScalar
 # Enough pixels for the statistics of a batch norm behind the last stride.
 _CALIBRATION_BATCH = 2
 _TINY_CALIBRATION_BATCH = 16
+_SAMPLING_HZ = 16_000
 
 
 def load_zoo_model(spec: ModelSpec, request: LoadRequest) -> LoadedModel:
@@ -35,6 +36,7 @@ def load_zoo_model(spec: ModelSpec, request: LoadRequest) -> LoadedModel:
         spec.make_inputs,
         Shape(batch=calibration_batch, size=size),
         request.seed,
+        spec.unit_layers,
     )
     return _finish(spec, variant, module, request)
 
@@ -71,18 +73,15 @@ def _finish(
 
 
 def check_fits(spec: ModelSpec, request: LoadRequest) -> None:
-    """Raises InvalidArgumentError for an option or a size that the model does not have."""
+    """Raises InvalidArgumentError for an option or a size that the model does not have, and
+    UnsupportedError for a dtype in which it does not run."""
     if request.sequence is not None:
-        if spec.sequence is None:
-            raise InvalidArgumentError(
-                f"sequence is {request.sequence}, but {spec.name} takes images, which have none: "
-                "leave sequence out"
-            )
-        if spec.max_size is not None and request.sequence > spec.max_size:
-            raise InvalidArgumentError(
-                f"sequence is {request.sequence}, but {spec.name} takes at most {spec.max_size} "
-                f"tokens: give 1 to {spec.max_size}"
-            )
+        _check_sequence(spec, request.sequence, tiny=request.tiny)
+    if request.dtype is not None and request.dtype not in spec.dtypes:
+        raise UnsupportedError(
+            f"{spec.name} does not run in {request.dtype} ({spec.note}): "
+            f"give {' or '.join(spec.dtypes)}"
+        )
     if request.attention is not None and request.attention not in spec.attentions:
         choices = ", ".join(spec.attentions) or "no attention to choose"
         raise InvalidArgumentError(
@@ -91,7 +90,31 @@ def check_fits(spec: ModelSpec, request: LoadRequest) -> None:
         )
     if request.use_cache and not spec.has_cache:
         raise InvalidArgumentError(
-            f"use_cache is True, but {spec.name} has no key-value cache: leave use_cache out"
+            f"use_cache is True, but {spec.name} has no key-value cache to return: "
+            "leave use_cache out"
+        )
+
+
+def _check_sequence(spec: ModelSpec, sequence: int, *, tiny: bool) -> None:
+    if spec.sequence is None:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {spec.name} takes images, which have none: "
+            "leave sequence out"
+        )
+    size = spec.tiny_size if tiny else spec.size
+    if spec.fixed_size and sequence != size:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {spec.name} takes {size} {spec.unit} and no other "
+            "number: leave sequence out"
+        )
+    if spec.max_size is not None and sequence > spec.max_size:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {spec.name} takes at most {spec.max_size} {spec.unit}: "
+            f"give {spec.min_size} to {spec.max_size}"
+        )
+    if not spec.fixed_size and sequence < spec.min_size:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {spec.name} takes at least {spec.min_size} {spec.unit}"
         )
 
 
@@ -99,6 +122,8 @@ def _family_options(spec: ModelSpec, shape: Shape) -> dict[str, JsonScalar]:
     if spec.family == "text":
         # The paper's dense requests pass none, and a mask changes which kernels run.
         return {"attention_mask": "none"}
-    if spec.family == "vision":
+    if spec.family == "speech":
+        return {"attention_mask": "none", "sampling_hz": _SAMPLING_HZ}
+    if spec.sequence is None:
         return {"image_size": shape.size}
     return {}

@@ -25,6 +25,13 @@ TORCH_DTYPES: dict[Dtype, torch.dtype] = {
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
 }
+# What `size` counts.
+SIZE_UNITS: dict[Family, str] = {
+    "text": "tokens",
+    "speech": "samples",
+    "vision": "pixels a side",
+    "layer": "elements",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +64,8 @@ class ModelSpec:
     all: the loader fills them. `parameter_count` is the published one; what `build` makes must
     agree within `parameter_tolerance_ratio` (the tests check each entry). `size` is the default
     length of one request: tokens of a text, samples of audio, pixels a side of an image;
-    `tiny_size` replaces it in the tiny form.
+    `tiny_size` replaces it in the tiny form. `paper_section` is None for what the paper does not
+    have.
     """
 
     name: str
@@ -65,20 +73,31 @@ class ModelSpec:
     description: str
     # Where the architecture comes from: class and configuration.
     source: str
-    paper_section: str
-    # The model's name in the paper's published measurements, if it has one there.
+    paper_section: str | None
+    # The model's name in the paper's published measurements, if it has one there. No two share one.
     paper_name: str | None
     parameter_count: int
     build: Build
     make_inputs: MakeInputs
     size: int
     tiny_size: int
-    # The longest request that the model takes, if it has such a limit.
+    # The shortest and the longest request that the model takes, if it has such a limit.
+    min_size: int = 1
     max_size: int | None = None
+    # Whether the model takes requests of its default size alone.
+    fixed_size: bool = False
     parameter_tolerance_ratio: float = 1e-3
     # The default comes first; empty where the model has no attention to choose.
     attentions: tuple[Attention, ...] = ()
     has_cache: bool = False
+    # Whether `size` is a length and not the pixels a side of an image.
+    has_sequence: bool = True
+    dtypes: tuple[Dtype, ...] = ("fp32", "fp16", "bf16")
+    # Classes, linear in their parameters, that are scaled to give values of deviation 1 where
+    # random weights would otherwise grow or starve.
+    unit_layers: tuple[str, ...] = ()
+    # What a reader of its results has to know: how it differs from what was published or expected.
+    note: str = ""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -94,4 +113,9 @@ class ModelSpec:
     @property
     def sequence(self) -> int | None:
         """The default number of tokens or samples of one request; None for images."""
-        return None if self.family == "vision" else self.size
+        return None if self.family == "vision" or not self.has_sequence else self.size
+
+    @property
+    def unit(self) -> str:
+        """What `size` counts: tokens, samples, pixels a side."""
+        return SIZE_UNITS[self.family]

@@ -8,7 +8,7 @@ processor, as vectorised normal samples do.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -74,9 +74,10 @@ def fill_weights(module: nn.Module, generator: torch.Generator) -> None:
     """Fills every parameter of `module` (on the CPU) from `generator`, in the order of
     registration.
 
-    Convolutions keep the second moment through a ReLU (He et al. 2015), other matrices keep it in
-    both directions (Glorot and Bengio 2010), and embeddings have rows of unit length. Biases lie
-    around 0; other vectors, and both of a batch norm, around 1. Values are uniform. Scalars stay.
+    Convolutions keep the second moment through a ReLU (He et al. 2015), other matrices, and each
+    gate of a recurrent layer, keep it in both directions (Glorot and Bengio 2010), and embeddings
+    have rows of unit length. Biases lie around 0; other vectors, and both of a batch norm, around
+    1. Values are uniform. Scalars stay.
     """
     filled: set[int] = set()
     with torch.no_grad():
@@ -115,6 +116,34 @@ def calibrate_batch_norms(module: nn.Module, make_args: Callable[[], tuple[Any, 
     module.float()
 
 
+def calibrate_unit_layers(
+    module: nn.Module, names: Collection[str], make_args: Callable[[], tuple[Any, ...]]
+) -> None:
+    """Scales the parameters of every layer of the classes `names`, so that its output has standard
+    deviation 1 in one pass on `make_args()`.
+
+    The layers must be linear in their parameters. For models that have no norm where random weights
+    need one. In fp64, as `calibrate_batch_norms`.
+    """
+    layers = [layer for layer in module.modules() if type(layer).__name__ in names]
+    if not layers:
+        return
+    module.double()
+    handles = [layer.register_forward_hook(_scale_to_unit) for layer in layers]
+    with torch.no_grad():
+        module(*(_as_double(argument) for argument in make_args()))
+    for handle in handles:
+        handle.remove()
+    module.float()
+
+
+def _scale_to_unit(layer: nn.Module, _args: Any, output: torch.Tensor) -> torch.Tensor:
+    factor = 1 / float(output.std())
+    for parameter in layer.parameters(recurse=False):
+        parameter.mul_(factor)
+    return output * factor
+
+
 def _as_double(argument: Any) -> Any:
     if isinstance(argument, torch.Tensor) and argument.is_floating_point():
         return argument.double()
@@ -137,6 +166,9 @@ def _std(owner: nn.Module, parameter: nn.Parameter) -> float:
         return _VECTOR_STD
     if isinstance(owner, _ConvNd):
         return math.sqrt(2.0 / math.prod(shape[1:]))
+    if isinstance(owner, nn.RNNBase):
+        # Its gates are stacked in one matrix.
+        return math.sqrt(2.0 / (owner.hidden_size + shape[-1]))
     if isinstance(owner, nn.Embedding):
         return math.sqrt(1.0 / shape[-1])
     return math.sqrt(2.0 / (shape[0] + shape[-1]))

@@ -36,7 +36,7 @@ class Missing:
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
     __truediv__ = __rtruediv__ = __neg__ = __abs__ = __round__ = _refuse
     __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __float__ = _refuse
-    __eq__ = __ne__ = _refuse
+    __eq__ = __ne__ = __getitem__ = __iter__ = __len__ = _refuse
     __hash__ = None  # type: ignore[assignment]
 
 

@@ -69,7 +69,8 @@ def make_line_table(receipt: Receipt) -> Rows:
     total = ("= eager, host python", format_time(receipt.latency_ns),
              format_interval(receipt.rungs[0].interval_ns), "100.0%",
              *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
-    sequence = f", {cell.sequence} tokens" if cell.sequence else ""
+    unit = "samples" if "sampling_hz" in cell.options else "tokens"
+    sequence = f", {cell.sequence} {unit}" if cell.sequence else ""
     return Rows(
         title=f"Receipt: {cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}{sequence}, "
         f"{len(receipt.rungs[0].values_ns)} rounds",

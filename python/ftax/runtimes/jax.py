@@ -56,7 +56,11 @@ def prepare_jax(workspace: Workspace, host: Host) -> Prepared:
     (call,) = compiled
 
     def run() -> list[torch.Tensor]:
-        return [from_dlpack(output).clone() for output in call()]
+        outputs = call()
+        copies = [from_dlpack(output).clone() for output in outputs]
+        if loaded.device != "cpu":
+            torch.cuda.synchronize(loaded.device)  # before JAX uses the outputs' memory again
+        return copies
 
     return Prepared(
         runtime="jax",

@@ -8,6 +8,7 @@ batch size has the same lengths, and they belong to what was measured.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -38,9 +39,16 @@ def pad(loaded: LoadedModel) -> LoadedModel:
     """``loaded`` with its token ids cut to drawn lengths, padded again, and an attention mask.
 
     The check input has other lengths, so a program in which lengths are baked in is found out.
-    Raises UnsupportedError where the inputs are not token ids alone or nothing would be padded.
+    Raises UnsupportedError where the inputs are not token ids alone, the model takes no mask, or
+    nothing would be padded.
     """
     ids, check_ids = _read_token_ids(loaded, checks=False), _read_token_ids(loaded, checks=True)
+    parameters = inspect.signature(loaded.module.forward).parameters
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if "attention_mask" not in parameters and not open_ended:
+        raise UnsupportedError(
+            f"{loaded.name} takes no attention mask, so a padded text would be another text to it"
+        )
     batch, sequence = ids.shape
     lengths = draw_lengths(batch, sequence)
     if min(lengths) == sequence:

@@ -1,0 +1,96 @@
+"""The paper's claims on today's results: one call for all of them.
+
+The surprising choice: results of several machines give several verdicts for a claim, one a machine,
+and one verdict over all machines where a claim compares GPUs. Nothing is averaged over machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ftax.errors import InvalidArgumentError
+from ftax.paper.claims_gpu import Gpu, Results, Sampler, list_gpus
+from ftax.paper.claims_helpers import Missing
+from ftax.paper.claims_paper import evaluate_claim
+from ftax.paper.claims_record import Claim, Verdict, find_claim, list_claims
+from ftax.paper.claims_scope import RequiredCell
+from ftax.paper.claims_today import ClaimPlan, make_plan, required_cells
+from ftax.paper.claims_verdict import judge, refuse
+
+__all__ = [
+    "Claim",
+    "RequiredCell",
+    "Verdict",
+    "evaluate_claim",
+    "find_claim",
+    "list_claims",
+    "required_cells",
+    "test_claims",
+]
+
+RESAMPLES = 400
+FEWEST_RESAMPLES = 200
+
+
+def test_claims(
+    results: Results,
+    *,
+    claims: Iterable[Claim] | None = None,  # noqa: PT028
+    resamples: int = RESAMPLES,  # noqa: PT028
+    seed: int = 0,  # noqa: PT028  # no test, whatever its name begins with
+) -> tuple[Verdict, ...]:
+    """A verdict for each claim (all of them unless given) and machine, in the order of claims.
+
+    Latencies are means over rounds; intervals and shares come from ``resamples`` draws of the
+    rounds of each cell, which are the same for the same ``seed``.
+
+    Raises InvalidArgumentError for fewer than 200 resamples.
+    """
+    if resamples < FEWEST_RESAMPLES:
+        raise InvalidArgumentError(
+            f"resamples is {resamples}; give at least {FEWEST_RESAMPLES}, or intervals mean nothing"
+        )
+    gpus = list_gpus(results)
+    sampler = Sampler(resamples=resamples, seed=seed)
+    found: list[Verdict] = []
+    for claim in list_claims() if claims is None else claims:
+        found += _test_claim(make_plan(claim), gpus, sampler)
+    return tuple(found)
+
+
+test_claims.__test__ = False  # type: ignore[attr-defined]  # pytest takes its name for a test's
+
+
+def _test_claim(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> list[Verdict]:
+    if plan.reason:
+        return [refuse(plan, plan.reason)]
+    if not gpus:
+        return [refuse(plan, "the results hold no measured cell")]
+    if plan.needs_named_gpus:
+        return [_compare_gpus(plan, gpus, sampler)]
+
+    def choose_only(gpu: Gpu) -> Verdict:
+        return judge(plan, lambda _: gpu, sampler, machine=gpu.label, merge=True)
+
+    return [choose_only(gpu) for gpu in gpus]
+
+
+def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Verdict:
+    """A claim that means certain GPUs: on those of them that the results have."""
+    labels = ", ".join(gpu.label for gpu in gpus)
+    devices = sorted(frozenset[str]().union(*(test.devices for test in plan.tests)))
+    present = {device: gpu for device in devices for gpu in reversed(gpus) if gpu.is_a(device)}
+    if not present:
+        wanted = ", ".join(devices)
+        return refuse(
+            plan,
+            f"it is about {wanted} and needs results of each; these are of {labels}",
+            machine=labels,
+        )
+
+    absent = Missing(f"there are no results of {', '.join(sorted(set(devices) - set(present)))}")
+
+    def choose(device: str) -> Gpu | Missing:
+        return present.get(device, absent)
+
+    return judge(plan, choose, sampler, machine=labels, merge=False)

@@ -1,0 +1,185 @@
+"""Results as claims read them: the cells of one machine, and draws of their latencies.
+
+The surprising choice: the draws of a cell depend on the cell alone and not on who asks. Two claims
+about one cell see the same resamples of it, in any order and in any company.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ftax.paper.claims_helpers import Missing
+from ftax.paper.claims_scope import RequiredCell
+from ftax.paper.claims_today import Wanted
+from ftax.sweep import SweepCell, SweepMachine
+
+# The paper's names of GPUs in the names that drivers give them.
+GPU_NAMES = {
+    "1080Ti": r"1080 ?ti",
+    "2080Ti": r"2080 ?ti",
+    "3090": r"3090\b(?! ?ti)",
+    "A100": r"\ba100\b",
+    "A6000": r"\ba6000\b",
+    "RTX-8000": r"rtx 8000\b",
+    "TitanX": r"titan x\b",
+    "V100": r"\bv100\b",
+}
+
+_LATENCY = "latency_ms"
+_WORK = {"gmacs": ("macs", 1e-9), "note:nn_calls": ("modules", 1.0)}
+_OF_CELL = {
+    "kernel_ms": ("kernel_ns", 1e-6, "summed kernel time"),
+    "sms_active_pct": ("sm_active_ratio", 100.0, "share of active SMs"),
+    "warp_occupancy_pct": ("sm_occupancy_ratio", 100.0, "occupancy of warps"),
+}
+
+
+class Results(Protocol):
+    """What is read of results; `ftax.sweep.results.SweepResults` is one."""
+
+    @property
+    def cells(self) -> Sequence[SweepCell]:
+        """Measured or not, each once."""
+
+    @property
+    def machines(self) -> Mapping[str, SweepMachine]:
+        """By the id that cells name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """The cells of one machine on its GPU; on its CPU where no GPU was measured.
+
+    Attributes:
+        label: the name of the GPU or CPU.
+        cells: tiny models are left out; of cells that differ in options alone, the one with fewer.
+    """
+
+    label: str
+    kind: str  # "cuda" or "cpu"
+    cells: Mapping[RequiredCell, SweepCell]
+
+    def is_a(self, paper_device: str) -> bool:
+        """Whether it is the GPU that the paper calls so."""
+        pattern = GPU_NAMES.get(paper_device)
+        return pattern is not None and re.search(pattern, self.label.lower()) is not None
+
+    def find(self, wanted: Wanted) -> SweepCell | Missing:
+        """The measured cell behind a number."""
+        if wanted.cell is None:
+            return Missing(wanted.problem)
+        cell = self.cells.get(wanted.cell)
+        if cell is None:
+            return Missing(f"{wanted.cell.label()} was not measured")
+        if cell.status != "measured":
+            return Missing(f"{wanted.cell.label()}: {cell.status}, {cell.reason}")
+        return cell
+
+    def read(self, wanted: Wanted) -> float | Missing:
+        """A column that has no rounds: counts of work, readings of the GPU, kernel time."""
+        cell = self.find(wanted)
+        if isinstance(cell, Missing):
+            return cell
+        if wanted.column in _WORK:
+            return self._read_work(cell, *_WORK[wanted.column])
+        if wanted.column == "seq_or_input" and cell.cell.sequence is not None:
+            return float(cell.cell.sequence)
+        name, factor, words = _OF_CELL.get(wanted.column, ("", 0.0, wanted.column))
+        value = getattr(cell, name) if name else None
+        if value is None:
+            return Missing(f"{cell.cell.label()} has no {words}")
+        return float(value) * factor
+
+    def _read_work(self, cell: SweepCell, name: str, factor: float) -> float | Missing:
+        """Work is the model's and its size's: any cell that has them says it."""
+        own = cell.cell
+        size = (own.model, own.batch, own.sequence)
+        for other in (cell, *self.cells.values()):
+            value = getattr(other, name)
+            place = other.cell
+            if value is not None and (place.model, place.batch, place.sequence) == size:
+                return float(value) * factor
+        return Missing(f"{own.label()} has no count of {name}")
+
+
+def list_gpus(results: Results) -> tuple[Gpu, ...]:
+    """The machines of results that measured anything, in the order of their cells."""
+    by_machine: dict[str, list[SweepCell]] = {}
+    for cell in results.cells:
+        by_machine.setdefault(cell.machine, []).append(cell)
+    gpus = [
+        _make_gpu(results.machines.get(name), cells)
+        for name, cells in by_machine.items()
+        if any(cell.status == "measured" for cell in cells)
+    ]
+    labels = [gpu.label for gpu in gpus]
+    return tuple(
+        Gpu(label=f"{gpu.label} ({labels[: index + 1].count(gpu.label)})", kind=gpu.kind,
+            cells=gpu.cells)
+        if labels.count(gpu.label) > 1 else gpu
+        for index, gpu in enumerate(gpus)
+    )  # fmt: skip
+
+
+def _make_gpu(machine: SweepMachine | None, cells: Sequence[SweepCell]) -> Gpu:
+    kinds = {cell.cell.device.partition(":")[0] for cell in cells if cell.status == "measured"}
+    kind = "cuda" if "cuda" in kinds else "cpu"
+    chosen: dict[RequiredCell, SweepCell] = {}
+    for cell in cells:
+        own = cell.cell
+        if own.device.partition(":")[0] != kind or own.options.get("tiny"):
+            continue
+        place = RequiredCell(
+            own.model, f"{own.runtime}/{own.host}", own.dtype, own.batch, own.sequence
+        )
+        if place not in chosen or len(own.options) <= len(chosen[place].cell.options):
+            chosen[place] = cell
+    return Gpu(label=_name_machine(machine, kind), kind=kind, cells=chosen)
+
+
+def _name_machine(machine: SweepMachine | None, kind: str) -> str:
+    if machine is None:
+        return "a machine that the results do not describe"
+    gpu, host = machine.environment.gpu, machine.environment.host
+    if kind == "cpu":
+        return host.cpu_model or "a CPU without a name"
+    return "a GPU without a name" if gpu is None else gpu.name
+
+
+class Sampler:
+    """Means of resampled rounds, in ms; the same for a cell whenever it is asked for."""
+
+    def __init__(self, *, resamples: int, seed: int) -> None:
+        self.resamples, self.seed = resamples, seed
+        self._kept: dict[int, tuple[SweepCell, NDArray[np.float64]]] = {}
+
+    def draw(self, cell: SweepCell) -> NDArray[np.float64]:
+        """``resamples`` means. Cells whose facts name one session share the rounds they draw."""
+        kept = self._kept.get(id(cell))
+        if kept is None:
+            kept = (cell, self._draw(cell))
+            self._kept[id(cell)] = kept  # with the cell, so that its id stays its own
+        return kept[1]
+
+    def _draw(self, cell: SweepCell) -> NDArray[np.float64]:
+        values = np.asarray(cell.values_ns) / 1e6
+        session: Any = cell.facts.get("session")
+        name = cell.cell.key() if session is None else f"{session} {len(values)}"
+        generator = np.random.default_rng(
+            [self.seed, zlib.crc32(f"{cell.machine} {name}".encode())]
+        )
+        rounds = generator.integers(len(values), size=(self.resamples, len(values)))
+        means: NDArray[np.float64] = values[rounds].mean(axis=1)
+        return means
+
+
+def is_latency(wanted: Wanted) -> bool:
+    """Whether the number has rounds behind it."""
+    return wanted.column == _LATENCY and wanted.constant is None

@@ -1,0 +1,112 @@
+"""Claims and machines: one that stands for the paper's GPUs, several, and those it names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from claim_results import (
+    GRAPHS,
+    judge,
+    judge_one,
+    make_graph_results,
+    make_machine,
+    make_results,
+    make_series,
+)
+
+from ftax.paper.claims_gpu import list_gpus
+
+
+def test_gpus_of_the_paper_are_one_machine_today():
+    cells = [
+        cell
+        for dtype in ("fp16", "fp32")
+        for framework, latency in (("eager/python", 2.0), ("torchscript/python", 1.0))
+        for cell in make_series(lambda _, x=latency: x, framework=framework, dtype=dtype)
+    ]
+    verdict = judge_one("S4.1-torchscript-other-gpus", cells)
+    assert verdict.today == "holds"
+    assert len(verdict.tests) == 2
+    assert len(verdict.values) == 2
+    assert verdict.notes == (
+        "13 conditions on GPUs of the paper are 2 on one machine; names of GPUs in formulas stand "
+        "for NVIDIA H200",
+    )
+
+
+def make_two_gpus(a100_ms, v100_ms, **names):
+    machines = make_machine("NVIDIA A100-SXM4-40GB"), make_machine("Tesla V100-PCIE-32GB")
+    cells = [
+        cell
+        for machine, latency in zip(machines, (a100_ms, v100_ms), strict=True)
+        for model in ("bert-base", "resnet-50")
+        for dtype in ("fp16", "fp32")
+        for cell in make_series(
+            lambda _, x=latency: x, model=model, dtype=dtype, machine=machine.id
+        )
+    ]
+    return make_results(cells, *machines)
+
+
+def test_claims_that_compare_gpus_need_them():
+    cells = [*make_series(lambda _: 1.0), *make_series(lambda _: 1.0, dtype="fp32")]
+    verdict = judge_one("S5-a100-slower-bert", cells)
+    assert verdict.today == "cannot be tested here"
+    assert verdict.reason == (
+        "it is about A100, V100 and needs results of each; these are of NVIDIA H200"
+    )
+    named = judge_one("S4.3-1080ti-bert-not-bound", cells)
+    assert named.reason.startswith("it is about 1080Ti, 3090 and needs results of each")
+
+
+def test_claims_that_compare_gpus_are_tested_on_those_that_there_are():
+    (verdict,) = judge("S5-a100-slower-bert", make_two_gpus(2.0, 1.0))
+    assert (verdict.today, len(verdict.tests)) == ("holds", 4)
+    assert verdict.machine == "NVIDIA A100-SXM4-40GB, Tesla V100-PCIE-32GB"
+    (faster,) = judge("S5-a100-slower-bert", make_two_gpus(1.0, 2.0))
+    assert faster.today == "does not hold"
+    (several,) = judge("S4.3-bound-on-all-gpus", make_two_gpus(1.0, 2.0))[:1]
+    assert several.machine == "NVIDIA A100-SXM4-40GB"
+    (missing,) = judge("S4.3-knee-newer-larger", make_two_gpus(1.0, 2.0))
+    assert missing.today == "cannot be tested here"
+    assert "there are no results of 1080Ti, 2080Ti, 3090, RTX-8000" in missing.reason
+
+
+def test_machines_have_verdicts_of_their_own():
+    first, second = make_machine("NVIDIA H200"), make_machine("NVIDIA B200")
+    cells = [
+        *(replace(cell, machine=first.id) for cell in make_graph_results(60.0)),
+        *(replace(cell, machine=second.id) for cell in make_graph_results(20.0)),
+    ]
+    verdicts = judge(GRAPHS, make_results(cells, first, second))
+    assert [(verdict.machine, verdict.today) for verdict in verdicts] == [
+        ("NVIDIA H200", "holds"),
+        ("NVIDIA B200", "changed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("NVIDIA GeForce GTX 1080 Ti", "1080Ti"),
+        ("NVIDIA GeForce RTX 3090", "3090"),
+        ("Quadro RTX 8000", "RTX-8000"),
+        ("NVIDIA RTX A6000", "A6000"),
+        ("NVIDIA A100 80GB PCIe", "A100"),
+        ("NVIDIA TITAN X (Pascal)", "TitanX"),
+        ("NVIDIA GeForce RTX 3090 Ti", None),
+        ("NVIDIA H100", None),
+    ],
+)
+def test_gpus_are_known_by_the_names_of_their_drivers(name, device):
+    (gpu,) = list_gpus(make_results(make_series(lambda _: 1.0), make_machine(name)))
+    known = ["1080Ti", "2080Ti", "3090", "A100", "A6000", "RTX-8000", "TitanX", "V100", "unknown"]
+    assert [paper for paper in known if gpu.is_a(paper)] == ([device] if device else [])
+
+
+def test_results_of_a_cpu_are_labelled_so():
+    machine = make_machine(None)
+    cells = make_series(lambda b: float(b), device="cpu", dtype="fp32")
+    (gpu,) = list_gpus(make_results(cells, machine))
+    assert (gpu.kind, gpu.label) == ("cpu", machine.environment.host.cpu_model)

@@ -1,0 +1,191 @@
+"""The numbers behind verdicts: which cells count, resampled rounds, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from claim_results import (
+    BATCHES,
+    GRAPHS,
+    RESAMPLES,
+    judge_one,
+    make_cell,
+    make_graph_results,
+    make_results,
+    make_series,
+)
+
+from ftax import InvalidArgumentError
+from ftax.paper import claims
+from ftax.paper.claims_gpu import Sampler, list_gpus
+from ftax.paper.claims_judge import judge_claim, judge_test, settle
+from ftax.paper.claims_numbers import collect_numbers
+from ftax.paper.claims_record import find_claim
+from ftax.paper.claims_scope import RequiredCell
+from ftax.paper.claims_today import PlannedOperand, Wanted, make_plan
+
+
+def test_work_is_taken_from_any_cell_of_the_size():
+    counted = make_series(lambda _: 1.0, framework="tape/cpp", batches=(128,), macs=2 * 10**9)
+    cells = [*make_series(lambda _: 1.0, dtype="fp32"), *counted]
+    (gpu,) = list_gpus(make_results(cells))
+    wanted = Wanted(
+        column="gmacs", cell=RequiredCell("bert-base", "eager/python", "fp32", 128, 128)
+    )
+    assert gpu.read(wanted) == 2.0
+    assert (
+        "has no count of macs"
+        in gpu.read(
+            replace(wanted, cell=RequiredCell("bert-base", "eager/python", "fp32", 1, 128))
+        ).why
+    )
+
+
+def test_counts_have_no_interval():
+    cells = make_series(lambda _: 1.0, dtype="fp32", macs=10**10, modules=100)
+    numbers = collect_numbers(
+        make_plan(find_claim("S4-time-per-mac")), lambda _: list_gpus(make_results(cells))[0],
+        Sampler(resamples=RESAMPLES, seed=0),
+    )  # fmt: skip
+    assert numbers.point["g_b"] == 10.0
+    assert {scope["g_b"] for scope in numbers.resamples} == {10.0}
+    verdict = judge_one("S4.2.2-funnel-macs", cells)
+    assert all(value.low == () for value in verdict.values)
+
+
+def test_draws_belong_to_the_cell_and_to_the_seed():
+    cells = make_graph_results(40.5, noise=0.02)
+    forwards, backwards = judge_one(GRAPHS, cells), judge_one(GRAPHS, cells[::-1])
+    assert forwards == backwards
+    assert judge_one(GRAPHS, cells, seed=1).values != forwards.values
+    with pytest.raises(InvalidArgumentError, match="resamples is 100; give at least 200"):
+        claims.test_claims(make_results(cells), resamples=100)
+
+
+def test_cells_of_one_session_are_resampled_together():
+    def make(**fields):
+        cells = make_graph_results(60.0, noise=0.1)
+        drift = [cell.values_ns for cell in cells[: len(BATCHES)]]
+        paired = [
+            replace(cell, values_ns=tuple(0.4 * value for value in values))
+            for cell, values in zip(cells[len(BATCHES) :], drift)
+        ]
+        eager = cells[: len(BATCHES)]
+        return [replace(cell, **fields) for cell in (*eager, *paired)]
+
+    def width(cells):
+        value = judge_one(GRAPHS, cells).values[0]
+        return value.high[0] - value.low[0]
+
+    assert width(make(facts={"session": "s1"})) == pytest.approx(0.0, abs=1e-9)
+    assert width(make()) > 1.0
+
+
+def test_an_interval_is_as_wide_as_the_noise_says():
+    noise, rounds = 0.01, 40
+    cells = make_series(lambda _: 10.0, noise=noise, rounds=rounds)
+    (gpu,) = list_gpus(make_results(cells))
+    cell = cells[0]
+    draws = Sampler(resamples=4000, seed=0).draw(gpu.cells[next(iter(gpu.cells))])
+    assert draws.mean() == pytest.approx(cell.latency_ns / 1e6, rel=1e-3)
+    assert draws.std() == pytest.approx(10.0 * noise / rounds**0.5, rel=0.35)
+
+
+def test_the_number_itself_lies_in_its_interval():
+    verdict = judge_one("S3.2-fewer-flops-no-faster", make_flat(0.02))
+    (spread,) = verdict.values
+    assert spread.today == pytest.approx((1.0,))  # the draws are all above it
+    assert spread.low == spread.today
+    assert spread.high[0] > 1.001
+
+
+def make_flat(noise):
+    return make_series(lambda _: 10.0, noise=noise, kernel_ms=lambda _: 1.0)
+
+
+def test_tiny_models_test_nothing():
+    cells = [
+        replace(cell, cell=replace(cell.cell, options={"tiny": True}))
+        for cell in make_graph_results(60.0)
+    ]
+    assert judge_one(GRAPHS, cells).today == "cannot be tested here"
+
+
+def test_of_cells_that_differ_in_options_the_plainest_counts():
+    place = RequiredCell("bert-base", "eager/python", "fp16", 1, 128)
+    plain, special = make_cell(place, 1.0), make_cell(place, 9.0, options={"attention": "eager"})
+    for cells in ([plain, special], [special, plain]):
+        (gpu,) = list_gpus(make_results(cells))
+        assert gpu.cells[place].latency_ns == pytest.approx(1e6)
+
+
+def test_one_round_gives_a_verdict_without_an_interval():
+    cells = [replace(cell, values_ns=cell.values_ns[:1]) for cell in make_graph_results(60.0)]
+    verdict = judge_one(GRAPHS, cells)
+    assert (verdict.today, verdict.shares, verdict.resamples) == ("holds", {}, 0)
+    assert all(value.low == () for value in verdict.values)
+    assert verdict.notes[0].startswith("no interval: bert-base cuda-graph/python cuda fp16 b1")
+
+
+def make_loose_plan(names):
+    plan = make_plan(find_claim(GRAPHS))
+    items = tuple(
+        Wanted(column="latency_ms", cell=RequiredCell(name, "eager/python", "fp16", 1, 128))
+        for name in names
+    )
+    operand = PlannedOperand(items=items, many=True, models=tuple(names))
+    return replace(plan, operands={"x": operand, "y": operand})
+
+
+@pytest.mark.parametrize(
+    ("measured", "kept"), [("abcdef", "abcdef"), ("abcf", "abcf"), ("abc", "abc"), ("ab", "")]
+)
+def test_models_that_were_not_measured_are_left_out_of_long_lists(measured, kept):
+    cells = [
+        make_cell(RequiredCell(name, "eager/python", "fp16", 1, 128), 1.0 + ord(name))
+        for name in measured
+    ]
+    (gpu,) = list_gpus(make_results(cells))
+    numbers = collect_numbers(
+        make_loose_plan("abcdef"), lambda _: gpu, Sampler(resamples=RESAMPLES, seed=0)
+    )
+    if not kept:
+        assert len(numbers.point["x"]) == 6
+        assert numbers.notes == ()
+        return
+    assert numbers.point["x"] == pytest.approx([1.0 + ord(name) for name in kept])
+    assert len(numbers.resamples[0]["y"]) == len(kept)
+    left_out = ", ".join(sorted(set("abcdef") - set(kept)))
+    told = (f"over {len(kept)} of the paper's 6 models: no {left_out}",) if left_out else ()
+    assert numbers.notes == told
+
+
+@pytest.mark.parametrize(
+    ("holds", "outcome"),
+    [(100, "holds"), (95, "holds"), (94, "not resolved")],
+)
+def test_95_of_100_resamples_have_to_agree(holds, outcome):
+    resampled = [True] * holds + [False] * (100 - holds)
+    assert judge_test(True, None, resampled, []) == (outcome, holds / 100)
+    turned, share = judge_test(False, None, [not truth for truth in resampled], [])
+    assert turned == ("does not hold" if outcome == "holds" else outcome)
+    assert share == pytest.approx(1 - holds / 100)
+    shares = {"holds": holds / 100, "changed": 1 - holds / 100}
+    assert settle("holds", shares)[0] == outcome
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict"),
+    [
+        (["holds", "holds"], "holds"),
+        (["holds", "not tested"], "holds"),
+        (["holds", "does not hold"], "changed"),
+        (["another size"], "changed"),
+        (["does not hold", "not tested"], "does not hold"),
+        (["not tested"], "cannot be tested here"),
+        ([], "cannot be tested here"),
+    ],
+)
+def test_conditions_make_a_verdict(outcomes, verdict):
+    assert judge_claim(outcomes) == verdict

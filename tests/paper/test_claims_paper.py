@@ -1,0 +1,71 @@
+"""Claims on the paper's own data: every stored number, outcome and verdict, computed again."""
+
+from __future__ import annotations
+
+import pytest
+
+from ftax import InvalidArgumentError, ResultsError
+from ftax.paper import claims
+from ftax.paper.claims_paper import Formulas, find_operand
+from ftax.paper.claims_record import find_claim, list_claims
+from ftax.paper.claims_scope import RELATIONS
+
+EVERY = list_claims()
+
+
+@pytest.mark.parametrize("claim", EVERY, ids=[claim.id for claim in EVERY])
+def test_stored_numbers_and_verdicts_are_computed_again(claim):
+    found = claims.evaluate_claim(claim)
+    assert found.computed.keys() == claim.computed.keys()
+    for name, value in claim.computed.items():
+        assert found.computed[name] == pytest.approx(value, rel=1e-3, abs=1e-3), name
+    assert found.tests == tuple(test.holds for test in claim.tests)
+    assert found.verdict == claim.verdict
+
+
+def test_there_are_77_claims_of_known_verdicts():
+    verdicts = [claim.verdict for claim in EVERY]
+    counts = {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
+    assert counts == {"holds": 39, "partly": 30, "does not hold": 5, "no data": 3}
+    assert len({claim.id for claim in EVERY}) == len(EVERY) == 77
+
+
+def test_a_changed_number_of_the_paper_is_noticed():
+    claim = find_claim("S4.1-cudagraphs-small")
+    formulas = Formulas.compile(
+        claim.operands, claim.compute, [test.expression for test in claim.tests]
+    )
+    scope = {name: find_operand(selector).value for name, selector in claim.operands.items()}
+    scope["g"] = [2 * latency for latency in scope["g"]]
+    found = formulas.run(scope)
+    assert found.tests == (False,)
+    assert found.computed["cut_b1"] != pytest.approx(claim.computed["cut_b1"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", RELATIONS)
+def test_a_relation_without_its_size_holds_wherever_the_condition_does(name):
+    claim = find_claim(name)
+    operands = {key: find_operand(selector).value for key, selector in claim.operands.items()}
+    relations = RELATIONS[name]
+    formulas = Formulas.compile(claim.operands, claim.compute, list(relations.values()))
+    found = formulas.run(operands)
+    for (index, text), holds in zip(relations.items(), found.tests, strict=True):
+        assert isinstance(holds, bool)
+        assert holds or not claim.tests[index].holds, text
+
+
+def test_a_selector_has_to_mean_one_row():
+    figure = find_claim("S3.2-share-falls").operands["total"]["source"]
+    with pytest.raises(ResultsError, match=r"7 rows of Figure 3 .* have \{\}"):
+        find_operand({"source": figure})
+    with pytest.raises(ResultsError, match="0 rows"):
+        find_operand({"source": figure, "batch": 3})
+    with pytest.raises(ResultsError, match="may vary one field"):
+        find_operand({"source": figure, "batch": [1, 2], "model": ["bert"]})
+    with pytest.raises(ResultsError, match="has no gmacs"):
+        find_operand({"source": figure, "batch": 1, "col": "gmacs"})
+
+
+def test_an_unknown_claim_is_refused():
+    with pytest.raises(InvalidArgumentError, match="no claim 'S9'; there are S1-macs-vs-latency"):
+        find_claim("S9")

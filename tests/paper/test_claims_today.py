@@ -1,0 +1,224 @@
+"""Claims on today's results: hand-made latencies in which the answer is known."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from claim_results import (
+    GRAPHS,
+    RESAMPLES,
+    SHARES,
+    judge,
+    judge_one,
+    make_cell,
+    make_graph_results,
+    make_results,
+    make_series,
+)
+
+from ftax.paper import claims
+from ftax.paper.claims_record import Verdict, find_claim
+from ftax.paper.claims_scope import ADDED, RELATIONS, UNTESTABLE, RequiredCell
+from ftax.paper.claims_today import make_plan
+from ftax.results import append_record, read_records
+from ftax.runtimes import find_runtime
+from ftax.sweep.results import SweepResults
+
+
+def test_a_claim_that_holds():
+    verdict = judge_one(GRAPHS, make_graph_results(60.0))
+    assert (verdict.paper, verdict.today) == ("holds", "holds")
+    assert (verdict.machine, verdict.reason) == ("NVIDIA H200", "")
+    assert verdict.shares == {"holds": 1.0}
+    (test,) = verdict.tests
+    assert (test.today, test.share, test.paper) == ("holds", 1.0, True)
+    cut = next(value for value in verdict.values if value.name == "cut_b1")
+    assert cut.paper == pytest.approx((73.34,), abs=0.01)
+    assert cut.today == pytest.approx((60.0,))
+    assert 59.5 < cut.low[0] < 60 < cut.high[0] < 60.5
+
+
+def test_a_claim_that_does_not_hold():
+    verdict = judge_one(GRAPHS, make_graph_results(-10.0))
+    assert verdict.today == "does not hold"
+    assert [test.today for test in verdict.tests] == ["does not hold"]
+    assert verdict.shares == {"does not hold": 1.0}
+
+
+def test_a_relation_of_another_size_is_a_change():
+    verdict = judge_one(GRAPHS, make_graph_results(20.0))
+    assert verdict.today == "changed"
+    assert [test.today for test in verdict.tests] == ["another size"]
+
+
+def test_some_conditions_of_several_are_a_change():
+    rising = judge_one(SHARES, make_series(lambda b: 3.0 + b, kernel_ms=lambda _: 2.0))
+    assert [test.today for test in rising.tests] == ["does not hold", "does not hold"]
+    falling = make_series(lambda b: 10.0 + b, kernel_ms=lambda b: 6.0 + b, noise=0.0005)
+    verdict = judge_one(SHARES, falling)
+    assert [test.today for test in verdict.tests] == ["holds", "another size"]
+    assert verdict.today == "changed"
+
+
+def test_what_rounds_do_not_tell_apart_is_not_resolved():
+    verdict = judge_one(GRAPHS, make_graph_results(40.5, noise=0.02))
+    assert verdict.today == "not resolved"
+    assert 0.05 < verdict.shares["changed"] < 0.95
+    assert [test.today for test in verdict.tests] == ["not resolved"]
+    assert re.fullmatch(
+        r"of the resamples: (holds|changed) in \d+%, (holds|changed) in \d+%", verdict.reason
+    )
+    assert judge_one(GRAPHS, make_graph_results(45.0, noise=0.02)).today == "holds"
+
+
+def test_a_cell_that_was_not_measured_is_named():
+    cells = make_graph_results(60.0)
+    without = [cell for cell in cells if (cell.cell.runtime, cell.cell.batch) != ("cuda-graph", 4)]
+    verdict = judge_one(GRAPHS, without)
+    assert verdict.today == "cannot be tested here"
+    assert verdict.reason == "bert-base cuda-graph/python fp16 b4 s128 was not measured"
+    values = {value.name: value for value in verdict.values}
+    assert values["cut_b4"].today == () and values["cut_b4"].why == verdict.reason
+    assert values["cut_b8"].today == pytest.approx((60.0,))
+
+
+def test_a_cell_that_failed_says_why():
+    cells = [
+        *make_graph_results(60.0),
+        make_cell(RequiredCell("bert-base", "cuda-graph/python", "fp16", 2, 128), None),
+    ]
+    verdict = judge_one(GRAPHS, list({cell.cell.key(): cell for cell in cells}.values()))
+    assert verdict.reason == ("bert-base cuda-graph/python fp16 b2 s128: unavailable, no library")
+
+
+def test_conditions_that_can_be_tested_are_although_others_cannot():
+    cells = [
+        *make_series(lambda _: 5.0),
+        *make_series(lambda _: 5.0, dtype="fp32"),
+        *make_series(lambda _: 5.0, model="resnet-50", dtype="fp32"),
+    ]
+    verdict = judge_one("S4-flat-eager-batch", cells)
+    assert verdict.today == "holds"
+    assert verdict.tested == 3
+    assert verdict.reason == (
+        "1 of 4 conditions not tested: resnet-50 eager/python fp16 b1 was not measured"
+    )
+
+
+def test_only_the_batches_that_formulas_look_at_are_needed():
+    latencies = {"eager/python": 3.0, "torchscript/python": 2.0, "onnxruntime/python": 1.0}
+    cells = [
+        cell
+        for framework, latency in latencies.items()
+        for model in ("bert-base", "resnet-50")
+        for dtype in ("fp16", "fp32")
+        for cell in make_series(
+            lambda _, latency=latency: latency,
+            model=model,
+            framework=framework,
+            dtype=dtype,
+            batches=(1,),
+        )
+    ]
+    assert judge_one("S4.1-faster-at-b1", cells).today == "holds"
+    assert judge_one("S4.1-gain-shrinks", cells).today == "cannot be tested here"
+
+
+def test_kernel_time_is_needed_where_a_claim_is_about_it():
+    verdict = judge_one(SHARES, make_series(lambda b: 10.0 + b))
+    assert verdict.reason == "bert-base eager/python cuda fp16 b1 s128 has no summed kernel time"
+
+
+def test_every_claim_has_a_verdict_or_a_reason(tmp_path):
+    verdicts = claims.test_claims(make_results(make_graph_results(60.0)), resamples=RESAMPLES)
+    assert [verdict.id for verdict in verdicts] == [claim.id for claim in claims.list_claims()]
+    for verdict in verdicts:
+        assert verdict.reason or verdict.today in ("holds", "changed", "does not hold")
+    kept = tuple(verdict for verdict in verdicts if verdict.section.startswith("4.1"))
+    for verdict in kept:
+        append_record(tmp_path / "verdicts.jsonl", verdict)
+    stored = read_records(tmp_path / "verdicts.jsonl").records
+    assert len(stored) > 5 and stored == kept
+    assert all(isinstance(verdict, Verdict) for verdict in stored)
+
+
+def test_results_without_a_measured_cell_test_nothing():
+    place = RequiredCell("bert-base", "eager/python", "fp16", 1, 128)
+    for cells in ([], [make_cell(place, None)]):
+        verdict = judge_one(GRAPHS, cells)
+        assert verdict.reason == "the results hold no measured cell"
+
+
+def test_a_condition_that_needs_a_model_nothing_stands_for_has_another_formula():
+    cells = [
+        cell
+        for framework, latency in (("eager/python", 10.0), ("onnxruntime/python", 2.862))
+        for model in ("bert-base", "resnet-50")
+        for dtype in ("fp16", "fp32")
+        for cell in make_series(
+            lambda _, x=latency: x, model=model, framework=framework, dtype=dtype, batches=(1,),
+            noise=0.0001,
+        )
+    ]  # fmt: skip
+    assert judge_one("S4.1-avg-ort", cells).today == "holds"
+    slower = [replace(cell, values_ns=tuple(2 * v for v in cell.values_ns)) for cell in cells[1:]]
+    verdict = judge_one("S4.1-avg-ort", [cells[0], *slower])
+    assert (verdict.today, verdict.tests[0].paper) == ("changed", False)
+
+
+def test_what_no_measurement_tells_says_so():
+    reasons = {name: judge_one(name, make_graph_results(60.0)).reason for name in UNTESTABLE}
+    assert reasons == UNTESTABLE
+    own = judge_one("X-repeat-3090", make_graph_results(60.0))
+    assert own.reason.startswith("it compares numbers of the paper with each other")
+
+
+def test_claims_without_data_of_the_paper_are_tested_with_formulas_of_ours():
+    cells = [
+        make_cell(place, 1.0 if "onnxruntime" in place.framework else 0.95)
+        for place in make_plan(find_claim("S5-fnet")).cells()
+    ]
+    verdict = judge_one("S5-fnet", cells)
+    assert (verdict.paper, verdict.today) == ("no data", "changed")
+    assert [test.paper for test in verdict.tests] == [None, None]
+    variants = {"bert-6x768": 5.0, "bert-24x768": 20.0, "bert-1536": 10.5}
+    places = make_plan(find_claim("S4.2.1-fig6-bert-variants")).cells()
+    wide = [
+        make_cell(
+            place,
+            max(variants.get(place.model, 10.0), place.batch * (2 if "1536" in place.model else 1)),
+        )
+        for place in places
+    ]
+    assert judge_one("S4.2.1-fig6-bert-variants", wide).today == "holds"
+
+
+def test_required_cells_are_cells_that_can_be_measured():
+    cells = claims.required_cells()
+    assert RequiredCell("bert-base", "nested/python", "fp16", 128, 128) in cells
+    assert RequiredCell("bert-base", "onnxruntime/python", "fp16", 128, 1) in cells
+    assert RequiredCell("resnet-50", "torchscript/python", "fp32", 8, None) in cells
+    assert RequiredCell("fnet", "eager/python", "fp16", 1, 128) in cells
+    assert {cell.dtype for cell in cells} == {"fp16", "fp32"}
+    for framework in {cell.framework for cell in cells}:
+        runtime, host = framework.split("/")
+        assert host in find_runtime(runtime).hosts
+    some = claims.required_cells([find_claim(GRAPHS)])
+    assert {cell.framework for cell in some} == {"eager/python", "cuda-graph/python"}
+    assert some < cells
+
+
+def test_own_formulas_and_relations_belong_to_claims():
+    names = {claim.id for claim in claims.list_claims()}
+    assert {*RELATIONS, *ADDED, *UNTESTABLE} <= names
+    for name, relations in RELATIONS.items():
+        assert set(relations) <= set(range(len(find_claim(name).tests)))
+
+
+def test_results_of_a_sweep_are_read_from_its_folder(tmp_path):
+    made = make_results(make_graph_results(60.0))
+    for record in (*made.machines.values(), *made.cells):
+        append_record(tmp_path / "cells.jsonl", record)
+    assert judge(GRAPHS, SweepResults.load(tmp_path)) == judge(GRAPHS, made)
