@@ -153,6 +153,13 @@ def write_sweep(path: Path, here: Environment, gpu: Environment) -> None:
     cpu_machine, gpu_machine = SweepMachine.of(here), SweepMachine.of(gpu)
     cells = make_sweep_cells(gpu_machine, device="cuda", slowness=1.0)
     cells += make_sweep_cells(cpu_machine, device="cpu", slowness=30.0, models={"bert-base": 1.0})
+    # Two rounds far apart: the interval reaches below zero, where a logarithm has no place.
+    wide = SweepCell(
+        cell=replace(cells[0].cell, model="gpt2", batch=256),
+        machine=gpu_machine.id,
+        status="measured",
+        values_ns=(2e6, 9e7),
+    )
     failed = SweepCell(
         cell=replace(cells[0].cell, batch=512),
         machine=gpu_machine.id,
@@ -160,7 +167,7 @@ def write_sweep(path: Path, here: Environment, gpu: Environment) -> None:
         reason="memory ran out at <b>512</b>",
     )
     mended = replace(cells[0], status="failed", reason="first time", values_ns=(), busy_ns=None)
-    lines = [cpu_machine, gpu_machine, mended, *cells, failed]
+    lines = [cpu_machine, gpu_machine, mended, *cells, wide, failed]
     _append_all(path, lines)
 
 

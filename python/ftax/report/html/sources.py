@@ -16,6 +16,7 @@ from typing import Any
 
 from ftax.errors import ResultsError
 from ftax.results import read_records
+from ftax.results.store import MEND
 
 SUFFIX = ".jsonl"
 # Modules that register what a results file may hold.
@@ -126,15 +127,24 @@ def _read(place: Path, name: str, skip_bad: bool) -> tuple[list[Found], list[str
         result = read_records(place, skip_bad=skip_bad)
     except ResultsError as error:
         if not skip_bad:
+            told = str(error).replace(MEND, "delete the line")
             raise ResultsError(
-                f"{error}; --skip-bad goes on without such lines and lists them in the report"
+                f"{told}; --skip-bad goes on without such lines and lists them in the report"
             ) from error
-        return [], [f"{name}{str(error).removeprefix(str(place))}"]
+        return [], [_tell(error, place, name)]
     records = [
         Found(record=record, file=name, line=line)
         for record, line in zip(result.records, result.lines, strict=True)
     ]
-    problems = [f"{name}{problem.removeprefix(str(place))}" for problem in result.problems]
+    problems = [_tell(problem, place, name) for problem in result.problems]
     if not records and len(problems) > 1:  # another program's file: one line says it all
         problems = [f"{name}: none of its {len(problems)} lines can be read; {problems[0]}"]
     return records, problems
+
+
+def _tell(problem: object, place: Path, name: str) -> str:
+    """Without the remedy, which is for who runs the command and not for who reads the page."""
+    text = str(problem).removeprefix(str(place))
+    for end in (f"; {MEND}", f", or {MEND}"):
+        text = text.removesuffix(end)
+    return f"{name}{text}"

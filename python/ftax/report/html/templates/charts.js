@@ -5,6 +5,7 @@ ftax.charts = (() => {
   const { page, dashes, getColours, plain, label, wrap, getMark, getWhiskers, makeAxis, makeTimeAxis,
     makeLayout, makeTitle } = ftax;
   const S = 1e-9;
+  const LOW = 1e-4;  // of a value: below every axis
   const TIME = { tickformat: "~s", ticksuffix: "s" };
 
   const BARE = { showgrid: false, showline: false, ticks: "outside", tickcolor: "rgba(0,0,0,0)" };
@@ -144,7 +145,7 @@ ftax.charts = (() => {
         type: "scatter", mode: "markers", x: [point[key] * scale], y: [names.indexOf(getName(point))],
         customdata: [label(point.text)], hovertemplate: "%{customdata}<extra></extra>",
         marker: { color: colour, symbol, size: 8, line: { width: symbol.endsWith("open") ? 1.6 : 0, color: colour } },
-        ...(key === "latency" ? { error_x: getWhiskers([point], (one) => one.latency, scale, colour) } : {}),
+        ...(key === "latency" ? { error_x: getWhiskers([point], (one) => one.latency, scale, colour, LOW) } : {}),
       };
     });
     return [traces, makeLayout({
@@ -169,7 +170,7 @@ ftax.charts = (() => {
     }
     const traces = makeSeries(points, "latency").map(([group, trace]) => ({
       ...trace, y: group.map((point) => point.latency * S),
-      error_y: getWhiskers(group, (point) => point.latency, S, trace.line.color),
+      error_y: getWhiskers(group, (point) => point.latency, S, trace.line.color, LOW),
     }));
     return [traces, makeLayout({
       xaxis: makeBatchAxis(points),

@@ -52,12 +52,15 @@ window.ftax = (() => {
     return { colour, symbol: host === "cpp" ? `${shape}-open` : shape };
   }
 
-  // Distances from a value to the ends of its interval, as error bars want them.
-  function getWhiskers(items, getValue, scale, colour) {
+  // Distances from a value to the ends of its interval, as error bars want them; `floor` is the least share of
+  // the value that the lower end may be, for axes that have no zero.
+  function getWhiskers(items, getValue, scale, colour, floor = null) {
+    const measure = (item, end) => (item.interval ? Math.abs(item.interval[end] - getValue(item)) : 0);
     return {
       type: "data", symmetric: false, thickness: 1.2, width: 3, color: colour,
-      array: items.map((item) => (item.interval ? (item.interval[1] - getValue(item)) * scale : 0)),
-      arrayminus: items.map((item) => (item.interval ? (getValue(item) - item.interval[0]) * scale : 0)),
+      array: items.map((item) => measure(item, 1) * scale),
+      arrayminus: items.map((item) =>
+        (floor === null ? measure(item, 0) : Math.min(measure(item, 0), getValue(item) * (1 - floor))) * scale),
     };
   }
 
@@ -91,7 +94,10 @@ window.ftax = (() => {
   // Own ticks, since Plotly's between decades lose their unit: of 1, 2, 5, of 1, 3, or of decades as
   // many as there is room for, or even steps in a range too short for any of them.
   function makeTimeAxis(values, most = 6) {
-    const low = Math.min(...values), high = Math.max(...values);
+    // An interval of few rounds may reach below zero, which a logarithm does not: its whisker leaves the chart.
+    const positive = values.filter((value) => value > 0);
+    const low = Math.min(...positive), high = Math.max(...positive);
+    const pad = 0.02 + 0.06 * Math.log10(high / low);
     const count = (ticks) => ticks.filter((tick) => tick >= low && tick <= high).length;
     const decades = [];
     for (let i = Math.floor(Math.log10(low)) - 1; i <= Math.ceil(Math.log10(high)); i += 1) decades.push(i);
@@ -103,7 +109,7 @@ window.ftax = (() => {
       ticks = makeEvenTicks(low, high);
       each = count(ticks) >= most ? 2 : 1;  // every second has a label
     }
-    return makeAxis({ type: "log", tickvals: ticks,
+    return makeAxis({ type: "log", range: [Math.log10(low) - pad, Math.log10(high) + pad], tickvals: ticks,
       ticktext: ticks.map((tick, i) => (i % each === 0 ? formatSeconds(tick) : "")) });
   }
 
