@@ -6,76 +6,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from report_page import Page
 from report_results import BATCHES, SCRIPT, make_environments, make_receipts, write_results
 
-from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.report.html import make_page, read_sources, write_report
+from ftax.report.html import make_page, read_sources
 from ftax.report.html.machines import Machines
 from ftax.report.html.page import _read_plotly
 from ftax.report.html.points import describe_options
 from ftax.report.html.theme import DARK, LIGHT, SERIES, compute_contrast
 from ftax.report.units import format_time
-from ftax.results import Cell, append_record
-from ftax.sweep import SweepCell, SweepMachine
-from records import make_measurement
-
-VOID = {"meta", "input", "br", "img", "link", "hr"}
-
-
-class Page(HTMLParser):
-    """Tags as they are opened, texts, tables as rows of texts, and tags that do not match."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.mismatches: list[str] = []
-        self.tables: list[dict[str, object]] = []
-        self.data = ""
-        self.text: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        attributes = dict(attrs)
-        self.tags.append((tag, attributes))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self.tables.append({"record": attributes.get("data-record"), "caption": "", "rows": []})
-        elif tag == "tr":
-            self.tables[-1]["rows"].append({"record": attributes.get("data-record"), "cells": []})
-        elif tag in ("td", "th"):
-            self.tables[-1]["rows"][-1]["cells"].append("")
-
-    def handle_endtag(self, tag):
-        if self.open and self.open[-1] == tag:
-            self.open.pop()
-        else:
-            self.mismatches.append(tag)
-
-    def handle_data(self, data):
-        inside = self.open[-1] if self.open else ""
-        if inside == "script":
-            if self.tags[-1][1].get("type") == "application/json":
-                self.data += data
-            return
-        if inside == "style":
-            return
-        self.text.append(data)
-        if "caption" in self.open:
-            self.tables[-1]["caption"] += data
-        elif {"td", "th"} & set(self.open):
-            self.tables[-1]["rows"][-1]["cells"][-1] += data
-
-    def ids(self):
-        return [attributes["id"] for _, attributes in self.tags if "id" in attributes]
-
-    def find_table(self, caption):
-        return next(table for table in self.tables if table["caption"].startswith(caption))
+from ftax.results import Cell
 
 
 @pytest.fixture(scope="module")
@@ -290,102 +233,6 @@ def test_usual_options_are_not_told():
     assert describe_options(cell) == ""
     odd = replace(cell, options={**usual, "tiny": True, "attention": "eager"})
     assert describe_options(odd) == "attention eager, tiny"
-
-
-# ---- results that cannot be read ----------------------------------------------------------------
-
-
-def make_file(folder: Path, *lines: bytes) -> Path:
-    path = folder / "some.jsonl"
-    append_record(path, make_measurement([1000, 1001]))
-    with path.open("ab") as file:
-        file.write(b"".join(lines))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (b'{"ftax_schema":3,"kind":"measu', "not a whole line of JSON"),
-        (b'{"ftax_schema":99,"kind":"measurement","record":{}}\n', "schema version 99"),
-        (b'{"some":"json"}\n', "no record of ftax"),
-        (b'{"ftax_schema":3,"kind":"poem","record":{}}\n', "kind 'poem' is unknown"),
-    ],
-)
-def test_a_line_that_cannot_be_read_is_an_error_or_a_warning_of_the_page(tmp_path, line, words):
-    path = make_file(tmp_path, line)
-    with pytest.raises(ResultsError, match=r"some.jsonl:2: .*--skip-bad") as caught:
-        read_sources([path])
-    assert words in str(caught.value)
-    page = Page(make_page(read_sources([path], skip_bad=True), skip_bad=True))
-    warnings = "".join(page.text).split("What could not be read")[1]
-    assert "some.jsonl:2: " in warnings
-    assert words in warnings
-    assert str(tmp_path) not in warnings
-
-
-def test_a_file_of_another_program_is_one_line(tmp_path):
-    make_file(tmp_path)
-    (tmp_path / "other.jsonl").write_text('{"a":1}\n' * 30)
-    sources = read_sources([tmp_path], skip_bad=True)
-    assert len(sources.problems) == 1
-    assert sources.problems[0].startswith("other.jsonl: none of its 30 lines can be read; other")
-
-
-@pytest.mark.parametrize("skip_bad", [False, True])
-def test_nothing_to_show_is_an_error(tmp_path, skip_bad):
-    with pytest.raises(ResultsError, match=r"no file that ends in \.jsonl"):
-        read_sources([tmp_path], skip_bad=skip_bad)
-    with pytest.raises(ResultsError, match=r"there is no .*gone\.jsonl"):
-        read_sources([tmp_path / "gone.jsonl"], skip_bad=skip_bad)
-    (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(ResultsError, match=r"empty\.jsonl"):
-        read_sources([tmp_path], skip_bad=skip_bad)
-
-
-def test_a_cell_of_an_unknown_machine_is_named(tmp_path):
-    here, _ = make_environments()
-    cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None)
-    path = make_file(tmp_path)
-    append_record(path, SweepCell(cell=cell, machine="gone", status="measured", values_ns=(1.0,)))
-    sources = read_sources([path])
-    with pytest.raises(ResultsError, match=r"some\.jsonl:2: .*'gone'.*add the file"):
-        make_page(sources)
-    page = Page(make_page(sources, skip_bad=True))
-    assert "names machine 'gone'" in "".join(page.text)
-    machine = SweepMachine.of(here)
-    append_record(
-        path, SweepCell(cell=cell, machine=machine.id, status="measured", values_ns=(2.0,))
-    )
-    append_record(path, machine)  # a line that comes later counts too
-    text = make_page(read_sources([path], skip_bad=True), skip_bad=True)
-    assert [p["latency"] for p in json.loads(Page(text).data)["points"]] == [1000.5, 2.0]
-
-
-def test_a_file_that_is_named_twice_is_read_once(folder):
-    once = read_sources([folder])
-    twice = read_sources([folder, folder / "receipts.jsonl", folder / "sweep"])
-    assert twice.found == once.found
-
-
-def test_results_are_not_written_over(folder, tmp_path):
-    before = (folder / "receipts.jsonl").read_bytes()
-    with pytest.raises(InvalidArgumentError, match="no HTML page"):
-        write_report([folder], folder / "receipts.jsonl")
-    assert (folder / "receipts.jsonl").read_bytes() == before
-    with pytest.raises(InvalidArgumentError, match="is a folder"):
-        write_report([folder], tmp_path)
-    with pytest.raises(InvalidArgumentError, match="choose a path"):
-        write_report([folder / "receipts.jsonl"], tmp_path / "gone" / "report.html")
-
-
-def test_a_page_is_written_over(folder, tmp_path):
-    target = tmp_path / "report.html"
-    write_report([folder / "receipts.jsonl"], target)
-    write_report([folder / "knees.jsonl"], target, title="Knees & more")
-    text = target.read_text(encoding="utf-8")
-    assert "<h1>Knees &amp; more</h1>" in text
-    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_batches_are_all_there(page):

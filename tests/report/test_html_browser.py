@@ -64,14 +64,10 @@ class Tab:
         self.page.goto(report.as_uri())
 
     def show_all(self) -> None:
-        """Bring each chart into view, so that it is drawn."""
-        for chart in self.page.query_selector_all("[data-chart]"):
-            if chart.is_visible():
-                chart.scroll_into_view_if_needed()
-        self.page.wait_for_function(
-            "[...document.querySelectorAll('figure:not([hidden]) [data-chart]')]"
-            ".every(place => place.querySelector('svg.main-svg'))"
-        )
+        """Bring each chart into view, so that it is drawn as it is now."""
+        for chart in self.page.query_selector_all("figure:not([hidden]) [data-chart]"):
+            chart.scroll_into_view_if_needed()
+            self.page.wait_for_function("place => place.dataset.state === 'drawn'", arg=chart)
 
     def count(self, selector: str) -> int:
         """How many elements there are that can be seen."""
@@ -119,16 +115,19 @@ def test_filters_change_what_is_drawn(open_tab):
     everything, rows = tab.count(drawn), tab.page.locator("#numbers ~ details tr:not([hidden])")
     all_rows = rows.count()
     tab.page.uncheck("input[name=dtype][value=fp16]")
+    tab.show_all()
     some = tab.count(drawn)
     assert 0 < some < everything
     assert rows.count() < all_rows
     tab.page.uncheck("input[name=runtime][value=eager]")
+    tab.show_all()
     assert 0 < tab.count(drawn) < some
     tab.page.select_option("#filter-model", "gpt2")
     assert tab.count("[data-chart=latency]") == 1
     assert "latencies shown" in tab.page.inner_text("#shown")
     for box in ("torchscript", "cuda-graph", "onnxruntime", "flat"):
         tab.page.uncheck(f"input[name=runtime][value={box}]")
+    tab.show_all()
     assert tab.count(drawn) == 0
     tab.page.click("#filters button[type=reset]")
     tab.show_all()
@@ -160,6 +159,7 @@ def test_the_theme_follows_the_system_and_the_button(open_tab, scheme):
     first = look()
     assert first[0] == (light if scheme == "light" else dark)
     tab.page.click("#theme")
+    tab.show_all()
     second = look()
     assert second[0] == (dark if scheme == "light" else light)
     assert first[1] != second[1]  # charts follow

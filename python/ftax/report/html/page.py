@@ -13,7 +13,6 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from ftax.report.html.sources import Sources, read_sources
 from ftax.report.html.theme import DARK, LIGHT, SANS, SERIES, make_properties
 from ftax.report.html.view import typeset
 
+_TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("core.js", "charts.js", "page.js")
 _START = b"<!doctype html>"
 # What would end a script element, or a line of one.
@@ -69,7 +69,7 @@ def make_page(sources: Sources, *, skip_bad: bool = False, title: str = "ftax re
     theme = {"light": dict(LIGHT), "dark": dict(DARK), "sans": SANS, "series": SERIES}
     scripts = [_read_plotly(), *(_read(name) for name in _SCRIPTS)]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("ftax.report.html"),
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -111,8 +111,7 @@ def _make_policy(scripts: Sequence[str]) -> str:
 
 
 def _read(name: str) -> str:
-    folder = resources.files("ftax.report.html") / "templates"
-    return (folder / name).read_text(encoding="utf-8")
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _read_plotly() -> str:

@@ -158,7 +158,11 @@ ftax.charts = (() => {
   }
 
   function makeLatencyAxis(points, most) {
-    const values = points.flatMap((point) => [point.latency, ...(point.interval || [])]);
+    // A whisker much longer than the differences between latencies leaves the chart, or would flatten them.
+    const latencies = points.map((point) => point.latency);
+    const low = Math.min(...latencies) / 3, high = Math.max(...latencies) * 3;
+    const ends = points.flatMap((point) => point.interval || []).filter((end) => end >= low && end <= high);
+    const values = [...latencies, ...ends];
     return { ...makeTimeAxis(values.map((value) => value * S), most), title: makeTitle("latency") };
   }
 
@@ -198,7 +202,7 @@ ftax.charts = (() => {
     const points = page.points.filter((point) =>
       point.machine === machine && point.macs && point.kernels && ftax.isShown(point));
     const traces = makeSeries(points, "kernels").map(([group, trace]) => ({
-      ...trace, mode: "markers", marker: { ...trace.marker, size: group[0].dtype === "fp32" ? 9 : 5.5 },
+      ...trace, mode: "markers", marker: { ...trace.marker, size: group[0].dtype === "fp32" ? 8 : 5, opacity: 0.75 },
       x: group.map((point) => point.macs), y: group.map((point) => point.kernels * S),
     }));
     return [traces, makeLayout({

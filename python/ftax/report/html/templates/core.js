@@ -52,8 +52,8 @@ window.ftax = (() => {
     return { colour, symbol: host === "cpp" ? `${shape}-open` : shape };
   }
 
-  // Distances from a value to the ends of its interval, as error bars want them; `floor` is the least share of
-  // the value that the lower end may be, for axes that have no zero.
+  // Distances from a value to the ends of its interval, as error bars want them. An interval of few rounds may
+  // reach below zero, which a logarithm does not: `floor` is the least share of the value to draw then.
   function getWhiskers(items, getValue, scale, colour, floor = null) {
     const measure = (item, end) => (item.interval ? Math.abs(item.interval[end] - getValue(item)) : 0);
     return {
@@ -94,9 +94,7 @@ window.ftax = (() => {
   // Own ticks, since Plotly's between decades lose their unit: of 1, 2, 5, of 1, 3, or of decades as
   // many as there is room for, or even steps in a range too short for any of them.
   function makeTimeAxis(values, most = 6) {
-    // An interval of few rounds may reach below zero, which a logarithm does not: its whisker leaves the chart.
-    const positive = values.filter((value) => value > 0);
-    const low = Math.min(...positive), high = Math.max(...positive);
+    const low = Math.min(...values), high = Math.max(...values);
     const pad = 0.02 + 0.06 * Math.log10(high / low);
     const count = (ticks) => ticks.filter((tick) => tick >= low && tick <= high).length;
     const decades = [];

@@ -5,7 +5,6 @@
   const { page, root, runtimes, dashes, getMark, getColours } = ftax;
   const places = [...document.querySelectorAll("[data-chart]")];
   const form = document.getElementById("filters");
-  const drawn = new Set();
   root.classList.add("scripted");
 
   // ---- charts ----------------------------------------------------------------------------------
@@ -17,20 +16,23 @@
     if (figure && figure.hidden) return;
     const [traces, layout] = ftax.charts[place.dataset.chart](place, Number(place.dataset.item));
     Plotly.react(place, traces, layout, CONFIG);
-    drawn.add(place);
+    place.dataset.state = "drawn";
   }
 
-  function redraw() {
-    for (const place of drawn) draw(place);
-  }
-
-  // A page has hundreds of charts; each is drawn a screen before it is seen.
+  // A page may have hundreds of charts: each is drawn, and drawn anew, a screen before it is seen.
   const watcher = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting || drawn.has(entry.target)) continue;
-      draw(entry.target);
+    for (const { isIntersecting, target } of entries) {
+      if (isIntersecting && target.dataset.state !== "drawn") draw(target);
     }
   }, { rootMargin: "100% 0px" });
+
+  function redraw() {
+    for (const place of places) {
+      place.dataset.state = "stale";
+      watcher.unobserve(place);
+      watcher.observe(place);  // tells at once whether it is near
+    }
+  }
 
   // ---- filters ---------------------------------------------------------------------------------
 
@@ -74,9 +76,7 @@
     const shown = page.points.filter(ftax.isShown).length;
     const status = document.getElementById("shown");
     if (status) status.textContent = `${shown} of ${page.points.length} latencies shown.`;
-    for (const place of places) {
-      if (drawn.has(place)) draw(place);
-    }
+    redraw();
   }
 
   // ---- legends ---------------------------------------------------------------------------------
@@ -180,8 +180,8 @@
   window.addEventListener("beforeprint", () => {
     before = root.dataset.theme;
     root.dataset.theme = "light";
-    for (const place of places) draw(place);
     showTheme();
+    for (const place of places) draw(place);
   });
   window.addEventListener("afterprint", () => setTheme(before));
 
@@ -195,6 +195,5 @@
   if (kept === "light" || kept === "dark") root.dataset.theme = kept;
   applyFilters();
   showTheme();
-  for (const place of places) watcher.observe(place);
   followHash();
 })();
