@@ -135,3 +135,21 @@ def test_the_command_writes_the_page_and_says_what_it_left_out(folder, tmp_path)
     assert "wrote 2 record(s) of 3 file(s)" in done.output
     assert "left out: " in done.output
     assert "<h1>Two receipts</h1>" in target.read_text(encoding="utf-8")
+
+
+def test_a_sweep_of_which_nothing_was_measured_is_told(tmp_path):
+    here, _ = make_environments()
+    machine = SweepMachine.of(here)
+    cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None)
+    path = tmp_path / "cells.jsonl"
+    append_record(path, machine)
+    append_record(
+        path, SweepCell(cell=cell, machine=machine.id, status="failed", reason="no memory")
+    )
+    page = Page(make_page(read_sources([path])))
+    assert page.find_table("Cells of sweeps that were not measured: 1")["rows"][1]["cells"][2] == (
+        "no memory"
+    )
+    assert "numbers" in page.ids()
+    assert "filters" not in page.ids()
+    assert page.mismatches == []

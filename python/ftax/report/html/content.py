@@ -206,7 +206,7 @@ def list_sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("latency", "Latency", context["facets"]),
         ("overhead", "Overhead share", context["overheads"]),
         ("work", "Kernel time", context["works"]),
-        ("numbers", "All measurements", context["point_tables"]),
+        ("numbers", "All measurements", context["point_tables"] or context["missing"]),
         ("knees", "Knees", context["knees"]),
         ("comparisons", "Comparisons", context["comparisons"]),
         ("claims", "Claims", context["claims"]),
