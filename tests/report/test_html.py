@@ -197,7 +197,10 @@ def test_knees_comparisons_claims_and_warnings_are_told(page):
     comparisons = page.find_table("Comparisons")
     assert comparisons["rows"][1]["cells"][2] == "equal"
     claims = page.find_table("Claims of the paper, then and now")
-    assert [row["cells"][4] for row in claims["rows"][1:]] == ["holds", "cannot be tested here"]
+    assert [row["cells"][4] for row in claims["rows"][1:]] == ["holds"]
+    untested = page.find_table("Claims that cannot be tested here: 1")
+    assert untested["rows"][1]["cells"][6] == "no cell of c was measured"
+    assert "2 claims: holds 1, cannot be tested here 1." in "".join(page.text)
     assert claims["rows"][1]["cells"][5] == "97%"
     body = "".join(page.text)
     for words in ("a warning of a knee", "a warning of a receipt", f"warned by {SCRIPT}"):

@@ -1,13 +1,13 @@
 """Verdicts on the paper's claims: the counts, a row a claim, and the numbers behind each.
 
-The surprising choice: a claim that cannot be tested has a row like any other. A page that left it
-out would look as if the paper had said less.
+The surprising choice: claims that cannot be tested are listed too, each with its reason. A page
+that left them out would look as if the paper had said less.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ftax.paper.claims_record import OUTCOMES, ClaimValue, Verdict
@@ -16,35 +16,72 @@ from ftax.report.html.view import TableView
 from ftax.report.table import Rows
 
 _NOTHING = "-"
+_UNTESTED = "cannot be tested here"
 _MOST = 8  # numbers of a list that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsView:
-    """Verdicts on the results of one machine, as they say themselves."""
+    """Verdicts on the results of one machine; ``machine`` as they name it."""
 
     machine: str
     summary: str
-    verdicts: TableView
+    tested: TableView | None
+    untested: TableView | None
     values: TableView | None
     notes: tuple[str, ...]
 
 
-def make_claims_views(found: Sequence[Found], labels: Mapping[str, str]) -> list[ClaimsView]:
-    """The verdicts of each machine; none without records of them. ``labels`` of machines by id."""
+def make_claims_views(found: Sequence[Found]) -> list[ClaimsView]:
+    """The verdicts of each machine; none without records of them."""
     groups: dict[str, list[Found]] = {}
     for item in found:
         if isinstance(item.record, Verdict):
             groups.setdefault(item.record.machine, []).append(item)
-    return [_make_view(labels.get(machine, machine), group) for machine, group in groups.items()]
+    return [_make_view(machine, group) for machine, group in groups.items()]
 
 
 def _make_view(machine: str, group: Sequence[Found]) -> ClaimsView:
     counts = Counter(item.record.today for item in group)
     told = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
-    values = [(item, value) for item in group for value in item.record.values]
+    tested = [item for item in group if item.record.today != _UNTESTED]
+    untested = [item for item in group if item.record.today == _UNTESTED]
+    values = [(item, value) for item in tested for value in item.record.values]
     notes = [f"{item.record.id}: {note}" for item in group for note in item.record.notes]
-    table = TableView(
+    return ClaimsView(
+        machine=machine or "On no single machine",
+        summary=f"{len(group)} {'claim' if len(group) == 1 else 'claims'}: {told}.",
+        tested=_make_table("Claims of the paper, then and now", tested),
+        untested=_make_table(f"Claims that cannot be tested here: {len(untested)}", untested),
+        values=_make_values(values) if values else None,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _make_table(title: str, group: Sequence[Found]) -> TableView | None:
+    if not group:
+        return None
+    return TableView(
+        rows=Rows(
+            title=title,
+            columns=(
+                "claim",
+                "section",
+                "what it says",
+                "the paper's data",
+                "today",
+                "certainty",
+                "why",
+            ),
+            numeric=("certainty",),
+            rows=tuple(_describe(item.record) for item in group),
+        ),
+        records=tuple(item.ref for item in group),
+    )
+
+
+def _make_values(values: Sequence[tuple[Found, ClaimValue]]) -> TableView:
+    return TableView(
         rows=Rows(
             title="Numbers behind the verdicts",
             columns=("claim", "number", "formula", "paper", "today", "95 % interval"),
@@ -53,22 +90,6 @@ def _make_view(machine: str, group: Sequence[Found]) -> ClaimsView:
         ),
         records=tuple(item.ref for item, _ in values),
     )
-    return ClaimsView(
-        machine=machine,
-        summary=f"{len(group)} claims: {told}.",
-        verdicts=TableView(
-            rows=Rows(
-                title="Claims of the paper, then and now",
-                columns=("claim", "section", "what it says", "the paper's data", "today",
-                         "certainty", "why"),
-                numeric=("certainty",),
-                rows=tuple(_describe(item.record) for item in group),
-            ),
-            records=tuple(item.ref for item in group),
-        ),
-        values=table if values else None,
-        notes=tuple(dict.fromkeys(notes)),
-    )  # fmt: skip
 
 
 def _describe(verdict: Verdict) -> tuple[str, ...]:

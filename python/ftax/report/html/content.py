@@ -28,6 +28,7 @@ from ftax.report.html.sweeps import Sweeps, make_missing_table, read_sweeps
 from ftax.report.html.view import Chart, Links, TableView, make_notices
 from ftax.report.table import Rows
 from ftax.sweep import SweepCell, SweepMachine
+from ftax.sweep.record import SweepRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,6 @@ def make_content(sources: Sources, *, skip_bad: bool) -> tuple[dict[str, Any], d
     knees = make_knee_views([item for item in shown if isinstance(item.record, Knee)], machines)
     records = [_describe_record(item, machines) for item in shown]
     tables = [make_point_table(points, machine) for machine in machines]
-    labels = {id: machines.find(sweeps.environments[id]).label for id in used}
     context: dict[str, Any] = {
         "summary": _summarise(sources, sweeps, list(machines), environments),
         "machines": list(machines),
@@ -77,7 +77,7 @@ def make_content(sources: Sources, *, skip_bad: bool) -> tuple[dict[str, Any], d
         "missing": make_missing_table(sweeps.cells),
         "knees": knees,
         "comparisons": make_comparison_table(shown),
-        "claims": make_claims_views(shown, labels),
+        "claims": make_claims_views(shown),
         "record_table": records,
         "links": Links(anchors={row.ref: f"record-{i}" for i, row in enumerate(records)}),
         "warnings": make_notices(_list_warnings([*shown, *sweeps.cells])),
@@ -99,8 +99,8 @@ def _summarise(
     environments: Sequence[Environment],
 ) -> str:
     kinds = Counter(item.record.kind for item in sources.found)
-    kinds.pop(SweepMachine.kind, None)
-    kinds.pop(SweepCell.kind, None)
+    for told_elsewhere in (SweepMachine.kind, SweepCell.kind, SweepRun.kind):
+        kinds.pop(told_elsewhere, None)
     parts = [_count(number, kind) for kind, number in sorted(kinds.items())]
     if sweeps.cells:
         states = Counter(item.record.status for item in sweeps.cells)
@@ -180,7 +180,7 @@ def _describe_record(item: Found, machines: Machines) -> RecordRow:
         ref=item.ref,
         kind=record.kind,
         what=str(getattr(record, "label", "")) if cell is None else cell.label(),
-        utc="" if environment is None else environment.condition.utc[:19],
+        utc=(getattr(record, "utc", "") if environment is None else environment.condition.utc)[:19],
         machine="" if environment is None else machines.find(environment).name,
     )
 
