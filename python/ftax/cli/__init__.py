@@ -20,6 +20,7 @@ from ftax.cli import (
     doctor,
     knee,
     ops,
+    paper,
     report,
     sweep,
     tax,
@@ -45,6 +46,7 @@ app.command("ops")(ops.ops)
 app.command("report")(report.report)
 app.command("models")(catalogue.models)
 app.command("runtimes")(catalogue.runtimes)
+app.command("paper")(paper.paper)
 app.command("doctor")(doctor.doctor)
 
 

@@ -1,0 +1,170 @@
+"""`ftax paper`: the study of "The Framework Tax" on this machine, all of it or one item.
+
+What the folder has already is not measured again, so that the command may be ended at any time and
+given again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ftax.cli import options as o
+from ftax.cli.show import progress_bar, show
+from ftax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from ftax.paper.run import Study
+    from ftax.paper.write import Page
+
+
+def paper(
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(help="fig1 to fig13, table1 to table3, claims; all if left out. Or: list."),
+    ] = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(help="The folder for everything; ftax-paper, with --quick ftax-paper-quick."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Separated by commas; fp16,fp32 on a GPU, else fp32.")
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option(help="Separated by commas; 1 to 128 on a GPU, else 1 to 16.")
+    ] = None,
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Few sizes and rounds; on a CPU tiny models, few minutes."),
+    ] = False,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds; the same command goes on from there.")
+    ] = None,
+    gpus: Annotated[str, typer.Option(help="GPUs that share the cells, such as 0,1.")] = "0",
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run again what failed.")
+    ] = False,
+    seed: o.Seed = 0,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say how much there is to run, and stop.")
+    ] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Or show what the folder has.")
+    ] = True,
+    draw: Annotated[
+        bool, typer.Option("--draw/--no-draw", help="Or measure only; needs no matplotlib.")
+    ] = True,
+) -> None:
+    """Reproduce the paper: measure what is missing, draw it beside the paper's, test the claims."""
+    from ftax.paper.run import choose_study, estimate, load_results, run_study
+    from ftax.paper.setting import Setting
+
+    setting = Setting.choose(
+        device=device or _find_device(),
+        quick=quick,
+        dtypes=tuple(_split(dtype)),
+        batches=_parse_numbers("--batch", batch),
+    )
+    if items == ["list"]:
+        _list_items()
+        return
+    folder = results or Path("ftax-paper-quick" if quick else "ftax-paper")
+    study = choose_study(items or [], setting)
+    known = load_results(folder)
+    typer.echo(f"{setting.describe()}: {estimate(study, known).describe()}; in {folder}", err=True)
+    if plan:
+        return
+    if draw and any(item.kind == "figure" for item in study.items):
+        from ftax.paper.plots import check_matplotlib
+
+        check_matplotlib()  # before minutes of measuring
+    complete = True
+    if measure:
+        shared = tuple(f"cuda:{number}" for number in _parse_numbers("--gpus", gpus))
+        with progress_bar("paper") as progress:
+            known, complete = run_study(
+                study, folder, time_limit_s=time_limit, retry_failed=retry_failed, seed=seed,
+                gpus=shared, progress=progress,
+            )  # fmt: skip
+    if not complete:
+        left = estimate(study, known)
+        typer.echo(f"the time is up: {left.describe()}; give the same command again", err=True)
+    elif draw:
+        _write(study, folder)
+
+
+def _write(study: Study, folder: Path) -> None:
+    from ftax.paper.run import load_results
+    from ftax.paper.write import write_study
+
+    for page in write_study(study, load_results(folder), folder):
+        _show_page(page, alone=len(study.items) + study.claims == 1)
+
+
+def _show_page(page: Page, *, alone: bool) -> None:
+    """The table that was asked for, if it was the only thing; then where everything is."""
+    from ftax.paper.missing import describe_missing
+    from ftax.paper.today import count_outcomes
+    from ftax.report.claims_table import make_claims_table
+
+    tables = [item.table for item in page.shown if item.table is not None]
+    if alone and page.verdicts:
+        tables.append(make_claims_table(page.verdicts))
+    if alone:
+        for table in tables:
+            show(table.to_rich(), [], csv=False, markdown=False)
+    for item in page.shown:
+        if alone or not item.measured:
+            what = "" if item.measured else ": nothing of it was measured"
+            typer.echo(f"{item.item.name}{what}", err=True)
+            for line in describe_missing(item.missing):
+                typer.echo(f"  {line}", err=True)
+        elif item.missing:
+            lacking = sum(missing.count for missing in item.missing)
+            typer.echo(f"{item.item.name}: {lacking} cells are missing or lack a part", err=True)
+    if page.verdicts:
+        typer.echo(count_outcomes(page.verdicts))
+    elif page.view.tiny and not page.shown:
+        typer.echo("no claim is tested on tiny models; leave --quick out, or take a GPU")
+    for path in page.files if alone else ():
+        typer.echo(str(path))
+    typer.echo(f"{page.view.label}: {page.folder / 'today.md'}")
+
+
+def _list_items() -> None:
+    from ftax.paper.items import list_items
+    from ftax.report.table import Rows
+
+    table = Rows(
+        title="Items of the paper",
+        columns=("item", "title", "what it shows"),
+        numeric=(),
+        rows=(
+            *((item.name, item.title, item.shows) for item in list_items()),
+            ("claims", "the paper's claims", "Each of them tested on today's results."),
+        ),
+    )
+    show(table.to_rich(), [table], csv=False, markdown=False)
+
+
+def _find_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _split(text: str | None) -> list[str]:
+    return [part.strip() for part in text.split(",")] if text else []
+
+
+def _parse_numbers(option: str, text: str | None) -> tuple[int, ...]:
+    parts = _split(text)
+    for part in parts:
+        if not part.isdecimal():
+            raise InvalidArgumentError(f"{option} is {text!r}; write whole numbers, such as 1,8")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,176 @@
+"""Runs the study: the cells of all chosen items as one sweep, in pieces if there is a time limit.
+
+The surprising choice: a piece ends the way Ctrl-C ends a sweep. What was measured is in the folder,
+and the next piece starts from there, so that there is one way to stop and it is always in use.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from ftax.errors import InvalidArgumentError
+from ftax.measure import Progress
+from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants
+from ftax.paper.setting import Setting
+from ftax.paper.view import find_kind, is_tiny
+from ftax.records import FrozenMap
+from ftax.results import Cell
+from ftax.sweep.grid import Grid, join_cells
+from ftax.sweep.results import CELLS_FILE, SweepResults
+from ftax.sweep.run import run_sweep
+
+# Seconds of a cell before any was measured, for the first estimate: (device, tiny).
+_GUESS_S = {("cuda", False): 1.5, ("cpu", False): 8.0, ("cuda", True): 1.0, ("cpu", True): 1.5}
+_LEAST_KNOWN = 10  # cells whose mean says more than a guess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What of the paper is to be run, and with which sizes.
+
+    Attributes:
+        claims: whether the claims are tested at the end, and their cells measured too.
+    """
+
+    items: tuple[Item, ...]
+    claims: bool
+    setting: Setting
+
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        """What is to be measured; two items that want a cell get it once."""
+        wants = make_wants(self.items, self.setting, claims=self.claims)
+        return make_grids(wants, self.setting)
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All cells, each once; none for items that measure nothing."""
+        grids = self.grids
+        return join_cells(grids) if grids else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How much there is to do. ``basis`` says where the seconds come from."""
+
+    cells: int
+    to_run: int
+    seconds: float
+    basis: str
+
+    def describe(self) -> str:
+        """One line, such as "540 cells, 12 to run, about 1 min (...)"."""
+        minutes = self.seconds / 60
+        time = f"{self.seconds:.0f} s" if minutes < 1.5 else f"{minutes:.0f} min"
+        return f"{self.cells} cells, {self.to_run} to run, about {time} ({self.basis})"
+
+
+def choose_study(names: Sequence[str], setting: Setting) -> Study:
+    """The items of these names; without names all of them and the claims.
+
+    Raises InvalidArgumentError for an unknown name.
+    """
+    if not names:
+        return Study(items=list_items(), claims=True, setting=setting)
+    items = dict.fromkeys(find_item(name) for name in names if name != "claims")
+    return Study(items=tuple(items), claims="claims" in names, setting=setting)
+
+
+def load_results(folder: Path) -> SweepResults:
+    """What the folder has; nothing for a folder without results."""
+    if not (folder / CELLS_FILE).exists():
+        return SweepResults(cells=(), machines=FrozenMap({}))
+    return SweepResults.load(folder)
+
+
+def estimate(study: Study, known: SweepResults) -> Estimate:
+    """How many cells are left, and how long they may take."""
+    cells = study.cells
+    done = {cell.cell.key() for cell in known.cells}
+    to_run = [cell for cell in cells if cell.key() not in done]
+    kind = study.setting.device.split(":")[0]
+    taken = [
+        cell.seconds
+        for cell in known.cells
+        if find_kind(cell.cell) == kind and is_tiny(cell.cell) == study.setting.tiny
+    ]
+    if len(taken) >= _LEAST_KNOWN:
+        each, basis = sum(taken) / len(taken), f"{len(taken)} cells of the folder took so long"
+    else:
+        each, basis = _GUESS_S[kind, study.setting.tiny], "a guess until some cells are measured"
+    return Estimate(cells=len(cells), to_run=len(to_run), seconds=each * len(to_run), basis=basis)
+
+
+def run_study(
+    study: Study,
+    folder: Path,
+    *,
+    time_limit_s: float | None = None,
+    retry_failed: bool = False,
+    seed: int = 0,
+    gpus: Sequence[str] = ("cuda:0",),
+    progress: Progress | None = None,
+) -> tuple[SweepResults, bool]:
+    """Measure what the folder lacks; the results, and whether the time was enough.
+
+    Raises what `run_sweep` raises, and KeyboardInterrupt for a real Ctrl-C.
+    """
+    grids = study.grids
+    if not grids:
+        return load_results(folder), True
+    with end_after(time_limit_s) as piece:
+        run_sweep(
+            grids,
+            folder,
+            resume=True,
+            retry_failed=retry_failed,
+            quick=study.setting.quick,
+            seed=seed,
+            gpus=gpus,
+            progress=progress,
+        )
+    return load_results(folder), not piece.is_over
+
+
+class Piece:
+    """Whether the time limit ended the block."""
+
+    is_over = False
+
+
+@contextmanager
+def end_after(seconds: float | None) -> Iterator[Piece]:
+    """Interrupt the block, once, when the time is up, and swallow that interruption.
+
+    Without a limit nothing is changed. Raises InvalidArgumentError for one that is not above 0, or
+    outside the main thread, which alone can be interrupted.
+    """
+    piece = Piece()
+    if seconds is None:
+        yield piece
+        return
+    if not 0 < seconds < 1e9:
+        raise InvalidArgumentError(f"the time limit is {seconds} s; it has to be above 0")
+    if threading.current_thread() is not threading.main_thread():
+        raise InvalidArgumentError("a time limit needs the main thread; leave it out here")
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        piece.is_over = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield piece
+    except KeyboardInterrupt:
+        if not piece.is_over:
+            raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,141 @@
+"""Which sizes a run of the paper's items measures, on which device.
+
+The surprising choice: a runtime that the device has not got is left out of the grids and reported
+as missing with its reason, instead of being refused: on a CPU there is still half a paper to run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from ftax.errors import InvalidArgumentError
+from ftax.models import TORCH_DTYPES
+from ftax.runtimes import find_runtime
+from ftax.sweep.grid import Grid
+from ftax.sweep.grid_checks import split_runtime
+
+TEXT_LENGTH = 128  # tokens of the paper's texts (Section 4)
+SOUND_LENGTH = 32_000  # samples: 2 s at 16 kHz (Appendix E)
+
+_POWERS = (1, 2, 4, 8, 16, 32, 64, 128)
+# (batches, lengths, tiny) by device and whether it is a quick run. A CPU of today does BERT at
+# batch 16 in about a second, so that the paper's larger batches show nothing but patience.
+_SIZES: dict[tuple[str, bool], tuple[tuple[int, ...], tuple[int, ...], bool]] = {
+    ("cuda", False): (_POWERS, _POWERS, False),
+    ("cuda", True): ((1, 8, 64), (1, 16, 128), False),
+    ("cpu", False): ((1, 2, 4, 8, 16), _POWERS, False),
+    ("cpu", True): ((1, 8), (1, 128), True),
+}
+# A trace of 16 steps of decoding is made anew for each batch.
+_SLOW = {("gpt2-generate", "torchscript/python")}
+_DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
+_QUICK_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """One model in one runtime and dtype, at some sizes; a sequence of None is its default."""
+
+    model: str
+    runtime: str  # "eager/python"
+    dtype: str
+    batches: tuple[int, ...]
+    sequences: tuple[int | None, ...] = (None,)
+    utilisation: bool = False  # whether the GPU's counters are read too
+    needs: tuple[str, ...] = ()  # fields of `SweepCell` that the item cannot do without
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.model} {self.runtime} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Sizes and device of a run.
+
+    Attributes:
+        lengths: of texts, where latency is drawn over the length.
+        length_batch: their batch; the paper's panel was measured at 128.
+        tiny: the zoo's tiny models: the same operators in the same order, no real widths.
+    """
+
+    device: str
+    dtypes: tuple[str, ...]
+    batches: tuple[int, ...]
+    lengths: tuple[int, ...]
+    length_batch: int
+    tiny: bool = False
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("dtypes", "batches", "lengths"):
+            if not getattr(self, name):
+                raise InvalidArgumentError(f"{name} is empty; give at least one value")
+        for dtype in self.dtypes:
+            if dtype not in TORCH_DTYPES:
+                raise InvalidArgumentError(
+                    f"dtype {dtype!r} is none of {', '.join(TORCH_DTYPES)}; give one of them"
+                )
+
+    @classmethod
+    def choose(
+        cls,
+        *,
+        device: str,
+        quick: bool = False,
+        dtypes: tuple[str, ...] = (),
+        batches: tuple[int, ...] = (),
+    ) -> Self:
+        """The sizes for a device, but for what is given.
+
+        A GPU gets the paper's: fp16 and fp32, batches 1 to 128. A quick run of a CPU takes tiny
+        models.
+        """
+        kind = device.split(":")[0]
+        if kind not in _DTYPES:
+            raise InvalidArgumentError(f"device is {device!r}; give 'cpu', 'cuda' or 'cuda:0'")
+        usual, lengths, tiny = _SIZES[kind, quick]
+        chosen = tuple(sorted(set(batches or usual)))
+        return cls(
+            device=device,
+            dtypes=dtypes or (_QUICK_DTYPES if quick else _DTYPES)[kind],
+            batches=chosen,
+            lengths=lengths,
+            length_batch=chosen[-1],
+            tiny=tiny,
+            quick=quick,
+        )
+
+    def make_grid(self, want: Want) -> Grid | None:
+        """The grid of a want; None if there is an obstacle."""
+        if self.find_obstacle(want) is not None:
+            return None
+        return Grid(
+            models=(want.model,),
+            runtimes=(want.runtime,),
+            dtypes=(want.dtype,),
+            batches=want.batches,
+            sequences=want.sequences,
+            devices=(self.device,),
+            tiny=self.tiny,
+            utilisation=want.utilisation and self.device != "cpu",
+        )
+
+    def find_obstacle(self, want: Want) -> str | None:
+        """Why this run does not measure it, whatever is installed; None if it does."""
+        kind = self.device.split(":")[0]
+        if kind not in find_runtime(split_runtime(want.runtime)[0]).devices:
+            return f"{want.runtime} does not run on a {'CPU' if kind == 'cpu' else 'GPU'}"
+        if self.quick and (want.model, want.runtime) in _SLOW:
+            return "left out of a quick run: making it ready takes longer than all the rest"
+        return None
+
+    def describe(self) -> str:
+        """One sentence on what is measured."""
+        sizes = "tiny models (shapes of curves only, no real sizes)" if self.tiny else "real sizes"
+        return (
+            f"{sizes} on {self.device}, {' and '.join(self.dtypes)}, batches "
+            f"{', '.join(map(str, self.batches))}"
+        )

@@ -1,0 +1,135 @@
+"""What a figure shows, as data: panels of series of points, ours and the paper's alike.
+
+The surprising choice: the picture and the CSV file are both made from a `Sheet`, and from nothing
+else, so that every mark on the picture is a line of the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from typing import Literal
+
+Shows = Literal["latency", "share", "split"]
+COLUMNS = (
+    "item",
+    "panel",
+    "series",
+    "x_name",
+    "x",
+    "latency_ms",
+    "low",
+    "high",
+    "busy_ms",
+    "source",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One measurement: times in ms, the interval of the latency where there is one."""
+
+    x: float
+    latency_ms: float
+    low_ms: float | None = None
+    high_ms: float | None = None
+    busy_ms: float | None = None  # of the device; the paper's are summed kernel times
+
+    @property
+    def share_pct(self) -> float | None:
+        """Share of the latency in which the device was idle: the framework's overhead."""
+        if self.busy_ms is None:
+            return None
+        return max(0.0, 100 * (1 - self.busy_ms / self.latency_ms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Points that belong together.
+
+    ``style`` is the key of colour and marker: what is compared across sources has the same one.
+    """
+
+    label: str
+    style: str
+    source: str  # the machine, or the paper's device
+    measured: bool  # today; otherwise by the paper
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    series: tuple[Series, ...]
+    x_name: str = "batch"
+    shows: Shows = "latency"
+    scale: Literal["log", "linear"] = "log"  # of both axes
+
+    @property
+    def measured(self) -> bool:
+        """Whether any point is of today."""
+        return any(series.measured and series.points for series in self.series)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Cells that an item wants and that have no rounds, with the reason that they share."""
+
+    what: str  # "bert-base cuda-graph/python fp16, batches 1, 2, 4"
+    count: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """All that one figure shows of one machine."""
+
+    item: str
+    title: str
+    note: str  # of the method, and of what was not measured
+    panels: tuple[Panel, ...]
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def measured(self) -> bool:
+        """Whether any point is of today."""
+        return any(panel.measured for panel in self.panels)
+
+    def to_rows(self) -> list[tuple[str, ...]]:
+        """A line of text for each point, in the order of `COLUMNS`."""
+        return [
+            (
+                self.item,
+                panel.title,
+                series.label,
+                panel.x_name,
+                *map(
+                    _format,
+                    (point.x, point.latency_ms, point.low_ms, point.high_ms, point.busy_ms),
+                ),
+                series.source if series.measured else f"{series.source}, the paper",
+            )
+            for panel in self.panels
+            for series in panel.series
+            for point in series.points
+        ]
+
+    def to_csv(self) -> str:
+        """One tidy table, ours and the paper's."""
+        return write_csv(self.to_rows())
+
+
+def write_csv(rows: list[tuple[str, ...]]) -> str:
+    """Rows of sheets under the head that they share."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def _format(value: float | None) -> str:
+    return "" if value is None else f"{value:.7g}"

@@ -1,0 +1,185 @@
+"""Tables 1 to 3: rows of text, ours in columns beside the paper's.
+
+The surprising choice: a number of ours that was not measured is a dash, and the reason stands below
+the table; no table is left out for one dash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ftax.environment.gpu import GpuFacts
+from ftax.paper.printed import BASELINE_GPU
+from ftax.paper.reference import read_table
+from ftax.paper.setting import TEXT_LENGTH, Setting, Want
+from ftax.paper.view import View
+from ftax.report.table import Rows
+from ftax.sweep import SweepCell
+
+_DASH = "-"
+_SCALING_MODELS = {"768": "bert-768", "1536": "bert-1536"}  # by width
+_TABLE3_RUNTIMES = {  # the paper's name: ours
+    "pytorch-eager": "eager/python",
+    "torchscript": "torchscript/python",
+    "cuda-graphs": "cuda-graph/python",
+    "onnxruntime": "onnxruntime/python",
+    "ort-cuda-graphs": "onnxruntime-cuda-graph/python",
+}
+
+
+def want_table1(setting: Setting) -> Iterable[Want]:
+    """The cells of Table 1."""
+    for dtype in setting.dtypes:
+        for row in read_table("table1_scaling.csv"):
+            yield Want(
+                model=_SCALING_MODELS[row["sa_dim"]],
+                runtime="eager/python",
+                dtype=dtype,
+                batches=(int(row["batch"]),),
+                sequences=(int(row["seq"]),),
+            )
+
+
+def make_table1(view: View) -> Rows:
+    """Latency of BERT at batch 1 against more requests, longer ones, and a wider model."""
+    dtypes = _find_dtypes(view)
+    rows = []
+    for row in read_table("table1_scaling.csv"):
+        model, batch, length = _SCALING_MODELS[row["sa_dim"]], int(row["batch"]), int(row["seq"])
+        ours = (
+            format_latency(view.find(model, "eager/python", dtype, batch, length))
+            for dtype in dtypes
+        )
+        paper_ms = float(row["latency_s"]) * 1e3
+        rows.append(
+            (row["sa_dim"], row["fc_dim"], row["batch"], row["seq"], *ours, f"{paper_ms:.1f}")
+        )
+    ours_columns = tuple(f"{dtype} (ms), {view.label}" for dtype in dtypes)
+    numbers = ("width", "feed-forward", "batch", "tokens")
+    theirs = f"the paper (ms), {BASELINE_GPU}"
+    return Rows(
+        title="Table 1: BERT in eager, one thing at a time made larger",
+        columns=(*numbers, *ours_columns, theirs),
+        numeric=(*numbers, *ours_columns, theirs),
+        rows=tuple(rows),
+    )
+
+
+def want_table2(setting: Setting) -> Iterable[Want]:
+    """One cell: a machine is described by the one that measured something."""
+    yield Want(
+        model="bert-base",
+        runtime="eager/python",
+        dtype=setting.dtypes[0],
+        batches=(1,),
+        sequences=(TEXT_LENGTH,),
+    )
+
+
+def make_table2(view: View) -> Rows:
+    """The machines: the paper's seven and this one, as its driver describes it."""
+    columns = (
+        "CPU", "GPU", "architecture", "cores", "Tensor Cores", "clock (GHz)", "memory (GB)",
+        "bandwidth (GB/s)", "FP16 (TFLOP/s)", "source",
+    )  # fmt: skip
+    printed = [
+        (*(value or _DASH for value in row.values()), "the paper")
+        for row in read_table("table2_hardware.csv")
+    ]
+    return Rows(
+        title="Table 2: hardware",
+        columns=columns,
+        numeric=columns[3:9],
+        rows=(*printed, _describe_machine(view)),
+    )
+
+
+def want_table3(setting: Setting) -> Iterable[Want]:
+    """The cells of Table 3, in fp16 or what there is of it."""
+    dtype = "fp16" if "fp16" in setting.dtypes else setting.dtypes[0]
+    for runtime in _TABLE3_RUNTIMES.values():
+        yield Want(
+            model="bert-base",
+            runtime=runtime,
+            dtype=dtype,
+            batches=(1,),
+            sequences=(TEXT_LENGTH,),
+            utilisation=True,
+            needs=("sm_active_ratio", "sm_occupancy_ratio"),
+        )
+
+
+def make_table3(view: View) -> Rows:
+    """BERT at batch 1 in five frameworks, with the GPU's own counters of how busy it is."""
+    dtypes = _find_dtypes(view)
+    dtype = "fp16" if "fp16" in dtypes else next(iter(dtypes), "fp16")
+    measured = ("latency (ms)", "SMs active (%)", "occupancy (%)")
+    printed = tuple(f"{name}, the paper" for name in measured)
+    rows = []
+    for row in read_table("table3_utilization.csv"):
+        cell = view.find("bert-base", _TABLE3_RUNTIMES[row["framework"]], dtype, 1, TEXT_LENGTH)
+        rows.append(
+            (
+                row["framework_as_printed"],
+                row["graph_compilation"],
+                row["kernel_serialization"],
+                format_latency(cell),
+                _format_ratio(cell.sm_active_ratio if cell else None),
+                _format_ratio(cell.sm_occupancy_ratio if cell else None),
+                row["latency_ms"],
+                row["sms_active_pct"],
+                row["warp_occupancy_pct"],
+            )
+        )
+    return Rows(
+        title=f"Table 3: BERT at batch 1, {dtype}, on {view.label} and in the paper",
+        columns=("framework", "compilation", "serialisation", *measured, *printed),
+        numeric=(*measured, *printed),
+        rows=tuple(rows),
+    )
+
+
+def format_latency(cell: SweepCell | None) -> str:
+    """Latency in ms with its interval; a dash for a cell without rounds."""
+    if cell is None or cell.status != "measured":
+        return _DASH
+    text = f"{cell.latency_ns / 1e6:.3g}"
+    if cell.interval_ns is None:
+        return text
+    low, high = (end / 1e6 for end in cell.interval_ns)
+    return f"{text} [{low:.3g}, {high:.3g}]"
+
+
+def _find_dtypes(view: View) -> tuple[str, ...]:
+    """The dtypes of what was measured, the paper's first."""
+    there = {place[2] for place, cell in view.cells.items() if cell.status == "measured"}
+    return tuple(dtype for dtype in ("fp16", "fp32", "bf16") if dtype in there)
+
+
+def _describe_machine(view: View) -> tuple[str, ...]:
+    """What the driver says; it names no cores, no bandwidth and no peak rate."""
+    facts = None if view.machine is None else view.machine.environment
+    gpu = facts.gpu if facts else None
+    memory_bytes = gpu.memory_bytes if gpu else facts.host.memory_bytes if facts else None
+    return (
+        (facts.host.cpu_model if facts else None) or _DASH,
+        gpu.name.removeprefix("NVIDIA ") if gpu else "none",
+        _DASH,
+        _DASH,
+        _DASH,
+        _format_clock(gpu),
+        _DASH if memory_bytes is None else f"{memory_bytes / 1e9:.0f}",
+        _DASH,
+        _DASH,
+        "this machine",
+    )
+
+
+def _format_clock(gpu: GpuFacts | None) -> str:
+    if gpu is None or gpu.max_sm_clock_mhz is None:
+        return _DASH
+    return f"{gpu.max_sm_clock_mhz / 1e3:.2f} (largest)"
+
+
+def _format_ratio(ratio: float | None) -> str:
+    return _DASH if ratio is None else f"{100 * ratio:.1f}"

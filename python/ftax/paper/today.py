@@ -1,0 +1,115 @@
+"""`today.md`: what holds today on this machine, and where each picture of it is.
+
+The surprising choice: the page begins with the claims that changed. That the rest holds is what a
+reader of the paper expects anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftax.paper.claims_record import OUTCOMES, Verdict
+from ftax.paper.missing import describe_missing
+from ftax.paper.setting import Setting
+from ftax.paper.sheet import Missing
+from ftax.paper.view import View
+from ftax.report.table import Rows
+
+if TYPE_CHECKING:
+    from ftax.paper.items import Item
+
+_ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested here")
+_SHORT = ("not resolved", "cannot be tested here")  # one line a reason, not one a claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One item as it was written; ``rows`` are the points of a figure, in its CSV's columns."""
+
+    item: Item
+    measured: bool
+    missing: tuple[Missing, ...]
+    files: tuple[Path, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    table: Rows | None = None
+
+
+def describe_today(
+    view: View,
+    shown: Sequence[Shown],
+    verdicts: Sequence[Verdict],
+    *,
+    setting: Setting,
+    folder: Path,
+) -> str:
+    """The page, in Markdown, with paths relative to ``folder``."""
+    lines = ["# The Framework Tax today", "", _describe_run(view, setting), ""]
+    if verdicts:
+        lines += ["## Claims", "", count_outcomes(verdicts), "", *_describe_claims(verdicts)]
+    if shown:
+        lines += ["## Figures and tables", "", *_describe_items(shown, folder)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def count_outcomes(verdicts: Sequence[Verdict]) -> str:
+    """ "Of 77 claims 41 hold, ..." """
+    counts = {name: sum(item.today == name for item in verdicts) for name in OUTCOMES}
+    parts = [f"{count} {name}" for name, count in counts.items() if count]
+    return f"Of {len(verdicts)} claims and checks: {', '.join(parts)}. Details are in claims.md."
+
+
+def _describe_run(view: View, setting: Setting) -> str:
+    measured = sum(cell.status == "measured" for cell in view.cells.values())
+    software = "" if view.machine is None else _describe_software(view)
+    tiny = (
+        " These are tiny models: the shapes of curves may mean something, no number does, and no "
+        "claim is tested on them."
+        if view.tiny
+        else ""
+    )
+    quick = " A quick run: few rounds, few sizes." if setting.quick else ""
+    return f"{view.label}{software}; {measured} cells measured.{quick}{tiny}"
+
+
+def _describe_software(view: View) -> str:
+    if view.machine is None:
+        return ""
+    facts = view.machine.environment
+    cpu = "" if view.device == "cpu" else f", {facts.host.cpu_model or 'unknown CPU'}"
+    return f"{cpu}, torch {facts.software.torch}"
+
+
+def _describe_claims(verdicts: Sequence[Verdict]) -> list[str]:
+    lines = []
+    for name in _ORDER:
+        mine = [item for item in verdicts if item.today == name]
+        if not mine:
+            continue
+        lines += [f"### {name[0].upper()}{name[1:]} ({len(mine)})", ""]
+        if name in _SHORT:
+            reasons: dict[str, list[str]] = {}
+            for item in mine:
+                reasons.setdefault(item.reason, []).append(item.id)
+            lines += [f"- {reason}: {', '.join(ids)}" for reason, ids in reasons.items()]
+        else:
+            lines += [f"- {item.claim} ({item.section}; the paper's own data: {item.paper})"
+                      for item in mine]  # fmt: skip
+        lines.append("")
+    return lines
+
+
+def _describe_items(shown: Sequence[Shown], folder: Path) -> list[str]:
+    lines = []
+    for item in shown:
+        kind = "Figure" if item.item.kind == "figure" else "Table"
+        number = item.item.name.removeprefix("fig").removeprefix("table")
+        head = f"- {kind} {number}, {item.item.title}: "
+        names = ", ".join(path.relative_to(folder).as_posix() for path in item.files)
+        if not item.measured:
+            names = "nothing of it was measured" + (f"; {names}" if names else "")
+        lines.append(head + names)
+        lines += [f"  - {line}" for line in describe_missing(item.missing)]
+    return [*lines, ""]

@@ -1,0 +1,141 @@
+"""Writes what a study found: pictures, tables, the data of both, the claims, and one short page.
+
+The surprising choice: several machines in one folder get a folder each. Nothing on any page is of
+two machines, but for the paper's numbers, which are marked as such.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftax.errors import InvalidArgumentError
+from ftax.paper.claims import test_claims
+from ftax.paper.claims_record import Verdict
+from ftax.paper.items import Item
+from ftax.paper.missing import has_measured
+from ftax.paper.plots import check_matplotlib, save_sheet
+from ftax.paper.run import Study
+from ftax.paper.setting import Setting
+from ftax.paper.sheet import Missing, write_csv
+from ftax.paper.today import Shown, describe_today
+from ftax.paper.view import View, split_views
+from ftax.report.claims_table import make_claims_tables
+from ftax.report.table import Rows
+from ftax.sweep.results import SweepResults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """All that was written of one machine."""
+
+    view: View
+    folder: Path
+    shown: tuple[Shown, ...]
+    verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What was written for the items."""
+        return tuple(path for item in self.shown for path in item.files)
+
+
+def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page, ...]:
+    """Write the items and the claims of each machine, and today.md; the page of each machine.
+
+    Raises UnavailableError without matplotlib, InvalidArgumentError if there are no results, and
+    what writing a file raises.
+    """
+    views = split_views(results)
+    if not views:
+        raise InvalidArgumentError(
+            f"{folder} has no results to show; run `ftax paper` without --no-measure first"
+        )
+    if any(item.kind == "figure" for item in study.items):
+        check_matplotlib()
+    pages = []
+    for view in views:
+        place = folder if len(views) == 1 else folder / make_slug(view.label)
+        shown = tuple(write_item(item, view, study.setting, place) for item in study.items)
+        verdicts = write_claims(results, view, place) if study.claims and not view.tiny else ()
+        page = Page(view=view, folder=place, shown=shown, verdicts=verdicts)
+        _write_page(page, study)
+        pages.append(page)
+    return tuple(pages)
+
+
+def write_item(item: Item, view: View, setting: Setting, folder: Path) -> Shown:
+    """Write a figure or a table of one machine; nothing but the reasons if nothing was measured."""
+    missing = item.find_missing(setting, view)
+    if item.kind == "table":
+        return _write_table(item, view, setting, missing, folder)
+    sheet = item.make_sheet(view, missing)
+    if not sheet.measured:
+        return Shown(item=item, measured=False, missing=missing)
+    figures, data = _make_folders(folder, "figures", "data")
+    path = data / f"{item.name}.csv"
+    path.write_text(sheet.to_csv(), "utf-8")
+    files = (*save_sheet(sheet, figures / item.name), path)
+    return Shown(
+        item=item, measured=True, missing=missing, files=files, rows=tuple(sheet.to_rows())
+    )
+
+
+def write_claims(results: SweepResults, view: View, folder: Path) -> tuple[Verdict, ...]:
+    """Write verdicts, conditions and numbers of the claims on one machine's results."""
+    own = SweepResults(cells=tuple(view.cells.values()), machines=results.machines)
+    verdicts = test_claims(own)
+    _, *tables = make_claims_tables(verdicts)
+    for table, name in zip(tables, ("claims", "claims-conditions", "claims-numbers"), strict=True):
+        _write_rows(table, folder, name)
+    return verdicts
+
+
+def make_slug(label: str) -> str:
+    """A label as the name of a folder."""
+    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "machine"
+
+
+def _write_table(
+    item: Item, view: View, setting: Setting, missing: tuple[Missing, ...], folder: Path
+) -> Shown:
+    if item.make_table is None:
+        raise InvalidArgumentError(f"{item.name} has nothing to write")
+    if not has_measured(item.make_wants(setting), setting, view):
+        return Shown(item=item, measured=False, missing=missing)
+    table = item.make_table(view)
+    return Shown(
+        item=item, measured=True, missing=missing,
+        files=_write_rows(table, folder / "tables", item.name), table=table,
+    )  # fmt: skip
+
+
+def _write_rows(table: Rows, folder: Path, name: str) -> tuple[Path, ...]:
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {"csv": table.to_csv(), "md": table.to_markdown()}
+    paths = []
+    for ending, text in texts.items():
+        path = folder / f"{name}.{ending}"
+        path.write_text(text, "utf-8")
+        paths.append(path)
+    return tuple(paths)
+
+
+def _write_page(page: Page, study: Study) -> None:
+    page.folder.mkdir(parents=True, exist_ok=True)
+    rows = [row for item in page.shown for row in item.rows]
+    if rows:
+        (page.folder / "data" / "all.csv").write_text(write_csv(rows), "utf-8")
+    text = describe_today(
+        page.view, page.shown, page.verdicts, setting=study.setting, folder=page.folder
+    )
+    (page.folder / "today.md").write_text(text, "utf-8")
+
+
+def _make_folders(folder: Path, *names: str) -> Sequence[Path]:
+    paths = [folder / name for name in names]
+    for path in paths:
+        path.mkdir(parents=True, exist_ok=True)
+    return paths

@@ -1,0 +1,206 @@
+"""A study: what it runs, how it stops, and what it writes."""
+
+import csv
+import dataclasses
+import re
+import signal
+import time
+
+import pytest
+from paper_results import MACHINE, make_cell, make_results, measure_all
+from typer.testing import CliRunner
+
+from ftax.cli import app
+from ftax.errors import InvalidArgumentError
+from ftax.paper import run
+from ftax.paper.items import list_items
+from ftax.paper.run import choose_study, end_after, estimate, load_results, run_study
+from ftax.paper.setting import Setting
+from ftax.paper.write import make_slug, write_study
+from ftax.results import append_record
+from ftax.sweep.results import CELLS_FILE
+
+GPU = Setting.choose(device="cuda")
+QUICK = Setting.choose(device="cpu", quick=True)
+
+
+def store(results, folder):
+    folder.mkdir(exist_ok=True)
+    for record in (*results.machines.values(), *results.cells):
+        append_record(folder / CELLS_FILE, record)
+
+
+def test_all_items_and_the_claims_are_chosen_without_names():
+    study = choose_study([], GPU)
+    assert study.items == list_items()
+    assert study.claims
+
+
+def test_one_item_brings_its_own_cells_alone():
+    study = choose_study(["fig13"], GPU)
+    assert {cell.model for cell in study.cells} == {"wavlm"}
+    assert len(study.cells) == 2 * 2 * 8
+    assert not study.claims
+
+
+def test_the_whole_paper_is_on_a_gpu_in_both_dtypes_at_the_papers_batches():
+    cells = choose_study([], GPU).cells
+    assert {cell.dtype for cell in cells} == {"fp16", "fp32"}
+    assert {cell.batch for cell in cells} == {1, 2, 4, 8, 16, 32, 64, 128}
+
+
+def test_a_quick_run_of_a_cpu_is_tiny_and_says_so():
+    cells = choose_study([], QUICK).cells
+    assert all(cell.options.get("tiny") for cell in cells)
+    assert "tiny" in QUICK.describe()
+    assert len(cells) < 100
+    # No claim is tested on tiny models, so none has cells of its own.
+    assert set(cells) == set(choose_study([item.name for item in list_items()], QUICK).cells)
+
+
+def test_tiny_results_have_no_verdicts_and_the_page_says_so(tmp_path):
+    study = choose_study(["table1", "claims"], QUICK)
+    (page,) = write_study(study, measure_all(study.cells), tmp_path)
+    assert page.verdicts == ()
+    assert "no claim is tested" in (tmp_path / "today.md").read_text("utf-8")
+
+
+def test_sizes_that_are_given_replace_the_usual_ones():
+    setting = Setting.choose(device="cuda", dtypes=("bf16",), batches=(4, 2))
+    assert setting.batches == (2, 4)
+    assert {cell.dtype for cell in choose_study(["fig8"], setting).cells} == set()
+    with pytest.raises(InvalidArgumentError, match="fp8"):
+        Setting.choose(device="cpu", dtypes=("fp8",))
+    with pytest.raises(InvalidArgumentError, match="tpu"):
+        Setting.choose(device="tpu")
+
+
+def test_the_estimate_counts_what_is_left_at_the_pace_of_what_is_there():
+    study = choose_study(["fig13"], GPU)
+    nothing = estimate(study, make_results([]))
+    assert (nothing.cells, nothing.to_run) == (32, 32)
+    assert "guess" in nothing.basis
+    known = make_results(make_cell(cell, seconds=3.0) for cell in study.cells[:20])
+    left = estimate(study, known)
+    assert (left.cells, left.to_run, left.seconds) == (32, 12, pytest.approx(36.0))
+    assert (
+        left.describe() == "32 cells, 12 to run, about 36 s (20 cells of the folder took so long)"
+    )
+
+
+def test_the_time_limit_interrupts_once_and_is_gone_afterwards():
+    before = signal.getsignal(signal.SIGALRM)
+    with end_after(0.05) as piece:
+        time.sleep(10)
+    assert piece.is_over
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_real_interruption_is_not_swallowed():
+    with pytest.raises(KeyboardInterrupt), end_after(60) as piece:
+        raise KeyboardInterrupt
+    assert not piece.is_over
+
+
+def test_a_limit_of_nothing_is_refused():
+    with pytest.raises(InvalidArgumentError, match="above 0"), end_after(0):
+        pass
+
+
+def test_a_piece_that_ran_out_of_time_gives_what_there_is(tmp_path, monkeypatch):
+    study = choose_study(["fig13"], QUICK)
+
+    def measure_one_and_hang(grids, folder, *, resume, quick, **_):
+        assert resume and quick
+        store(measure_all(study.cells[:1]), folder)
+        time.sleep(10)
+
+    monkeypatch.setattr(run, "run_sweep", measure_one_and_hang)
+    results, complete = run_study(study, tmp_path, time_limit_s=0.2)
+    assert not complete
+    assert [cell.cell for cell in results.cells] == [study.cells[0]]
+
+
+def test_a_study_writes_pictures_data_tables_claims_and_a_page(tmp_path):
+    pytest.importorskip("matplotlib")
+    study = choose_study(["fig3", "fig13", "table3", "claims"], GPU)
+    reason = "no such thing here"
+    results = measure_all(study.cells, lambda cell: cell.model == "bert-base")
+    (page,) = write_study(study, results, tmp_path)
+    names = {path.relative_to(tmp_path).as_posix() for path in page.files}
+    assert names == {
+        "figures/fig3.svg", "figures/fig3.png", "data/fig3.csv", "tables/table3.csv",
+        "tables/table3.md",
+    }  # fmt: skip
+    assert all((tmp_path / name).stat().st_size > 0 for name in names)
+    with (tmp_path / "data" / "all.csv").open(newline="") as file:
+        assert {row["item"] for row in csv.DictReader(file)} == {"fig3"}
+    text = (tmp_path / "today.md").read_text("utf-8")
+    assert "Figure 13, WavLM on two seconds of sound: nothing of it was measured" in text
+    assert "32 cells: not run yet" in text
+    assert reason not in text
+    assert re.search(r"Of \d+ claims and checks", text)
+    with (tmp_path / "claims.csv").open(newline="") as file:
+        claims = {row["claim"]: row for row in csv.DictReader(file)}
+    assert len(claims) == 77
+    # The device is busy half of the time at every batch, so the share does not fall.
+    assert claims["S3.2-share-falls"]["today"] != "holds"
+
+
+def test_machines_have_a_folder_each(tmp_path):
+    other = dataclasses.replace(MACHINE, id="feedfacefeedface")
+    study = choose_study(["table3"], GPU)
+    cells = [
+        make_cell(cell, machine=machine.id) for machine in (MACHINE, other) for cell in study.cells
+    ]
+    pages = write_study(study, make_results(cells, machines=(MACHINE, other)), tmp_path)
+    assert len({page.folder for page in pages}) == 2
+    for page in pages:
+        assert page.folder.parent == tmp_path
+        assert (page.folder / "tables" / "table3.md").exists()
+
+
+def test_no_results_are_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="no results"):
+        write_study(choose_study(["fig13"], GPU), load_results(tmp_path), tmp_path)
+
+
+def test_a_label_makes_a_folder():
+    assert make_slug("H200 (ab12cd)") == "h200-ab12cd"
+    assert make_slug("(!)") == "machine"
+
+
+def test_the_command_lists_plans_and_draws_what_there_is(tmp_path):
+    pytest.importorskip("matplotlib")
+    runner = CliRunner()
+    listed = runner.invoke(app, ["paper", "list"])
+    assert listed.exit_code == 0
+    assert "fig13" in listed.output and "table3" in listed.output and "claims" in listed.output
+    where = ["--results", str(tmp_path), "--device", "cpu", "--quick"]
+    planned = runner.invoke(app, ["paper", "fig13", "--plan", *where])
+    assert planned.exit_code == 0
+    assert "4 cells, 4 to run" in planned.output
+    assert not list(tmp_path.iterdir())
+    store(measure_all(choose_study(["fig13"], QUICK).cells), tmp_path)
+    drawn = runner.invoke(app, ["paper", "fig13", "--no-measure", *where])
+    assert drawn.exit_code == 0, drawn.output
+    assert (tmp_path / "figures" / "fig13.png").exists()
+
+
+def test_one_item_is_measured_and_not_measured_again(tmp_path):
+    arguments = ["paper", "table1", "--quick", "--device", "cpu", "--results", str(tmp_path)]
+    runner = CliRunner()
+    first = runner.invoke(app, arguments)
+    assert first.exit_code == 0, first.output
+    size = (tmp_path / CELLS_FILE).stat().st_size
+    results = load_results(tmp_path)
+    assert {cell.status for cell in results.cells} == {"measured"}
+    assert len(results.cells) == 4
+    second = runner.invoke(app, arguments)
+    assert second.exit_code == 0, second.output
+    assert "0 to run" in second.output
+    assert (tmp_path / CELLS_FILE).stat().st_size == size
+    with (tmp_path / "tables" / "table1.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all(float(row["the paper (ms), RTX-8000"]) > 13 for row in rows)

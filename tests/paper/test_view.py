@@ -1,0 +1,64 @@
+"""A view: one machine, one kind of device, one form of models."""
+
+import dataclasses
+
+import pytest
+from paper_results import MACHINE, make_cell, make_results
+
+from ftax.errors import InvalidArgumentError
+from ftax.paper.view import split_views
+from ftax.results import Cell
+
+BERT = Cell(model="bert-base", runtime="eager", host="python", batch=1, sequence=128)
+
+
+def with_changes(cell, **changes):
+    return dataclasses.replace(cell, **changes)
+
+
+def test_tiny_models_are_left_out_where_there_are_real_ones():
+    tiny = with_changes(BERT, options={"tiny": True})
+    (view,) = split_views(make_results([make_cell(tiny, latency_ms=1), make_cell(BERT)]))
+    assert not view.tiny
+    assert view.find("bert-base", "eager/python", "fp32", 1, 128).cell == BERT
+
+
+def test_tiny_models_alone_are_shown_as_such():
+    tiny = with_changes(BERT, options={"tiny": True})
+    (view,) = split_views(make_results([make_cell(tiny)]))
+    assert view.tiny
+    assert view.label.endswith(", tiny models")  # in every legend and head of a column
+    assert view.find("bert-base", "eager/python", "fp32", 1, 128).cell == tiny
+
+
+def test_the_cell_with_fewest_options_is_the_one_that_is_meant():
+    other = with_changes(BERT, options={"attention": "eager"})
+    for cells in ([other, BERT], [BERT, other]):
+        (view,) = split_views(make_results([make_cell(cell) for cell in cells]))
+        assert view.find("bert-base", "eager/python", "fp32", 1, 128).cell == BERT
+
+
+def test_without_a_sequence_there_has_to_be_one():
+    longer = with_changes(BERT, sequence=512)
+    (view,) = split_views(make_results([make_cell(BERT), make_cell(longer)]))
+    with pytest.raises(InvalidArgumentError, match="say which one"):
+        view.find("bert-base", "eager/python", "fp32", 1)
+    (alone,) = split_views(make_results([make_cell(longer)]))
+    assert alone.find("bert-base", "eager/python", "fp32", 1).cell == longer
+
+
+def test_machines_and_devices_are_never_mixed():
+    other = dataclasses.replace(MACHINE, id="feedfacefeedface")
+    on_gpu = with_changes(BERT, device="cuda:1")
+    results = make_results(
+        [
+            make_cell(BERT, latency_ms=1),
+            make_cell(BERT, machine=other.id, latency_ms=2),
+            make_cell(on_gpu, latency_ms=3),
+        ],
+        machines=(MACHINE, other),
+    )
+    views = split_views(results)
+    found = [view.find("bert-base", "eager/python", "fp32", 1, 128).latency_ns for view in views]
+    assert sorted(found) == pytest.approx([1e6, 2e6, 3e6])
+    assert len({view.label for view in views}) == 3
