@@ -124,6 +124,7 @@ def test_ops_names_operators_and_modules():
         (("bench", "gpt2", "--set", "optimization=all"), 2, "eager has no option 'optimization'"),
         (("bench", "resnet-50", "--tiny", "--transfers"), 2, "device is 'cpu'"),
         (("compare", "missing.jsonl", "gone.jsonl"), 2, "missing.jsonl"),
+        (("report", "gone.jsonl"), 2, "there is no gone.jsonl"),
         (("tax", "bert-base", "--dtype", "fp12"), 2, "fp12"),
         (("knee", "bert-base", "--tiny", "--over", "heads"), 2, "'batch' or 'sequence'"),
         (("knee", "bert-base", "--tiny", "--batch", "4"), 2, "give --low"),

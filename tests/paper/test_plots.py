@@ -1,5 +1,6 @@
 """Pictures: that they are drawn, and that what is in the sheet is on them."""
 
+import functools
 import re
 
 import pytest
@@ -19,6 +20,7 @@ GPU = Setting.choose(device="cuda")
 FIGURES = [item.name for item in list_items() if item.kind == "figure"]
 
 
+@functools.cache
 def make_sheet(name):
     item = find_item(name)
     (view,) = split_views(measure_all(join_cells(item.make_grids(GPU))))

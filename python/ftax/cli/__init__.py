@@ -12,7 +12,20 @@ import sys
 import typer
 from rich.console import Console
 
-from ftax.cli import bench, catalogue, compare, conform, doctor, knee, ops, paper, sweep, tax, trace
+from ftax.cli import (
+    bench,
+    catalogue,
+    compare,
+    conform,
+    doctor,
+    knee,
+    ops,
+    paper,
+    report,
+    sweep,
+    tax,
+    trace,
+)
 from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
 
 app = typer.Typer(
@@ -30,6 +43,7 @@ app.command("sweep")(sweep.sweep)
 app.command("trace")(trace.trace)
 app.command("conform")(conform.conform)
 app.command("ops")(ops.ops)
+app.command("report")(report.report)
 app.command("models")(catalogue.models)
 app.command("runtimes")(catalogue.runtimes)
 app.command("paper")(paper.paper)

@@ -16,7 +16,11 @@ from ftax.report.units import format_interval, format_time
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
     """Receipt, latencies, the runtimes compared, on a GPU evidence, and what is unavailable."""
-    tables = [_make_lines(receipt), *make_runtime_tables(receipt), *make_evidence_tables(receipt)]
+    tables = [
+        make_line_table(receipt),
+        *make_runtime_tables(receipt),
+        *make_evidence_tables(receipt),
+    ]
     unavailable = make_unavailable_table(receipt)
     return tables if unavailable is None else [*tables, unavailable]
 
@@ -56,7 +60,8 @@ def render_receipt(receipt: Receipt) -> RenderableType:
     return Group(*parts)
 
 
-def _make_lines(receipt: Receipt) -> Rows:
+def make_line_table(receipt: Receipt) -> Rows:
+    """The ladder: a row a line, and the latency that they sum to."""
     cell = receipt.rungs[0].cell
     lines = receipt.lines
     with_host = any(line.host_ns is not None for line in lines)

@@ -28,7 +28,7 @@ __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_re
 SCHEMA_VERSION = 3
 
 _PREFIX = b'{"ftax_schema":'
-_MEND = "delete the line, or read the rest with skip_bad=True"
+MEND = "delete the line, or read the rest with skip_bad=True"
 
 
 class Storable(Protocol):
@@ -44,9 +44,13 @@ class Storable(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """A file's records in the order of its lines, and what could not be read, one text each."""
+    """A file's records in the order of its lines, and what could not be read, one text each.
+
+    `lines` has the number of each record's line, from 1.
+    """
 
     records: tuple[Any, ...]
+    lines: tuple[int, ...]
     problems: tuple[str, ...]
 
 
@@ -98,11 +102,12 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
             content = file.read()
     except OSError as error:
         _refuse_file(path, error, "choose a results file")
-    records, problems = [], []
+    records, lines, problems = [], [], []
     for number, line in enumerate(content.split(b"\n"), start=1):
         try:
             if line.strip():
                 records.append(_parse_line(line))
+                lines.append(number)
         except ResultsError as error:
             problems.append(f"{path}:{number}: {error}")
     if not records and not problems:
@@ -110,7 +115,7 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
     if problems and not skip_bad:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ResultsError(problems[0] + more)
-    return ReadResult(records=tuple(records), problems=tuple(problems))
+    return ReadResult(records=tuple(records), lines=tuple(lines), problems=tuple(problems))
 
 
 def _make_line(record: Storable) -> bytes:
@@ -176,33 +181,33 @@ def _parse_line(line: bytes) -> Any:
     except (ValueError, RecursionError) as error:
         raise ResultsError(
             f"not a whole line of JSON ({type(error).__name__}: {error}): its writer was stopped "
-            f"in the middle of it, or the file is damaged; {_MEND}"
+            f"in the middle of it, or the file is damaged; {MEND}"
         ) from error
     if not isinstance(fields, dict) or "ftax_schema" not in fields:
-        raise ResultsError(f"JSON, but no record of ftax: it has no 'ftax_schema'; {_MEND}")
+        raise ResultsError(f"JSON, but no record of ftax: it has no 'ftax_schema'; {MEND}")
     version = fields.pop("ftax_schema")
     if type(version) is not int or version not in (2, SCHEMA_VERSION):
         raise ResultsError(
             f"schema version {version!r}, while this ftax reads {SCHEMA_VERSION}; use the ftax "
-            f"that wrote it or a newer one, or {_MEND}"
+            f"that wrote it or a newer one, or {MEND}"
         )
     if set(fields) != {"kind", "record"} or not isinstance(fields["record"], dict):
         raise ResultsError(
             f"has {sorted(fields)} beside the schema version, where 'kind' and an object 'record' "
-            f"belong; {_MEND}"
+            f"belong; {MEND}"
         )
     kind = fields["kind"]
     if not isinstance(kind, str) or kind not in _from_dict:
         raise ResultsError(
             f"kind {kind!r} is unknown, while this ftax knows {sorted(_from_dict)}; install a "
-            f"newer ftax, or {_MEND}"
+            f"newer ftax, or {MEND}"
         )
     try:
         if version == 2 and kind == "receipt":
             _upgrade_receipt(fields["record"])
         return _from_dict[kind](fields["record"])
     except FtaxError as error:
-        raise ResultsError(f"{kind}: {error}; {_MEND}") from error
+        raise ResultsError(f"{kind}: {error}; {MEND}") from error
 
 
 def _upgrade_receipt(record: dict[str, Any]) -> None:

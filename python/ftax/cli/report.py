@@ -1,0 +1,36 @@
+"""`ftax report RESULTS... -o report.html`: results as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="Results files, or folders in which all .jsonl files are read."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path(
+        "report.html"
+    ),
+    skip_bad: Annotated[
+        bool,
+        typer.Option("--skip-bad", help="Go on without lines that cannot be read; list them."),
+    ] = False,
+    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+) -> None:
+    """Write one self-contained HTML page of any results: charts, tables, and every record."""
+    from ftax.report.html import write_report
+
+    sources = write_report(results, output, skip_bad=skip_bad, title=title)
+    size = output.stat().st_size / 1e6
+    typer.echo(
+        f"wrote {len(sources.found)} record(s) of {len(sources.files)} file(s) to {output} "
+        f"({size:.1f} MB)",
+        err=True,
+    )
+    for problem in sources.problems:
+        typer.echo(f"left out: {problem}", err=True)
