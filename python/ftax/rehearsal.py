@@ -48,7 +48,7 @@ def rehearse(job: Rehearsal, progress: Progress | None = None) -> dict[Place, st
     """
     runtimes = sorted({runtime for runtime, _ in job.places})
     found: dict[Place, str] = {}
-    with ThreadPoolExecutor(min(_MOST, max(1, (os.cpu_count() or 2) // 2))) as pool:
+    with ThreadPoolExecutor(min(_MOST, os.cpu_count() or 1)) as pool:
         begun = {}
         for runtime in runtimes:
             places = tuple(place for place in job.places if place[0] == runtime)

@@ -117,10 +117,10 @@ def test_a_gpu_has_to_have_what_a_developers_machine_may_lack():
 def test_a_worker_is_given_what_the_run_was(tmp_path):
     options = argparse.Namespace(
         folder=tmp_path, batch=4, dtype="fp16", device="cuda", duration=5.0, trace="none",
-        tiny=True, runtimes=["aoti", "cuda-graph"],
+        tiny=True, rehearse=True, runtimes=["aoti", "cuda-graph"],
     )  # fmt: skip
     command = make_command("bench/gpu_runtimes.py", options, "gpt2")
-    assert command[1:4] == ["bench/gpu_runtimes.py", "--worker", "--tiny"]
+    assert command[1:5] == ["bench/gpu_runtimes.py", "--worker", "--tiny", "--rehearse"]
     assert command[-3:] == ["--runtimes", "aoti", "cuda-graph"]
     assert command[command.index("--batch") + 1] == "4"
     assert command[command.index("--records") + 1].endswith("gpu_runtimes_records.jsonl")
