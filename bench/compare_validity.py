@@ -2,12 +2,13 @@
 
 Each side of a pair is several fresh processes, interleaved and in random order, as in
 `ftax.processes`. The surprising choice: the workers are this script's own and measure a module made
-on the spot, since 2,000 processes cannot all import transformers and check a tape. Each measures
-the cell and, in the same rounds, the cell slowed by 5 % of its own warm latency: side b as it is
-makes a pair that is the same, side b slowed a pair that differs; no process is in two pairs of a
-kind.
+on the spot, since 500 processes cannot all import transformers and check a tape. Each measures four
+cells one after the other, and each cell together with itself slowed by 5 % of its own warm latency:
+side b as it is makes a pair that is the same, side b slowed a pair that differs. Pairs of one cell
+have no process in common; the four pairs of a set do, which the interval over all pairs does not
+know: the rows by cell do not have that flaw.
 
-Every pair is appended to a file as soon as it is done; the summary is computed from that file, so a
+Every set is appended to a file as soon as it is done; the summary is computed from that file, so a
 run that stops at its time limit is continued with --resume.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import queue
 import statistics
@@ -24,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ import record as frame
 import torch
 from pairs import (
     ROW_COLUMNS,
+    Sides,
     compare_sides,
     count_verdicts,
     make_row,
@@ -48,22 +51,40 @@ from ftax import _core
 from ftax.measure import Plan, measure, require
 from ftax.models import load_model
 from ftax.processes import read_probe
+from ftax.results import Measurement
 from ftax.runtimes import Prepared
 from ftax.runtimes.recording import record
 
 KINDS = {"same": "equal", "slow": "slower"}  # comparison and its right answer
-_BLOCKS, _WIDTH, _BATCH = 8, 64, 1
+# Blocks, width, batch: from 40 to 150 us, in operators and in arithmetic.
+_CELLS = {
+    "8 blocks": (8, 64, 1),
+    "16 blocks": (16, 64, 1),
+    "wider": (8, 192, 1),
+    "batch 16": (8, 64, 16),
+}
 _SLOWDOWN_RATIO = 0.05
 
 
 def work(job: Mapping[str, Any]) -> dict[str, object]:
-    """One process of one side: measure the cell as it is and slowed, in the same rounds."""
+    """One process of one side: measure each cell as it is and slowed, in the same rounds."""
     torch.set_num_threads(1)
+    answer = {}
+    for name, sizes in _CELLS.items():
+        for kind, measurement in zip(KINDS, measure_cell(*sizes, job), strict=True):
+            answer[f"{name}, {kind}"] = measurement.to_dict()
+    return answer
+
+
+def measure_cell(
+    blocks: int, width: int, batch: int, job: Mapping[str, Any]
+) -> tuple[Measurement, Measurement]:
+    """A chain of linear and layer norm, as it is and slowed."""
     torch.manual_seed(0)
     layers = [
-        part for _ in range(_BLOCKS) for part in (nn.Linear(_WIDTH, _WIDTH), nn.LayerNorm(_WIDTH))
+        part for _ in range(blocks) for part in (nn.Linear(width, width), nn.LayerNorm(width))
     ]
-    loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(_BATCH, _WIDTH))
+    loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(batch, width))
     tape, _ = record(loaded.call, inputs=loaded.flat_inputs(), module=loaded.module, device="cpu")
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
     cell = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
@@ -79,11 +100,11 @@ def work(job: Mapping[str, Any]) -> dict[str, object]:
     delay_ns = int(statistics.median(alone.values_ns) * _SLOWDOWN_RATIO)
     slowed = replace(cell, runner=_core.DelayRunner(runner, delay_ns))
     same, slow = require(measure(loaded, [cell, slowed], plan))
-    return {"same": same.to_dict(), "slow": slow.to_dict()}
+    return same, slow
 
 
-def run_pair(number: int, cpu: int, processes: int, deadline: float) -> dict[str, Any]:
-    """Measure two sides and compare b with a, and slowed b with a.
+def run_set(number: int, cpu: int, processes: int, deadline: float) -> dict[str, Any]:
+    """Measure two sides and, of each cell, compare b with a, and slowed b with a.
 
     Raises TimeoutExpired at the deadline.
     """
@@ -95,53 +116,61 @@ def run_pair(number: int, cpu: int, processes: int, deadline: float) -> dict[str
             __file__, {**job, "cpu": cpu}, deadline=deadline, variables={"OMP_NUM_THREADS": "1"}
         ),
     )
-    sides = {"a": read_side(answers["a"], "same")}
-    sides |= {kind: read_side(answers["b"], kind) for kind in KINDS}
     return {
         "number": number,
-        "values_ns": {name: take_medians(side) for name, side in sides.items()},
-        "probes_ns": {name: [read_probe(m) for m in side] for name, side in sides.items()},
         "seconds": time.monotonic() - start,
+        "cells": {name: compare_cell(answers, name) for name in _CELLS},
+    }
+
+
+def compare_cell(answers: Sides, name: str) -> dict[str, Any]:
+    """The pairs of one cell."""
+    sides = {"a": read_side(answers["a"], f"{name}, same")}
+    sides |= {kind: read_side(answers["b"], f"{name}, {kind}") for kind in KINDS}
+    return {
+        "values_ns": {side: take_medians(found) for side, found in sides.items()},
+        "probes_ns": {side: [read_probe(m) for m in found] for side, found in sides.items()},
         **{kind: compare_sides(sides["a"], sides[kind]) for kind in KINDS},
     }
 
 
-def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) -> None:
-    """Run what is missing, one thread a CPU; each finished pair is appended at once."""
+def run_sets(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) -> None:
+    """Run what is missing, one thread a CPU; each finished set is appended at once."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in sorted(set(range(options.pairs)) - {pair["number"] for pair in done}):
+    wanted = math.ceil(options.pairs / len(_CELLS))
+    for number in sorted(set(range(wanted)) - {item["number"] for item in done}):
         waiting.put(number)
     deadline = time.monotonic() + options.time_limit
     lock, stop, failures = threading.Lock(), threading.Event(), Counter[str]()
     slowest = 0.0
 
-    def take_pairs(cpu: int) -> None:
+    def take_sets(cpu: int) -> None:
         nonlocal slowest
         os.sched_setaffinity(0, {cpu})  # of this thread alone; its workers inherit it
         while not stop.is_set() and time.monotonic() + 1.1 * slowest < deadline:
             try:
                 number = waiting.get_nowait()
-                pair = run_pair(number, cpu, options.processes, deadline)
+                item = run_set(number, cpu, options.processes, deadline)
             except (queue.Empty, subprocess.TimeoutExpired):
                 return
-            except Exception as error:  # one broken pair must not cost the others
+            except Exception as error:  # one broken set must not cost the others
                 with lock:
                     failures[str(error)] += 1
                 continue
             with lock:
-                done.append({"run": run, **pair})
-                frame.append_line(options.pairs_file, done[-1])
-                slowest = max(slowest, pair["seconds"])
+                done.append({"run": run, **item})
+                frame.append_line(options.sets_file, done[-1])
+                slowest = max(slowest, item["seconds"])
                 words = ", ".join(
-                    f"{kind} {pair[kind]['verdict']} ({pair[kind]['ratio'] - 1:+.2%})"
-                    for kind in KINDS
+                    f"{name} {cell['same']['verdict']} and {cell['slow']['verdict']}"
+                    for name, cell in item["cells"].items()
                 )
-                frame.progress(f"compare_validity: pair {len(done)} of {options.pairs}: {words}")
+                frame.progress(f"compare_validity: set {len(done)} of {wanted}: {words}")
 
     usable = sorted(os.sched_getaffinity(0))
     # Spread out, so that two jobs do not share the two threads of one core.
     cpus = usable[:: max(1, len(usable) // options.jobs)][: options.jobs]
-    threads = [threading.Thread(target=take_pairs, args=(cpu,)) for cpu in cpus]
+    threads = [threading.Thread(target=take_sets, args=(cpu,)) for cpu in cpus]
     for thread in threads:
         thread.start()
     try:
@@ -152,15 +181,19 @@ def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]])
         for thread in threads:
             thread.join()
     for message, count in failures.items():
-        frame.progress(f"compare_validity: {count} pairs failed: {message}")
+        frame.progress(f"compare_validity: {count} sets failed: {message}")
 
 
-def summarise(pairs: Sequence[Mapping[str, Any]], field: str) -> dict[str, dict[str, Any]]:
+def summarise(
+    sets: Sequence[Mapping[str, Any]], field: str, cells: Iterable[str] = _CELLS
+) -> dict[str, dict[str, Any]]:
     """Per kind: how often each verdict was given, and the interval of the right one's share."""
     return {
-        kind: count_verdicts([pair[kind][field] for pair in pairs], right)
+        kind: count_verdicts(
+            [item["cells"][name][kind][field] for item in sets for name in cells], right
+        )
         for kind, right in KINDS.items()
-        if pairs
+        if sets
     }
 
 
@@ -169,33 +202,34 @@ def parse() -> argparse.Namespace:
     parser = frame.make_parser(__doc__)
     parser.set_defaults(processes=None)
     parser.add_argument("--pairs", type=int, help="pairs of each kind (200)")
-    parser.add_argument("--jobs", type=int, help="pairs at once, each on a CPU of its own")
+    parser.add_argument("--jobs", type=int, help="sets at once, each on a CPU of its own")
     parser.add_argument("--time-limit", type=float, default=7200.0, help="seconds (7200)")
-    parser.add_argument("--pairs-file", type=Path, help="where pairs are appended")
+    parser.add_argument("--sets-file", type=Path, help="where sets are appended")
     parser.add_argument("--resume", action="store_true", help="continue the file's last run")
     options = parser.parse_args()
-    options.pairs = options.pairs or (10 if options.quick else 200)
+    options.pairs = options.pairs or (8 if options.quick else 200)
     options.processes = options.processes or (3 if options.quick else 5)
     options.jobs = options.jobs or max(1, len(os.sched_getaffinity(0)) // 2)
     folder = options.results or (Path(tempfile.mkdtemp()) if options.quick else frame.RESULTS)
-    options.pairs_file = options.pairs_file or folder / "compare_validity_pairs.jsonl"
+    options.sets_file = options.sets_file or folder / "compare_validity_sets.jsonl"
     return options
 
 
 def main() -> None:
-    """Run the pairs, print the table, save the record."""
+    """Run the sets, print the table, save the record."""
     options = parse()
     if options.worker:
         print(json.dumps(work(json.load(sys.stdin))))
         return
-    run, done = open_run(options.pairs_file, resume=options.resume)
-    run_pairs(options, run, done)
+    run, done = open_run(options.sets_file, resume=options.resume)
+    run_sets(options, run, done)
     methods = {
         "default": summarise(done, "verdict"),
         "unpaired": summarise(done, "verdict_unpaired"),
+        **{name: summarise(done, "verdict", [name]) for name in _CELLS},
     }
     rows = [
-        make_row(f"{kind}, {method} test", counts)
+        make_row(f"{kind}, {method}", counts)
         for method, summary in methods.items()
         for kind, counts in summary.items()
     ]
@@ -208,7 +242,7 @@ def main() -> None:
         for kind, counts in methods["default"].items()
     ]
     if not figures:
-        sys.exit("compare_validity: no pair was finished; give a longer --time-limit")
+        sys.exit("compare_validity: no set was finished; give a longer --time-limit")
     torch.set_num_threads(1)  # as in the workers, for the record's environment
     raw = {"run": run, "processes_a_side": options.processes, "summary": methods}
     frame.finish(__file__, options, figures, raw=raw)
