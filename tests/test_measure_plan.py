@@ -30,6 +30,7 @@ from ftax.measure import Plan
         ({"target_ratio": 0.0}, "target_ratio is 0.0"),
         ({"target_ratio": math.nan}, "target_ratio is nan"),
         ({"seed": -1}, "seed is -1"),
+        ({"seed": 1.5}, "seed is 1.5"),
         ({"seed": 2**63}, f"seed is {2**63}"),
     ],
 )

@@ -80,8 +80,10 @@ class Plan:
             value = getattr(self, name)
             if not 0 < value < 1e9:  # also refuses NaN and infinity
                 raise InvalidArgumentError(f"{name} is {value}; it has to be above 0 and finite")
-        if not 0 <= self.seed < _SEED_LIMIT:
-            raise InvalidArgumentError(f"seed is {self.seed}; it has to be in [0, 2**63)")
+        if not (isinstance(self.seed, int) and 0 <= self.seed < _SEED_LIMIT):
+            raise InvalidArgumentError(
+                f"seed is {self.seed}; it has to be a whole number in [0, 2**63)"
+            )
 
     def to_core(self) -> _core.RoundPlan:
         """The plan as the C++ core takes it."""
