@@ -120,8 +120,9 @@ def run_parts(parts: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The parts of the suite that were asked for, each as soon as it is done."""
     shared = [f"--ignore={file}" for file in _SHARING]
     arguments = {
-        "beside": [*share_among(_WORKERS), "tests", *(f"--ignore={folder}" for folder in _GPU)],
-        "sharing": [*share_among(len(_SHARING)), *_SHARING],
+        "beside": [*spread("loadfile"), "tests", *(f"--ignore={folder}" for folder in _GPU)],
+        # Not by file: each test compiles for itself, and one file has most of them.
+        "sharing": [*spread("worksteal"), *_SHARING],
         "alone": [*_GPU, *shared],
     }
     together = [name for name in ("beside", "sharing") if name in parts]
@@ -133,9 +134,9 @@ def run_parts(parts: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield run_pytest(_PARTS["alone"], arguments["alone"])
 
 
-def share_among(workers: int) -> list[str]:
-    """Arguments that spread files over processes, if pytest-xdist is there."""
-    return ["-n", str(workers), "--dist", "loadfile"] if find_spec("xdist") else []
+def spread(how: str) -> list[str]:
+    """Arguments that spread tests over processes, if pytest-xdist is there."""
+    return ["-n", str(_WORKERS), "--dist", how] if find_spec("xdist") else []
 
 
 def make_figures(run: Mapping[str, Any]) -> list[Figure]:
