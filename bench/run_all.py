@@ -36,7 +36,7 @@ _SCRIPTS = {
     "gpu_tests": (),
 }
 _QUICK = {
-    "compare_validity": ("--time-limit", "120"),
+    "compare_validity": ("--time-limit", "300"),
     "cpu_runtimes": ("--models", "bert-base"),
     "gpu_receipts": ("--batches", "1"),
     "gpu_runtimes": ("--models", "bert-base"),
