@@ -59,7 +59,7 @@ def _line_per_phase(console: Console, reason: str) -> Callback:
     def update(phase: str, done: int, total: int) -> None:
         if phase not in seen:
             seen.add(phase)
-            console.print(f"{reason}: {phase}", highlight=False)
+            console.print(f"{reason}: {phase}", highlight=False, soft_wrap=True)
 
     return update
 
