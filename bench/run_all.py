@@ -25,6 +25,7 @@ _SCRIPTS = {
     "tax_wall": (),
     "compare_validity": ("--time-limit", "540"),
     "cpu_runtimes": ("--time-limit", "1200"),
+    "original_method": (),
     "gpu_receipts": (),
     "gpu_runtimes": ("--time-limit", "2400"),
     "gpu_launch": (),
