@@ -88,6 +88,7 @@ def work(options: argparse.Namespace) -> None:
         keep=lambda rounds: rounds.save(f"{options.records}.rounds"),
     )
     receipt.save(options.records)
+    Path(f"{options.records}.rounds").unlink()
     environment = receipt.rungs[0].environment.to_dict()
     print(json.dumps({**describe(receipt), "tiny": options.tiny, "environment": environment}))
     sys.stdout.flush()
