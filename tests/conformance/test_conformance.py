@@ -103,7 +103,7 @@ def test_report_lists_all_checks_and_skips_those_of_a_gpu(
 
 def test_a_failure_does_not_conform() -> None:
     failed = Finding(name="x", status="failed", reason="because")
-    found = Conformance(library="l", config="", model="m", device="cpu", findings=(failed,))
+    found = Conformance(plugin="l", config="", model="m", device="cpu", findings=(failed,))
     assert not found.conforms
 
 

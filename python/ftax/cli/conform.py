@@ -47,7 +47,7 @@ def conform(
         for status in ("passed", "failed", "skipped")
     }
     table = Rows(
-        title=f"{found.library} on {found.model}, {found.device}: "
+        title=f"{found.plugin} on {found.model}, {found.device}: "
         + ", ".join(f"{count} {status}" for status, count in counts.items()),
         columns=("check", "result", "why"),
         numeric=(),

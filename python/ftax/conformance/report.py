@@ -25,7 +25,7 @@ class Conformance(Record):
 
     kind: ClassVar[str] = "conformance"
 
-    library: Name
+    plugin: Name  # the library's file name
     config: str
     model: Name
     device: Device

@@ -94,7 +94,7 @@ def conform(
             answer = _run(session, check, loaded.device, limit_s)
             findings.append(Finding(name=check.name, status=answer.status, reason=answer.reason))
     return Conformance(
-        library=Path(path).name,
+        plugin=Path(path).name,
         config=config,
         model=loaded.name,
         device=loaded.device,

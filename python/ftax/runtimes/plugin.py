@@ -46,7 +46,7 @@ def prepare_plugin(workspace: Workspace, name: str) -> Prepared:
     with measure_cost(workspace.loaded.device) as cost:
         case = make_case(workspace.loaded)
         _try_in_worker(library, config, case)
-    subject = Subject(library=str(Path(library).absolute()), config=config, case=case)
+    subject = Subject(path=str(Path(library).absolute()), config=config, case=case)
     stream: int = workspace.stream.cuda_stream if workspace.stream else 0
     bound = subject.bind(stream=stream)
 

@@ -91,7 +91,7 @@ class Subject:
     """A library with its config, and the case to try it on. ``note`` is told of each call before it
     is made, so that a process which dies in one leaves its name."""
 
-    library: str
+    path: str  # of the library
     config: str
     case: PluginCase
     note: Callable[[str], None] = field(default=_ignore)
@@ -99,7 +99,7 @@ class Subject:
     def open_library(self) -> _core.PluginLibrary:
         """Load it and check its version."""
         self.note("loading the library")
-        return _core.open_plugin(self.library)
+        return _core.open_plugin(self.path)
 
     def create(self, config: str | None = None) -> _core.Plugin:
         """A runner with nothing bound."""

@@ -41,7 +41,7 @@ class WorkerSession:
     """A library and a case on disk, for any number of workers, one after the other."""
 
     folder: Path
-    library: str
+    path: str  # of the library
     config: str
 
     def run(
@@ -53,7 +53,7 @@ class WorkerSession:
         """
         for name in (_CALL, _ANSWER):
             (self.folder / name).unlink(missing_ok=True)
-        arguments = (str(self.folder), self.library, self.config, check)
+        arguments = (str(self.folder), self.path, self.config, check)
         try:
             worker = subprocess.run(
                 [sys.executable, "-m", "ftax.runtimes.plugin_worker", *arguments],
@@ -86,7 +86,7 @@ def open_session(library: str, config: str, case: PluginCase) -> Iterator[Worker
         raise InvalidArgumentError(f"there is no library {library}; give the path of a file")
     with tempfile.TemporaryDirectory(prefix="ftax-plugin-") as folder:
         case.save(Path(folder) / _CASE)
-        yield WorkerSession(folder=Path(folder), library=str(path), config=config)
+        yield WorkerSession(folder=Path(folder), path=str(path), config=config)
 
 
 def _explain_death(code: int, stderr: str) -> str:
@@ -108,7 +108,7 @@ def _work(folder: Path, library: str, config: str, check: str) -> None:
     function = getattr(import_module(module), name)
     case = PluginCase.load(folder / _CASE)
     try:
-        said = function(Subject(library=library, config=config, case=case, note=note))
+        said = function(Subject(path=library, config=config, case=case, note=note))
         answer = Answer(status="passed", reason=said or "")
     except CheckSkippedError as skipped:
         answer = Answer(status="skipped", reason=describe(skipped))
