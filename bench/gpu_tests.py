@@ -39,6 +39,7 @@ _SHARING = (
     "tests/cuda/test_torch_graphs.py",
     "tests/cuda/test_gpu_other_runtimes.py",
     "tests/cuda/test_gpu_runtimes.py",
+    "tests/cuda/test_gpu_zoo.py",
     "tests/gpu/test_onnxruntime_cuda.py",
     "tests/gpu/test_transfers.py",
 )
