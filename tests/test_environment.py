@@ -15,16 +15,18 @@ import pytest
 import torch
 
 import ftax
+from ftax import _build_info
 from ftax.environment import (
     Condition,
     Environment,
     _files,
     collect_condition,
     collect_environment,
+    software,
 )
 from ftax.environment.host import collect_host
 from ftax.environment.settings import collect_settings
-from ftax.environment.software import read_commit
+from ftax.environment.software import collect_source, read_commit
 from ftax.errors import InvalidArgumentError
 
 CPUINFO = """\
@@ -239,3 +241,46 @@ def test_a_package_inside_a_checkout_of_another_project_has_no_commit(checkout):
     inside = checkout / "venv" / "lib" / "python3.11"
     inside.mkdir(parents=True)
     assert read_commit(inside) == (None, None)
+
+
+@pytest.fixture
+def collect_source_again():
+    collect_source.cache_clear()
+    yield collect_source
+    collect_source.cache_clear()
+
+
+def test_an_installed_ftax_names_the_commit_that_it_was_built_from(
+    monkeypatch, collect_source_again
+):
+    monkeypatch.setattr(software, "read_commit", lambda checkout: (None, None))
+    monkeypatch.setattr(_build_info, "SOURCE_COMMIT", "abc")
+    monkeypatch.setattr(_build_info, "SOURCE_DIRTY", True)
+    found = collect_source_again()
+    assert (found.commit, found.dirty) == ("abc", True)
+
+
+@needs_git
+def test_a_build_finds_its_commit_unless_it_is_told(checkout):
+    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    script = checkout / "show.cmake"
+    module = Path(__file__).parents[1] / "cmake" / "FtaxSource.cmake"
+    script.write_text(f'include({module})\nmessage("[${{FTAX_COMMIT}}] ${{FTAX_DIRTY}}")\n')
+
+    def ask(*options):
+        command = [cmake, *options, "-P", script]
+        done = subprocess.run(
+            command,
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stderr.strip()
+
+    assert ask() == "[] OFF"  # nothing is committed yet
+    run_git(checkout, "commit", "-q", "-m", "first")
+    assert ask() == f"[{run_git(checkout, 'rev-parse', 'HEAD')}] OFF"
+    (checkout / "python" / "a.py").write_text("3\n")
+    assert ask() == f"[{run_git(checkout, 'rev-parse', 'HEAD')}] ON"
+    assert ask("-DFTAX_SOURCE_COMMIT=told") == "[told] OFF"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 import ftax
+from ftax import _build_info
 from ftax.records import Count, Name, Record
 
 
@@ -41,7 +42,7 @@ class SourceFacts(Record):
     """Which ftax measured."""
 
     ftax: Name
-    commit: Name | None  # None: it does not run from a checkout, or that has no commit yet
+    commit: Name | None  # of the checkout that it runs from, or was built from; None: unknown
     dirty: bool | None  # whether the sources differ from the commit; None where commit is None
 
 
@@ -85,9 +86,11 @@ def _read_parallel_backend() -> str | None:
 
 @functools.cache
 def collect_source() -> SourceFacts:
-    """Read ftax's version and, in a checkout, its commit."""
+    """Read ftax's version and its commit: of the checkout it runs from, else of its build."""
     package = Path(__file__).resolve().parents[1]
     commit, dirty = read_commit(package.parents[1])
+    if commit is None and _build_info.SOURCE_COMMIT is not None:
+        commit, dirty = _build_info.SOURCE_COMMIT, _build_info.SOURCE_DIRTY
     return SourceFacts(ftax=ftax.__version__, commit=commit, dirty=dirty)
 
 
