@@ -38,6 +38,7 @@ from pairs import (
     Sides,
     compare_sides,
     count_verdicts,
+    make_plan,
     make_row,
     open_run,
     read_side,
@@ -48,7 +49,7 @@ from pairs import (
 from torch import nn
 
 from ftax import _core
-from ftax.measure import Plan, measure, require
+from ftax.measure import measure, require
 from ftax.models import load_model
 from ftax.processes import read_probe
 from ftax.results import Measurement
@@ -88,14 +89,7 @@ def measure_cell(
     tape, _ = record(loaded.call, inputs=loaded.flat_inputs(), module=loaded.module, device="cpu")
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
     cell = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
-    plan = Plan(
-        rounds=30,
-        round_ms=5.0,
-        seed=job["index"],
-        cpus=(job["cpu"],),
-        process_index=job["index"],
-        session=job["session"],
-    )
+    plan = make_plan(job, round_ms=1.0, cpus=(job["cpu"],))
     (alone,) = require(measure(loaded, [cell], plan))
     delay_ns = int(statistics.median(alone.values_ns) * _SLOWDOWN_RATIO)
     slowed = replace(cell, runner=_core.DelayRunner(runner, delay_ns))

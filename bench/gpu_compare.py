@@ -31,6 +31,7 @@ from pairs import (
     compare_sides,
     compute_wilson,
     count_verdicts,
+    make_plan,
     make_row,
     open_run,
     read_side,
@@ -42,7 +43,7 @@ from torch import nn
 
 from ftax.environment import collect_environment
 from ftax.errors import RunnerError
-from ftax.measure import Plan, measure, require
+from ftax.measure import measure, require
 from ftax.models import LoadedModel, load_model
 from ftax.runtimes import Host, Workspace, find_runtime
 
@@ -76,13 +77,7 @@ def work(wait_for_job: Callable[[], Mapping[str, Any]]) -> dict[str, object]:
         for name, (batch, runtime, host) in _CELLS.items()
     }
     job = wait_for_job()
-    plan = Plan(
-        rounds=30,
-        round_ms=10.0,
-        seed=job["index"],
-        process_index=job["index"],
-        session=job["session"],
-    )
+    plan = make_plan(job, round_ms=3.0)
     answer: dict[str, object] = {}
     for name, (workspace, prepared) in cells.items():
         (measurement,) = require(measure(workspace.loaded, [prepared], plan))

@@ -23,6 +23,7 @@ from record import read_lines, run_json
 from ftax import Measurement, compare
 from ftax.comparison import compare_values
 from ftax.errors import RunnerError
+from ftax.measure import Plan
 from ftax.processes import read_probe, repeat_disturbed
 from ftax.results.measurement import make_session_id
 
@@ -30,6 +31,9 @@ _READY = "ready"
 
 VERDICTS = ("equal", "faster", "slower", "cannot-tell")
 ROW_COLUMNS = ("pairs", "number", *VERDICTS, "right, % (95 % Wilson)")
+
+_ROUNDS = 150
+_PATIENCE_S = 5.0  # of one measurement, with a neighbour on its core
 
 Sides = dict[str, list[dict[str, Any]]]
 
@@ -41,21 +45,36 @@ def run_sides(
 ) -> Sides:
     """What ``processes`` fresh processes a side answered, interleaved in random order.
 
-    ``start`` runs one process, given its session, its index on its side, and ``number``, which
-    also decides the order.
+    ``start`` runs one process, given its session, its index on its side, the fastest host probe of
+    those before it, and ``number``, which also decides the order.
     """
     session = make_session_id()
     shuffler = random.Random(number)
     runs: dict[tuple[str, int], dict[str, Any]] = {}
 
     def run(key: tuple[str, int]) -> dict[str, Any]:
-        return start({"number": number, "index": key[1], "session": session})
+        quiet_ns = min((read_answer_probe(answer) for answer in runs.values()), default=0.0)
+        job = {"number": number, "index": key[1], "session": session, "quiet_probe_ns": quiet_ns}
+        return start(job)
 
     for index in range(processes):
         for side in shuffler.sample(("a", "b"), 2):
             runs[side, index] = run((side, index))
     repeat_disturbed(runs, read_answer_probe, run, limit=2 * processes)
     return {side: [runs[side, index] for index in range(processes)] for side in ("a", "b")}
+
+
+def make_plan(job: Mapping[str, Any], **sizes: Any) -> Plan:
+    """What the process of a job measures by."""
+    return Plan(
+        rounds=_ROUNDS,
+        seed=job["index"],
+        process_index=job["index"],
+        session=job["session"],
+        patience_s=_PATIENCE_S,
+        quiet_probe_ns=job["quiet_probe_ns"],
+        **sizes,
+    )
 
 
 def read_answer_probe(answer: Mapping[str, Any]) -> float:

@@ -38,6 +38,8 @@ void bind_plan(py::module_& m) {
       .def_readwrite("dropped_per_round", &RoundPlan::dropped_per_round)
       .def_readwrite("seed", &RoundPlan::seed)
       .def_readwrite("cpus", &RoundPlan::cpus)
+      .def_readwrite("patience_ns", &RoundPlan::patience_ns)
+      .def_readwrite("quiet_wide_ns", &RoundPlan::quiet_wide_ns)
       .def("check", &RoundPlan::check);
 }
 
@@ -51,7 +53,9 @@ void bind_result(py::module_& m) {
       .def_readonly("loop_ns", &HostProbe::loop_ns)
       .def_readonly("steal_ticks", &HostProbe::steal_ticks)
       .def_readonly("wide_ns", &HostProbe::wide_ns)
-      .def_readonly("within_ns", &HostProbe::within_ns);
+      .def_readonly("within_ns", &HostProbe::within_ns)
+      .def_readonly("waited_ns", &HostProbe::waited_ns)
+      .def_readonly("left", &HostProbe::left);
   py::class_<RunnerRounds>(m, "RunnerRounds")
       .def_readonly("samples_ns", &RunnerRounds::samples_ns)
       .def_readonly("values_ns", &RunnerRounds::values_ns)

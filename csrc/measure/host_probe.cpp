@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include "core/clock.h"
@@ -15,6 +16,10 @@ namespace {
 constexpr int kChainLength = 16'000;
 constexpr int kWideLength = 4'000;
 constexpr int64_t kLookEveryNs = 500'000;  // of which a look takes half a percent
+constexpr double kToleranceRatio = 0.2;
+constexpr int kQuietLooks = 10;  // one after the other, before a neighbour is said to have left
+constexpr int64_t kBetweenLooksNs = 200'000;
+constexpr int kLooksPerPoll = 250;
 
 int64_t time_chain() {
   const int64_t start = now_ns();
@@ -26,7 +31,7 @@ int64_t time_chain() {
   return now_ns() - start;
 }
 
-int64_t time_wide() {
+int64_t time_wide_loop() {
   const int64_t start = now_ns();
   uint64_t a = 1, b = 2, c = 3, d = 4, e = 5, f = 6;
   for (int i = 0; i < kWideLength; ++i) {
@@ -69,12 +74,28 @@ int64_t read_steal_ticks() {
 
 }  // namespace
 
-HostProber::HostProber() : last_steal_ticks_(read_steal_ticks()) {}
+HostProber::HostProber(int64_t quiet_wide_ns)
+    : fastest_wide_ns_(quiet_wide_ns > 0 ? quiet_wide_ns : std::numeric_limits<int64_t>::max()),
+      last_steal_ticks_(read_steal_ticks()) {}
+
+int64_t HostProber::time_wide() {
+  const int64_t wide_ns = time_wide_loop();
+  fastest_wide_ns_ = std::min(fastest_wide_ns_, wide_ns);
+  return wide_ns;
+}
+
+bool HostProber::is_shared(int64_t wide_ns) const {
+  return static_cast<double>(wide_ns) >
+         static_cast<double>(fastest_wide_ns_) * (1.0 + kToleranceRatio);
+}
 
 HostProbe HostProber::probe() {
   const int64_t steal_ticks = read_steal_ticks();
-  const HostProbe result{time_chain(), steal_ticks - last_steal_ticks_, time_wide(),
-                         take_high_value(looks_ns_)};
+  HostProbe result;
+  result.loop_ns = time_chain();
+  result.steal_ticks = steal_ticks - last_steal_ticks_;
+  result.wide_ns = time_wide();
+  result.within_ns = take_high_value(looks_ns_);
   last_steal_ticks_ = steal_ticks;
   return result;
 }
@@ -83,6 +104,23 @@ void HostProber::look(int64_t now) {
   if (now - last_look_ < kLookEveryNs) return;
   looks_ns_.push_back(time_wide());
   last_look_ = now;
+}
+
+void HostProber::wait_for_core(HostProbe& probe, int64_t limit_ns,
+                               const std::function<void()>& poll) {
+  if (!is_shared(probe.wide_ns)) return;
+  const int64_t start = now_ns();
+  int quiet = 0;
+  for (int looks = 1; quiet < kQuietLooks && now_ns() - start < limit_ns; ++looks) {
+    // Busily: who sleeps gives the core away, and finds it cold.
+    for (const int64_t until = now_ns() + kBetweenLooksNs; now_ns() < until;) {
+    }
+    quiet = is_shared(time_wide()) ? 0 : quiet + 1;
+    if (looks % kLooksPerPoll == 0) poll();
+  }
+  probe.waited_ns = now_ns() - start;
+  probe.left = quiet == kQuietLooks;
+  last_steal_ticks_ = read_steal_ticks();  // what was stolen meanwhile is no round's
 }
 
 std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
@@ -105,7 +143,8 @@ std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
   };
   for (size_t round = 0; round + 1 < probes.size(); ++round) {
     const HostProbe& after = probes[round + 1];
-    if (after.steal_ticks > 0 || is_slow(probes[round]) || is_slow(after) || met_neighbour(after)) {
+    const bool began_slow = !probes[round].left && is_slow(probes[round]);
+    if (after.steal_ticks > 0 || began_slow || is_slow(after) || met_neighbour(after)) {
       disturbed.push_back(static_cast<int>(round));
     }
   }

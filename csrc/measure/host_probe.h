@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace ftax {
@@ -14,18 +15,30 @@ struct HostProbe {
                             // the core's other hardware thread slows these, and not the chain
   int64_t within_ns = 0;    // the same between requests since the probe before, of which a fifth
                             // were slower; 0 if there were none
+  int64_t waited_ns = 0;    // afterwards, for a neighbour to leave
+  bool left = false;        // and it did: what comes next begins on a core of its own
 };
 
 class HostProber {
  public:
-  HostProber();
+  // `quiet_wide_ns` is what the wide loop takes on a core of its own, where an earlier run has seen
+  // it; 0: the fastest that this prober sees.
+  explicit HostProber(int64_t quiet_wide_ns = 0);
   [[nodiscard]] HostProbe probe();
 
   // Between two requests, neither of which it is part of: looks whether a neighbour is there, at
   // most every half millisecond. A neighbour that comes and goes within a round shows nowhere else.
   void look(int64_t now);
 
+  // After `probe`, which it completes: while a neighbour shares the core, waits for it to leave, at
+  // most `limit_ns`. Calls `poll` about twenty times a second.
+  void wait_for_core(HostProbe& probe, int64_t limit_ns, const std::function<void()>& poll);
+
  private:
+  [[nodiscard]] bool is_shared(int64_t wide_ns) const;
+  int64_t time_wide();
+
+  int64_t fastest_wide_ns_;
   int64_t last_steal_ticks_ = 0;
   int64_t last_look_ = 0;
   std::vector<int64_t> looks_ns_;

@@ -115,10 +115,14 @@ class Measurement {
 
   void run_rounds(int64_t start) {
     const std::vector<int> looks = plan_.rule.compute_looks();
-    HostProber prober;
+    HostProber prober(plan_.quiet_wide_ns);
     result_.probes.push_back(prober.probe());
+    int64_t patience_ns = plan_.patience_ns;
     for (int round = 0; round < plan_.rule.max_rounds; ++round) {
-      report("round", round, plan_.rule.max_rounds);
+      const auto tell = [&] { report("round", round, plan_.rule.max_rounds); };
+      tell();
+      if (patience_ns > 0) prober.wait_for_core(result_.probes.back(), patience_ns, tell);
+      patience_ns -= result_.probes.back().waited_ns;
       run_round(prober);
       if (alive_.empty()) {
         result_.stop_reason = StopReason::kFailed;
@@ -129,8 +133,9 @@ class Measurement {
         result_.stop_reason = StopReason::kPrecise;
         return;
       }
+      const int64_t waited_ns = plan_.patience_ns - patience_ns;
       const bool may_stop = round + 1 >= kMinRounds && round + 1 < plan_.rule.max_rounds;
-      if (may_stop && now_ns() - start > plan_.rule.time_limit_ns) {
+      if (may_stop && now_ns() - start - waited_ns > plan_.rule.time_limit_ns) {
         result_.stop_reason = StopReason::kTimeLimit;
         return;
       }
@@ -198,6 +203,8 @@ void RoundPlan::check() const {
   require(samples_per_round == 0 || samples_per_round > dropped_per_round,
           "samples_per_round is " + std::to_string(samples_per_round) + ", but the first " +
               std::to_string(dropped_per_round) + " of a round are dropped; take more");
+  require(patience_ns >= 0 && quiet_wide_ns >= 0,
+          "patience_ns and quiet_wide_ns cannot be negative; give 0 or more");
   require(warmup.iterations >= 0, "warm-up iterations are " + std::to_string(warmup.iterations) +
                                       "; give 0 (until steady) or more");
   require(warmup.limit_ns > 0,

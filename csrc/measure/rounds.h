@@ -37,6 +37,10 @@ struct RoundPlan {
   int dropped_per_round = 1;
   uint64_t seed = 0;
   std::vector<int> cpus;  // pin the measuring thread to this set; empty: do not pin
+  // Before rounds, altogether at most so long, wait for a neighbour to leave the core. This is time
+  // beyond the rule's limit.
+  int64_t patience_ns = 0;
+  int64_t quiet_wide_ns = 0;  // as `HostProber` takes it
 
   // Throws InvalidArgumentError naming the field.
   void check() const;

@@ -135,6 +135,8 @@ class RoundPlan:
     dropped_per_round: int
     seed: int
     cpus: list[int]
+    patience_ns: int
+    quiet_wide_ns: int
     def __init__(self) -> None: ...
     def check(self) -> None: ...
 
@@ -157,6 +159,10 @@ class HostProbe:
     def wide_ns(self) -> int: ...
     @property
     def within_ns(self) -> int: ...
+    @property
+    def waited_ns(self) -> int: ...
+    @property
+    def left(self) -> bool: ...
 
 class RunnerRounds:
     @property

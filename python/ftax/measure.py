@@ -50,6 +50,10 @@ class Plan:
         target_ratio: half-width of each interval over its mean at which measuring stops.
         seed: of the order of runners in the rounds and of the resampling.
         cpus: pin the measuring thread to this set of CPUs.
+        patience_s: before rounds, altogether at most so long, wait for a neighbour on the same
+            core to leave; beyond ``duration_s``.
+        quiet_probe_ns: the host's wide probe on a core of its own, where an earlier process has
+            seen it; 0: the fastest that these rounds see.
         process_index, session: which of several processes of one session this is.
     """
 
@@ -62,6 +66,8 @@ class Plan:
     target_ratio: float = 0.01
     seed: int = 0
     cpus: tuple[int, ...] = ()
+    patience_s: float = 0.0
+    quiet_probe_ns: float = 0.0
     process_index: int = 0
     session: str = ""
 
@@ -80,6 +86,10 @@ class Plan:
             value = getattr(self, name)
             if not 0 < value < 1e9:  # also refuses NaN and infinity
                 raise InvalidArgumentError(f"{name} is {value}; it has to be above 0 and finite")
+        for name in ("patience_s", "quiet_probe_ns"):
+            value = getattr(self, name)
+            if not 0 <= value < 1e9:
+                raise InvalidArgumentError(f"{name} is {value}; it has to be 0 or more and finite")
         if not (isinstance(self.seed, int) and 0 <= self.seed < _SEED_LIMIT):
             raise InvalidArgumentError(
                 f"seed is {self.seed}; it has to be a whole number in [0, 2**63)"
@@ -92,6 +102,8 @@ class Plan:
         plan.round_duration_ns = max(1, int(self.round_ms * 1e6))
         plan.seed = self.seed
         plan.cpus = list(self.cpus)
+        plan.patience_ns = int(self.patience_s * 1e9)
+        plan.quiet_wide_ns = int(self.quiet_probe_ns)
         plan.warmup.iterations = self.warmup or 0
         rule = plan.rule
         rule.target_ratio = self.target_ratio
@@ -166,10 +178,11 @@ def measure(
         raise KeyboardInterrupt("interrupted before the first round was complete")
     disturbed = result.disturbed_rounds
     probe = _summarise_probes(result)
+    waited_s = sum(item.waited_ns for item in result.probes) / 1e9
     measurements = [
         _make_measurement(
             loaded, item, rounds, plan, result.stop_reason, environment, conditions, process,
-            disturbed, probe, watch,
+            disturbed, probe, waited_s, watch,
         )
         for item, rounds in zip(prepared, result.runners, strict=True)
     ]  # fmt: skip
@@ -235,6 +248,7 @@ def _make_measurement(
     process: ProcessRecord,
     disturbed: Sequence[int],
     probe: dict[str, float],
+    waited_s: float,
     watch: GpuWatch,
 ) -> Measurement | None:
     if not rounds.values_ns:
@@ -272,6 +286,7 @@ def _make_measurement(
             },
             "disturbed_rounds": list(disturbed),
             "host_probe_ns": probe,
+            "waited_for_core_s": waited_s,
         },
         preparation=dict(prepared.facts),
         warnings=tuple(warnings),

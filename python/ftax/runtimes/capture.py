@@ -98,15 +98,19 @@ def capture_calls(
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     pool = torch.cuda.graph_pool_handle()
     torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # or the graph would use one that others may free
     torch.cuda.empty_cache()
     # Not under inference mode: beginning may make tensors of the generator, which outlive us.
     with torch.cuda.stream(stream), torch.inference_mode(False), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
         try:
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            with torch.inference_mode():
-                outputs = run()
-            graph.capture_end()
+            try:
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                with torch.inference_mode():
+                    outputs = run()
+                graph.capture_end()
+            finally:
+                torch._C._cuda_clearCublasWorkspaces()  # the graph's own is for nobody else
         except BaseException:
             _abandon(graph, pool)
             raise
