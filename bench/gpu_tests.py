@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ from ftax.errors import RunnerError, UnavailableError
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
 _WORKERS = 7
 _SLOWEST = 10
+_REASON = 400  # characters of why a test failed
+_LAST_WORDS_S = 60.0  # in which pytest writes its report when it is told to stop
 _NOT_TIMES = "not watchdog and not queue and not longer and not order and not slower"
 _GPU = ("tests/cuda", "tests/gpu")
 _PARTS = {
@@ -46,28 +49,46 @@ _SHARING = (
 _MEMCHECK = ("tests/cuda/test_launch_replay.py", "tests/cuda/test_gate.py")
 
 
-def run_pytest(name: str, arguments: Sequence[str], launcher: Sequence[str] = ()) -> dict[str, Any]:
-    """Totals of one run of pytest, and the names of what failed."""
+def wait(process: subprocess.Popen[str], limit_s: float) -> tuple[str, bool]:
+    """What a run of pytest printed, and whether it was done in time: if not, it is interrupted as
+    by Ctrl-C, and reports what it has."""
+    try:
+        return process.communicate(timeout=max(0.0, limit_s))[0], True
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+    try:
+        return process.communicate(timeout=_LAST_WORDS_S)[0], False
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0], False
+
+
+def run_pytest(
+    name: str, arguments: Sequence[str], limit_s: float, launcher: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Totals of one run of pytest, what failed and why."""
     progress(f"gpu_tests: {name}")
     with tempfile.TemporaryDirectory(prefix="ftax-tests-") as folder:
         report = Path(folder) / "junit.xml"
         started = time.monotonic()
-        ended = subprocess.run(
+        pytest = subprocess.Popen(
             [*launcher, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
              "-p", "no:benchmark",  # warns that it cannot work beside xdist
              "-W", "ignore::pytest.PytestWarning", f"--junitxml={report}", *arguments],
             cwd=_TESTS.parent,
             env={**os.environ, "FTAX_REQUIRE_GPU": "1", "OMP_NUM_THREADS": "1"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
         )  # fmt: skip
+        said, in_time = wait(pytest, limit_s)
         if not report.exists():
-            tail = " ".join((ended.stderr or ended.stdout).strip().splitlines()[-2:])
-            raise RunnerError(f"pytest left no report, exit code {ended.returncode}: {tail}")
+            tail = " ".join(said.strip().splitlines()[-2:])
+            raise RunnerError(f"pytest left no report, exit code {pytest.returncode}: {tail}")
         return {
             "name": name,
-            "exit_code": ended.returncode,
+            "exit_code": pytest.returncode,
+            "in_time": in_time,
             "seconds": time.monotonic() - started,
             **read_report(report),
         }
@@ -78,15 +99,21 @@ def name_case(case: xml.Element) -> str:
     return f"{case.get('classname')}::{case.get('name')}"
 
 
+def find_fault(case: xml.Element) -> xml.Element | None:
+    """What failed it; None if nothing did."""
+    failure = case.find("failure")
+    return failure if failure is not None else case.find("error")
+
+
 def read_report(path: Path) -> dict[str, Any]:
     """Totals of a JUnit report."""
     cases = list(xml.parse(path).getroot().iter("testcase"))
     slowest = sorted(cases, key=lambda case: -float(case.get("time") or 0))[:_SLOWEST]
-    failed = [
-        name_case(case)
+    failed = {
+        name_case(case): (fault.get("message") or "")[:_REASON]
         for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
+        if (fault := find_fault(case)) is not None
+    }
     skipped = [
         f"{case.get('name')}: {skip.get('message')}"
         for case in cases
@@ -101,24 +128,25 @@ def read_report(path: Path) -> dict[str, Any]:
     }
 
 
-def run_memcheck() -> Iterator[dict[str, Any]]:
+def run_memcheck(limit_s: float) -> Iterator[dict[str, Any]]:
     """The tests of launches under compute-sanitizer, which fails the run for any error it sees."""
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         raise UnavailableError("compute-sanitizer is not on the PATH; install the CUDA toolkit")
     launcher = [sanitizer, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode",
                 "99", "--report-api-errors", "no"]  # fmt: skip
-    yield run_pytest("memcheck", ["-k", _NOT_TIMES, *_MEMCHECK], launcher)
+    yield run_pytest("memcheck", ["-k", _NOT_TIMES, *_MEMCHECK], limit_s, launcher)
 
 
-def run_quick() -> Iterator[dict[str, Any]]:
+def run_quick(limit_s: float) -> Iterator[dict[str, Any]]:
     """One file of each kind."""
-    yield run_pytest("beside the GPU", ["tests/test_gate.py"])
-    yield run_pytest("alone on the GPU", ["tests/cuda/test_gate.py"])
+    yield run_pytest("beside the GPU", ["tests/test_gate.py"], limit_s)
+    yield run_pytest("alone on the GPU", ["tests/cuda/test_gate.py"], limit_s)
 
 
-def run_parts(parts: Sequence[str]) -> Iterator[dict[str, Any]]:
+def run_parts(parts: Sequence[str], limit_s: float) -> Iterator[dict[str, Any]]:
     """The parts of the suite that were asked for, each as soon as it is done."""
+    deadline = time.monotonic() + limit_s
     shared = [f"--ignore={file}" for file in _SHARING]
     arguments = {
         "beside": [*spread("loadfile"), "tests", *(f"--ignore={folder}" for folder in _GPU)],
@@ -128,11 +156,13 @@ def run_parts(parts: Sequence[str]) -> Iterator[dict[str, Any]]:
     }
     together = [name for name in ("beside", "sharing") if name in parts]
     with ThreadPoolExecutor() as pool:
-        begun = [pool.submit(run_pytest, _PARTS[name], arguments[name]) for name in together]
+        begun = [
+            pool.submit(run_pytest, _PARTS[name], arguments[name], limit_s) for name in together
+        ]
         for run in as_completed(begun):
             yield run.result()
     if "alone" in parts:
-        yield run_pytest(_PARTS["alone"], arguments["alone"])
+        yield run_pytest(_PARTS["alone"], arguments["alone"], deadline - time.monotonic())
 
 
 def spread(how: str) -> list[str]:
@@ -154,11 +184,14 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--memcheck", action="store_true", help="only the run under the sanitizer")
     parser.add_argument("--parts", nargs="+", choices=[*_PARTS], default=[*_PARTS])
+    parser.add_argument("--time-limit", type=float, default=1800.0, help="seconds (1800)")
     options = parser.parse_args()
     if options.memcheck:
-        finished = run_memcheck()
+        finished = run_memcheck(options.time_limit)
+    elif options.quick:
+        finished = run_quick(options.time_limit)
     else:
-        finished = run_quick() if options.quick else run_parts(options.parts)
+        finished = run_parts(options.parts, options.time_limit)
     runs = []
     for run in finished:  # each is recorded at once: the next may be cut short
         runs.append(run)
@@ -170,8 +203,10 @@ def main() -> None:
     ]  # fmt: skip
     show("tests", ("run", "tests", "passed", "failed", "skipped", "time"), rows)
     for run in runs:
-        for name in run["failed"]:
-            progress(f"gpu_tests: failed: {name}")
+        for name, reason in run["failed"].items():
+            progress(f"gpu_tests: failed: {name}: {reason.partition(chr(10))[0]}")
+        if not run["in_time"]:
+            progress(f"gpu_tests: {run['name']}: the time limit came first")
 
 
 if __name__ == "__main__":

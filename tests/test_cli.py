@@ -14,7 +14,7 @@ import pytest
 from records import make_measurement
 
 QUICK = ("--tiny", "--rounds", "4", "--warmup", "2")
-COMMAND = (sys.executable, "-c", "from ftax.cli import main; main()")
+COMMAND = (sys.executable, "-m", "ftax")
 ENVIRONMENT = {"COLUMNS": "200", "OMP_NUM_THREADS": "1"}  # one thread: what is tested is not speed
 
 

@@ -261,7 +261,7 @@ def _make_measurement(
     if disturbed:
         warnings.append(
             f"the host was disturbed in {len(disturbed)} of {len(rounds.values_ns)} rounds "
-            "(steal time, or a fixed loop ran 20 % slower)"
+            "(steal time, or a fixed loop ran 20 % slower); --patience waits for it to be quiet"
         )
     warnings += [*prepared.judge(), *watch.judge()]
     return Measurement(

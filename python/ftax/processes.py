@@ -1,9 +1,9 @@
 """Runs benchmark jobs in fresh processes, interleaved, so that what differs between processes
 (memory layout, thread placement) becomes part of the measured error instead of a hidden bias.
 
-A process waits for a busy neighbour to leave its core, for a while; one that shared the core all
-the same is run again: it measured the neighbour. What tells is a probe of the host beside each
-round, never the latency itself, so the choice does not depend on what is compared.
+A process waits for a busy neighbour to leave its core, as long as its plan has patience; one that
+shared the core all the same is run again: it measured the neighbour. What tells is a probe of the
+host beside each round, never the latency itself, so the choice does not depend on what is compared.
 
 Workers are started with `python -m ftax.processes` and speak JSON: a job on standard input, one
 measurement a line on standard output. A worker that dies takes only its own measurement with it.
@@ -25,7 +25,6 @@ from ftax.results import Measurement
 from ftax.results.measurement import make_session_id
 
 _SHARED_RATIO = 1.2  # of the fastest probe: what ran slower had less than a core
-_PATIENCE_S = 10.0  # of a process; running it again costs about as much
 
 Key = TypeVar("Key", bound=Hashable)
 Run = TypeVar("Run")
@@ -117,7 +116,6 @@ def run_jobs(
             process_index=repetition,
             session=session,
             seed=job.plan.seed + repetition,
-            patience_s=max(job.plan.patience_s, _PATIENCE_S),
             quiet_probe_ns=min((read_probe(found[0]) for found in runs.values()), default=0.0),
         )
         return _run_worker(replace(job, plan=plan))

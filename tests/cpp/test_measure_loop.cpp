@@ -189,6 +189,41 @@ TEST(a_neighbour_that_stays_for_most_rounds_is_found) {
          std::vector<int>{0, 1, 2}));
 }
 
+TEST(a_round_that_began_after_a_neighbour_left_is_not_disturbed_by_it) {
+  const HostProbe quiet{.loop_ns = 9, .wide_ns = 50};
+  HostProbe busy{.loop_ns = 9, .wide_ns = 90};
+  CHECK((find_disturbed_rounds({quiet, busy, quiet}) == std::vector<int>{0, 1}));
+  busy.left = true;
+  CHECK((find_disturbed_rounds({quiet, busy, quiet}) == std::vector<int>{0}));
+}
+
+TEST(waiting_ends_at_its_limit_while_the_neighbour_stays) {
+  HostProber prober(1);  // no loop is as fast as that: somebody is always there
+  HostProbe probe = prober.probe();
+  int polls = 0;
+  prober.wait_for_core(probe, 200 * kMs, [&] { ++polls; });
+  CHECK(!probe.left);
+  CHECK(probe.waited_ns >= 200 * kMs);
+  CHECK(polls > 0);
+}
+
+TEST(nobody_waits_on_a_core_of_their_own) {
+  HostProber prober;
+  HostProbe probe = prober.probe();  // the fastest so far
+  prober.wait_for_core(probe, 200 * kMs, [] {});
+  CHECK(probe.waited_ns == 0);
+  CHECK(!probe.left);
+}
+
+TEST(waiting_ends_when_the_neighbour_leaves) {
+  HostProber prober(3600 * kMs * 1000);  // as slow as that: whoever is there has left at once
+  HostProbe probe = prober.probe();
+  probe.wide_ns = 7200 * kMs * 1000;
+  prober.wait_for_core(probe, 60'000 * kMs, [] {});
+  CHECK(probe.left);
+  CHECK(probe.waited_ns < 60'000 * kMs);
+}
+
 TEST(pinning_holds_for_the_scope_and_is_undone) {
   const std::vector<int> before = list_allowed_cpus();
   {

@@ -122,6 +122,20 @@ TEST(a_fixed_number_of_rounds_is_kept_whatever_the_precision) {
   CHECK(result.elapsed_ns > 0);
 }
 
+TEST(patience_is_for_all_rounds_together_and_beyond_the_time_limit) {
+  RoundPlan plan = make_plan(0);
+  plan.rule = {.min_rounds = 5, .max_rounds = 5, .time_limit_ns = 60 * kMs, .fixed = true};
+  plan.quiet_wide_ns = 1;  // a neighbour that never leaves
+  plan.patience_ns = 100 * kMs;
+  const RoundsResult result = measure_rounds({make("a")}, plan);
+  CHECK(result.stop_reason == StopReason::kFixedRounds);
+  CHECK(result.probes.front().waited_ns >= 100 * kMs);
+  for (size_t round = 1; round < result.probes.size(); ++round)
+    CHECK(result.probes[round].waited_ns == 0);
+  plan.patience_ns = -1;
+  CHECK_THROWS(plan.check(), InvalidArgumentError, "patience_ns");
+}
+
 TEST(rounds_end_at_the_first_look_that_is_precise) {
   RoundPlan plan = make_plan(0);
   plan.rule = {.min_rounds = 4, .max_rounds = 50, .target_ratio = 1e9};

@@ -262,3 +262,28 @@ def test_runner_keeps_its_owner_alive_through_another_runner() -> None:
     del outer
     gc.collect()
     assert held() is None
+
+
+def test_a_graph_has_a_cublas_workspace_that_nobody_else_can_free() -> None:
+    """torch keeps one for each stream, and frees all of them when it compiles graphs of its own."""
+    x, y = (normal(64, 64, seed=seed).cuda().half() for seed in (1, 2))
+    stream = torch.cuda.Stream()
+    torch._C._cuda_clearCublasWorkspaces()
+    with torch.cuda.stream(stream), torch.inference_mode():
+        expected = x @ y  # now the stream has one, outside of any graph
+    graph, (product,) = capture_calls(lambda: [x @ y], stream)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch._C._cuda_clearCublasWorkspaces()
+    assert torch.cuda.memory_allocated() == before
+    pool_bytes = sum(
+        segment["total_size"]
+        for segment in torch.cuda.memory_snapshot()
+        if segment["segment_pool_id"] == graph.pool()
+    )
+    assert pool_bytes >= 1 << 20  # far more than the product: the workspace is there
+    torch.cuda.empty_cache()
+    product.zero_()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert same_bytes(product, expected)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from typing import Any
 
 import pytest
@@ -101,3 +104,27 @@ def test_model_that_waits_for_the_device_is_no_graph() -> None:
         prepare(waiting, "torchscript-cuda-graph", "cpp")
     assert not torch.cuda.is_current_stream_capturing()
     torch.rand(10, device="cuda").sum().item()
+
+
+@pytest.mark.slow
+def test_a_graph_survives_a_compiler_that_captures_its_own() -> None:
+    """In a process of its own: a fault on a GPU would fail all tests that come after it."""
+    script = """
+        import torch
+        from ftax.models import load_model
+        from ftax.runtimes import Workspace, find_runtime
+
+        workspace = Workspace(load_model("bert-base", device="cuda", dtype="fp16"))
+        places = [("cuda-graph", "cpp"), ("torchscript-cuda-graph", "cpp"),
+                  ("compile-reduce-overhead", "python")]
+        prepared = [find_runtime(name).prepare(workspace, host) for name, host in places]
+        torch.cuda.empty_cache()
+        for _ in range(3):
+            for item in prepared:
+                item.runner.run_once()
+        torch.cuda.synchronize()
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr

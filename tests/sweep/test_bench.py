@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
+from ftax.errors import UnavailableError
 from ftax.runtimes import RuntimeSpec, find_runtime
 from ftax.runtimes.eager import prepare_eager
 from ftax.sweep import bench as module
@@ -81,7 +82,11 @@ def test_an_error_is_the_answer_of_its_cell_alone(monkeypatch):
 
 
 def test_all_looks_come_after_all_rounds_and_counters_before_traces(monkeypatch):
+    def find_no_gpu(device):
+        raise UnavailableError(f"{device} has no counters: it is no CUDA device")
+
     monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0, "kernels": 2})
+    monkeypatch.setattr(looks, "open_gpu", find_no_gpu)
     clean, said = run(make_job(1, 2, looks=("utilisation", "trace")))
     assert not clean
     order = [step for step, _ in list_steps(said) if step in ("measure", *LOOKS)]
@@ -89,7 +94,7 @@ def test_all_looks_come_after_all_rounds_and_counters_before_traces(monkeypatch)
     found = {(rest["place"], rest["look"]): rest for what, rest in said if what == "looked"}
     assert found[1, "trace"]["fields"] == {"busy_ns": 5.0, "kernels": 2}
     assert found[1, "trace"]["fact"] == "found"
-    assert "CUDA" in found[0, "utilisation"]["fact"]  # there is none to ask
+    assert "no CUDA device" in found[0, "utilisation"]["fact"]
     assert list_steps(said).count(("prepare", [0])) == 1  # what was timed is kept for its looks
 
 

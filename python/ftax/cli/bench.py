@@ -39,6 +39,7 @@ def bench(
     precision: o.Precision = 0.01,
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
+    patience: o.Patience = 0.0,
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -58,6 +59,7 @@ def bench(
         precision=precision,
         seed=seed,
         cpus=cpus,
+        patience=patience,
     )
     if processes < 1:
         raise InvalidArgumentError(f"processes is {processes}; give 1 or more")

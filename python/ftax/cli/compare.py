@@ -40,6 +40,7 @@ def compare(
     precision: o.Precision = 0.01,
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
+    patience: o.Patience = 10.0,
     json: o.Json = None,
 ) -> None:
     """Answer faster, slower, equal or cannot tell; exit code 1 if b is slower, for CI."""
@@ -59,6 +60,7 @@ def compare(
             precision=precision,
             seed=seed,
             cpus=cpus,
+            patience=patience,
         )
         model_options = {
             "dtype": dtype,

@@ -44,6 +44,10 @@ Precision = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Of the order of runners in the rounds.")]
 Cpus = Annotated[str | None, typer.Option(help="Pin to a set of CPUs, such as 0,1 or 2-5.")]
+Patience = Annotated[
+    float,
+    typer.Option(help="Seconds, besides --duration, to wait for a neighbour to leave the core."),
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Append the record to this file.")]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of tables.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")]
@@ -58,6 +62,7 @@ def make_plan(
     precision: float,
     seed: int,
     cpus: str | None,
+    patience: float,
 ) -> Plan:
     """The plan that the options describe; Plan itself checks the values."""
     return Plan(
@@ -68,6 +73,7 @@ def make_plan(
         target_ratio=precision,
         seed=seed,
         cpus=parse_cpus(cpus),
+        patience_s=patience,
     )
 
 

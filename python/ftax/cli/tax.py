@@ -37,6 +37,7 @@ def tax(
     precision: o.Precision = 0.01,
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
+    patience: o.Patience = 0.0,
     trace: Annotated[
         Path | None,
         typer.Option(help="GPU: write the traces here for Perfetto or chrome://tracing."),
@@ -69,7 +70,13 @@ def tax(
     if duration is None:
         duration = 25.0 if device == "cpu" else 12.0
     plan = o.make_plan(
-        warmup=warmup, rounds=rounds, duration=duration, precision=precision, seed=seed, cpus=cpus
+        warmup=warmup,
+        rounds=rounds,
+        duration=duration,
+        precision=precision,
+        seed=seed,
+        cpus=cpus,
+        patience=patience,
     )
     names = runtimes if runtimes in ("available", "none", "all") else runtimes.split(",")
     with progress_bar(model) as progress, keep_rounds(json) as keep:

@@ -50,6 +50,9 @@ class Attempt:
 
 def run_job(job: Job, say: Say) -> bool:
     """Time all groups, then look at what is to be looked at; whether the process is as before."""
+    if job.device != "cpu":
+        # Or whatever asks for "cuda" here gets a context on the first GPU, which another lane has.
+        torch.cuda.set_device(job.device)
     with use_threads(job.threads):
         say("machine", environment=collect_environment(device=job.device).to_dict())
         bench = Bench(job, say)

@@ -43,7 +43,7 @@ def make_fields(
     if problem:
         warnings.append(problem)
     return {
-        "values_ns": list(found.values_ns),
+        "values_ns": list(found.quiet_values_ns),
         "parameter_count": loaded.parameter_count,
         **work,
         "facts": facts,

@@ -76,7 +76,8 @@ class SweepCell(Record):
     Attributes:
         machine: the id of the `SweepMachine` that measured it.
         reason: why it failed or is unavailable, in a line; empty for a measured cell.
-        values_ns: one number a round, the median of its kept samples.
+        values_ns: one number a round, the median of its kept samples; rounds beside a busy
+            neighbour are left out where enough others are left.
         busy_ns, kernel_ns, kernels: device busy time, summed kernel time and kernels of one
             inference, from a trace taken after the rounds; None without a reliable one.
         sm_active_ratio, sm_occupancy_ratio: over a run of synchronised requests; None where it was

@@ -29,6 +29,7 @@ class Effort:
     rounds: int
     round_ms: float
     duration_s: float
+    patience_s: float
     trace_iterations: int
 
     def to_plan(self, seed: int) -> dict[str, Any]:
@@ -37,6 +38,7 @@ class Effort:
             "max_rounds": self.rounds,
             "round_ms": self.round_ms,
             "duration_s": self.duration_s,
+            "patience_s": self.patience_s,
             "target_ratio": 1e-6,  # all rounds, unless the time limit comes first
             "seed": seed,
         }
@@ -44,8 +46,8 @@ class Effort:
         return plan
 
 
-FULL = Effort(rounds=10, round_ms=10.0, duration_s=2.0, trace_iterations=3)
-QUICK = Effort(rounds=4, round_ms=4.0, duration_s=0.5, trace_iterations=2)
+FULL = Effort(rounds=20, round_ms=5.0, duration_s=2.0, patience_s=0.5, trace_iterations=3)
+QUICK = Effort(rounds=4, round_ms=4.0, duration_s=0.5, patience_s=0.0, trace_iterations=2)
 
 
 def choose_devices(cells: Sequence[Cell], gpus: Sequence[str]) -> dict[str, str]:
