@@ -49,13 +49,19 @@ class ScriptedWorker:
 
     script: Script
     jobs: list[Job]
+    readied: list[int]  # -1 for one without a job yet
     ended: int
     lock: threading.Lock
 
     def __init__(self, stop: Stop) -> None:
         self.number = -1
 
+    def wait_until_ready(self, limit_s: float) -> None:
+        type(self).readied.append(self.number)
+
     def send(self, line: str) -> None:
+        if line == "go":
+            return
         with self.lock:
             self.number = len(self.jobs)
             self.jobs.append(Job.from_json(line))
@@ -88,6 +94,8 @@ class ScriptedWorker:
         for place in places:
             yield self._begin("prepare", [place])
             self._at("prepare", [place])
+        if places and group == self.jobs[self.number].groups[0]:
+            yield {"say": "waiting"}
         for step in ("count", "measure") if group.count else ("measure",):
             if places:
                 yield self._begin(step, places)
@@ -108,7 +116,13 @@ def use_scripts(monkeypatch: pytest.MonkeyPatch, script: Script) -> type[Scripte
     made = type(
         "Scripted",
         (ScriptedWorker,),
-        {"script": staticmethod(script), "jobs": [], "ended": 0, "lock": threading.Lock()},
+        {
+            "script": staticmethod(script),
+            "jobs": [],
+            "readied": [],
+            "ended": 0,
+            "lock": threading.Lock(),
+        },
     )
     monkeypatch.setattr("ftax.sweep.lane.WorkerProcess", made)
     return made

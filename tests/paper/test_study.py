@@ -63,7 +63,7 @@ def test_tiny_results_have_no_verdicts_and_the_page_says_so(tmp_path):
     study = choose_study(["table1", "claims"], QUICK)
     (page,) = write_study(study, measure_all(study.cells), tmp_path)
     assert page.verdicts == ()
-    write_page(page, QUICK)
+    write_page(page, QUICK, {})
     assert "no claim is tested" in (tmp_path / "today.md").read_text("utf-8")
 
 
@@ -79,15 +79,17 @@ def test_sizes_that_are_given_replace_the_usual_ones():
 
 def test_the_estimate_counts_what_is_left_at_the_pace_of_what_is_there():
     study = choose_study(["fig13"], GPU)
-    nothing = estimate(study, make_results([]))
+    nothing = estimate(study, make_results([]), {})
     assert (nothing.cells, nothing.to_run) == (32, 32)
     assert "guess" in nothing.basis
     known = make_results(make_cell(cell, seconds=3.0) for cell in study.cells[:20])
-    left = estimate(study, known)
+    left = estimate(study, known, {})
     assert (left.cells, left.to_run, left.seconds) == (32, 12, pytest.approx(36.0))
     assert (
         left.describe() == "32 cells, 12 to run, about 36 s (20 cells of the folder took so long)"
     )
+    with_building = estimate(study, known, {"measure": 60.0, "build": 30.0})
+    assert with_building.seconds == pytest.approx(54.0)
 
 
 def test_the_time_limit_interrupts_once_and_is_gone_afterwards():
@@ -137,7 +139,7 @@ def test_a_study_writes_pictures_data_tables_claims_and_a_page(tmp_path):
     }  # fmt: skip
     assert all((tmp_path / name).stat().st_size > 0 for name in names)
     assert not (tmp_path / "today.md").exists()  # of the whole paper, which this is not
-    assert write_page(page, GPU) == tmp_path / "today.md"
+    assert write_page(page, GPU, {"measure": 60.0, "prepare": 90.0}) == tmp_path / "today.md"
     with (tmp_path / "data" / "all.csv").open(newline="") as file:
         assert {row["item"] for row in csv.DictReader(file)} == {"fig3"}
     text = (tmp_path / "today.md").read_text("utf-8")
@@ -145,6 +147,7 @@ def test_a_study_writes_pictures_data_tables_claims_and_a_page(tmp_path):
     assert "32 cells: not run yet" in text
     assert reason not in text
     assert re.search(r"Of \d+ claims and checks", text)
+    assert "took 2 min of the devices: making runtimes ready 2 min, rounds 60 s" in text
     with (tmp_path / "claims.csv").open(newline="") as file:
         claims = {row["claim"]: row for row in csv.DictReader(file)}
     assert len(claims) == 77

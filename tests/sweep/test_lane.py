@@ -121,6 +121,7 @@ def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypat
     one = steps[: steps.index("start", 1)]
     assert "measure" not in one[one.index("trace") :]
     assert workers.ended == 2  # a process a model: a trace slows what comes after it
+    assert workers.readied == [-1, -1, -1]  # the spare before the first is timed, and once more
     assert SweepResults.load(tmp_path).cells[0].busy_ns == 2.0
 
 

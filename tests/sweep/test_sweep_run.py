@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from ftax.cli import app
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.results import read_records
-from ftax.sweep import SweepCell, SweepRun
+from ftax.sweep import SweepCell, SweepRun, SweepTimes
 from ftax.sweep.grid import Grid
 from ftax.sweep.run import run_sweep
 
@@ -132,8 +132,11 @@ def test_what_was_timed_without_its_killer_says_so(swept):
 
 def test_the_run_is_written_down_and_progress_ends_full(swept):
     folder, grid, _, told = swept
-    (run,) = read_records(folder / "runs.jsonl").records
-    assert isinstance(run, SweepRun)
+    run, times = read_records(folder / "runs.jsonl").records
+    assert isinstance(run, SweepRun) and isinstance(times, SweepTimes)
+    assert times.utc == run.utc
+    assert {"build", "prepare", "measure"} <= set(times.seconds)
+    assert all(seconds >= 0 for seconds in times.seconds.values())
     assert (run.seed, run.cells, run.missing) == (3, 12, 12)
     assert Grid(**run.grids[0]) == grid
     assert all(0 <= done <= total == 12 for _, done, total in told)

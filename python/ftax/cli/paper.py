@@ -63,6 +63,7 @@ def paper(
     """Reproduce the paper: measure what is missing, draw it beside the paper's, test the claims."""
     from ftax.paper.run import choose_study, estimate, load_results, run_study
     from ftax.paper.setting import Setting
+    from ftax.sweep.results import read_times
 
     setting = Setting.choose(
         device=device or _find_device(),
@@ -76,7 +77,8 @@ def paper(
     folder = results or Path("ftax-paper-quick" if quick else "ftax-paper")
     study = choose_study(items or [], setting)
     known = load_results(folder)
-    typer.echo(f"{setting.describe()}: {estimate(study, known).describe()}; in {folder}", err=True)
+    first = estimate(study, known, read_times(folder))
+    typer.echo(f"{setting.describe()}: {first.describe()}; in {folder}", err=True)
     if plan:
         return
     if draw and any(item.kind == "figure" for item in study.items):
@@ -96,7 +98,7 @@ def paper(
                 typer.echo("interrupted; give the same command again, and it goes on", err=True)
                 raise typer.Exit(130) from None
     if not complete:
-        left = estimate(study, known)
+        left = estimate(study, known, read_times(folder))
         typer.echo(
             f"the time is up: {left.describe()}; give the same command again, or show what there "
             "is with --no-measure",

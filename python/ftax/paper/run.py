@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,8 +94,9 @@ def load_results(folder: Path) -> SweepResults:
     return SweepResults.load(folder)
 
 
-def estimate(study: Study, known: SweepResults) -> Estimate:
-    """How many cells are left, and how long they may take."""
+def estimate(study: Study, known: SweepResults, times: Mapping[str, float]) -> Estimate:
+    """How many cells are left, and how long they may take on one device; ``times`` are the seconds
+    of all steps that measured ``known``, which are more than those of the cells."""
     cells = study.cells
     done = {cell.cell.key() for cell in known.cells}
     to_run = [cell for cell in cells if cell.key() not in done]
@@ -106,7 +107,10 @@ def estimate(study: Study, known: SweepResults) -> Estimate:
         if find_kind(cell.cell) == kind and is_tiny(cell.cell) == study.setting.tiny
     ]
     if len(taken) >= _LEAST_KNOWN:
-        each, basis = sum(taken) / len(taken), f"{len(taken)} cells of the folder took so long"
+        own_s = sum(cell.seconds for cell in known.cells)
+        whole = max(1.0, sum(times.values()) / own_s) if own_s > 0 else 1.0
+        each = whole * sum(taken) / len(taken)
+        basis = f"{len(taken)} cells of the folder took so long"
     else:
         each, basis = _GUESS_S[kind, study.setting.tiny], "a guess until some cells are measured"
     return Estimate(cells=len(cells), to_run=len(to_run), seconds=each * len(to_run), basis=basis)

@@ -6,7 +6,7 @@ reader of the paper expects anyway.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +17,21 @@ from ftax.paper.setting import Setting
 from ftax.paper.sheet import Missing
 from ftax.paper.view import View
 from ftax.report.table import Rows
+from ftax.sweep.progress import describe_time
 
 if TYPE_CHECKING:
     from ftax.paper.items import Item
 
 _ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested here")
+_STEPS = {
+    "measure": "rounds",
+    "prepare": "making runtimes ready",
+    "build": "building models",
+    "count": "counting work",
+    "trace": "traces",
+    "start": "starting processes",
+    "wait": "waiting for quiet",
+}
 _SHORT = ("not resolved", "cannot be tested here")  # one line a reason, not one a claim
 
 
@@ -44,9 +54,13 @@ def describe_today(
     *,
     setting: Setting,
     folder: Path,
+    times: Mapping[str, float],
 ) -> str:
-    """The page, in Markdown, with paths relative to ``folder``."""
+    """The page, in Markdown, with paths relative to ``folder``; ``times`` are the seconds of each
+    step of the sweep."""
     lines = ["# The Framework Tax today", "", _describe_run(view, setting), ""]
+    if times:
+        lines += [_describe_times(view, times), ""]
     if verdicts:
         lines += ["## Claims", "", count_outcomes(verdicts), "", *_describe_claims(verdicts)]
     if shown:
@@ -72,6 +86,24 @@ def _describe_run(view: View, setting: Setting) -> str:
     )
     quick = " A quick run: few rounds, few sizes." if setting.quick else ""
     return f"{view.label}{software}; {measured} cells measured.{quick}{tiny}"
+
+
+def _describe_times(view: View, times: Mapping[str, float]) -> str:
+    """ "Measuring took 25 min of the devices: rounds 12 min, ..., of it 4 min of exports." """
+    named: dict[str, float] = {}
+    for step, seconds in times.items():
+        name = _STEPS.get(step, "the rest")
+        named[name] = named.get(name, 0.0) + seconds
+    most_first = sorted(named.items(), key=lambda item: -item[1])
+    parts = ", ".join(f"{name} {describe_time(seconds)}" for name, seconds in most_first)
+    exports_s = 0.0
+    for cell in view.cells.values():
+        if cell.cell.runtime.startswith("onnxruntime") and not cell.facts.get("from_cache"):
+            exports_s += float(cell.facts.get("seconds") or 0.0)
+    return (
+        f"Measuring took {describe_time(sum(times.values()))} of the devices: {parts}; exports to "
+        f"ONNX are {describe_time(exports_s)} of it."
+    )
 
 
 def _describe_software(view: View) -> str:

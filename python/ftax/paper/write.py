@@ -7,7 +7,7 @@ two machines, but for the paper's numbers, which are marked as such.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from ftax.paper.today import Shown, describe_today
 from ftax.paper.view import View, split_views
 from ftax.report.claims_table import make_claims_tables
 from ftax.report.table import Rows
-from ftax.sweep.results import SweepResults
+from ftax.sweep.results import SweepResults, read_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
         verdicts = write_claims(own, place) if study.claims and not view.tiny else ()
         page = Page(view=view, folder=place, shown=shown, verdicts=verdicts)
         if study.is_whole:
-            write_page(page, study.setting)
+            write_page(page, study.setting, read_times(folder) if len(views) == 1 else {})
         pages.append(page)
     if study.claims and len(views) > 1:
         write_claims(results, folder)  # some claims compare machines
@@ -96,13 +96,15 @@ def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
     return verdicts
 
 
-def write_page(page: Page, setting: Setting) -> Path:
+def write_page(page: Page, setting: Setting, times: Mapping[str, float]) -> Path:
     """Write all points into data/all.csv, and today.md, whose path this is."""
     page.folder.mkdir(parents=True, exist_ok=True)
     rows = [row for item in page.shown for row in item.rows]
     if rows:
         (page.folder / "data" / "all.csv").write_text(write_csv(rows), "utf-8")
-    text = describe_today(page.view, page.shown, page.verdicts, setting=setting, folder=page.folder)
+    text = describe_today(
+        page.view, page.shown, page.verdicts, setting=setting, folder=page.folder, times=times
+    )
     path = page.folder / "today.md"
     path.write_text(text, "utf-8")
     return path

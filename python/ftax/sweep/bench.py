@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +48,17 @@ class Attempt:
     error: BaseException | str | None = None
 
 
-def run_job(job: Job, say: Say) -> bool:
-    """Time all groups, then look at what is to be looked at; whether the process is as before."""
+def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool:
+    """Time all groups, then look at what is to be looked at; whether the process is as before.
+
+    ``wait`` is called once, before the first round, and returns when nothing disturbs it.
+    """
     if job.device != "cpu":
         # Or whatever asks for "cuda" here gets a context on the first GPU, which another lane has.
         torch.cuda.set_device(job.device)
     with use_threads(job.threads):
         say("machine", environment=collect_environment(device=job.device).to_dict())
-        bench = Bench(job, say)
+        bench = Bench(job, say, wait)
         for group in job.groups:
             bench.time_group(group)
         wanted = [group for group in job.groups if any(item.looks for item in group.items)]
@@ -70,8 +73,9 @@ def run_job(job: Job, say: Say) -> bool:
 class Bench:
     """One model, and all that is ready to run of it."""
 
-    def __init__(self, job: Job, say: Say) -> None:
+    def __init__(self, job: Job, say: Say, wait: Callable[[], None]) -> None:
         self.job, self.say = job, say
+        self._wait: Callable[[], None] | None = wait
         self.models: dict[str, LoadedModel | BaseException] = {}
         self.ready: dict[Group, Ready] = {}
         self.failed: set[int] = set()  # places, which are not looked at
@@ -149,11 +153,14 @@ class Bench:
         return outcome
 
     def _measure(self, ready: Ready, items: Sequence[Item], outcome: dict[int, Attempt]) -> None:
-        start = time.perf_counter()
         places = [item.place for item in items]
         loaded, prepared = ready.workspace.loaded, [ready.prepared[place] for place in places]
         work, problem = self._count(ready.group, loaded, places)
+        if self._wait is not None:
+            self._wait()
+            self._wait = None
         self.begin("measure", places)
+        start = time.perf_counter()
         plan = Plan(**{**self.job.plan, "seed": self.job.plan.get("seed", 0) + places[0]})
         try:
             session = measure(loaded, prepared, plan)

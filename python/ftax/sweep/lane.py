@@ -9,6 +9,7 @@ SIGKILL, which others send (the kernel for want of memory, a person), is forgive
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,9 +78,12 @@ class Lane:
     limit_s: float
     stop: Stop
     progress: SweepProgress
+    seconds: dict[str, float] = field(default_factory=dict)  # that each step took
+    _since: tuple[str, float] = field(default_factory=lambda: ("end", time.monotonic()), init=False)
     _worker: WorkerProcess | None = field(default=None, init=False)
     _spare: WorkerProcess | None = field(default=None, init=False)
     _step: Step | None = field(default=None, init=False)
+    _is_timing: bool = field(default=False, init=False)  # the worker, from now until its looks
     _early_deaths: int = field(default=0, init=False)
     _killed_at: set[int] = field(default_factory=set, init=False)  # tried once more after that
 
@@ -104,16 +108,20 @@ class Lane:
         worker = self._worker = self._worker or self._spare or self._start()
         if worker is self._spare:
             self._spare = None
-        self._step = None
+        self._step, self._is_timing = None, False
+        self._spend("start")
         try:
+            worker.wait_until_ready(_START_S)
             worker.send(self.make_job(task, self.device, tuple(groups)).to_json())
             answer = worker.receive(max(self.limit_s, _START_S))
             while answer["say"] != "done":
-                groups = self._take_answer(answer, groups)
+                groups = self._take_answer(answer, groups, worker)
                 answer = worker.receive(self.limit_s)
         except WorkerDied as death:
             self._end_worker()
             return self._blame(groups, death)
+        finally:
+            self._spend("end")
         if not answer["clean"]:
             self._end_worker()
         if groups:
@@ -121,14 +129,26 @@ class Lane:
             raise RunnerError(f"a worker left {left} cells of {task.model} without an answer")
         return []
 
-    def _take_answer(self, answer: dict[str, Any], groups: list[Group]) -> list[Group]:
+    def _spend(self, step: str) -> None:
+        """What comes next is ``step``, and what is over took its time."""
+        now = time.monotonic()
+        before, since = self._since
+        self.seconds[before] = self.seconds.get(before, 0.0) + now - since
+        self._since = step, now
+
+    def _take_answer(
+        self, answer: dict[str, Any], groups: list[Group], worker: WorkerProcess
+    ) -> list[Group]:
         """Note an answer; what is left to do after it."""
         say = answer.pop("say")
         if say == "machine":
             environment = Environment.from_dict(answer["environment"])
             self.machine = self.store.add_machine(environment)
         elif say == "begin":
-            self._begin(Step(name=answer["step"], places=answer["places"]))
+            self._begin(Step(name=answer["step"], places=answer["places"]), groups)
+        elif say == "waiting":
+            self._wait_for_spare()
+            worker.send("go")
         elif say == "measured":
             place = answer.pop("place")
             self.store.add_measured(place, self.machine, self.device, answer)
@@ -143,15 +163,29 @@ class Lane:
             groups = strike_look(groups, answer["place"], answer["look"])
         return groups
 
-    def _begin(self, step: Step) -> None:
+    def _wait_for_spare(self) -> None:
+        """Until the spare worker idles, so that nothing disturbs what is about to be timed."""
+        self._spend("wait")
+        self._is_timing = True
+        if self._spare is not None:
+            try:
+                self._spare.wait_until_ready(_START_S)
+            except WorkerDied:  # the next one says why, if it dies of it too
+                self._spare.end()
+                self._spare = None
+
+    def _begin(self, step: Step, groups: Sequence[Group]) -> None:
         self._early_deaths = 0
+        self._spend(step.name)
         self._step = step
         label = self.store.cells[step.places[0]].label() if step.places else ""
         if step.name in _TOLD:
             self.progress.tell(step.name, label, len(step.places))
         more = self.queue.has_more(self.device, self.shares)
-        if step.name == "trace" and self._spare is None and more:
-            self._spare = self._start()  # nothing is timed any more; the next one gets ready
+        ends_after = any(item.looks for group in groups for item in group.items)
+        is_quiet = step.name != "trace" if self._is_timing else step.name not in _NOT_TIMED
+        if more and ends_after and not is_quiet and self._spare is None:
+            self._spare = self._start()  # it gets ready while this one does, or is traced
 
     def _blame(self, groups: list[Group], death: WorkerDied) -> list[Group]:
         """What is left after a worker died at the step that it had begun."""
@@ -204,8 +238,9 @@ class Lane:
         self._worker = None
 
 
+_NOT_TIMED = ("build", "inputs", "prepare")
 _TOLD = ("build", "measure", *LOOKS)  # in the progress
-_WAYS = ("build", "inputs", "prepare")  # steps on the way to a look
+_WAYS = _NOT_TIMED  # steps on the way to a look
 _STEPS: Mapping[str, str] = {
     "build": "building the model",
     "inputs": "making inputs",

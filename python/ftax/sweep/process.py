@@ -75,6 +75,7 @@ class WorkerProcess:
             process_group=0,
         )
         self._buffer = b""
+        self._is_ready = False
 
     @property
     def pid(self) -> int:
@@ -89,6 +90,12 @@ class WorkerProcess:
             self._process.stdin.flush()
         except OSError:
             raise self._explain() from None
+
+    def wait_until_ready(self, limit_s: float) -> None:
+        """Return when it has its imports behind it. Raises what `receive` raises."""
+        if not self._is_ready:
+            self.receive(limit_s)  # the first thing that it says
+            self._is_ready = True
 
     def receive(self, limit_s: float) -> dict[str, Any]:
         """The next answer. Raises WorkerDied if it ends or is silent for so long, Stopped if the

@@ -70,6 +70,16 @@ class SweepRun(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTimes(Record):
+    """Where the time of one run went, over all its lanes: seconds of each step."""
+
+    kind: ClassVar[str] = "sweep-times"
+
+    utc: UtcTime  # of the run's begin
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCell(Record):
     """One cell of a sweep: measured, or why it is not.
 

@@ -7,6 +7,7 @@ The surprising choice: a cell of two machines is two cells. Nothing here ever av
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import Any
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import FrozenMap
 from ftax.results import read_records
-from ftax.sweep.record import SweepCell, SweepMachine
+from ftax.sweep.record import SweepCell, SweepMachine, SweepTimes
 
 CELLS_FILE = "cells.jsonl"
+RUNS_FILE = "runs.jsonl"
 FIELDS = (
     "model",
     "runtime",
@@ -125,6 +127,21 @@ def find_file(path: Place) -> Path:
             "writes one"
         )
     return place
+
+
+def read_times(folder: Path) -> dict[str, float]:
+    """Seconds of each step of a sweep, over all its runs and lanes; empty where nobody wrote them.
+
+    "start" is the wait for a process, "wait" that for the next one to idle, "end" what comes after
+    the last cell.
+    """
+    path = folder / RUNS_FILE
+    seconds: Counter[str] = Counter()
+    if path.exists():
+        for record in _read(path)[0]:
+            if isinstance(record, SweepTimes):
+                seconds.update(record.seconds)
+    return dict(seconds)
 
 
 def keep_last(cells: Iterable[SweepCell]) -> tuple[SweepCell, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from ftax.sweep.setup import (
     choose_devices,
     choose_looks,
     note_run,
+    note_times,
     read_known,
     set_aside,
 )
@@ -106,7 +107,7 @@ def run_sweep(
             "quick": quick, "trace": trace, "retry_failed": retry_failed, "limit_s": limit_s,
             "gpus": list(gpus), "threads": torch.get_num_threads(),
         }  # fmt: skip
-        note_run(place, grids, settings, seed, len(cells), len(items))
+        utc = note_run(place, grids, settings, seed, len(cells), len(items))
         missing = set_aside(store, items, devices, machines)
         done = len(cells) - sum(item.time for item in missing.values())
         sweep = _Sweep(
@@ -120,9 +121,12 @@ def run_sweep(
             machines={device: machine.id for device, machine in machines.items()},
         )
         shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in devices else []
-        sweep.run(sorted({*devices.values(), *shared} - {"cpu"}), shared)
-        # Never beside a GPU: they share the host.
-        sweep.run(["cpu"] if "cpu" in devices else [], [])
+        try:
+            sweep.run(sorted({*devices.values(), *shared} - {"cpu"}), shared)
+            # Never beside a GPU: they share the host.
+            sweep.run(["cpu"] if "cpu" in devices else [], [])
+        finally:
+            note_times(place, utc, sweep.spent)
         return store.collect()
 
 
@@ -138,6 +142,7 @@ class _Sweep:
     limit_s: float
     threads: int  # asked once: in another thread torch may answer otherwise
     machines: Mapping[str, str]
+    spent: list[dict[str, float]] = field(default_factory=list)  # of each lane
 
     def run(self, devices: Sequence[str], shared: Sequence[str]) -> None:
         """One lane a device, side by side, until there is nothing left for any of them."""
@@ -167,8 +172,11 @@ class _Sweep:
             raise errors[0]
 
     def _make_lane(self, device: str, shares: bool, stop: Stop) -> Lane:
+        seconds: dict[str, float] = {}
+        self.spent.append(seconds)
         return Lane(
             device=device,
+            seconds=seconds,
             shares=shares,
             queue=self.queue,
             store=self.store,

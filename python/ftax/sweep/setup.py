@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +16,9 @@ from ftax.results import Cell, append_record
 from ftax.runtimes import Host, find_runtime
 from ftax.sweep.grid import Grid
 from ftax.sweep.job import LOOKS, Item
-from ftax.sweep.record import SweepCell, SweepMachine, SweepRun
-from ftax.sweep.results import CELLS_FILE, SweepResults
+from ftax.sweep.record import SweepCell, SweepMachine, SweepRun, SweepTimes
+from ftax.sweep.results import CELLS_FILE, RUNS_FILE, SweepResults
 from ftax.sweep.store import CellStore
-
-RUNS_FILE = "runs.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +96,13 @@ def note_run(
     seed: int,
     cells: int,
     missing: int,
-) -> None:
-    """Write down what this run is about, beside the cells."""
+) -> str:
+    """Write down what this run is about, beside the cells; the time that it is known by."""
+    utc = datetime.now(UTC).isoformat(timespec="milliseconds")
     append_record(
         folder / RUNS_FILE,
         SweepRun(
-            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            utc=utc,
             seed=seed,
             grids=tuple(
                 {name: value for name, value in asdict(grid).items() if name != "pairs"}
@@ -113,6 +113,15 @@ def note_run(
             missing=missing,
         ),
     )
+    return utc
+
+
+def note_times(folder: Path, utc: str, seconds: Iterable[Mapping[str, float]]) -> None:
+    """Write down where the time of that run went, given the steps of each lane."""
+    total: Counter[str] = Counter()
+    for lane in seconds:
+        total.update(lane)
+    append_record(folder / RUNS_FILE, SweepTimes(utc=utc, seconds=dict(total)))
 
 
 def set_aside(

@@ -1,8 +1,10 @@
 """The process that measures: jobs as lines of JSON on standard input, answers likewise on output.
 
 Started as ``python -m ftax.sweep.worker PARENT``. The surprising choice: it makes itself
-ready before it reads its first job, so that a parent can start the next one while the last one is
-still tracing. It dies with its parent, by the kernel's hand, whatever it is doing then.
+ready before it reads its first job, and says so, so that a parent can start the next one while the
+last one builds its model. Before it times anything it waits for the parent's word, who gives it
+when nothing else is getting ready. It dies with its parent, by the kernel's hand, whatever it is
+doing then.
 """
 
 from __future__ import annotations
@@ -51,8 +53,13 @@ def main() -> None:
     from ftax.sweep.bench import run_job
     from ftax.sweep.job import Job
 
-    for line in sys.stdin:
-        clean = run_job(Job.from_json(line), say)
+    def wait() -> None:
+        say("waiting")
+        sys.stdin.readline()
+
+    say("ready")
+    while line := sys.stdin.readline():
+        clean = run_job(Job.from_json(line), say, wait)
         say("done", clean=clean)
         if not clean:
             break
