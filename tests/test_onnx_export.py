@@ -12,6 +12,7 @@ from torch import nn
 
 import ftax
 from ftax.errors import UnavailableError, UnsupportedError
+from ftax.runtimes import Workspace, find_runtime, onnx_sizes
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.onnxruntime import export_onnx
 
@@ -125,3 +126,52 @@ def test_zoo_models_agree_with_torch(tmp_path: Path, name: str) -> None:
     for output, reference in zip(outputs, expected, strict=True):
         tolerance = 1e-4 * float(reference.abs().max())
         torch.testing.assert_close(output, reference, rtol=0, atol=tolerance)
+
+
+def test_one_export_serves_all_sizes_and_ends_as_one_of_that_size_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    loaded = ftax.load_model("bert-1x64", sequence=8)
+    exports = []
+    export = onnx_sizes.export_onnx
+    monkeypatch.setattr(
+        onnx_sizes, "export_onnx", lambda *a, **k: exports.append(1) or export(*a, **k)
+    )
+    nodes = {}
+    for batch, sequence in ((1, 8), (3, 5)):
+        for many in (True, False):
+            sized = loaded.with_size(batch=batch, sequence=sequence)
+            workspace = Workspace(sized, many_sizes=many)
+            prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
+            assert prepared.checks["outputs"]["within_tolerance"]
+            assert prepared.checks["second_input"]["within_tolerance"]
+            assert ("all_sizes_from_cache" in prepared.facts) is many
+            nodes[batch, many] = prepared.facts["nodes"]
+    assert len(exports) == 1
+    assert nodes[1, True] == nodes[1, False]
+    assert nodes[3, True] == nodes[3, False]
+
+
+def test_a_model_without_free_sizes_is_exported_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    tries = []
+
+    def refuse(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise UnsupportedError("input_0 is of size 2 in dimension 0 for good")
+
+    monkeypatch.setattr(onnx_sizes, "export_onnx", refuse)
+    loaded = ftax.load_model("resnet-50", tiny=True)
+    for batch in (1, 2):
+        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
+        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
+        assert "all_sizes_from_cache" not in prepared.facts
+    assert tries == [1]  # that it was refused is remembered
+
+
+def test_dimensions_that_follow_the_size_are_found() -> None:
+    some, others = [torch.zeros(2, 7), torch.zeros(3)], [torch.zeros(4, 7), torch.zeros(3)]
+    assert onnx_sizes.find_free(some, others) == ((0,), ())

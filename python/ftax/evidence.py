@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from ftax import _core
 from ftax.gate import Gated
 from ftax.records import Count, Name, Record, Rule
+from ftax.results import compute_interval, compute_mean
 from ftax.tracing.durations import KernelDuration, compare_durations
 from ftax.tracing.integrity import judge
 from ftax.tracing.kernel_set import KernelSet, compare_kernel_sets
@@ -95,14 +95,9 @@ class RungEvidence(Record):
 
     def compute_busy(self) -> tuple[float, tuple[float, float]]:
         """Mean busy time of the traced inferences and its 95 % interval, ns."""
-        mean_ns = sum(self.busy_ns) / len(self.busy_ns)
-        if len(self.busy_ns) < 2:
-            return mean_ns, (mean_ns, mean_ns)
-        table = [[float(value)] for value in self.busy_ns]
-        (interval,) = _core.compute_joint_intervals(
-            table, [[1.0]], confidence=0.95, resamples=2000, seed=0
-        )
-        return mean_ns, (interval.low, interval.high)
+        mean_ns = compute_mean(self.busy_ns)
+        interval = compute_interval(self.busy_ns, confidence=0.95, resamples=2000, seed=0)
+        return mean_ns, interval or (mean_ns, mean_ns)
 
     def splits(self, latency_ns: float) -> bool:
         """Whether busy time can be told from the rest of an untraced latency."""

@@ -77,7 +77,9 @@ def knee(
         loaded = load(low)
         prober = Prober(
             load=load,
-            prepare=lambda item: spec.prepare(Workspace(item, no_grad=no_grad), check_host(host)),
+            prepare=lambda item: spec.prepare(
+                Workspace(item, no_grad=no_grad, many_sizes=True), check_host(host)
+            ),
             over=over,
             low=low,
             loaded=loaded,

@@ -98,7 +98,7 @@ def keep_rounds(path: Path | None) -> Iterator[Callable[[Storable], None]]:
 
     try:
         yield keep
-    except Exception:
+    except BaseException:  # Ctrl-C too
         if kept.exists():
             typer.echo(f"the rounds that were measured are in {kept}", err=True)
         raise

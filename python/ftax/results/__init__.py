@@ -1,6 +1,6 @@
 """Results: what was measured (`Cell`), the measurement, and the files that hold it."""
 
-from ftax.results._statistics import Statistics, Summary
+from ftax.results._statistics import Statistics, Summary, compute_interval, compute_mean
 from ftax.results.cell import Cell
 from ftax.results.measurement import Measurement, ProcessRecord, make_session_id
 from ftax.results.store import (
@@ -22,6 +22,8 @@ __all__ = [
     "Storable",
     "Summary",
     "append_record",
+    "compute_interval",
+    "compute_mean",
     "make_session_id",
     "read_records",
     "register_kind",

@@ -7,6 +7,7 @@ inputs than the model's, which a captured graph that computes nothing would not 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from ftax.models.user_inputs import split_inputs
 from ftax.runtimes.cache import Artefact
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.onnx_fusions import fuse_transformer
+from ftax.runtimes.onnx_sizes import export_all_sizes, write_size
 from ftax.runtimes.onnxruntime import (
     Inputs,
     SessionSettings,
@@ -250,6 +252,10 @@ def _count_operators(path: Path) -> Counter[str]:
 def _export(workspace: Workspace) -> Artefact:
     loaded = workspace.loaded
 
+    if workspace.many_sizes:
+        with contextlib.suppress(UnsupportedError):  # then each size has an export of its own
+            return _export_size(workspace)
+
     def make(folder: Path) -> Mapping[str, object]:
         export = export_onnx(Flattened(loaded), loaded.flat_inputs(), folder / _FILE)
         return {
@@ -260,3 +266,14 @@ def _export(workspace: Workspace) -> Artefact:
         }
 
     return workspace.artefact("onnx", {}, make)
+
+
+def _export_size(workspace: Workspace) -> Artefact:
+    def make(folder: Path) -> Mapping[str, object]:
+        source = export_all_sizes(workspace.loaded)
+        write_size(source, workspace.loaded.flat_inputs(), folder / _FILE)
+        known = ("exporter", "opset", "exporter_messages")
+        facts = {name: source.facts[name] for name in known}
+        return {**facts, "fallback_reason": None, "all_sizes_from_cache": source.from_cache}
+
+    return workspace.artefact("onnx-size", {}, make)

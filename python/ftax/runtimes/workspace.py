@@ -25,7 +25,8 @@ from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
 class Workspace:
     """The shared parts of preparing ``loaded``. ``no_grad`` measures under torch.no_grad instead of
     inference mode; ``runtime_options`` reach the runtimes that know them (`RuntimeSpec.options`);
-    ``transfers`` adds copies from and to host memory to every request.
+    ``transfers`` adds copies from and to host memory to every request. ``many_sizes`` says that
+    other sizes of the model come too, so that what serves all of them is worth making.
     """
 
     def __init__(
@@ -36,12 +37,14 @@ class Workspace:
         no_grad: bool = False,
         runtime_options: Mapping[str, str] | None = None,
         transfers: bool = False,
+        many_sizes: bool = False,
     ) -> None:
         self.loaded = loaded
         self.observer: Observer = observer
         self.no_grad = no_grad
         self.runtime_options = dict(runtime_options or {})
         self.transfers = transfers
+        self.many_sizes = many_sizes
         self._tape_cost = self._capture_cost = Cost()
         self._variants: dict[str, tuple[Workspace, dict[str, object]]] = {}
         if transfers and loaded.device == "cpu":

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, Self
 
-from ftax import _core
 from ftax.environment import Environment
 from ftax.environment.condition import UtcTime
 from ftax.errors import InvalidArgumentError
 from ftax.records import Count, FrozenMap, JsonScalar, Name, PositiveInt, Record, Rule
-from ftax.results import Cell
+from ftax.results import Cell, compute_interval, compute_mean
 
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
@@ -134,21 +133,14 @@ class SweepCell(Record):
         """The mean over rounds. Raises InvalidArgumentError for a cell without any."""
         if not self.values_ns:
             raise InvalidArgumentError(f"{self.cell.label()} was not measured: {self.reason}")
-        return sum(self.values_ns) / len(self.values_ns)
+        return compute_mean(self.values_ns)
 
     @property
     def interval_ns(self) -> tuple[float, float] | None:
         """95 % interval of `latency_ns` from resampled rounds; None for fewer than two."""
-        if len(self.values_ns) < 2:
-            return None
-        (interval,) = _core.compute_joint_intervals(
-            [[value] for value in self.values_ns],
-            [[1.0]],
-            confidence=_CONFIDENCE,
-            resamples=_RESAMPLES,
-            seed=0,
+        return compute_interval(
+            self.values_ns, confidence=_CONFIDENCE, resamples=_RESAMPLES, seed=0
         )
-        return interval.low, interval.high
 
     @property
     def overhead_share(self) -> float | None:

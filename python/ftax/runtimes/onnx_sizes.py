@@ -1,0 +1,105 @@
+"""One export to ONNX for all sizes of a model, and files of it with one size written in.
+
+An export takes seconds and a sweep has dozens of sizes. The surprising choice: the free dimensions
+are filled in before a session sees the file. ONNX Runtime then folds what computes with them, and
+ends with the graph that it makes of an export of that size alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.models import LoadedModel
+from ftax.runtimes.cache import Artefact
+from ftax.runtimes.flattened import Flattened
+from ftax.runtimes.onnx_export import export_onnx
+from ftax.runtimes.workspace import Workspace
+
+_FILE = "all-sizes.onnx"
+# Of the example that is exported, and of another that tells which dimensions depend on the size.
+# None of 1, which torch.export takes for a constant.
+_BATCHES = (2, 3)
+_SEQUENCES = (16, 24)
+
+
+def export_all_sizes(loaded: LoadedModel) -> Artefact:
+    """An export of the model whose batch and sequence are free, made once and kept.
+
+    Raises UnsupportedError if the model has no other sizes, cannot be exported with free ones, or
+    has them written into the exported program. A refusal is kept too: it took as long.
+    """
+    example, other = (
+        _resize(loaded, batch, sequence)
+        for batch, sequence in zip(_BATCHES, _SEQUENCES, strict=True)
+    )
+    free = find_free(example.flat_inputs(), other.flat_inputs())
+
+    def make(folder: Path) -> Mapping[str, object]:
+        try:
+            return _export(example, free, folder)
+        except UnsupportedError as error:
+            return {"refused": str(error)}
+
+    artefact = Workspace(example).artefact("onnx-all-sizes", {}, make)
+    if refused := artefact.facts.get("refused"):
+        raise UnsupportedError(str(refused))
+    return artefact
+
+
+def _export(
+    example: LoadedModel, free: Sequence[Sequence[int]], folder: Path
+) -> Mapping[str, object]:
+    export = export_onnx(Flattened(example), example.flat_inputs(), folder / _FILE, free=free)
+    return {
+        "exporter": export.exporter,
+        "opset": export.opset,
+        "exporter_messages": len(export.messages),
+    }
+
+
+def find_free(
+    some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]
+) -> tuple[tuple[int, ...], ...]:
+    """Of each input the dimensions in which the same input of another size differs."""
+    return tuple(
+        tuple(place for place, sizes in enumerate(zip(a.shape, b.shape, strict=True))
+              if sizes[0] != sizes[1])
+        for a, b in zip(some, others, strict=True)
+    )  # fmt: skip
+
+
+def write_size(source: Artefact, inputs: Sequence[torch.Tensor], path: Path) -> None:
+    """Write the export with the shapes of ``inputs`` to ``path``; the weights' file is shared."""
+    import onnx
+
+    model = onnx.load(str(source.folder / _FILE), load_external_data=False)
+    for value, tensor in zip(model.graph.input, inputs, strict=True):
+        for dimension, size in zip(value.type.tensor_type.shape.dim, tensor.shape, strict=True):
+            dimension.dim_value = size  # it had a name, or the same number
+    del model.graph.value_info[:]  # shapes in terms of the names
+    for value in model.graph.output:
+        for dimension in value.type.tensor_type.shape.dim:
+            dimension.Clear()
+    onnx.save(model, str(path))
+    for file in source.folder.glob("*.data"):
+        _share(file, path.parent / file.name)
+
+
+def _share(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(file, target)
+
+
+def _resize(loaded: LoadedModel, batch: int, sequence: int) -> LoadedModel:
+    try:
+        return loaded.with_size(batch=batch, sequence=None if loaded.sequence is None else sequence)
+    except InvalidArgumentError as error:
+        raise UnsupportedError(f"{loaded.name} has no other sizes: {error}") from error
