@@ -34,6 +34,7 @@ _MODELS = ("bert-base", "resnet-50", "gpt2")
 _BATCHES = (1, 8, 32)
 _CELL_LIMIT_S = 240.0
 _BLOCK_NS = 20e6
+_PATIENCE_S = 5.0  # with a neighbour on the core
 
 
 def time_by_hand(loaded: LoadedModel, blocks: int) -> dict[str, Any]:
@@ -75,10 +76,13 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
         options.model, device="cuda", dtype="fp16", batch=options.batch, tiny=options.quick
     )
     seconds, blocks = (1.0, 10) if options.quick else (options.duration, 60)
-    benched = ftax.py_bench(loaded, plan=Plan(duration_s=max(1.0, seconds / 3)))
+    benched = ftax.py_bench(
+        loaded, plan=Plan(duration_s=max(1.0, seconds / 3), patience_s=_PATIENCE_S)
+    )
     by_hand = time_by_hand(loaded, blocks)
     start = time.perf_counter()
-    receipt = ftax.tax(loaded, runtimes="none", trace="here", plan=Plan(duration_s=seconds))
+    plan = Plan(duration_s=seconds, patience_s=_PATIENCE_S)
+    receipt = ftax.tax(loaded, runtimes="none", trace="here", plan=plan)
     tax_s = time.perf_counter() - start
     receipt.save(options.records)
     by_bench = {"latency_ns": benched.latency_ns, "interval_ns": benched.interval_ns}

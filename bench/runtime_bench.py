@@ -26,6 +26,7 @@ from ftax.measure import Plan
 from ftax.receipt_api import tax_with_traces
 
 _QUICK_S = 4.0
+_PATIENCE_S = 10.0  # with a neighbour on the core
 
 
 def make_runtime_parser(
@@ -79,7 +80,7 @@ def work(options: argparse.Namespace) -> None:
         runtimes=names,
         trace=options.trace,
         operators=False,
-        plan=Plan(duration_s=options.duration),
+        plan=Plan(duration_s=options.duration, patience_s=_PATIENCE_S),
         progress=lambda phase, done, total: (
             progress(f"{options.model}: {phase}, {done}/{total}")
             if phase != "round" or done == 0

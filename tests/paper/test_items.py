@@ -219,6 +219,18 @@ def test_a_quick_run_says_what_it_leaves_out():
     assert "quick" in gap.reason
 
 
+def test_generation_is_measured_in_the_papers_dtype_where_there_is_a_choice():
+    item = find_item("fig10")
+    dtypes = {
+        kind: {cell.dtype for cell in join_cells(item.make_grids(setting))
+               if cell.model == "gpt2-generate"}
+        for kind, setting in (("gpu", GPU), ("cpu", CPU))
+    }  # fmt: skip
+    assert dtypes == {"gpu": {"fp16"}, "cpu": {"fp32"}}
+    reasons = {gap.reason for gap in item.find_missing(GPU, make_view(item))}
+    assert reasons == {"left out in fp32: it takes long to make ready, and the paper has fp16"}
+
+
 @pytest.mark.parametrize("item", TABLES, ids=lambda item: item.name)
 def test_a_table_has_the_papers_rows_and_ours(item):
     table = item.make_table(make_view(item))

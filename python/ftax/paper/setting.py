@@ -29,6 +29,7 @@ _SIZES: dict[tuple[str, bool], tuple[tuple[int, ...], tuple[int, ...], bool]] = 
 }
 # A trace of 16 steps of decoding is made anew for each batch.
 _SLOW = {("gpt2-generate", "torchscript/python")}
+_ONLY_PAPERS_DTYPE = {"gpt2-generate": "fp16"}  # where it is among the dtypes of a run
 _DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
 _QUICK_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}
 
@@ -130,6 +131,11 @@ class Setting:
             return f"{want.runtime} does not run on a {'CPU' if kind == 'cpu' else 'GPU'}"
         if self.quick and (want.model, want.runtime) in _SLOW:
             return "left out of a quick run: making it ready takes longer than all the rest"
+        papers = _ONLY_PAPERS_DTYPE.get(want.model, want.dtype)
+        if want.dtype != papers and papers in self.dtypes:
+            return (
+                f"left out in {want.dtype}: it takes long to make ready, and the paper has {papers}"
+            )
         return None
 
     def describe(self) -> str:
