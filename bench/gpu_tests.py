@@ -39,6 +39,8 @@ _PARTS = {
     "alone": "alone on the GPU",
 }
 _SHARING = (
+    "tests/cuda/test_cuda_graph.py",
+    "tests/cuda/test_plugin.py",
     "tests/cuda/test_torch_graphs.py",
     "tests/cuda/test_gpu_other_runtimes.py",
     "tests/cuda/test_gpu_runtimes.py",
