@@ -84,6 +84,7 @@ def prepare_graph(
         warnings=(
             ("the model draws random numbers: every replay draws the same ones",) if repeats else ()
         ),
+        buffers=captured.buffers,
     )
 
 
