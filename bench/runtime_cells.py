@@ -40,6 +40,11 @@ HOST_PAIRS = (
     "onnxruntime-cuda-graph",
 )
 _TEXT_ONLY = ("padded", "nested", "onnxruntime-fused")
+_BY_NATURE = {  # words of a reason that is the model's or its size's, and no fault
+    "eager-channels-last": ("has no Conv2d",),
+    "padded": ("there is no padding",),
+    "nested": ("there is no padding",),
+}
 _NEVER_HERE = {"tensorrt": "not part of this comparison"}
 
 Cell = Mapping[str, Any]
@@ -164,7 +169,9 @@ def explain_absence(cell: Cell, runtime: str, host: str, reason: str) -> str | N
         return f"not on {device}"
     if cell["model"] == "resnet-50" and runtime in _TEXT_ONLY:
         return "for text models"
-    if device == "cpu" and reason.startswith("not installed"):
+    if any(words in reason for words in _BY_NATURE.get(runtime, ())):
+        return "the model has nothing for it"
+    if device == "cpu" and "not installed" in reason:
         return "not installed"
     return None
 

@@ -112,6 +112,17 @@ def test_a_gpu_has_to_have_what_a_developers_machine_may_lack():
     assert explain_absence(gpu, "torchscript", "cpp", missing) is None
     assert explain_absence(gpu, "tensorrt", "python", missing)
     assert explain_absence(gpu, "flat", "cpp", "").startswith("flat is Python")
+    named = "jax with host python: not installed: `pip install jax torchax`"
+    assert explain_absence(cpu, "jax", "python", named) == "not installed"
+
+
+def test_what_a_model_has_no_use_for_is_not_missing():
+    gpu = {"model": "bert-base", "device": "cuda:0"}
+    reason = (
+        "bert-base has no Conv2d or ConvTranspose2d, whose memory format could be channels-last"
+    )
+    assert explain_absence(gpu, "eager-channels-last", "python", reason)
+    assert explain_absence(gpu, "eager-channels-last", "python", "it broke") is None
 
 
 def test_a_worker_is_given_what_the_run_was(tmp_path):
