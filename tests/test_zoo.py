@@ -57,6 +57,7 @@ PUBLISHED: dict[str, float] = {
 # Why the full form cannot run a short request on the meta device, or need not.
 OPERATORS_NOT_COMPARED = {
     "deberta": "takes sizes from tensors",
+    "funnel": "takes sizes from tensors, in transformers 5.17",
     "longformer": "takes sizes from tensors",
     "reformer": "a request shorter than its chunks is not hashed",
     "gpt2-generate": "is gpt2 sixteen times, and takes as long",
