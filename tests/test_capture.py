@@ -35,6 +35,8 @@ DEVICE = torch.ones(2, device="meta")
         ("aten::index.Tensor", [DEVICE, HOST], [DEVICE], True),
         ("aten::zeros", [], [DEVICE], False),
         ("aten::item", [DEVICE], [], False),
+        ("aten::to.device", [HOST[:0]], [DEVICE[:0]], False),
+        ("aten::cat", [HOST[:0], DEVICE], [DEVICE], False),
     ],
 )
 def test_what_moves_data_between_host_and_device(

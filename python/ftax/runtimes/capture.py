@@ -156,7 +156,9 @@ def _rehearse(tape: _core.Tape) -> None:
 
 def _moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:
     """Whether a call moves data between host and device. A single number on the host is no such
-    case, except for a copy: operators read it at once, as an argument."""
+    case, except for a copy: operators read it at once, as an argument. Nor is a tensor without
+    elements, as which a cache of keys begins."""
+    given, made = ([tensor for tensor in some if tensor.numel()] for some in (given, made))
     host = [tensor for tensor in given if tensor.device.type == "cpu"]
     device = [tensor for tensor in given if tensor.device.type != "cpu"]
     if host and device:
