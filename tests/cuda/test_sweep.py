@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
+import torch
 
 from ftax.sweep.grid import Grid
 from ftax.sweep.run import run_sweep
@@ -33,3 +38,22 @@ def test_cells_have_rounds_and_then_a_trace(tmp_path):
         assert eager.overhead_share > graph.overhead_share
     again = run_sweep([grid], tmp_path, resume=True)
     assert again.cells == results.cells
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_share_a_sweep_and_no_worker_touches_the_others(tmp_path):
+    """In a process of its own, since this one has been on the first GPU."""
+    script = """
+        import sys
+        from ftax.sweep.grid import Grid
+        from ftax.sweep.run import run_sweep
+
+        grid = Grid(models=("bert-base", "resnet-50", "gpt2", "distilbert"), dtypes=("fp16",),
+                    devices=("cuda",), tiny=True)
+        found = run_sweep([grid], sys.argv[1], quick=True, gpus=("cuda:0", "cuda:1"))
+        print({cell.facts["gpu"] for cell in found.cells} == {"cuda:0", "cuda:1"},
+              [text for cell in found.cells for text in cell.warnings if "other process" in text])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "sweep")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.returncode) == ("True []\n", 0), ended.stderr
