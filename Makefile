@@ -15,6 +15,8 @@ PIP := $(VENV)/bin/python -m pip
 EDITABLE := --no-build-isolation -C build-dir=build/$(patsubst .%,%,$(notdir $(VENV))) -e
 # The GPU build of ONNX Runtime only where there is a GPU: it is ten times as large.
 EXTRAS := models,gpu,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
+# Processes of tests, of one thread each: one a core, or none but this where they share a GPU.
+WORKERS ?= $(if $(shell command -v nvidia-smi),0,$(shell nproc))
 SOURCES := $(shell find csrc cmake -type f) CMakeLists.txt pyproject.toml
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 TIDY_FILES := $(wildcard csrc/core/*.cpp csrc/measure/*.cpp csrc/onnxruntime/*.cpp)
@@ -48,7 +50,7 @@ $(VENV)/.built: $(VENV)/.dependencies $(SOURCES)
 test: test-cpp test-python
 
 test-python: build
-	$(VENV)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile
 
 # The torch-free core alone, with its own tests; $(1) is a preset of CMakePresets.json.
 define run_core_tests

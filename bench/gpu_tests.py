@@ -27,7 +27,7 @@ from record import Figure, finish, make_parser, progress, show
 from ftax.errors import RunnerError, UnavailableError
 
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
-_WORKERS = 7
+_WORKERS = max(1, len(os.sched_getaffinity(0)) // 2 - 1)  # of each of two runs
 _SLOWEST = 10
 _REASON = 400  # characters of why a test failed
 _LAST_WORDS_S = 60.0  # in which pytest writes its report when it is told to stop

@@ -3,8 +3,8 @@
 # measures seldom has its .git: CMAKE_ARGS="-DFTAX_SOURCE_COMMIT=$(git rev-parse HEAD)".
 #
 # Sets FTAX_COMMIT (empty if unknown) and FTAX_DIRTY (ON or OFF).
-set(FTAX_SOURCE_COMMIT "" CACHE STRING "The commit of this tree, where it has no .git")
 set(FTAX_COMMIT "${FTAX_SOURCE_COMMIT}")
+unset(FTAX_SOURCE_COMMIT CACHE)  # or later builds in this folder would still name that commit
 set(FTAX_DIRTY OFF)
 
 find_program(FTAX_GIT git)

@@ -16,7 +16,6 @@ namespace {
 constexpr int kChainLength = 16'000;
 constexpr int kWideLength = 4'000;
 constexpr int64_t kLookEveryNs = 500'000;  // of which a look takes half a percent
-constexpr double kToleranceRatio = 0.2;
 constexpr int kQuietLooks = 10;  // one after the other, before a neighbour is said to have left
 constexpr int64_t kBetweenLooksNs = 200'000;
 constexpr int kLooksPerPoll = 250;
@@ -86,7 +85,7 @@ int64_t HostProber::time_wide() {
 
 bool HostProber::is_shared(int64_t wide_ns) const {
   return static_cast<double>(wide_ns) >
-         static_cast<double>(fastest_wide_ns_) * (1.0 + kToleranceRatio);
+         static_cast<double>(fastest_wide_ns_) * (1.0 + kProbeToleranceRatio);
 }
 
 HostProbe HostProber::probe() {

@@ -8,6 +8,9 @@
 
 namespace ftax {
 
+// How much slower than its fastest a probe may be before the core counts as shared.
+inline constexpr double kProbeToleranceRatio = 0.2;
+
 struct HostProbe {
   int64_t loop_ns = 0;      // a fixed chain of dependent multiplications, about 20 us
   int64_t steal_ticks = 0;  // since the probe before; 1/100 s each on Linux; 0 where unknown
@@ -50,6 +53,6 @@ class HostProber {
 // within it: than the fastest, because a neighbour that stays for most of a run slows the median
 // too. They are flagged and kept.
 [[nodiscard]] std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
-                                                     double tolerance_ratio = 0.2);
+                                                     double tolerance_ratio = kProbeToleranceRatio);
 
 }  // namespace ftax

@@ -32,7 +32,6 @@ UNSTEADY = "the warm-up reached its time limit before latency was steady; --dura
 
 _SEED_LIMIT = 2**63
 _MOST = 2**31 - 1  # what the core counts with
-_PROBE_TOLERANCE_RATIO = 0.2
 
 _quiet_blocks = 0  # that are open
 

@@ -142,3 +142,14 @@ def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
 
     made.count_work = fail
     assert counting.count(None) == ({}, "work was not counted: KeyError: 'einsum'")
+
+
+def test_one_export_is_made_for_all_sizes_if_enough_sizes_are_exported():
+    def has_many(*batches, runtimes):
+        bench = module.Bench(make_job(*batches, runtimes=runtimes), lambda *_, **__: None, None)
+        return bench._has_many_sizes("fp32"), bench._has_many_sizes("fp16")
+
+    both = ("eager", "onnxruntime-fused")
+    assert has_many(1, 2, 4, runtimes=both) == (True, False)
+    assert has_many(1, 2, runtimes=both) == (False, False)
+    assert has_many(1, 2, 4, runtimes=("eager", "torchscript")) == (False, False)

@@ -252,7 +252,7 @@ def _count_operators(path: Path) -> Counter[str]:
 def _export(workspace: Workspace) -> Artefact:
     loaded = workspace.loaded
 
-    if workspace.many_sizes:
+    if workspace.many_sizes and loaded.reproducible:
         with contextlib.suppress(UnsupportedError):  # then each size has an export of its own
             return _export_size(workspace)
 

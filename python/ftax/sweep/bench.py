@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ftax.sweep.worker import Say
 
 _MANY = 3  # sizes, from which one export for all takes less time than one each
+_EXPORTED = "onnxruntime"  # how the names begin of runtimes that share an export
 _LEAST_FREE_SHARE = 0.5  # of the device's memory, below which nothing is kept ready
 
 
@@ -104,19 +105,19 @@ class Bench:
             model = self._load(group.dtype)
             self.begin("inputs", [item.place for item in group.items])
             loaded = model.with_size(batch=group.batch, sequence=group.sequence)
-            workspace = Workspace(loaded, many_sizes=self._has_many_sizes(group))
+            workspace = Workspace(loaded, many_sizes=self._has_many_sizes(group.dtype))
             self.ready[group] = Ready(group=group, workspace=workspace)
         return self.ready[group]
 
-    def _has_many_sizes(self, group: Group) -> bool:
-        """Whether what serves all sizes is worth making for the runtimes of this one."""
-        mine = {item.runtime for item in group.items}
-        sharing = [
-            other
-            for other in self.job.groups
-            if other.dtype == group.dtype and mine & {item.runtime for item in other.items}
+    def _has_many_sizes(self, dtype: str) -> bool:
+        """Whether enough sizes are exported for one export that serves them all to pay."""
+        exported = [
+            group
+            for group in self.job.groups
+            if group.dtype == dtype
+            and any(item.runtime.startswith(_EXPORTED) for item in group.items)
         ]
-        return len(sharing) >= _MANY
+        return len(exported) >= _MANY
 
     def prepare(self, ready: Ready, item: Item) -> Prepared:
         """The runtime of a cell made ready. Raises what preparing raises."""

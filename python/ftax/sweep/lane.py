@@ -183,8 +183,8 @@ class Lane:
             self.progress.tell(step.name, label, len(step.places))
         more = self.queue.has_more(self.device, self.shares)
         ends_after = any(item.looks for group in groups for item in group.items)
-        is_quiet = step.name != "trace" if self._is_timing else step.name not in _NOT_TIMED
-        if more and ends_after and not is_quiet and self._spare is None:
+        is_free = step.name == "trace" or (step.name in _NOT_TIMED and not self._is_timing)
+        if is_free and more and ends_after and self._spare is None:
             self._spare = self._start()  # it gets ready while this one does, or is traced
 
     def _blame(self, groups: list[Group], death: WorkerDied) -> list[Group]:
