@@ -40,7 +40,6 @@ _PARTS = {
 }
 _SHARING = (
     "tests/cuda/test_cuda_graph.py",
-    "tests/cuda/test_plugin.py",
     "tests/cuda/test_torch_graphs.py",
     "tests/cuda/test_gpu_other_runtimes.py",
     "tests/cuda/test_gpu_runtimes.py",
@@ -146,7 +145,9 @@ def run_quick(limit_s: float) -> Iterator[dict[str, Any]]:
     yield run_pytest("alone on the GPU", ["tests/cuda/test_gate.py"], limit_s)
 
 
-def run_parts(parts: Sequence[str], limit_s: float) -> Iterator[dict[str, Any]]:
+def run_parts(
+    parts: Sequence[str], files: Sequence[str], limit_s: float
+) -> Iterator[dict[str, Any]]:
     """The parts of the suite that were asked for, each as soon as it is done."""
     deadline = time.monotonic() + limit_s
     shared = [f"--ignore={file}" for file in _SHARING]
@@ -154,7 +155,7 @@ def run_parts(parts: Sequence[str], limit_s: float) -> Iterator[dict[str, Any]]:
         "beside": [*spread("loadfile"), "tests", *(f"--ignore={folder}" for folder in _GPU)],
         # Not by file: each test compiles for itself, and one file has most of them.
         "sharing": [*spread("worksteal"), *_SHARING],
-        "alone": [*_GPU, *shared],
+        "alone": [*(files or _GPU), *shared],
     }
     together = [name for name in ("beside", "sharing") if name in parts]
     with ThreadPoolExecutor() as pool:
@@ -186,14 +187,17 @@ def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--memcheck", action="store_true", help="only the run under the sanitizer")
     parser.add_argument("--parts", nargs="+", choices=[*_PARTS], default=[*_PARTS])
+    parser.add_argument("--files", nargs="+", default=[], help="of the part alone, only these")
     parser.add_argument("--time-limit", type=float, default=1800.0, help="seconds (1800)")
     options = parser.parse_args()
+    # A shell that starts this in the background has Ctrl-C ignored, which tests would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if options.memcheck:
         finished = run_memcheck(options.time_limit)
     elif options.quick:
         finished = run_quick(options.time_limit)
     else:
-        finished = run_parts(options.parts, options.time_limit)
+        finished = run_parts(options.parts, options.files, options.time_limit)
     runs = []
     for run in finished:  # each is recorded at once: the next may be cut short
         runs.append(run)

@@ -12,7 +12,7 @@ from ftax import InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.faults import tell_in_full
 from ftax.ladder import RUNGS
 from ftax.measure import Plan
-from ftax.receipt_choice import choose_alternatives
+from ftax.receipt_choice import choose_alternatives, list_slower
 from ftax.runtimes import RuntimeSpec, list_runtimes
 from records import make_measurement
 
@@ -29,6 +29,26 @@ def test_available_are_those_without_an_obstacle(monkeypatch):
     chosen = choose_alternatives("available", "cpu")
     assert ("torchscript-frozen", "cpp") in chosen and ("torchscript", "cpp") not in chosen
     assert ("torchscript", "cpp") in choose_alternatives("all", "cpu")
+
+
+def test_quick_are_the_plain_ones_that_can_run_here(monkeypatch):
+    monkeypatch.setattr(
+        RuntimeSpec,
+        "find_obstacle",
+        lambda self, *, host, device: "no" if self.name == "onnxruntime" else None,
+    )
+    quick = {name for name, _ in choose_alternatives("quick", "cpu")}
+    assert quick == {"torchscript", "torchscript-frozen"}
+    on_gpu = choose_alternatives("quick", "cuda")
+    assert ("onnxruntime-cuda-graph", "cpp") in on_gpu and set(on_gpu) < set(
+        choose_alternatives("available", "cuda")
+    )
+    everything = {name for name, _ in choose_alternatives("available", "cpu")}
+    monkeypatch.setattr("ftax.receipt_choice.find_spec", lambda name: None)
+    added = set(list_slower("cpu"))
+    assert "compile" in added and "compile-reduce-overhead" in list_slower("cuda:0")
+    assert added < everything - quick
+    assert not {"jax", "tensorrt", "onnxruntime-fused"} & added  # nothing is installed
 
 
 def test_all_has_every_host_but_no_rung_and_on_a_cpu_no_cuda_runtime():

@@ -26,7 +26,7 @@ def tax(
     model: Model,
     inputs: Any = None,
     *,
-    runtimes: str | Sequence[str] = "available",
+    runtimes: str | Sequence[str] = "quick",
     hosts: Sequence[str] = ("python", "cpp"),
     plan: Plan | None = None,
     threads: int | None = None,
@@ -44,8 +44,9 @@ def tax(
     """Measure the ladder and, beside it, the alternatives; see docs/receipt.md.
 
     Args:
-        runtimes: "available" (what can run on this machine), "all" (the rest too, with the reasons
-            why not), "none", or names of runtimes.
+        runtimes: "quick" (one or two of a family, ready in seconds), "available" (all that can run
+            on this machine; compilers take minutes), "all" (the rest too, with the reasons why
+            not), "none", or names of runtimes.
         hosts: who drives the alternatives; the ladder has its own hosts.
         operators: also time each operator of the tape, after the rounds.
         trace: on a GPU, where the kernels of each runtime are traced, after the rounds: "worker", a
@@ -87,7 +88,7 @@ def tax_with_traces(
     model: Model,
     inputs: Any = None,
     *,
-    runtimes: str | Sequence[str] = "available",
+    runtimes: str | Sequence[str] = "quick",
     hosts: Sequence[str] = ("python", "cpp"),
     plan: Plan | None = None,
     threads: int | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
 from ftax.faults import describe, tell_in_full
@@ -45,11 +46,13 @@ def choose_alternatives(
         ]
     if runtimes == "available":
         specs = known
+    elif runtimes == "quick":
+        specs = [spec for spec in known if spec.quick]
     else:
         names = [runtimes] if isinstance(runtimes, str) else list(runtimes)
         if not names:
             raise InvalidArgumentError(
-                "runtimes is empty; give names, 'available', 'all' or 'none'"
+                "runtimes is empty; give names, 'quick', 'available', 'all' or 'none'"
             )
         specs = [find_runtime(name) for name in names]
     return [
@@ -58,7 +61,22 @@ def choose_alternatives(
         for host in wanted
         if host in spec.hosts
         and (spec.name, host) not in RUNGS
-        and (runtimes != "available" or spec.find_obstacle(host=host, device=device) is None)
+        and (
+            runtimes not in ("quick", "available")
+            or spec.find_obstacle(host=host, device=device) is None
+        )
+    ]
+
+
+def list_slower(device: str) -> list[str]:
+    """Names of the installed runtimes that "available" adds to "quick", without asking each what
+    else is in its way."""
+    return [
+        spec.name
+        for spec in list_runtimes()
+        if device.split(":")[0] in spec.devices
+        and all(find_spec(package) for package in spec.packages)
+        and not (spec.quick or spec.never or any((spec.name, host) in RUNGS for host in spec.hosts))
     ]
 
 

@@ -43,7 +43,7 @@ class TaxOptions:
     faults takes its process with it. ``rehearse`` tries each alternative elsewhere first.
     """
 
-    runtimes: str | Sequence[str] = "available"
+    runtimes: str | Sequence[str] = "quick"
     hosts: Sequence[str] = ("python", "cpp")
     operators: bool = True
     trace: TraceChoice = "here"

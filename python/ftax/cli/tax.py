@@ -10,6 +10,8 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import keep_rounds, progress_bar, save, show, write_traces
 
+_CHOICES = ("quick", "available", "all", "none")
+
 
 def tax(
     model: o.ModelName,
@@ -21,8 +23,12 @@ def tax(
     attention: o.Attention = None,
     use_cache: o.UseCache = False,
     runtimes: Annotated[
-        str, typer.Option(help="available, all, none, or names separated by commas.")
-    ] = "available",
+        str,
+        typer.Option(
+            help="quick: ready in seconds; available: all that run here; all: with the reasons why "
+            "others do not; none; or names separated by commas."
+        ),
+    ] = "quick",
     threads: o.Threads = None,
     no_grad: o.NoGrad = False,
     transfers: o.Transfers = False,
@@ -65,6 +71,7 @@ def tax(
 ) -> None:
     """Where one inference's microseconds go, and what other runtimes would give back."""
     from ftax.receipt_api import tax_with_traces
+    from ftax.receipt_choice import list_slower
     from ftax.report.receipt_table import make_receipt_tables
 
     if duration is None:
@@ -78,7 +85,7 @@ def tax(
         cpus=cpus,
         patience=patience,
     )
-    names = runtimes if runtimes in ("available", "none", "all") else runtimes.split(",")
+    names = runtimes if runtimes in _CHOICES else runtimes.split(",")
     with progress_bar(model) as progress, keep_rounds(json) as keep:
         progress("building the model", 0, 1)
         receipt, traces = tax_with_traces(
@@ -105,6 +112,8 @@ def tax(
         )
     save(json, [receipt])
     show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
+    if runtimes == "quick":
+        typer.echo(f"--runtimes available adds {', '.join(list_slower(device))}.", err=True)
     if trace is not None:
         write_traces(traces, trace)
     if receipt.rungs[0].stop_reason == "interrupted":

@@ -33,6 +33,7 @@ class RuntimeSpec:
 
     ``function`` is ``module:name`` under ftax.runtimes, or the function itself; without one there
     is nothing to prepare, and ``never`` says why. ``obstacle`` is asked last; it may take long.
+    A ``quick`` one is ready in seconds, and part of every receipt that is not told otherwise.
     """
 
     name: str
@@ -44,6 +45,7 @@ class RuntimeSpec:
     why_not_cpp: str = ""
     why_not_python: str = ""
     never: str = ""
+    quick: bool = False
     options: tuple[str, ...] = ()  # that it takes from `Workspace.runtime_options`
     obstacle: Callable[[str], str | None] | None = None
 
@@ -142,18 +144,21 @@ _RUNTIMES = (
         description="traced by torch.jit.trace, loaded from a file",
         hosts=_BOTH,
         function="torchscript:prepare_torchscript",
+        quick=True,
     ),
     RuntimeSpec(
         name="torchscript-frozen",
         description="the trace with weights folded in (torch.jit.freeze)",
         hosts=_BOTH,
         function="torchscript:prepare_frozen",
+        quick=True,
     ),
     RuntimeSpec(
         name="onnxruntime",
         description="exported to ONNX, inputs and outputs bound; host cpp through the C API",
         hosts=_BOTH,
         function="onnx:prepare_onnxruntime",
+        quick=True,
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
         obstacle=find_provider_obstacle,
@@ -181,6 +186,7 @@ _RUNTIMES = (
         description="the same session, captured by ONNX Runtime as a CUDA graph",
         hosts=_BOTH,
         function="onnx:prepare_cuda_graph",
+        quick=True,
         packages=_ONNX_PACKAGES,
         devices=("cuda",),
         options=_ONNX_OPTIONS,
@@ -333,6 +339,7 @@ def _describe_installed(
         description=f"brought by {entry_points.origin(point)}",
         hosts=("python",),
         function=lambda workspace, host: entry_points.prepare_entry_point(workspace, point),
+        quick=True,
         why_not_cpp=f"{point.name} is called from Python",
         obstacle=lambda device: clash or entry_points.find_obstacle(point),
     )
