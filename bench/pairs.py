@@ -64,14 +64,14 @@ def run_sides(
     return {side: [runs[side, index] for index in range(processes)] for side in ("a", "b")}
 
 
-def make_plan(job: Mapping[str, Any], **sizes: Any) -> Plan:
+def make_plan(job: Mapping[str, Any], *, patience_s: float = _PATIENCE_S, **sizes: Any) -> Plan:
     """What the process of a job measures by."""
     return Plan(
         rounds=_ROUNDS,
         seed=job["index"],
         process_index=job["index"],
         session=job["session"],
-        patience_s=_PATIENCE_S,
+        patience_s=patience_s,
         quiet_probe_ns=job["quiet_probe_ns"],
         **sizes,
     )
