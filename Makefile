@@ -1,6 +1,6 @@
 # Everything a fresh machine needs: Python >= 3.11, a C++20 compiler and the package registries.
 #
-#   make run     set up, build, and print the receipt of BERT-base on this machine
+#   make run     set up, build, and print the receipt of BERT-base with all runtimes of this machine
 #   make test    set up, build, and run all tests (what needs a GPU is skipped without one)
 #   make lint    formatting, types and static analysis
 #   make bench   the figures of bench/, appended to bench/results/

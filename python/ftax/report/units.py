@@ -1,21 +1,29 @@
-"""Times for people: microseconds below a tenth of a second, milliseconds above, three digits."""
+"""Times for people: nanoseconds below a microsecond, microseconds below ten milliseconds,
+milliseconds above; three digits. Both ends of an interval have the unit of the longer one."""
 
 from __future__ import annotations
+
+_UNITS = (("ns", 1.0, 1e3), ("us", 1e3, 1e7), ("ms", 1e6, float("inf")))  # name, ns, up to ns
 
 
 def format_time(time_ns: float) -> str:
     """``'12.3 us'``, ``'143 ms'``."""
-    sign, size = ("-" if time_ns < 0 else ""), abs(time_ns)
-    if size < 1e3:
-        return f"{sign}{size:.0f} ns"
-    value, unit = (size / 1e3, "us") if size < 1e7 else (size / 1e6, "ms")
-    if value >= 1e3:
-        return f"{sign}{value:,.0f} {unit}"
-    return f"{sign}{value:.3g} {unit}"
+    return _format(time_ns, abs(time_ns))
 
 
 def format_interval(interval_ns: tuple[float, ...] | None) -> str:
     """``'11.9 us to 12.8 us'``, or a dash where there is none."""
     if interval_ns is None:
         return "-"
-    return f"{format_time(interval_ns[0])} to {format_time(interval_ns[1])}"
+    low, high = interval_ns
+    largest = max(abs(low), abs(high))
+    return f"{_format(low, largest)} to {_format(high, largest)}"
+
+
+def _format(time_ns: float, like_ns: float) -> str:
+    """``time_ns`` in the unit that ``like_ns`` has."""
+    unit, unit_ns, _ = next((unit for unit in _UNITS if like_ns < unit[2]), _UNITS[-1])
+    value = time_ns / unit_ns
+    if unit == "ns" or abs(value) >= 1e3:
+        return f"{value:,.0f} {unit}"
+    return f"{value:.3g} {unit}"
