@@ -44,7 +44,7 @@ def test_several_processes_are_the_unit_and_hide_no_difference_between_them():
         for i, level in enumerate((95, 105, 112))
     ]
     result = compare(a, b)
-    assert result.unit == "process"
+    assert result.unit == "process" and result.describe().endswith(" processes")
     assert result.units_a == result.units_b == 3
     assert result.verdict == "cannot-tell"
 

@@ -1,5 +1,6 @@
 """Runtimes: how they are found, what they compute, and what they are refused for."""
 
+import logging
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,25 @@ def test_hosts_of_torchscript_run_the_same_file(runtime: str, mlp: LoadedModel) 
     by_cpp = find_runtime(runtime).prepare(workspace, "cpp")
     only_artefact()
     assert all(map(same_bits, by_python.run(), by_cpp.run()))
+
+
+def test_tracing_says_nothing_of_a_loss_that_nobody_asked_for() -> None:
+    utilities = pytest.importorskip("transformers.utils.logging")
+    utilities.warning_once.cache_clear()
+    logger = logging.getLogger("transformers.modeling_utils")
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        loaded = load_model("bert-base", tiny=True)
+        prepare(loaded, "torchscript", "cpp")
+        assert records == []
+        utilities.warning_once.cache_clear()
+        assert loaded.module.loss_function is not None  # what the trace reads
+        assert len(records) == 1
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_freezing_changes_the_artefact(mlp: LoadedModel) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 DEFAULT_MARGIN = 0.05
 _ENOUGH_PAIRS = 10  # processes a side
+_PLURALS = {"round": "rounds", "process": "processes"}
 
 _Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
 
@@ -81,7 +82,7 @@ class Comparison(Record):
             "equal": f"is equal within {self.margin:.0%}",
             "cannot-tell": "cannot be told apart",
         }[self.verdict]
-        units = f"{self.units_a} and {self.units_b} {self.unit}s"
+        units = f"{self.units_a} and {self.units_b} {_PLURALS[self.unit]}"
         return f"{self.b} {words}: {change}, from {units}"
 
     def __rich__(self) -> RenderableType:

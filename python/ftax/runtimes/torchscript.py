@@ -5,9 +5,11 @@ Both hosts load the same file, so that neither can profit from what tracing left
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +146,7 @@ def _optimize(module: Any, name: str) -> Any:
 
 def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, object]:
     loaded = workspace.loaded
-    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _quiet_transformers():
         warnings.simplefilter("always")
         try:
             traced = torch.jit.trace(
@@ -161,6 +163,18 @@ def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, obj
                 f"torch.jit.trace cannot trace {loaded.name}: {text[0] if text else error!r}"
             ) from error
     return {"exporter_warnings": len(caught)}
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """torch.jit.trace reads every property of a module; one warns that there is no loss."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _load(path: Path, device: str) -> Any:
