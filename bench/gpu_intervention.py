@@ -44,6 +44,7 @@ _OPERATOR_NS = 2_000
 _BINDING_NS = 5_000
 _LAUNCH_NS = 2_000  # beyond as much in the baseline
 _HIDDEN_NS = 5_000  # an operator call of the case that is bound by the device
+_PATIENCE_S = 5.0  # of one case, with a neighbour on the core
 _GATES = 7  # repetitions of a runner in one round
 
 _LINES = ("model glue", "interpreter and bindings", "dispatch", "launch", "graph and kernels")
@@ -220,9 +221,9 @@ def find_all_changes(case: Case, plan: Plan, gate_rounds: int) -> list[Line]:
 def work(quick: bool) -> dict[str, Any]:
     """One process: all interventions."""
     torch.set_num_threads(1)
-    plan = (
-        Plan(rounds=20, round_ms=5.0) if quick else Plan(rounds=120, round_ms=6.0, duration_s=60.0)
-    )
+    plan = Plan(rounds=120, round_ms=6.0, duration_s=60.0, patience_s=_PATIENCE_S)
+    if quick:
+        plan = Plan(rounds=20, round_ms=5.0)
     lines = {}
     for name, intervene in _INTERVENTIONS.items():
         lines[name] = find_all_changes(intervene(), plan, gate_rounds=10 if quick else 40)

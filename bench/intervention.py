@@ -32,6 +32,7 @@ from ftax.runtimes import Prepared, Workspace, find_runtime
 _FORWARD_NS = 1_000_000
 _OPERATOR_NS = 50_000
 _BINDING_NS = 100_000
+_PATIENCE_S = 10.0  # of one case, with a neighbour on the core
 _LINES = ("model glue", "interpreter and bindings", "operators")
 
 Ladders = tuple[list[Prepared], list[Prepared], tuple[float, float, float]]
@@ -100,9 +101,9 @@ def measure_changes(loaded: LoadedModel, ladders: Ladders, plan: Plan) -> list[L
 def work(quick: bool) -> dict[str, Any]:
     """One process: all interventions."""
     torch.set_num_threads(1)
-    plan = (
-        Plan(rounds=10, round_ms=5.0) if quick else Plan(rounds=240, round_ms=5.0, duration_s=60.0)
-    )
+    plan = Plan(rounds=240, round_ms=5.0, duration_s=60.0, patience_s=_PATIENCE_S)
+    if quick:
+        plan = Plan(rounds=10, round_ms=5.0)
     loaded = make_model(blocks=8)
     lines = {
         name: measure_changes(loaded, intervene(loaded), plan)
