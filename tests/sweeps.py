@@ -155,9 +155,7 @@ def run_lanes(
     def work(device: str) -> None:
         lane = Lane(
             device=device, shares=device != "cpu", queue=queue, store=store, machine=MACHINE.id,
-            make_job=lambda task, where, groups: Job(
-                model=task.model, device=where, model_options={}, groups=groups, threads=1
-            ),
+            make_job=lambda where, groups: Job(device=where, groups=groups, threads=1),
             limit_s=1.0, stop=stop, progress=SweepProgress(len(cells), 0, None),
         )  # fmt: skip
         try:

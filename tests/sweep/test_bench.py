@@ -17,10 +17,12 @@ from ftax.sweep.job import LOOKS, Group, Item, Job
 PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 0.1}
 
 
-def make_job(*batches, runtimes=("eager",), looks=()):
+def make_job(*batches, model="bert-base", runtimes=("eager",), looks=()):
     places = iter(range(100))
     groups = tuple(
         Group(
+            model=model,
+            options=(("tiny", True),),
             dtype="fp32",
             batch=batch,
             sequence=None,
@@ -31,10 +33,7 @@ def make_job(*batches, runtimes=("eager",), looks=()):
         )
         for batch in batches
     )
-    return Job(
-        model="bert-base", device="cpu", model_options={"tiny": True}, groups=groups, threads=1,
-        plan=PLAN,
-    )  # fmt: skip
+    return Job(device="cpu", groups=groups, threads=1, plan=PLAN)
 
 
 def run(job):
@@ -109,7 +108,7 @@ def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
         alive.append(workspace.loaded.batch)
         return prepare_eager(workspace, host)
 
-    def drop(self):
+    def drop(self, group):
         alive.clear()
         self.ready.clear()
 
@@ -123,8 +122,9 @@ def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
 
 
 def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
-    job = replace(make_job(1, 2), model="resnet-50", model_options={"attention": "sdpa"})
-    _, said = run(job)
+    job = make_job(1, 2, model="resnet-50")
+    groups = [replace(group, options=(("attention", "sdpa"),)) for group in job.groups]
+    _, said = run(replace(job, groups=tuple(groups)))
     failed = [rest for what, rest in said if what == "failed"]
     assert [rest["place"] for rest in failed] == [0, 1]
     assert all("no attention to choose" in rest["reason"] for rest in failed)
@@ -146,10 +146,34 @@ def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
 
 def test_one_export_is_made_for_all_sizes_if_enough_sizes_are_exported():
     def has_many(*batches, runtimes):
-        bench = module.Bench(make_job(*batches, runtimes=runtimes), lambda *_, **__: None, None)
-        return bench._has_many_sizes("fp32"), bench._has_many_sizes("fp16")
+        job = make_job(*batches, runtimes=runtimes)
+        other = make_job(8, model="resnet-50", runtimes=runtimes).groups
+        bench = module.Bench(
+            replace(job, groups=job.groups + other), lambda *_, **__: None, lambda: None
+        )
+        return bench._has_many_sizes(job.groups[0]), bench._has_many_sizes(other[0])
 
     both = ("eager", "onnxruntime-fused")
     assert has_many(1, 2, 4, runtimes=both) == (True, False)
     assert has_many(1, 2, runtimes=both) == (False, False)
     assert has_many(1, 2, 4, runtimes=("eager", "torchscript")) == (False, False)
+
+
+def test_models_of_a_job_are_timed_before_any_is_looked_at(monkeypatch):
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
+    first = make_job(1, looks=("trace",))
+    second = make_job(1, model="resnet-50", looks=("trace",)).groups
+    moved = replace(second[0], items=(replace(second[0].items[0], place=1),))
+    _, said = run(replace(first, groups=(*first.groups, moved)))
+    steps = [step for step, _ in list_steps(said) if step in ("build", "measure", "trace")]
+    assert steps == ["build", "measure", "build", "measure", "trace", "trace"]
+    assert {rest["place"] for what, rest in said if what == "looked"} == {0, 1}
+
+
+def test_models_give_way_to_the_one_that_is_short_of_memory():
+    job = make_job(1, runtimes=("eager",))
+    other = replace(job.groups[0], model="resnet-50")
+    bench = module.Bench(job, lambda *_, **__: None, lambda: None)
+    bench.models = {job.groups[0].build: "kept", other.build: "let go", ("broken",): OSError("no")}
+    bench.drop(job.groups[0])
+    assert [*bench.models] == [job.groups[0].build, ("broken",)]

@@ -33,9 +33,43 @@ def test_cells_of_one_size_are_one_group_and_one_worker_does_all(tmp_path, monke
     cells = [*CELLS, make_cell(batch=2), make_cell(model="other")]
     found = run_lanes(tmp_path, cells)
     assert set(statuses(found).values()) == {"measured"} and len(found) == 5
-    by_model = {job.model: job for job in workers.jobs}
+    by_model = {job.groups[0].model: job for job in workers.jobs}
     assert sorted(len(group.items) for group in by_model["m"].groups) == [1, 3]
     assert workers.ended == 1  # no trace, so one process did both models
+
+
+def test_a_worker_on_a_gpu_has_several_models_and_fewer_towards_the_end(tmp_path, monkeypatch):
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    cells = [make_cell(model=f"m{number}", device="cuda") for number in range(11)]
+    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    assert [cell.facts["trace"] for cell in found.values()] == ["found"] * 11
+    sizes = [len({group.model for group in job.groups}) for job in workers.jobs]
+    assert sizes == [4, 3, 2, 1, 1]
+
+
+def test_a_death_while_one_model_is_traced_costs_no_other_its_trace(tmp_path, monkeypatch):
+    def script(step, places, number):
+        if step == "trace" and places == [1]:
+            die()
+
+    workers = use_scripts(monkeypatch, script)
+    cells = [make_cell(model=f"m{number}", device="cuda") for number in range(4)]
+    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    assert {cell.status for cell in found.values()} == {"measured"}
+    assert [found[place].facts["trace"] == "found" for place in range(4)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    timed = [
+        item.place
+        for job in workers.jobs
+        for group in job.groups
+        for item in group.items
+        if item.time
+    ]
+    assert sorted(timed) == [0, 1, 2, 3]  # nothing was timed twice
 
 
 def test_what_kills_while_it_is_prepared_fails_alone(tmp_path, monkeypatch):
@@ -77,7 +111,7 @@ def test_a_model_that_cannot_be_built_fails_with_all_its_cells(tmp_path, monkeyp
 
     def build(self, job):
         yield {"say": "begin", "step": "build", "places": list(job.places)}
-        if job.model == "m":
+        if job.groups[0].model == "m":
             die("no such thing")
         yield from self._time(job.groups[0])
         yield {"say": "done", "clean": True}

@@ -1,7 +1,7 @@
 """Times the groups of one job, in a worker: every model is built once, every group is one session.
 
 The surprising choice: on a GPU what was timed is kept ready until the end, for the looks that come
-after the last round. If memory runs short it is let go, and made ready again then.
+after the last round of the last model. If memory runs short it is let go, and made ready again.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool
 
 
 class Bench:
-    """One model, and all that is ready to run of it."""
+    """The models of a job, and all that is ready to run of them."""
 
     def __init__(self, job: Job, say: Say, wait: Callable[[], None]) -> None:
         self.job, self.say = job, say
         self._wait: Callable[[], None] | None = wait
-        self.models: dict[str, LoadedModel | BaseException] = {}
+        self.models: dict[tuple[object, ...], LoadedModel | BaseException] = {}
         self.ready: dict[Group, Ready] = {}
         self.failed: set[int] = set()  # places, which are not looked at
-        self._counts: dict[tuple[int, int | None], tuple[dict[str, int], str]] = {}
+        self._counts: dict[tuple[object, ...], tuple[dict[str, int], str]] = {}
 
     def time_group(self, group: Group) -> None:
         """Time what is to be timed of a group, and answer for each of its cells."""
@@ -91,7 +91,7 @@ class Bench:
         outcome = self._attempt(group, items)
         short = [item for item in items if _is_short_of_memory(outcome[item.place])]
         if short and self.keeps_others(group):
-            self.drop()
+            self.drop(group)
             outcome |= self._attempt(group, short)
         for item in items:
             self._answer(item, outcome[item.place])
@@ -101,21 +101,20 @@ class Bench:
     def get_ready(self, group: Group) -> Ready:
         """The group with its inputs. Raises what building the model or making inputs raises."""
         if group not in self.ready:
-            self._spare_memory()
-            model = self._load(group.dtype)
+            self._spare_memory(group)
+            model = self._load(group)
             self.begin("inputs", [item.place for item in group.items])
             loaded = model.with_size(batch=group.batch, sequence=group.sequence)
-            workspace = Workspace(loaded, many_sizes=self._has_many_sizes(group.dtype))
+            workspace = Workspace(loaded, many_sizes=self._has_many_sizes(group))
             self.ready[group] = Ready(group=group, workspace=workspace)
         return self.ready[group]
 
-    def _has_many_sizes(self, dtype: str) -> bool:
+    def _has_many_sizes(self, group: Group) -> bool:
         """Whether enough sizes are exported for one export that serves them all to pay."""
         exported = [
-            group
-            for group in self.job.groups
-            if group.dtype == dtype
-            and any(item.runtime.startswith(_EXPORTED) for item in group.items)
+            other
+            for other in self._share_build(group)
+            if any(item.runtime.startswith(_EXPORTED) for item in other.items)
         ]
         return len(exported) >= _MANY
 
@@ -135,9 +134,15 @@ class Bench:
         """Whether anything but this group is ready, and could be let go."""
         return any(other != group for other in self.ready)
 
-    def drop(self) -> None:
-        """Let go of all that is ready, so that the next thing has the device's memory."""
+    def drop(self, group: Group) -> None:
+        """Let go of all that is ready, and of other models, so that a group has the device's
+        memory."""
         self.ready.clear()
+        self.models = {
+            key: found
+            for key, found in self.models.items()
+            if key == group.build or isinstance(found, BaseException)
+        }
         gc.unfreeze()  # what `ftax.measure.quiet` froze could not be collected
         gc.collect()
         if torch.cuda.is_initialized():
@@ -196,7 +201,7 @@ class Bench:
         self, group: Group, loaded: LoadedModel, places: Sequence[int]
     ) -> tuple[dict[str, int], str]:
         """Work of one inference by the record's names, and why there is none; once a size."""
-        size = (group.batch, group.sequence)
+        size = (group.model, group.options, group.batch, group.sequence)
         if not group.count:
             return {}, "work was not counted: a worker died of that"
         if size not in self._counts:
@@ -216,36 +221,41 @@ class Bench:
             reason=reason,
         )  # fmt: skip
 
-    def _load(self, dtype: str) -> LoadedModel:
+    def _share_build(self, group: Group) -> list[Group]:
+        """The groups of the same model in the same dtype."""
+        return [other for other in self.job.groups if other.build == group.build]
+
+    def _load(self, group: Group) -> LoadedModel:
         """The model in a dtype, built when it is first asked for. Raises its error every time."""
-        if dtype not in self.models:
-            job = self.job
-            groups = [group for group in job.groups if group.dtype == dtype]
-            self.begin("build", [item.place for group in groups for item in group.items])
-            if job.device == "cpu":
+        if group.build not in self.models:
+            self.begin(
+                "build",
+                [item.place for other in self._share_build(group) for item in other.items],
+            )
+            if self.job.device == "cpu":
                 self.models.clear()  # its groups are done
             try:
-                self.models[dtype] = load_model(
-                    job.model,
-                    dtype=dtype,  # type: ignore[arg-type]  # checked by load_model
-                    device=job.device,
-                    **job.model_options,
+                self.models[group.build] = load_model(
+                    group.model,
+                    dtype=group.dtype,  # type: ignore[arg-type]  # checked by load_model
+                    device=self.job.device,
+                    **dict(group.options),
                 )
             except Exception as error:
                 release(error)
-                self.models[dtype] = error
-        found = self.models[dtype]
+                self.models[group.build] = error
+        found = self.models[group.build]
         if isinstance(found, BaseException):
             raise found
         return found
 
-    def _spare_memory(self) -> None:
+    def _spare_memory(self, group: Group) -> None:
         if self.ready and self.job.device != "cpu":
             free, total = torch.cuda.mem_get_info(self.job.device)
             free += torch.cuda.memory_reserved(self.job.device)
             free -= torch.cuda.memory_allocated(self.job.device)
             if free < _LEAST_FREE_SHARE * total:
-                self.drop()
+                self.drop(group)
 
 
 def _is_short_of_memory(attempt: Attempt) -> bool:

@@ -1,4 +1,4 @@
-"""What a parent asks of a worker, in JSON: one model on one device, in all its dtypes and sizes.
+"""What a parent asks of a worker, in JSON: models on one device, in all their dtypes and sizes.
 
 The surprising choice: a job is also the list of what is left. When a worker dies, what it answered
 is struck off, what it died at is taken out, and the rest is the next worker's job.
@@ -33,8 +33,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Cells that differ in what runs them alone, and are timed in the same rounds."""
+    """Cells that differ in what runs them alone, and are timed in the same rounds.
 
+    ``options`` are those of `ftax.load_model` that make the model, as pairs.
+    """
+
+    model: str
+    options: tuple[tuple[str, Any], ...] = ()
     dtype: str
     batch: int
     sequence: int | None
@@ -42,14 +47,17 @@ class Group:
     count: bool = True  # whether to count its work; False once a worker died of that
     apart: bool = False  # one of several, timed alone because a worker died with all of them
 
+    @property
+    def build(self) -> tuple[object, ...]:
+        """What tells one built model from another."""
+        return self.model, self.options, self.dtype
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Groups of one model, by dtype, in the order in which they are to be measured."""
+    """Groups by model and dtype, in the order in which they are to be measured."""
 
-    model: str
     device: str
-    model_options: Mapping[str, Any]
     groups: tuple[Group, ...]
     threads: int
     plan: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Plan`
@@ -67,7 +75,8 @@ class Job:
         groups = []
         for group in data.pop("groups"):
             items = [Item(**{**item, "looks": tuple(item["looks"])}) for item in group.pop("items")]
-            groups.append(Group(items=tuple(items), **group))
+            options = tuple((name, value) for name, value in group.pop("options"))
+            groups.append(Group(items=tuple(items), options=options, **group))
         return cls(groups=tuple(groups), **data)
 
     @property

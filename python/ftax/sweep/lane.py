@@ -31,6 +31,9 @@ from ftax.sweep.progress import SweepProgress
 from ftax.sweep.store import CellStore
 
 _START_S = 120.0  # that a process has for its imports, whatever the limit of a step
+# Models that a worker on a GPU times before it looks at any: its context, its libraries and its
+# kernels are loaded once for all of them, and a trace makes it useless for timing.
+_TOGETHER = 4
 _MOST_EARLY_DEATHS = 2  # in a row, of workers that began nothing
 
 
@@ -41,20 +44,26 @@ class TaskQueue:
         self._tasks = list(tasks)
         self._lock = threading.Lock()
 
-    def take(self, device: str, shares: bool) -> Task | None:
-        """The next task for a device; with ``shares`` also one for any GPU."""
+    def take(self, device: str, shares: bool, most: int = 1) -> list[Task]:
+        """The next tasks for a device, with ``shares`` also of those for any GPU: up to ``most``,
+        and no more than half of what is left, so that lanes end together."""
         with self._lock:
-            for place, task in enumerate(self._tasks):
-                if task.device == device or (shares and task.device == "cuda"):
-                    return self._tasks.pop(place)
-        return None
+            found = self._find(device, shares)
+            found = found[: max(1, min(most, len(found) // 2))]
+            self._tasks = [task for task in self._tasks if task not in found]
+        return found
 
     def has_more(self, device: str, shares: bool) -> bool:
         """Whether `take` would find one."""
         with self._lock:
-            return any(
-                task.device == device or (shares and task.device == "cuda") for task in self._tasks
-            )
+            return bool(self._find(device, shares))
+
+    def _find(self, device: str, shares: bool) -> list[Task]:
+        return [
+            task
+            for task in self._tasks
+            if task.device == device or (shares and task.device == "cuda")
+        ]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,13 +76,13 @@ class Step:
 
 @dataclass(slots=True, kw_only=True)
 class Lane:
-    """Runs on ``device``; ``make_job`` adds to a task what all jobs of a sweep share."""
+    """Runs on ``device``; ``make_job`` adds to groups what all jobs of a sweep share."""
 
     device: str
     shares: bool  # whether it takes tasks for any GPU
     queue: TaskQueue
     store: CellStore
-    make_job: Callable[[Task, str, tuple[Group, ...]], Job]
+    make_job: Callable[[str, tuple[Group, ...]], Job]
     machine: str  # of this device, as the parent knows it
     limit_s: float
     stop: Stop
@@ -91,10 +100,11 @@ class Lane:
         """Do tasks until there are none left. Raises RunnerError if workers do not even start,
         ResultsError if results cannot be written."""
         try:
-            while (task := self.queue.take(self.device, self.shares)) is not None:
-                groups = list(task.groups)
+            most = 1 if self.device == "cpu" else _TOGETHER
+            while tasks := self.queue.take(self.device, self.shares, most):
+                groups = [group for task in tasks for group in task.groups]
                 while groups:
-                    groups = self._run_job(task, groups)
+                    groups = self._run_job(groups)
         except Stopped:
             pass
         finally:
@@ -103,8 +113,8 @@ class Lane:
                     worker.end()
             self._worker = self._spare = None
 
-    def _run_job(self, task: Task, groups: list[Group]) -> list[Group]:
-        """Have one worker do groups of a task; what is left of them if it dies."""
+    def _run_job(self, groups: list[Group]) -> list[Group]:
+        """Have one worker do groups; what is left of them if it dies."""
         worker = self._worker = self._worker or self._spare or self._start()
         if worker is self._spare:
             self._spare = None
@@ -112,7 +122,7 @@ class Lane:
         self._spend("start")
         try:
             worker.wait_until_ready(_START_S)
-            worker.send(self.make_job(task, self.device, tuple(groups)).to_json())
+            worker.send(self.make_job(self.device, tuple(groups)).to_json())
             answer = worker.receive(max(self.limit_s, _START_S))
             while answer["say"] != "done":
                 groups = self._take_answer(answer, groups, worker)
@@ -126,7 +136,8 @@ class Lane:
             self._end_worker()
         if groups:
             left = sum(len(group.items) for group in groups)
-            raise RunnerError(f"a worker left {left} cells of {task.model} without an answer")
+            models = ", ".join(dict.fromkeys(group.model for group in groups))
+            raise RunnerError(f"a worker left {left} cells of {models} without an answer")
         return []
 
     def _spend(self, step: str) -> None:

@@ -46,7 +46,8 @@ def _look(bench: Bench, group: Group, item: Item, look: str) -> None:
     start = time.perf_counter()
     fields = _try(bench, group, item, look)
     if is_out_of_memory(str(fields.get("fact", ""))):
-        bench.drop()  # also what was let go before and, with no collector running, is still there
+        # Also what was let go before and, with no collector running, is still there.
+        bench.drop(group)
         fields = _try(bench, group, item, look)
     fact = fields.pop("fact", FOUND)
     seconds = time.perf_counter() - start

@@ -15,6 +15,8 @@ from ftax.results import Cell
 from ftax.sweep.job import Group, Item
 from ftax.sweep.record import SweepCell
 
+_Key = tuple[str, str, tuple[tuple[str, object], ...]]  # model, device, options
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -22,7 +24,6 @@ class Task:
 
     model: str
     device: str  # as in the grid; "cuda" is any GPU
-    options: Mapping[str, object]
     groups: tuple[Group, ...]
 
     @property
@@ -63,41 +64,41 @@ def choose_items(
 def make_tasks(cells: Sequence[Cell], items: Mapping[int, Item], seed: int) -> list[Task]:
     """The items as tasks, in the random order of ``seed``."""
     shuffler = random.Random(seed)
-    tasks: dict[tuple[str, str, str], dict[tuple[str, int, int | None], list[Item]]] = {}
-    options: dict[tuple[str, str, str], Mapping[str, object]] = {}
+    tasks: dict[_Key, dict[tuple[str, int, int | None], list[Item]]] = {}
     for place in sorted(items):
         cell = cells[place]
-        key = (cell.model, cell.device, repr(sorted(cell.options.items())))
-        options[key] = cell.options
+        key = (cell.model, cell.device, tuple(sorted(cell.options.items())))
         sizes = tasks.setdefault(key, {})
         sizes.setdefault((cell.dtype, cell.batch, cell.sequence), []).append(items[place])
     order = list(tasks)
     shuffler.shuffle(order)
     return [
-        Task(
-            model=key[0],
-            device=key[1],
-            options=dict(options[key]),
-            groups=_order_groups(tasks[key], shuffler),
-        )
+        Task(model=key[0], device=key[1], groups=_order_groups(key, tasks[key], shuffler))
         for key in order
     ]
 
 
 def _order_groups(
-    sizes: Mapping[tuple[str, int, int | None], Sequence[Item]], shuffler: random.Random
+    key: _Key, sizes: Mapping[tuple[str, int, int | None], Sequence[Item]], shuffler: random.Random
 ) -> tuple[Group, ...]:
     """One dtype after the other, since each is a model of its own; sizes of each at random."""
+    model, _, options = key
     dtypes = list(dict.fromkeys(dtype for dtype, _, _ in sizes))
     shuffler.shuffle(dtypes)
     groups = []
     for dtype in dtypes:
-        mine = [key for key in sizes if key[0] == dtype]
+        mine = [size for size in sizes if size[0] == dtype]
         shuffler.shuffle(mine)
         groups += [
-            Group(dtype=dtype, batch=batch, sequence=sequence, items=tuple(sizes[key]))
-            for key in mine
-            for _, batch, sequence in [key]
+            Group(
+                model=model,
+                options=options,
+                dtype=dtype,
+                batch=batch,
+                sequence=sequence,
+                items=tuple(sizes[dtype, batch, sequence]),
+            )
+            for _, batch, sequence in mine
         ]
     return tuple(groups)
 

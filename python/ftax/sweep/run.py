@@ -24,7 +24,7 @@ from ftax.sweep.grid import Grid, join_cells
 from ftax.sweep.job import Group, Job
 from ftax.sweep.lane import Lane, TaskQueue
 from ftax.sweep.lock import lock_folder
-from ftax.sweep.plan import Task, choose_items, make_tasks
+from ftax.sweep.plan import choose_items, make_tasks
 from ftax.sweep.process import Stop
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.record import SweepMachine
@@ -187,11 +187,9 @@ class _Sweep:
             progress=self.progress,
         )
 
-    def _make_job(self, task: Task, device: str, groups: tuple[Group, ...]) -> Job:
+    def _make_job(self, device: str, groups: tuple[Group, ...]) -> Job:
         return Job(
-            model=task.model,
             device=device,
-            model_options=task.options,
             groups=groups,
             threads=self.threads,
             plan=self.plan,
