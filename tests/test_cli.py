@@ -38,6 +38,16 @@ def test_tax_prints_a_receipt_and_saves_it(tmp_path):
     assert len(record["record"]["rungs"]) == 3
 
 
+def test_tax_has_quick_runtimes_and_says_what_it_left_out(tmp_path):
+    path = tmp_path / "receipt.jsonl"
+    result = run("tax", "bert-1x64", *QUICK, "--json", str(path))
+    assert result.returncode == 0, result.stderr
+    record = json.loads(path.read_text())["record"]
+    names = {measurement["cell"]["runtime"] for measurement in record["others"]}
+    assert {"torchscript", "torchscript-frozen"} <= names and not {"compile", "aoti"} & names
+    assert "--runtimes available adds" in result.stderr and "compile-max-autotune" in result.stderr
+
+
 def test_csv_is_csv_and_markdown_is_markdown():
     result = run("models", "--csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
