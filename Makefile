@@ -26,7 +26,7 @@ TIDY_FILES := $(wildcard csrc/core/*.cpp csrc/measure/*.cpp csrc/onnxruntime/*.c
 # Every runtime that this machine can run, on a GPU if torch finds one.
 FIND_DEVICE := import torch; print("--device cuda --dtype fp16" * torch.cuda.is_available())
 run: build
-	$(VENV)/bin/ftax tax bert-base --runtimes all $$($(VENV)/bin/python -c '$(FIND_DEVICE)')
+	$(VENV)/bin/ftax tax bert-base --runtimes all --duration 60 $$($(VENV)/bin/python -c '$(FIND_DEVICE)')
 
 build: $(VENV)/.built
 
