@@ -172,6 +172,21 @@ def test_a_model_without_free_sizes_is_exported_for_each(
     assert tries == [1]  # that it was refused is remembered
 
 
+def test_an_export_with_a_size_written_into_it_is_not_used_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exporter unrolls a recurrent layer over its example's length, and does not say so."""
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    loaded = ftax.load_model("layer-rnn-64", tiny=True)
+    for batch in (1, 2):
+        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
+        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
+        assert prepared.checks["outputs"]["within_tolerance"]
+        assert "all_sizes_from_cache" not in prepared.facts
+    with pytest.raises(UnsupportedError, match="at another one"):
+        onnx_sizes.export_all_sizes(loaded, lambda path, other: None)  # from the cache
+
+
 def test_dimensions_that_follow_the_size_are_found() -> None:
     some, others = [torch.zeros(2, 7), torch.zeros(3)], [torch.zeros(4, 7), torch.zeros(3)]
     assert onnx_sizes.find_free(some, others) == ((0,), ())

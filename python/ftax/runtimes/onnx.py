@@ -18,8 +18,14 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, UnsupportedError
-from ftax.models.loaded import flatten_tensors
+from ftax.errors import (
+    FtaxError,
+    InvalidArgumentError,
+    RunnerError,
+    UnavailableError,
+    UnsupportedError,
+)
+from ftax.models.loaded import LoadedModel, flatten_tensors
 from ftax.models.user_inputs import split_inputs
 from ftax.runtimes.cache import Artefact
 from ftax.runtimes.flattened import Flattened
@@ -135,9 +141,8 @@ def _prepare(
 ) -> Prepared:
     loaded = workspace.loaded
     inputs = loaded.flat_inputs()
-    memory = [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in inputs]
     path = artefact.folder / _FILE
-    row = _open(path, memory, host, runtime, settings, workspace.stream)
+    row = _open(path, _copy(loaded), host, runtime, settings, workspace.stream)
     equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
     second = equalities["second_input"].problem
     row.run(inputs)  # the memory has the second input
@@ -155,6 +160,14 @@ def _prepare(
         warnings=(*warnings, *row.warnings),
         buffers=row.buffers,
     )
+
+
+def _copy(loaded: LoadedModel) -> list[torch.Tensor]:
+    """The inputs, in memory for a row of its own."""
+    return [
+        tensor.detach().clone(memory_format=torch.contiguous_format)
+        for tensor in loaded.flat_inputs()
+    ]
 
 
 def _open(
@@ -222,10 +235,14 @@ def _start(workspace: Workspace) -> SessionSettings:
 
 def _match(workspace: Workspace, artefact: Artefact) -> tuple[SessionSettings, tuple[str, ...]]:
     """Settings in torch's numeric modes, for the model in ``artefact``; with warnings."""
+    return _match_file(workspace, artefact.folder / _FILE)
+
+
+def _match_file(workspace: Workspace, path: Path) -> tuple[SessionSettings, tuple[str, ...]]:
     settings = _start(workspace)
     if not settings.on_cuda:
         return settings, ()
-    operators = _count_operators(artefact.folder / _FILE)
+    operators = _count_operators(path)
     options, warnings = match_torch(operators, float32=workspace.loaded.dtype == "fp32")
     return replace(settings, provider_options=options), warnings
 
@@ -268,10 +285,22 @@ def _export(workspace: Workspace) -> Artefact:
     return workspace.artefact("onnx", {}, make)
 
 
+def _find_fault(path: Path, loaded: LoadedModel) -> str | None:
+    """What is wrong with a file for the inputs of ``loaded``."""
+    workspace = Workspace(loaded)
+    settings, _ = _match_file(workspace, path)
+    try:
+        row = _open(path, _copy(loaded), "cpp", "onnxruntime", settings, workspace.stream)
+        equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
+    except FtaxError as error:
+        return str(error)
+    return next((equality.problem for equality in equalities.values() if equality.problem), None)
+
+
 def _export_size(workspace: Workspace) -> Artefact:
     def make(folder: Path) -> Mapping[str, object]:
-        source = export_all_sizes(workspace.loaded)
-        write_size(source, workspace.loaded.flat_inputs(), folder / _FILE)
+        source = export_all_sizes(workspace.loaded, _find_fault)
+        write_size(source.folder, workspace.loaded.flat_inputs(), folder / _FILE)
         known = ("exporter", "opset", "exporter_messages")
         facts = {name: source.facts[name] for name in known}
         return {**facts, "fallback_reason": None, "all_sizes_from_cache": source.from_cache}

@@ -2,15 +2,17 @@
 
 An export takes seconds and a sweep has dozens of sizes. The surprising choice: the free dimensions
 are filled in before a session sees the file. ONNX Runtime then folds what computes with them, and
-ends with the graph that it makes of an export of that size alone.
+ends with the graph that it makes of an export of that size alone. An exporter may write a size into
+the graph without a word (it unrolls a recurrent layer), so the export has to run at another size.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -21,6 +23,9 @@ from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.onnx_export import export_onnx
 from ftax.runtimes.workspace import Workspace
 
+# What is wrong with a file of one size for a model's inputs; None if it gives eager's outputs.
+FindFault = Callable[[Path, LoadedModel], str | None]
+
 _FILE = "all-sizes.onnx"
 # Of the example that is exported, and of another that tells which dimensions depend on the size.
 # None of 1, which torch.export takes for a constant.
@@ -28,11 +33,12 @@ _BATCHES = (2, 3)
 _SEQUENCES = (16, 24)
 
 
-def export_all_sizes(loaded: LoadedModel) -> Artefact:
+def export_all_sizes(loaded: LoadedModel, find_fault: FindFault) -> Artefact:
     """An export of the model whose batch and sequence are free, made once and kept.
 
     Raises UnsupportedError if the model has no other sizes, cannot be exported with free ones, or
-    has them written into the exported program. A refusal is kept too: it took as long.
+    has them written into the exported program, as a file of another size than the example's tells
+    ``find_fault``. A refusal is kept too: it took as long.
     """
     example, other = (
         _resize(loaded, batch, sequence)
@@ -42,9 +48,14 @@ def export_all_sizes(loaded: LoadedModel) -> Artefact:
 
     def make(folder: Path) -> Mapping[str, object]:
         try:
-            return _export(example, free, folder)
+            facts = _export(example, free, folder)
         except UnsupportedError as error:
             return {"refused": str(error)}
+        with TemporaryDirectory(prefix="ftax-onnx-") as trial:
+            file = Path(trial) / "model.onnx"
+            write_size(folder, other.flat_inputs(), file)
+            fault = find_fault(file, other)
+        return {"refused": f"exported for all sizes, at another one {fault}"} if fault else facts
 
     artefact = Workspace(example).artefact("onnx-all-sizes", {}, make)
     if refused := artefact.facts.get("refused"):
@@ -74,11 +85,12 @@ def find_free(
     )  # fmt: skip
 
 
-def write_size(source: Artefact, inputs: Sequence[torch.Tensor], path: Path) -> None:
-    """Write the export with the shapes of ``inputs`` to ``path``; the weights' file is shared."""
+def write_size(folder: Path, inputs: Sequence[torch.Tensor], path: Path) -> None:
+    """Write the export in ``folder`` with the shapes of ``inputs`` to ``path``; the weights' file
+    is shared."""
     import onnx
 
-    model = onnx.load(str(source.folder / _FILE), load_external_data=False)
+    model = onnx.load(str(folder / _FILE), load_external_data=False)
     for value, tensor in zip(model.graph.input, inputs, strict=True):
         for dimension, size in zip(value.type.tensor_type.shape.dim, tensor.shape, strict=True):
             dimension.dim_value = size  # it had a name, or the same number
@@ -87,7 +99,7 @@ def write_size(source: Artefact, inputs: Sequence[torch.Tensor], path: Path) -> 
         for dimension in value.type.tensor_type.shape.dim:
             dimension.Clear()
     onnx.save(model, str(path))
-    for file in source.folder.glob("*.data"):
+    for file in folder.glob("*.data"):
         _share(file, path.parent / file.name)
 
 
