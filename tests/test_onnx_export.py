@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from onnx_models import make_runner
 from torch import nn
 
 import ftax
-from ftax.errors import UnavailableError, UnsupportedError
+from ftax.errors import RunnerError, UnavailableError, UnsupportedError
 from ftax.runtimes import Workspace, find_runtime, onnx_sizes
+from ftax.runtimes import onnx as onnx_module
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.onnxruntime import export_onnx
 
@@ -185,6 +187,26 @@ def test_an_export_with_a_size_written_into_it_is_not_used_for_others(
         assert "all_sizes_from_cache" not in prepared.facts
     with pytest.raises(UnsupportedError, match="at another one"):
         onnx_sizes.export_all_sizes(loaded, lambda path, other: None)  # from the cache
+
+
+def test_memory_that_was_short_is_no_fault_of_an_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    loaded = ftax.load_model("layer-feed-forward-64", tiny=True)
+    answers: list[str] = ["CUDA out of memory. Tried to allocate 2 GiB"]
+    real = onnx_module._open
+
+    def open_once(*arguments: Any) -> Any:
+        if answers:
+            raise RunnerError(answers.pop())
+        return real(*arguments)
+
+    monkeypatch.setattr(onnx_module, "_open", open_once)
+    for batch, shared in ((1, False), (2, True)):
+        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
+        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
+        assert ("all_sizes_from_cache" in prepared.facts) is shared
 
 
 def test_dimensions_that_follow_the_size_are_found() -> None:

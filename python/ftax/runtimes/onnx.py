@@ -18,13 +18,8 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import (
-    FtaxError,
-    InvalidArgumentError,
-    RunnerError,
-    UnavailableError,
-    UnsupportedError,
-)
+from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, UnsupportedError
+from ftax.faults import is_out_of_memory
 from ftax.models.loaded import LoadedModel, flatten_tensors
 from ftax.models.user_inputs import split_inputs
 from ftax.runtimes.cache import Artefact
@@ -286,13 +281,16 @@ def _export(workspace: Workspace) -> Artefact:
 
 
 def _find_fault(path: Path, loaded: LoadedModel) -> str | None:
-    """What is wrong with a file for the inputs of ``loaded``."""
+    """What is wrong with a file for the inputs of ``loaded``. Raises UnsupportedError if memory is
+    short, which says nothing about the file."""
     workspace = Workspace(loaded)
     settings, _ = _match_file(workspace, path)
     try:
         row = _open(path, _copy(loaded), "cpp", "onnxruntime", settings, workspace.stream)
         equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
-    except FtaxError as error:
+    except (InvalidArgumentError, RunnerError) as error:
+        if is_out_of_memory(str(error)):
+            raise UnsupportedError(str(error)) from error
         return str(error)
     return next((equality.problem for equality in equalities.values() if equality.problem), None)
 

@@ -38,7 +38,7 @@ def export_all_sizes(loaded: LoadedModel, find_fault: FindFault) -> Artefact:
 
     Raises UnsupportedError if the model has no other sizes, cannot be exported with free ones, or
     has them written into the exported program, as a file of another size than the example's tells
-    ``find_fault``. A refusal is kept too: it took as long.
+    ``find_fault``. A refusal is kept too: it took as long; what ``find_fault`` raises is not.
     """
     example, other = (
         _resize(loaded, batch, sequence)
