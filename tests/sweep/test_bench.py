@@ -11,8 +11,8 @@ from ftax.runtimes import RuntimeSpec, find_runtime
 from ftax.runtimes.eager import prepare_eager
 from ftax.sweep import bench as module
 from ftax.sweep import counting, looks
-from ftax.sweep.bench import run_job
 from ftax.sweep.job import LOOKS, Group, Item, Job
+from ftax.sweep.work import run_job
 
 PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 0.1}
 

@@ -10,22 +10,17 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from ftax.environment import collect_environment
 from ftax.faults import describe, is_out_of_memory, release
 from ftax.measure import Plan, Session, measure
 from ftax.models import LoadedModel, load_model
-from ftax.preparing import use_threads
 from ftax.runtimes import Prepared, Workspace, check_host, find_runtime
 from ftax.sweep.counting import count
 from ftax.sweep.facts import choose_status, describe_fault, make_fields
-from ftax.sweep.job import Group, Item, Job
-
-if TYPE_CHECKING:
-    from ftax.sweep.worker import Say
+from ftax.sweep.job import Group, Item, Job, Say
 
 _MANY = 3  # sizes, from which one export for all takes less time than one each
 _EXPORTED = "onnxruntime"  # how the names begin of runtimes that share an export
@@ -48,28 +43,6 @@ class Attempt:
     seconds: float = 0.0
     fields: dict[str, Any] | None = None
     error: BaseException | str | None = None
-
-
-def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool:
-    """Time all groups, then look at what is to be looked at; whether the process is as before.
-
-    ``wait`` is called once, before the first round, and returns when nothing disturbs it.
-    """
-    if job.device != "cpu":
-        # Or whatever asks for "cuda" here gets a context on the first GPU, which another lane has.
-        torch.cuda.set_device(job.device)
-    with use_threads(job.threads):
-        say("machine", environment=collect_environment(device=job.device).to_dict())
-        bench = Bench(job, say, wait)
-        for group in job.groups:
-            bench.time_group(group)
-        wanted = [group for group in job.groups if any(item.looks for item in group.items)]
-        if not wanted:
-            return True
-        from ftax.sweep.looks import look_at
-
-        look_at(bench, wanted)
-        return False
 
 
 class Bench:

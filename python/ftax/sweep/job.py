@@ -7,9 +7,11 @@ is struck off, what it died at is taken out, and the rest is the next worker's j
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+Say = Callable[..., None]  # writes an answer: what it is, and its fields
 
 # After the rounds of a whole job: counters first, because a trace slows its process for good.
 LOOKS = ("utilisation", "trace")

@@ -9,23 +9,21 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ftax.environment.nvml import open_gpu
 from ftax.faults import is_out_of_memory, release
 from ftax.gpu.memory import measure_peak_memory
 from ftax.gpu.utilisation import measure_utilisation
 from ftax.measure import quiet
+from ftax.models import LoadedModel
 from ftax.runtimes import Prepared
+from ftax.sweep.bench import Bench
 from ftax.sweep.facts import describe_fault
 from ftax.sweep.job import LOOKS, Group, Item
 from ftax.tracing import Trace, judge
 from ftax.tracing.activities import sum_busy_ns
 from ftax.tracing.run import trace_prepared
-
-if TYPE_CHECKING:
-    from ftax.models import LoadedModel
-    from ftax.sweep.bench import Bench
 
 FOUND = "found"  # the fact of a look that went well; otherwise it says why not
 

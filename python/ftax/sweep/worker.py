@@ -14,10 +14,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
 from typing import Any
 
-Say = Callable[..., None]
+from ftax.sweep.job import Say
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
@@ -50,8 +49,8 @@ def main() -> None:
     # Imports take seconds. A GPU is left alone until there is a job: another worker may be on it.
     import torch.utils.flop_counter  # noqa: F401
 
-    from ftax.sweep.bench import run_job
     from ftax.sweep.job import Job
+    from ftax.sweep.work import run_job
 
     def wait() -> None:
         say("waiting")

@@ -1,0 +1,38 @@
+"""Does one job, in a worker: all rounds first, then the looks that would disturb them.
+
+The surprising choice: what looks at the GPU is imported only when the last round is over, so that
+nothing of it can have been there during one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ftax.environment import collect_environment
+from ftax.preparing import use_threads
+from ftax.sweep.bench import Bench
+from ftax.sweep.job import Job, Say
+
+
+def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool:
+    """Time all groups, then look at what is to be looked at; whether the process is as before.
+
+    ``wait`` is called once, before the first round, and returns when nothing disturbs it.
+    """
+    if job.device != "cpu":
+        # Or whatever asks for "cuda" here gets a context on the first GPU, which another lane has.
+        torch.cuda.set_device(job.device)
+    with use_threads(job.threads):
+        say("machine", environment=collect_environment(device=job.device).to_dict())
+        bench = Bench(job, say, wait)
+        for group in job.groups:
+            bench.time_group(group)
+        wanted = [group for group in job.groups if any(item.looks for item in group.items)]
+        if not wanted:
+            return True
+        from ftax.sweep.looks import look_at
+
+        look_at(bench, wanted)
+        return False
