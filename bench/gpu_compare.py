@@ -55,7 +55,7 @@ _CELLS: dict[str, tuple[int, str, Host]] = {
     "eager/cpp, batch 32": (32, "eager", "cpp"),
 }
 _BLOCKS, _WIDTH = 8, 1024
-_PATIENCE_S = 0.5  # a set is forty measurements and more, and a GPU is lent by the minute
+_PATIENCE_S = 0.5  # of one measurement; a set has forty and more
 _WRONG_PERCENT = 5.0  # of pairs that are the same; the confidence of the comparison is 95 %
 
 

@@ -24,6 +24,7 @@ from runtime_cells import describe, list_missing
 from ftax.errors import RunnerError
 from ftax.measure import Plan
 from ftax.receipt_api import tax_with_traces
+from ftax.receipt_choice import CHOICES
 
 _QUICK_S = 4.0
 _PATIENCE_S = 10.0  # with a neighbour on the core
@@ -68,7 +69,7 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 def work(options: argparse.Namespace) -> None:
     """One model, in this process: append its receipt, print its cell, and end at once."""
     names: Any = options.runtimes
-    if len(names) == 1 and names[0] in ("all", "available", "none"):
+    if len(names) == 1 and names[0] in CHOICES:
         (names,) = names
     receipt, _ = tax_with_traces(
         options.model,

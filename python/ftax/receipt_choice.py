@@ -20,6 +20,9 @@ from ftax.runtimes import (
     list_runtimes,
 )
 
+# Words for `runtimes`, beside names.
+CHOICES = ("quick", "available", "all", "none")
+
 
 def list_rungs(device: str) -> list[tuple[str, Host]]:
     """The rungs that a device can have."""

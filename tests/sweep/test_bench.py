@@ -174,6 +174,10 @@ def test_models_give_way_to_the_one_that_is_short_of_memory():
     job = make_job(1, runtimes=("eager",))
     other = replace(job.groups[0], model="resnet-50")
     bench = module.Bench(job, lambda *_, **__: None, lambda: None)
-    bench.models = {job.groups[0].build: "kept", other.build: "let go", ("broken",): OSError("no")}
+    bench.models = {
+        job.groups[0].build_key: "kept",
+        other.build_key: "let go",
+        ("broken",): OSError("no"),
+    }
     bench.drop(job.groups[0])
-    assert [*bench.models] == [job.groups[0].build, ("broken",)]
+    assert [*bench.models] == [job.groups[0].build_key, ("broken",)]

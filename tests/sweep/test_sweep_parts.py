@@ -36,7 +36,7 @@ def test_the_order_is_the_seeds_and_builds_each_model_once():
     }
     tasks = make_tasks(cells, items, 1)
     assert tasks == make_tasks(cells, items, 1) != make_tasks(cells, items, 2)
-    assert sorted(task.model for task in tasks) == ["m1", "m2", "m3"]
+    assert sorted(task.groups[0].model for task in tasks) == ["m1", "m2", "m3"]
     for task in tasks:
         dtypes = [group.dtype for group in task.groups]
         assert dtypes == sorted(dtypes) or dtypes == sorted(dtypes, reverse=True)

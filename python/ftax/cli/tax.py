@@ -10,8 +10,6 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import keep_rounds, progress_bar, save, show, write_traces
 
-_CHOICES = ("quick", "available", "all", "none")
-
 
 def tax(
     model: o.ModelName,
@@ -71,7 +69,7 @@ def tax(
 ) -> None:
     """Where one inference's microseconds go, and what other runtimes would give back."""
     from ftax.receipt_api import tax_with_traces
-    from ftax.receipt_choice import list_slower
+    from ftax.receipt_choice import CHOICES, list_slower
     from ftax.report.receipt_table import make_receipt_tables
 
     if duration is None:
@@ -85,7 +83,7 @@ def tax(
         cpus=cpus,
         patience=patience,
     )
-    names = runtimes if runtimes in _CHOICES else runtimes.split(",")
+    names = runtimes if runtimes in CHOICES else runtimes.split(",")
     with progress_bar(model) as progress, keep_rounds(json) as keep:
         progress("building the model", 0, 1)
         receipt, traces = tax_with_traces(

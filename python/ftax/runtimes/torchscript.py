@@ -146,7 +146,7 @@ def _optimize(module: Any, name: str) -> Any:
 
 def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, object]:
     loaded = workspace.loaded
-    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _quiet_transformers():
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _mute_loss_warning():
         warnings.simplefilter("always")
         try:
             traced = torch.jit.trace(
@@ -166,8 +166,9 @@ def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, obj
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
-    """torch.jit.trace reads every property of a module; one warns that there is no loss."""
+def _mute_loss_warning() -> Iterator[None]:
+    """torch.jit.trace reads every property of a module; one of transformers' warns that there is no
+    loss. Nothing is imported for it: few modules are theirs."""
     logger = logging.getLogger("transformers.modeling_utils")
     level = logger.level
     logger.setLevel(logging.ERROR)

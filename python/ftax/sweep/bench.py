@@ -114,7 +114,7 @@ class Bench:
         self.models = {
             key: found
             for key, found in self.models.items()
-            if key == group.build or isinstance(found, BaseException)
+            if key == group.build_key or isinstance(found, BaseException)
         }
         gc.unfreeze()  # what `ftax.measure.quiet` froze could not be collected
         gc.collect()
@@ -196,11 +196,11 @@ class Bench:
 
     def _share_build(self, group: Group) -> list[Group]:
         """The groups of the same model in the same dtype."""
-        return [other for other in self.job.groups if other.build == group.build]
+        return [other for other in self.job.groups if other.build_key == group.build_key]
 
     def _load(self, group: Group) -> LoadedModel:
         """The model in a dtype, built when it is first asked for. Raises its error every time."""
-        if group.build not in self.models:
+        if group.build_key not in self.models:
             self.begin(
                 "build",
                 [item.place for other in self._share_build(group) for item in other.items],
@@ -208,7 +208,7 @@ class Bench:
             if self.job.device == "cpu":
                 self.models.clear()  # its groups are done
             try:
-                self.models[group.build] = load_model(
+                self.models[group.build_key] = load_model(
                     group.model,
                     dtype=group.dtype,  # type: ignore[arg-type]  # checked by load_model
                     device=self.job.device,
@@ -216,8 +216,8 @@ class Bench:
                 )
             except Exception as error:
                 release(error)
-                self.models[group.build] = error
-        found = self.models[group.build]
+                self.models[group.build_key] = error
+        found = self.models[group.build_key]
         if isinstance(found, BaseException):
             raise found
         return found

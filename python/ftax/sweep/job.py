@@ -50,7 +50,7 @@ class Group:
     apart: bool = False  # one of several, timed alone because a worker died with all of them
 
     @property
-    def build(self) -> tuple[object, ...]:
+    def build_key(self) -> tuple[object, ...]:
         """What tells one built model from another."""
         return self.model, self.options, self.dtype
 

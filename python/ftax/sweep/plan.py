@@ -22,7 +22,6 @@ _Key = tuple[str, str, tuple[tuple[str, object], ...]]  # model, device, options
 class Task:
     """All that is missing of one model on one kind of device: what a worker builds it for."""
 
-    model: str
     device: str  # as in the grid; "cuda" is any GPU
     groups: tuple[Group, ...]
 
@@ -72,10 +71,7 @@ def make_tasks(cells: Sequence[Cell], items: Mapping[int, Item], seed: int) -> l
         sizes.setdefault((cell.dtype, cell.batch, cell.sequence), []).append(items[place])
     order = list(tasks)
     shuffler.shuffle(order)
-    return [
-        Task(model=key[0], device=key[1], groups=_order_groups(key, tasks[key], shuffler))
-        for key in order
-    ]
+    return [Task(device=key[1], groups=_order_groups(key, tasks[key], shuffler)) for key in order]
 
 
 def _order_groups(
