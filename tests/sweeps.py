@@ -154,7 +154,8 @@ def run_lanes(
 
     def work(device: str) -> None:
         lane = Lane(
-            device=device, shares=device != "cpu", queue=queue, store=store, machine=MACHINE.id,
+            device=device, shares=device != "cpu", lanes=len(devices), queue=queue, store=store,
+            machine=MACHINE.id,
             make_job=lambda where, groups: Job(device=where, groups=groups, threads=1),
             limit_s=1.0, stop=stop, progress=SweepProgress(len(cells), 0, None),
         )  # fmt: skip

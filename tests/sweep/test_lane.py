@@ -38,13 +38,31 @@ def test_cells_of_one_size_are_one_group_and_one_worker_does_all(tmp_path, monke
     assert workers.ended == 1  # no trace, so one process did both models
 
 
-def test_a_worker_on_a_gpu_has_several_models_and_fewer_towards_the_end(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [(("cuda:0",), [4, 4, 3]), (("cuda:0", "cuda:1"), [4, 3, 2, 1, 1])],
+)
+def test_a_worker_on_a_gpu_has_models_of_so_many_cells(devices, expected, tmp_path, monkeypatch):
+    """With several GPUs, fewer towards the end."""
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    cells = [make_cell(model=f"m{number}", device="cuda") for number in range(11)]
-    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
-    assert [cell.facts["trace"] for cell in found.values()] == ["found"] * 11
+    monkeypatch.setattr("ftax.sweep.lane._TOGETHER", 9)
+    cells = [
+        make_cell(model=f"m{number}", device="cuda", batch=batch)
+        for number in range(11)
+        for batch in (1, 2)
+    ]
+    found = run_lanes(tmp_path, cells, looks=("trace",), devices=devices)
+    assert [cell.facts["trace"] for cell in found.values()] == ["found"] * 22
     sizes = [len({group.model for group in job.groups}) for job in workers.jobs]
-    assert sizes == [4, 3, 2, 1, 1]
+    assert sorted(sizes) == sorted(expected)
+
+
+def test_a_model_with_more_cells_than_that_is_one_workers(tmp_path, monkeypatch):
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    monkeypatch.setattr("ftax.sweep.lane._TOGETHER", 2)
+    cells = [make_cell(device="cuda", batch=batch) for batch in (1, 2, 3)]
+    run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    assert [len(job.groups) for job in workers.jobs] == [3]
 
 
 def test_a_death_while_one_model_is_traced_costs_no_other_its_trace(tmp_path, monkeypatch):
@@ -146,6 +164,7 @@ def test_workers_that_never_begin_end_the_sweep(tmp_path, monkeypatch):
 def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypatch):
     steps = []
     workers = use_scripts(monkeypatch, lambda step, places, number: steps.append(step))
+    monkeypatch.setattr("ftax.sweep.lane._TOGETHER", 2)
     cells = [make_cell(device="cuda"), make_cell(device="cuda", batch=2)]
     cells.append(make_cell(device="cuda", model="other"))
     found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
@@ -154,7 +173,7 @@ def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypat
     assert [steps.count(step) for step in ("measure", "trace")] == [3, 3]
     one = steps[: steps.index("start", 1)]
     assert "measure" not in one[one.index("trace") :]
-    assert workers.ended == 2  # a process a model: a trace slows what comes after it
+    assert workers.ended == 2  # a process each: a trace slows what comes after it
     assert workers.readied == [-1, -1, -1]  # the spare before the first is timed, and once more
     assert SweepResults.load(tmp_path).cells[0].busy_ns == 2.0
 

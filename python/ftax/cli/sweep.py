@@ -69,6 +69,14 @@ def sweep(
     gpus: Annotated[
         str, typer.Option(help="GPUs that share the cells of device cuda, such as 0,1.")
     ] = "0",
+    exporters: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Workers that export before anything is timed; 0: each cell when it is timed.",
+            show_default="as many as there is room for",
+        ),
+    ] = None,
     threads: o.Threads = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -90,8 +98,8 @@ def sweep(
         try:
             results = run_sweep(
                 grids, output, resume=resume, retry_failed=retry_failed, quick=quick, seed=seed,
-                limit_s=limit, trace=trace, gpus=_parse_gpus(gpus), threads=threads,
-                progress=progress,
+                limit_s=limit, trace=trace, gpus=_parse_gpus(gpus),
+                exporters=exporters, threads=threads, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             if not (output / CELLS_FILE).exists():

@@ -89,21 +89,27 @@ def _describe_run(view: View, setting: Setting) -> str:
 
 
 def _describe_times(view: View, times: Mapping[str, float]) -> str:
-    """ "Measuring took 25 min of the devices: rounds 12 min, ..., of it 4 min of exports." """
+    """ "Measuring took 25 min of the devices: rounds 12 min, ...; before it, exports 2 min ..." """
     named: dict[str, float] = {}
     for step, seconds in times.items():
-        name = _STEPS.get(step, "the rest")
-        named[name] = named.get(name, 0.0) + seconds
+        if step != "export":
+            name = _STEPS.get(step, "the rest")
+            named[name] = named.get(name, 0.0) + seconds
     most_first = sorted(named.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{name} {describe_time(seconds)}" for name, seconds in most_first)
-    exports_s = 0.0
+    text = f"Measuring took {describe_time(sum(named.values()))} of the devices: {parts}"
+    ahead_s, within_s = times.get("export", 0.0), 0.0
     for cell in view.cells.values():
-        if cell.cell.runtime.startswith("onnxruntime") and not cell.facts.get("from_cache"):
-            exports_s += float(cell.facts.get("seconds") or 0.0)
-    return (
-        f"Measuring took {describe_time(sum(times.values()))} of the devices: {parts}; exports to "
-        f"ONNX are {describe_time(exports_s)} of it."
-    )
+        if cell.facts.get("from_cache") is False:
+            within_s += float(cell.facts.get("seconds") or 0.0)
+    if within_s:
+        text += f"; exports and traces to files are {describe_time(within_s)} of it"
+    if ahead_s:
+        text += (
+            f". Exports and traces to files took {describe_time(ahead_s)} before it, by several "
+            "processes side by side"
+        )
+    return text + "."
 
 
 def _describe_software(view: View) -> str:

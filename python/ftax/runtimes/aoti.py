@@ -34,7 +34,7 @@ _FILE = "model.pt2"
 def prepare_aoti(workspace: Workspace, host: Host) -> Prepared:
     """The package, loaded by torch for Python or by our runner for C++."""
     runtime, loaded = "aoti", workspace.loaded
-    package, facts = _get_package(workspace)
+    package, facts = make_package(workspace)
     inputs = loaded.flat_inputs()
     runner: _core.Runner
     run_on: Callable[[list[torch.Tensor]], Any]
@@ -67,7 +67,7 @@ def prepare_aoti(workspace: Workspace, host: Host) -> Prepared:
 def prepare_aoti_graph(workspace: Workspace, host: Host) -> Prepared:
     """The package, run by C++, captured as one CUDA graph."""
     runtime = "aoti-cuda-graph"
-    package, facts = _get_package(workspace)
+    package, facts = make_package(workspace)
 
     def make_runner() -> _core.AotiRunner:
         return _make_runner(workspace, package, runtime, single_threaded=True)
@@ -75,8 +75,8 @@ def prepare_aoti_graph(workspace: Workspace, host: Host) -> Prepared:
     return prepare_graph(workspace, host, runtime, make_runner, facts)
 
 
-def _get_package(workspace: Workspace) -> tuple[Path, dict[str, object]]:
-    """A package that is known to load here, and what making it cost."""
+def make_package(workspace: Workspace) -> tuple[Path, dict[str, object]]:
+    """A package in the cache that is known to load here, and what making it cost."""
     options = {"gpu": name_device(workspace.loaded.device)}
     artefact = workspace.artefact("aoti", options, lambda folder: _compile(workspace, folder))
     package = artefact.folder / _FILE

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
+from typing import Any
 
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.faults import name_faults
@@ -34,12 +35,14 @@ class RuntimeSpec:
     ``function`` is ``module:name`` under ftax.runtimes, or the function itself; without one there
     is nothing to prepare, and ``never`` says why. ``obstacle`` is asked last; it may take long.
     A ``quick`` one is ready in seconds, and part of every receipt that is not told otherwise.
+    ``files``, as ``module:name``, is what makes the files that it loads, if any.
     """
 
     name: str
     description: str
     hosts: tuple[Host, ...]
     function: str | Prepare = ""
+    files: str = ""
     packages: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     why_not_cpp: str = ""
@@ -91,12 +94,26 @@ class RuntimeSpec:
             facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
             return replace(prepared, facts=facts, runner=workspace.on_stream(prepared.runner))
 
+    def make_files(self, workspace: Workspace) -> None:
+        """Have the files that it loads in the cache, so that `prepare` finds them there.
+
+        Raises what making them raises.
+        """
+        if self.files:
+            with name_faults(f"{self.name} could not be exported"):
+                _find(self.files)(workspace)
+
     def _find_function(self) -> Prepare:
         if not isinstance(self.function, str):
             return self.function
-        module, _, name = self.function.partition(":")
-        found: Prepare = getattr(import_module(f"ftax.runtimes.{module}"), name)
+        found: Prepare = _find(self.function)
         return found
+
+
+def _find(place: str) -> Any:
+    """What ``module:name`` under ftax.runtimes is."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"ftax.runtimes.{module}"), name)
 
 
 _BOTH: tuple[Host, ...] = ("python", "cpp")
@@ -144,6 +161,7 @@ _RUNTIMES = (
         description="traced by torch.jit.trace, loaded from a file",
         hosts=_BOTH,
         function="torchscript:prepare_torchscript",
+        files="torchscript:make_file",
         quick=True,
     ),
     RuntimeSpec(
@@ -151,6 +169,7 @@ _RUNTIMES = (
         description="the trace with weights folded in (torch.jit.freeze)",
         hosts=_BOTH,
         function="torchscript:prepare_frozen",
+        files="torchscript:make_frozen_file",
         quick=True,
     ),
     RuntimeSpec(
@@ -158,6 +177,7 @@ _RUNTIMES = (
         description="exported to ONNX, inputs and outputs bound; host cpp through the C API",
         hosts=_BOTH,
         function="onnx:prepare_onnxruntime",
+        files="onnx:make_file",
         quick=True,
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
@@ -168,6 +188,7 @@ _RUNTIMES = (
         description="the same file with ONNX Runtime's own numeric modes and spinning threads",
         hosts=_BOTH,
         function="onnx:prepare_defaults",
+        files="onnx:make_file",
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
         obstacle=find_provider_obstacle,
@@ -177,6 +198,7 @@ _RUNTIMES = (
         description="the file after ONNX Runtime's fusions for transformers",
         hosts=_BOTH,
         function="onnx:prepare_fused",
+        files="onnx:make_fused_file",
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
         obstacle=find_provider_obstacle,
@@ -186,6 +208,7 @@ _RUNTIMES = (
         description="the same session, captured by ONNX Runtime as a CUDA graph",
         hosts=_BOTH,
         function="onnx:prepare_cuda_graph",
+        files="onnx:make_file",
         quick=True,
         packages=_ONNX_PACKAGES,
         devices=("cuda",),
@@ -197,12 +220,14 @@ _RUNTIMES = (
         description="the frozen trace after torch.jit.optimize_for_inference",
         hosts=_BOTH,
         function="torchscript:prepare_optimized",
+        files="torchscript:make_frozen_file",
     ),
     RuntimeSpec(
         name="torchscript-cuda-graph",
         description="the frozen trace as one CUDA graph",
         hosts=_BOTH,
         function="torchscript:prepare_torchscript_graph",
+        files="torchscript:make_frozen_file",
         devices=("cuda",),
     ),
     RuntimeSpec(
@@ -232,12 +257,14 @@ _RUNTIMES = (
         description="compiled ahead of time by AOTInductor, loaded from a package",
         hosts=_BOTH,
         function="aoti:prepare_aoti",
+        files="aoti:make_package",
     ),
     RuntimeSpec(
         name="aoti-cuda-graph",
         description="the AOTInductor package as one CUDA graph",
         hosts=_BOTH,
         function="aoti:prepare_aoti_graph",
+        files="aoti:make_package",
         devices=("cuda",),
     ),
     RuntimeSpec(

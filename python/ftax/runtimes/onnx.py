@@ -47,7 +47,7 @@ _CPU = "CPUExecutionProvider"
 def prepare_onnxruntime(workspace: Workspace, host: Host) -> Prepared:
     """The model exported to ONNX with fixed shapes; as many threads as torch has, torch's numeric
     modes."""
-    artefact = _export(workspace)
+    artefact = make_file(workspace)
     settings, warnings = _match(workspace, artefact)
     return _prepare(workspace, host, "onnxruntime", artefact, settings, warnings)
 
@@ -55,18 +55,13 @@ def prepare_onnxruntime(workspace: Workspace, host: Host) -> Prepared:
 def prepare_defaults(workspace: Workspace, host: Host) -> Prepared:
     """The same file with ONNX Runtime's own numeric modes, and threads that spin in a request."""
     settings = replace(_start(workspace), spinning=True)
-    return _prepare(workspace, host, "onnxruntime-defaults", _export(workspace), settings)
+    return _prepare(workspace, host, "onnxruntime-defaults", make_file(workspace), settings)
 
 
 def prepare_fused(workspace: Workspace, host: Host) -> Prepared:
     """The file after ONNX Runtime's fusions for transformers, which are written in Python."""
-    source = _export(workspace)
-    artefact = workspace.artefact(
-        "onnx-fused",
-        {},
-        lambda folder: fuse_transformer(workspace.loaded, source.folder / _FILE, folder / _FILE),
-    )
-    settings, warnings = _match(workspace, source)
+    artefact = make_fused_file(workspace)
+    settings, warnings = _match(workspace, make_file(workspace))
     return _prepare(workspace, host, "onnxruntime-fused", artefact, settings, warnings)
 
 
@@ -75,7 +70,7 @@ def prepare_cuda_graph(workspace: Workspace, host: Host) -> Prepared:
 
     Raises UnsupportedError if a node does not run on the GPU.
     """
-    artefact = _export(workspace)
+    artefact = make_file(workspace)
     settings, warnings = _match(workspace, artefact)
     settings = replace(
         settings, provider_options={**settings.provider_options, "enable_cuda_graph": "1"}
@@ -106,6 +101,36 @@ def prepare_onnx_file(path: Path, inputs: Any, host: Host) -> Prepared:
         run=lambda: row.run([tensor.clone() for tensor in row.buffers.inputs]),
         facts=row.facts,
         warnings=(*warnings, *row.warnings),
+    )
+
+
+def make_file(workspace: Workspace) -> Artefact:
+    """The model as an ONNX file, in the cache."""
+    loaded = workspace.loaded
+
+    if workspace.many_sizes and loaded.reproducible:
+        with contextlib.suppress(UnsupportedError):  # then each size has an export of its own
+            return _export_size(workspace)
+
+    def make(folder: Path) -> Mapping[str, object]:
+        export = export_onnx(Flattened(loaded), loaded.flat_inputs(), folder / _FILE)
+        return {
+            "exporter": export.exporter,
+            "opset": export.opset,
+            "exporter_messages": len(export.messages),
+            "fallback_reason": export.fallback_reason,
+        }
+
+    return workspace.artefact("onnx", {}, make)
+
+
+def make_fused_file(workspace: Workspace) -> Artefact:
+    """The same file fused, in the cache beside it."""
+    source = make_file(workspace)
+    return workspace.artefact(
+        "onnx-fused",
+        {},
+        lambda folder: fuse_transformer(workspace.loaded, source.folder / _FILE, folder / _FILE),
     )
 
 
@@ -259,25 +284,6 @@ def _count_operators(path: Path) -> Counter[str]:
         ) from error
     model = onnx.load(str(path), load_external_data=False)
     return Counter(node.op_type for node in model.graph.node)
-
-
-def _export(workspace: Workspace) -> Artefact:
-    loaded = workspace.loaded
-
-    if workspace.many_sizes and loaded.reproducible:
-        with contextlib.suppress(UnsupportedError):  # then each size has an export of its own
-            return _export_size(workspace)
-
-    def make(folder: Path) -> Mapping[str, object]:
-        export = export_onnx(Flattened(loaded), loaded.flat_inputs(), folder / _FILE)
-        return {
-            "exporter": export.exporter,
-            "opset": export.opset,
-            "exporter_messages": len(export.messages),
-            "fallback_reason": export.fallback_reason,
-        }
-
-    return workspace.artefact("onnx", {}, make)
 
 
 def _find_fault(path: Path, loaded: LoadedModel) -> str | None:

@@ -18,6 +18,7 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
 from ftax.models import flatten_outputs
+from ftax.runtimes.cache import Artefact
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.inductor import describe_failure
 from ftax.runtimes.prepared import Host, Prepared, check_outputs, drive_python, grad_mode
@@ -83,6 +84,22 @@ def prepare_file(
     )
 
 
+def make_file(workspace: Workspace) -> Artefact:
+    """The trace as a file, in the cache."""
+    return _make_file(workspace, frozen=False)
+
+
+def make_frozen_file(workspace: Workspace) -> Artefact:
+    """The frozen trace as a file, in the cache."""
+    return _make_file(workspace, frozen=True)
+
+
+def _make_file(workspace: Workspace, *, frozen: bool) -> Artefact:
+    return workspace.artefact(
+        "torchscript", {"frozen": frozen}, lambda folder: _trace(workspace, folder, frozen)
+    )
+
+
 def _prepare(
     workspace: Workspace, host: Host, runtime: str, *, frozen: bool, optimize: bool = False
 ) -> Prepared:
@@ -116,9 +133,7 @@ def _prepare(
 
 def _get_file(workspace: Workspace, frozen: bool) -> tuple[Path, dict[str, object]]:
     """The trace on disk, and what making it cost."""
-    artefact = workspace.artefact(
-        "torchscript", {"frozen": frozen}, lambda folder: _trace(workspace, folder, frozen)
-    )
+    artefact = _make_file(workspace, frozen=frozen)
     return artefact.folder / _FILE, {**artefact.facts, "from_cache": artefact.from_cache}
 
 

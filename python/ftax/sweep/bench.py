@@ -71,6 +71,22 @@ class Bench:
         if not any(item.looks for item in group.items):
             self.ready.pop(group, None)
 
+    def export_group(self, group: Group) -> None:
+        """Make the files of a group's cells, and answer for each. One that cannot be made fails
+        again when its cell is timed, which then says why."""
+        for item in group.items:
+            start, reason = time.perf_counter(), ""
+            try:
+                ready = self.get_ready(group)
+                self.begin("export", [item.place])
+                find_runtime(item.runtime).make_files(ready.workspace)
+            except Exception as error:
+                release(error)
+                reason = describe_fault(error)
+            seconds = time.perf_counter() - start
+            self.say("exported", place=item.place, seconds=seconds, reason=reason)
+        self.ready.pop(group, None)
+
     def get_ready(self, group: Group) -> Ready:
         """The group with its inputs. Raises what building the model or making inputs raises."""
         if group not in self.ready:
@@ -116,8 +132,7 @@ class Bench:
             for key, found in self.models.items()
             if key == group.build_key or isinstance(found, BaseException)
         }
-        gc.unfreeze()  # what `ftax.measure.quiet` froze could not be collected
-        gc.collect()
+        _collect()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
@@ -205,8 +220,9 @@ class Bench:
                 "build",
                 [item.place for other in self._share_build(group) for item in other.items],
             )
-            if self.job.device == "cpu":
+            if self.job.device == "cpu" or self.job.exports:
                 self.models.clear()  # its groups are done
+            _collect()
             try:
                 self.models[group.build_key] = load_model(
                     group.model,
@@ -229,6 +245,12 @@ class Bench:
             free -= torch.cuda.memory_allocated(self.job.device)
             if free < _LEAST_FREE_SHARE * total:
                 self.drop(group)
+
+
+def _collect() -> None:
+    """Also what `ftax.measure.quiet` froze."""
+    gc.unfreeze()
+    gc.collect()
 
 
 def _is_short_of_memory(attempt: Attempt) -> bool:

@@ -65,6 +65,7 @@ class Job:
     plan: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Plan`
     trace_iterations: int = 3
     utilisation_s: float = 0.5
+    exports: bool = False  # True: make the files that runtimes load, and time nothing
 
     def to_json(self) -> str:
         """The job as one line."""

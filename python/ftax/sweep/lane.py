@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from ftax.environment import Environment
@@ -31,9 +32,9 @@ from ftax.sweep.progress import SweepProgress
 from ftax.sweep.store import CellStore
 
 _START_S = 120.0  # that a process has for its imports, whatever the limit of a step
-# Models that a worker on a GPU times before it looks at any: its context, its libraries and its
-# kernels are loaded once for all of them, and a trace makes it useless for timing.
-_TOGETHER = 4
+# Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
+# libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
+_TOGETHER = 60
 _MOST_EARLY_DEATHS = 2  # in a row, of workers that began nothing
 
 
@@ -44,12 +45,16 @@ class TaskQueue:
         self._tasks = list(tasks)
         self._lock = threading.Lock()
 
-    def take(self, device: str, shares: bool, most: int = 1) -> list[Task]:
-        """The next tasks for a device, with ``shares`` also of those for any GPU: up to ``most``,
-        and no more than half of what is left, so that lanes end together."""
+    def take(self, device: str, shares: bool, most: int = 1, lanes: int = 1) -> list[Task]:
+        """The next tasks for a device, with ``shares`` also of those for any GPU: as many as have
+        ``most`` cells, at least one, and with several lanes no more than half of what is left, so
+        that they end together."""
         with self._lock:
             found = self._find(device, shares)
-            found = found[: max(1, min(most, len(found) // 2))]
+            if lanes > 1:
+                found = found[: max(1, len(found) // 2)]
+            cells = list(accumulate(task.size for task in found))
+            found = found[: max(1, sum(count <= most for count in cells))]
             self._tasks = [task for task in self._tasks if task not in found]
         return found
 
@@ -80,6 +85,7 @@ class Lane:
 
     device: str
     shares: bool  # whether it takes tasks for any GPU
+    lanes: int = 1  # that take from the queue, with this one
     queue: TaskQueue
     store: CellStore
     make_job: Callable[[str, tuple[Group, ...]], Job]
@@ -101,7 +107,7 @@ class Lane:
         ResultsError if results cannot be written."""
         try:
             most = 1 if self.device == "cpu" else _TOGETHER
-            while tasks := self.queue.take(self.device, self.shares, most):
+            while tasks := self.queue.take(self.device, self.shares, most, self.lanes):
                 groups = [group for task in tasks for group in task.groups]
                 while groups:
                     groups = self._run_job(groups)

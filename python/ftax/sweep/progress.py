@@ -43,6 +43,13 @@ class SweepProgress:
             rest = "" if left is None else f", {describe_time(left)} left"
             self._callback(f"{step} {label}{others}{rest}", self.done, self.total)
 
+    def tell_export(self, label: str, done: int, total: int) -> None:
+        """Which cell something is exported for now, of how many."""
+        with self._lock:
+            self._start = self._clock()  # the time left is that of measuring
+            if self._callback is not None:
+                self._callback(f"export {done} of {total}: {label}", self.done, self.total)
+
     @property
     def left_s(self) -> float | None:
         """Seconds that the rest will take; None as long as nobody can know."""

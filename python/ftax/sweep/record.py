@@ -79,6 +79,17 @@ class SweepTimes(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepExport(Record):
+    """What was exported for a cell before anything was timed; ``reason``: why it could not be."""
+
+    kind: ClassVar[str] = "sweep-export"
+
+    cell: Cell
+    seconds: Amount  # with building the model, for the first of its cells; little if it was cached
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCell(Record):
     """One cell of a sweep: measured, or why it is not.
 

@@ -1,15 +1,18 @@
 """Runs a sweep: grids and a folder in, results out, with nothing lost that was measured.
 
 The surprising choice: this process measures nothing. It takes answers of workers, one worker a
-device, and writes each to the results file before it listens for the next.
+device once all exports are made, and writes each to the results file before it listens for the
+next.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.measure import Progress
 from ftax.models.request import normalize_device
 from ftax.preparing import use_threads
+from ftax.sweep.exports import Exporter, Unit, choose_workers, make_units, read_exported
 from ftax.sweep.grid import Grid, join_cells
 from ftax.sweep.job import Group, Job
 from ftax.sweep.lane import Lane, TaskQueue
@@ -56,6 +60,7 @@ def run_sweep(
     limit_s: float = LIMIT_S,
     trace: bool = True,
     gpus: Sequence[str] = ("cuda:0",),
+    exporters: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> SweepResults:
@@ -70,6 +75,8 @@ def run_sweep(
             ready, the rounds of one size) before the worker is ended.
         trace: on a GPU, trace kernels after the rounds.
         gpus: that share the cells of device "cuda".
+        exporters: workers that export side by side before anything is timed; 0: each cell is
+            exported when it is timed; None: as many as the machine has room for.
         threads: torch's intra-op threads; None leaves torch's setting.
         progress: called as ``progress(what, cells done, cells)``.
 
@@ -82,6 +89,8 @@ def run_sweep(
     """
     if not 0 < limit_s < 1e9:
         raise InvalidArgumentError(f"limit_s is {limit_s}; it has to be above 0 and finite")
+    if exporters is not None and not 0 <= exporters < 1000:
+        raise InvalidArgumentError(f"exporters is {exporters}; it has to be from 0 to 999")
     if retry_failed and not resume:
         raise InvalidArgumentError(
             "retry_failed is for a folder with results; give resume too, or leave it out"
@@ -110,9 +119,10 @@ def run_sweep(
         utc = note_run(place, grids, settings, seed, len(cells), len(items))
         missing = set_aside(store, items, devices, machines)
         done = len(cells) - sum(item.time for item in missing.values())
+        tasks = make_tasks(cells, missing, seed)
         sweep = _Sweep(
             store=store,
-            queue=TaskQueue(make_tasks(cells, missing, seed)),
+            queue=TaskQueue(tasks),
             progress=SweepProgress(len(cells), done, progress),
             plan=plan,
             trace_iterations=effort.trace_iterations,
@@ -121,7 +131,15 @@ def run_sweep(
             machines={device: machine.id for device, machine in machines.items()},
         )
         shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in devices else []
+        # A file is made for one device, and which of several takes a cell is not known.
+        fixed = {name: device for name, device in devices.items()
+                 if name != "cuda" or len(shared) == 1}  # fmt: skip
         try:
+            sweep.export(
+                make_units(tasks, cells, fixed, read_exported(place)),
+                place,
+                _choose_exporters(machines.values()) if exporters is None else exporters,
+            )
             sweep.run(sorted({*devices.values(), *shared} - {"cpu"}), shared)
             # Never beside a GPU: they share the host.
             sweep.run(["cpu"] if "cpu" in devices else [], [])
@@ -146,38 +164,41 @@ class _Sweep:
 
     def run(self, devices: Sequence[str], shared: Sequence[str]) -> None:
         """One lane a device, side by side, until there is nothing left for any of them."""
-        stop, errors = Stop(), []
-        lanes = [self._make_lane(device, device in shared, stop) for device in devices]
+        with _stop_at_end() as stop:
+            lanes = [self._make_lane(device, shared, stop) for device in devices]
+            _work_side_by_side([lane.run for lane in lanes], stop)
 
-        def work(lane: Lane) -> None:
+    def export(self, units: list[Unit], folder: Path, workers: int) -> None:
+        """Have the units exported by so many workers; by none if one would do it all."""
+        workers = min(workers, len(units))
+        if workers < 2:
+            return
+        start = time.monotonic()
+        with _stop_at_end() as stop:
+            exporter = Exporter(
+                units=units,
+                cells=self.store.cells,
+                folder=folder,
+                make_job=lambda device, groups: replace(
+                    self._make_job(device, groups), threads=max(1, self.threads // workers)
+                ),
+                limit_s=self.limit_s,
+                stop=stop,
+                progress=self.progress,
+            )
             try:
-                lane.run()
-            except BaseException as error:
-                errors.append(error)
-                stop.set()
+                _work_side_by_side([exporter.work] * workers, stop)
+            finally:
+                self.spent.append({"export": time.monotonic() - start})
 
-        threads = [threading.Thread(target=work, args=(lane,)) for lane in lanes]
-        try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(_LOOK_S)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-            stop.close()
-        if errors:
-            raise errors[0]
-
-    def _make_lane(self, device: str, shares: bool, stop: Stop) -> Lane:
+    def _make_lane(self, device: str, shared: Sequence[str], stop: Stop) -> Lane:
         seconds: dict[str, float] = {}
         self.spent.append(seconds)
         return Lane(
             device=device,
             seconds=seconds,
-            shares=shares,
+            shares=device in shared,
+            lanes=max(1, len(shared)),
             queue=self.queue,
             store=self.store,
             make_job=self._make_job,
@@ -195,3 +216,43 @@ class _Sweep:
             plan=self.plan,
             trace_iterations=self.trace_iterations,
         )
+
+
+@contextmanager
+def _stop_at_end() -> Iterator[Stop]:
+    stop = Stop()
+    try:
+        yield stop
+    finally:
+        stop.close()
+
+
+def _work_side_by_side(works: Sequence[Callable[[], None]], stop: Stop) -> None:
+    """Each in a thread of its own until all have ended; raises the first error, and Ctrl-C."""
+    errors: list[BaseException] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+            stop.set()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK_S)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _choose_exporters(machines: Iterable[SweepMachine]) -> int:
+    gpus = [machine.environment.gpu for machine in machines]
+    return choose_workers(min((gpu.memory_bytes for gpu in gpus if gpu is not None), default=None))

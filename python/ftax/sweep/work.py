@@ -6,11 +6,15 @@ nothing of it can have been there during one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import torch
 
 from ftax.environment import collect_environment
+from ftax.environment.nvml import open_gpu
+from ftax.errors import UnavailableError
+from ftax.measure import quiet
 from ftax.preparing import use_threads
 from ftax.sweep.bench import Bench
 from ftax.sweep.job import Job, Say
@@ -27,8 +31,13 @@ def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool
     with use_threads(job.threads):
         say("machine", environment=collect_environment(device=job.device).to_dict())
         bench = Bench(job, say, wait)
-        for group in job.groups:
-            bench.time_group(group)
+        if job.exports:
+            for group in job.groups:
+                bench.export_group(group)
+            return True
+        with _keep_ready(job.device):
+            for group in job.groups:
+                bench.time_group(group)
         wanted = [group for group in job.groups if any(item.looks for item in group.items)]
         if not wanted:
             return True
@@ -36,3 +45,15 @@ def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool
 
         look_at(bench, wanted)
         return False
+
+
+@contextmanager
+def _keep_ready(device: str) -> Iterator[None]:
+    """What each measurement does anew unless it is done already: starting NVML, and collecting the
+    garbage of a process that has imported everything."""
+    with ExitStack() as stack:
+        if device != "cpu":
+            with suppress(UnavailableError):  # a measurement says why
+                stack.enter_context(open_gpu(device))
+        stack.enter_context(quiet())
+        yield

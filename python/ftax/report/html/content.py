@@ -28,7 +28,7 @@ from ftax.report.html.sweeps import Sweeps, make_missing_table, read_sweeps
 from ftax.report.html.view import Chart, Links, TableView, make_notices
 from ftax.report.table import Rows
 from ftax.sweep import SweepCell, SweepMachine
-from ftax.sweep.record import SweepRun, SweepTimes
+from ftax.sweep.record import SweepExport, SweepRun, SweepTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +99,8 @@ def _summarise(
     environments: Sequence[Environment],
 ) -> str:
     kinds = Counter(item.record.kind for item in sources.found)
-    for told_elsewhere in (SweepMachine.kind, SweepCell.kind, SweepRun.kind, SweepTimes.kind):
-        kinds.pop(told_elsewhere, None)
+    for told_elsewhere in (SweepMachine, SweepCell, SweepRun, SweepTimes, SweepExport):
+        kinds.pop(told_elsewhere.kind, None)
     parts = [_count(number, kind) for kind, number in sorted(kinds.items())]
     if sweeps.cells:
         states = Counter(item.record.status for item in sweeps.cells)

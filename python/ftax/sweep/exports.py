@@ -1,0 +1,145 @@
+"""Has the files that runtimes load made before anything is timed, by several workers at once.
+
+An export or a trace is a minute of one core where a cell is a second of the GPU. The surprising
+choice: nothing depends on it. A worker that dies here is not asked why, and what it left is made
+when its cell is timed, which then blames whom it has to blame.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ftax.results import Cell, append_record, read_records
+from ftax.runtimes import find_runtime
+from ftax.sweep.job import Group, Job
+from ftax.sweep.plan import Task
+from ftax.sweep.process import Stop, Stopped, WorkerDied, WorkerProcess
+from ftax.sweep.progress import SweepProgress
+from ftax.sweep.record import SweepExport
+
+EXPORTS_FILE = "exports.jsonl"
+_MOST = 12  # workers, beyond which they wait for the disk and for each other's kernels
+_CORES_LEFT = 2  # for the sweep itself, and the machine
+_GPU_BYTES_EACH = 8 << 30
+_START_S = 120.0  # that a process has for its imports
+
+
+def choose_workers(gpu_bytes: int | None) -> int:
+    """How many workers export side by side on this machine; 0 where there is no room for two."""
+    room = [_MOST, len(os.sched_getaffinity(0)) - _CORES_LEFT]
+    if gpu_bytes is not None:
+        room.append(gpu_bytes // _GPU_BYTES_EACH)
+    return min(room) if min(room) > 1 else 0
+
+
+def read_exported(folder: Path) -> set[str]:
+    """The keys of the cells that an earlier run into the folder exported, or could not."""
+    path = folder / EXPORTS_FILE
+    if not path.exists():
+        return set()
+    records = read_records(path, skip_bad=True).records
+    return {item.cell.key() for item in records if isinstance(item, SweepExport)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """What one worker exports with one model built once."""
+
+    device: str
+    groups: tuple[Group, ...]
+
+    @property
+    def places(self) -> list[int]:
+        """Of its cells."""
+        return [item.place for group in self.groups for item in group.items]
+
+
+def make_units(
+    tasks: Sequence[Task], cells: Sequence[Cell], devices: Mapping[str, str], exported: set[str]
+) -> list[Unit]:
+    """What is to be exported, the largest first: models in one dtype with all cells that load
+    files.
+
+    ``devices`` are those that tasks of a device will run on; tasks of others are left out.
+    """
+
+    def is_wanted(place: int, runtime: str) -> bool:
+        return bool(find_runtime(runtime).files) and cells[place].key() not in exported
+
+    units: dict[tuple[object, ...], list[Group]] = {}
+    for task in tasks:
+        if task.device not in devices:
+            continue
+        for group in task.groups:
+            items = tuple(
+                item for item in group.items if item.time and is_wanted(item.place, item.runtime)
+            )
+            if items:
+                key = (devices[task.device], *group.build_key)
+                units.setdefault(key, []).append(replace(group, items=items))
+    made = [Unit(device=str(key[0]), groups=tuple(groups)) for key, groups in units.items()]
+    return sorted(made, key=lambda unit: -len(unit.places))
+
+
+@dataclass(slots=True, kw_only=True)
+class Exporter:
+    """Workers that take units from one list until it is empty."""
+
+    units: list[Unit]
+    cells: Sequence[Cell]
+    folder: Path
+    make_job: Callable[[str, tuple[Group, ...]], Job]
+    limit_s: float
+    stop: Stop
+    progress: SweepProgress
+    _done: int = field(default=0, init=False)
+    _total: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self._total = sum(len(unit.places) for unit in self.units)
+
+    def work(self) -> None:
+        """Be one of the workers. Raises ResultsError if the folder cannot be written."""
+        worker = None
+        try:
+            while (unit := self._take()) is not None:
+                worker = worker or WorkerProcess(self.stop)
+                try:
+                    self._export(unit, worker)
+                except WorkerDied:
+                    worker.end()
+                    worker = None
+        except Stopped:
+            pass
+        finally:
+            if worker is not None:
+                worker.end()
+
+    def _take(self) -> Unit | None:
+        with self._lock:
+            return self.units.pop(0) if self.units else None
+
+    def _export(self, unit: Unit, worker: WorkerProcess) -> None:
+        worker.wait_until_ready(_START_S)
+        worker.send(replace(self.make_job(unit.device, unit.groups), exports=True).to_json())
+        answer = worker.receive(max(self.limit_s, _START_S))
+        while (say := answer.pop("say")) != "done":
+            if say == "begin" and answer["step"] == "export":
+                label = self.cells[answer["places"][0]].label()
+                self.progress.tell_export(label, self._done, self._total)
+            elif say == "exported":
+                self._note(answer["place"], answer["seconds"], answer["reason"])
+            answer = worker.receive(self.limit_s)
+
+    def _note(self, place: int, seconds: float, reason: str) -> None:
+        with self._lock:
+            self._done += 1
+            append_record(
+                self.folder / EXPORTS_FILE,
+                SweepExport(cell=self.cells[place], seconds=seconds, reason=reason),
+            )

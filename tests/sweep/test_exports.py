@@ -1,0 +1,146 @@
+"""Exports that are made before anything is timed: which, by whom, and what depends on them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from sweeps import make_cell
+
+from ftax.errors import InvalidArgumentError
+from ftax.results import read_records
+from ftax.sweep import exports
+from ftax.sweep.grid import Grid
+from ftax.sweep.job import Job
+from ftax.sweep.plan import choose_items, make_tasks
+from ftax.sweep.process import Stop, WorkerDied
+from ftax.sweep.progress import SweepProgress
+from ftax.sweep.results import RUNS_FILE, read_times
+from ftax.sweep.run import run_sweep
+
+
+def make_all_units(cells, devices=("cpu",), exported=()):
+    items = choose_items(cells, known={}, looks={}, machines={}, retry_failed=False)
+    named = {device: f"{device}:0" if device == "cuda" else device for device in devices}
+    return exports.make_units(make_tasks(cells, items, 0), cells, named, set(exported))
+
+
+def places(units):
+    return [sorted(unit.places) for unit in units]
+
+
+def test_a_unit_is_a_model_in_one_dtype_with_the_cells_that_load_files():
+    cells = [
+        make_cell("eager"),
+        make_cell("torchscript"),
+        make_cell("torchscript", dtype="fp16"),
+        make_cell("torchscript", dtype="fp16", batch=2),
+        make_cell("onnxruntime", dtype="fp16"),
+        make_cell("aoti", model="other", device="cuda"),
+    ]
+    assert places(make_all_units(cells, ("cpu", "cuda"))) == [[2, 3, 4], [1], [5]]
+    # It is not known which of several GPUs will take a cell.
+    assert places(make_all_units(cells, ("cpu",))) == [[2, 3, 4], [1]]
+    assert make_all_units(cells, ("cpu", "cuda"))[-1].device == "cuda:0"
+    done = [cells[3].key(), cells[1].key()]
+    assert sorted(places(make_all_units(cells, ("cpu",), done))) == [[2, 4]]
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpu_gib", "workers"),
+    [(2, None, 0), (4, None, 2), (16, None, 12), (64, 141, 12), (64, 24, 3), (64, 8, 0)],
+)
+def test_workers_are_as_many_as_cores_and_memory_have_room_for(
+    cores, gpu_gib, workers, monkeypatch
+):
+    monkeypatch.setattr(exports.os, "sched_getaffinity", lambda _: set(range(cores)))
+    memory = None if gpu_gib is None else gpu_gib << 30
+    assert exports.choose_workers(memory) == workers
+
+
+class DyingWorker:
+    """Dies of one place; exports all others."""
+
+    dies_of = 1
+    started = 0
+
+    def __init__(self, stop):
+        type(self).started += 1
+
+    def wait_until_ready(self, limit_s):
+        pass
+
+    def send(self, line):
+        job = Job.from_json(line)
+        assert job.exports
+        self.answers = self.answer(job.places)
+
+    def receive(self, limit_s):
+        return next(self.answers)
+
+    def end(self):
+        pass
+
+    def answer(self, places):
+        for place in places:
+            yield {"say": "begin", "step": "export", "places": [place]}
+            if place == self.dies_of:
+                raise WorkerDied("it was ended by SIGSEGV")
+            yield {"say": "exported", "place": place, "seconds": 1.0, "reason": ""}
+        yield {"say": "done", "clean": True}
+
+
+def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(exports, "WorkerProcess", DyingWorker)
+    cells = [make_cell("torchscript", model=f"m{number}") for number in range(4)]
+    told = []
+    stop = Stop()
+    exporter = exports.Exporter(
+        units=make_all_units(cells),
+        cells=cells,
+        folder=tmp_path,
+        make_job=lambda device, groups: Job(device=device, groups=groups, threads=1),
+        limit_s=1.0,
+        stop=stop,
+        progress=SweepProgress(4, 0, lambda *what: told.append(what[0])),
+    )
+    threads = [threading.Thread(target=exporter.work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop.close()
+    assert exports.read_exported(tmp_path) == {cells[place].key() for place in (0, 2, 3)}
+    assert len(told) == 4 and all("of 4: m" in text for text in told)
+    assert DyingWorker.started <= 3
+
+
+def test_a_sweep_exports_first_and_finds_the_files_when_it_times(tmp_path, monkeypatch):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path / "cache"))
+    grid = Grid(
+        models=("distilbert", "bert-base"),
+        runtimes=("eager/python", "torchscript/python"),
+        tiny=True,
+    )
+    folder, told = tmp_path / "swept", []
+    results = run_sweep(
+        [grid], folder, quick=True, exporters=2, threads=1,
+        progress=lambda *what: told.append(what[0]),
+    )  # fmt: skip
+    assert {cell.status for cell in results.cells} == {"measured"}
+    traced = results.select(runtime="torchscript").cells
+    assert [cell.facts["from_cache"] for cell in traced] == [True, True]
+    made = read_records(folder / exports.EXPORTS_FILE).records
+    assert {item.cell for item in made} == {cell.cell for cell in traced}
+    assert [(item.reason, item.seconds > 0) for item in made] == [("", True)] * 2
+    assert read_times(folder)["export"] > 0
+    first_round = next(place for place, text in enumerate(told) if text.startswith("measure"))
+    exported = [place for place, text in enumerate(told) if text.startswith("export")]
+    assert len(exported) == 2 and max(exported) < first_round
+    run_sweep([grid], folder, resume=True, exporters=2, threads=1)
+    assert len(read_records(folder / RUNS_FILE).records) == 4  # with nothing left to export
+
+
+def test_so_many_exporters_are_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="exporters is -1"):
+        run_sweep([Grid(models=("bert-base",))], tmp_path, exporters=-1)
