@@ -29,21 +29,24 @@ def places(units):
     return [sorted(unit.places) for unit in units]
 
 
-def test_a_unit_is_a_model_in_one_dtype_with_the_cells_that_load_files():
+def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
     cells = [
         make_cell("eager"),
         make_cell("torchscript"),
-        make_cell("torchscript", dtype="fp16"),
-        make_cell("torchscript", dtype="fp16", batch=2),
-        make_cell("onnxruntime", dtype="fp16"),
+        *(make_cell("torchscript", dtype="fp16", batch=batch) for batch in (1, 2, 3)),
+        *(make_cell("onnxruntime", dtype="fp16", batch=batch) for batch in (1, 2, 3)),
         make_cell("aoti", model="other", device="cuda"),
     ]
-    assert places(make_all_units(cells, ("cpu", "cuda"))) == [[2, 3, 4], [1], [5]]
+    units = places(make_all_units(cells, ("cpu", "cuda")))
+    assert units[0] == [5, 6, 7] and [1] in units
+    traces = [set(unit) for unit in units if unit[0] in (2, 3, 4)]
+    assert sorted(map(len, traces)) == [1, 2] and set.union(*traces) == {2, 3, 4}
     # It is not known which of several GPUs will take a cell.
-    assert places(make_all_units(cells, ("cpu",))) == [[2, 3, 4], [1]]
-    assert make_all_units(cells, ("cpu", "cuda"))[-1].device == "cuda:0"
-    done = [cells[3].key(), cells[1].key()]
-    assert sorted(places(make_all_units(cells, ("cpu",), done))) == [[2, 4]]
+    assert [8] in units and [8] not in places(make_all_units(cells, ("cpu",)))
+    on_gpu = [unit for unit in make_all_units(cells, ("cpu", "cuda")) if unit.places == [8]]
+    assert on_gpu[0].device == "cuda:0"
+    done = [cells[place].key() for place in (1, 2, 3, 4, 6)]
+    assert places(make_all_units(cells, ("cpu",), done)) == [[5, 7]]
 
 
 @pytest.mark.parametrize(

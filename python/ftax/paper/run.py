@@ -141,6 +141,7 @@ def run_study(
             retry_failed=retry_failed,
             quick=study.setting.quick,
             seed=seed,
+            limit_s=study.setting.limit_s,
             gpus=gpus,
             progress=progress,
         )

@@ -23,7 +23,7 @@ from ftax.sweep.facts import choose_status, describe_fault, make_fields
 from ftax.sweep.job import Group, Item, Job, Say
 
 _MANY = 3  # sizes, from which one export for all takes less time than one each
-_EXPORTED = "onnxruntime"  # how the names begin of runtimes that share an export
+SHARING = "onnxruntime"  # how the names begin of runtimes that share an export
 _LEAST_FREE_SHARE = 0.5  # of the device's memory, below which nothing is kept ready
 
 
@@ -103,7 +103,7 @@ class Bench:
         exported = [
             other
             for other in self._share_build(group)
-            if any(item.runtime.startswith(_EXPORTED) for item in other.items)
+            if any(item.runtime.startswith(SHARING) for item in other.items)
         ]
         return len(exported) >= _MANY
 

@@ -15,13 +15,15 @@ from pathlib import Path
 
 from ftax.results import Cell, append_record, read_records
 from ftax.runtimes import find_runtime
-from ftax.sweep.job import Group, Job
+from ftax.sweep.bench import SHARING
+from ftax.sweep.job import Group, Item, Job
 from ftax.sweep.plan import Task
 from ftax.sweep.process import Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.record import SweepExport
 
 EXPORTS_FILE = "exports.jsonl"
+_FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
 _MOST = 12  # workers, beyond which they wait for the disk and for each other's kernels
 _CORES_LEFT = 2  # for the sweep itself, and the machine
 _GPU_BYTES_EACH = 8 << 30
@@ -61,28 +63,38 @@ class Unit:
 def make_units(
     tasks: Sequence[Task], cells: Sequence[Cell], devices: Mapping[str, str], exported: set[str]
 ) -> list[Unit]:
-    """What is to be exported, the largest first: models in one dtype with all cells that load
-    files.
+    """What is to be exported, the largest first: of a model in one dtype all cells that share an
+    export, and few at a time of those that do not.
 
     ``devices`` are those that tasks of a device will run on; tasks of others are left out.
     """
 
-    def is_wanted(place: int, runtime: str) -> bool:
-        return bool(find_runtime(runtime).files) and cells[place].key() not in exported
+    def is_wanted(item: Item) -> bool:
+        has_files = bool(find_runtime(item.runtime).files)
+        return item.time and has_files and cells[item.place].key() not in exported
 
-    units: dict[tuple[object, ...], list[Group]] = {}
+    units: list[Unit] = []
     for task in tasks:
         if task.device not in devices:
             continue
+        models: dict[tuple[object, bool], list[Group]] = {}
         for group in task.groups:
-            items = tuple(
-                item for item in group.items if item.time and is_wanted(item.place, item.runtime)
-            )
-            if items:
-                key = (devices[task.device], *group.build_key)
-                units.setdefault(key, []).append(replace(group, items=items))
-    made = [Unit(device=str(key[0]), groups=tuple(groups)) for key, groups in units.items()]
-    return sorted(made, key=lambda unit: -len(unit.places))
+            for shares in (True, False):
+                items = tuple(
+                    item
+                    for item in group.items
+                    if is_wanted(item) and item.runtime.startswith(SHARING) == shares
+                )
+                if items:
+                    part = replace(group, items=items)
+                    models.setdefault((group.build_key, shares), []).append(part)
+        for (_, shares), groups in models.items():
+            step = len(groups) if shares else _FEW
+            units += [
+                Unit(device=devices[task.device], groups=tuple(groups[first : first + step]))
+                for first in range(0, len(groups), step)
+            ]
+    return sorted(units, key=lambda unit: -len(unit.places))
 
 
 @dataclass(slots=True, kw_only=True)
