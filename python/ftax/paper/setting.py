@@ -29,11 +29,15 @@ _SIZES: dict[tuple[str, bool], tuple[tuple[int, ...], tuple[int, ...], bool]] = 
 }
 # What takes ten to a hundred times as long to make ready as others do: 16 steps of decoding in one
 # trace, searches for the algorithm of each depthwise convolution, fusion of a thousand operators.
+_GENERATION = ("gpt2-generate", "torchscript/python")
 _SLOW = {
-    ("densenet161", "torchscript/python"),
-    ("efficientnet-v2-m", "onnxruntime/python"),
-    ("gpt2-generate", "torchscript/python"),
-    ("mobilebert", "torchscript/python"),
+    "cpu": {_GENERATION},
+    "cuda": {
+        _GENERATION,
+        ("densenet161", "torchscript/python"),
+        ("efficientnet-v2-m", "onnxruntime/python"),
+        ("mobilebert", "torchscript/python"),
+    },
 }
 # Seconds that a step of a worker may take. TorchScript's fuser does not end on a GPU with the
 # concatenations of densenet161: its one cell ends here.
@@ -143,7 +147,7 @@ class Setting:
         kind = self.device.split(":")[0]
         if kind not in find_runtime(split_runtime(want.runtime)[0]).devices:
             return f"{want.runtime} does not run on a {'CPU' if kind == 'cpu' else 'GPU'}"
-        if self.quick and (want.model, want.runtime) in _SLOW:
+        if self.quick and (want.model, want.runtime) in _SLOW[kind]:
             return "left out of a quick run: it takes too long to make ready"
         papers = _ONLY_PAPERS_DTYPE.get(want.model, want.dtype)
         if want.dtype != papers and papers in self.dtypes:
