@@ -13,6 +13,7 @@ from ftax.receipt import Receipt
 from ftax.report.html.claims import make_claims_views
 from ftax.report.html.facets import (
     Facet,
+    make_facet_data,
     make_facet_views,
     make_facets,
     make_filters,
@@ -85,6 +86,7 @@ def make_content(sources: Sources, *, skip_bad: bool) -> tuple[dict[str, Any], d
     }
     data = {
         "points": make_point_data(facets),
+        "facets": make_facet_data(facets),
         "receipts": [view.data for view in views],
         "knees": [view.data for view in knees],
         "machines": [machine.name for machine in machines],
@@ -116,7 +118,7 @@ def _summarise(
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 or what.endswith('s') else 's'}"
 
 
 def _describe_times(environments: Sequence[Environment]) -> str:

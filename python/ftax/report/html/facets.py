@@ -1,13 +1,15 @@
 """Points arranged for charts: a small chart for each model and input on each machine, and filters.
 
 The surprising choice: models never share a chart. Runtimes of one model are what one compares, and
-latencies of two models differ by more than an axis can show.
+latencies of two models differ by more than an axis can show. Lengths that were measured at one
+batch only are points of one chart over the length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from ftax.report.html.machines import Machine
 from ftax.report.html.points import Point, describe_options
@@ -23,12 +25,20 @@ _HIGH_PRECISION_FIRST = ("fp32", "fp16", "bf16")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facet:
-    """The points of one model with one kind of input, on one device of one machine."""
+    """The points of one model with one kind of input, on one device of one machine.
+
+    Attributes:
+        detail: what tells it from other charts of the model.
+        over: what the axis is.
+        guests: points of another facet that lie on this axis too.
+    """
 
     machine: Machine
     model: str
-    detail: str  # what tells it from other charts of the model
+    detail: str
+    over: Literal["batch", "sequence"]
     points: tuple[Point, ...]
+    guests: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,20 +62,51 @@ class FacetView:
 def make_facets(points: Sequence[Point]) -> list[Facet]:
     """The facets of latencies, by machine, then in the order of models' first points."""
     order = list(dict.fromkeys(point.cell.model for point in points))
-    groups: dict[tuple[str, int, str], list[Point]] = {}
+    groups: dict[tuple[str, int, str, str], list[Point]] = {}
     for point in points:
         if point.mode == "latency":
-            key = (point.machine.name, order.index(point.cell.model), _describe_detail(point))
+            cell = point.cell
+            key = (point.machine.name, order.index(cell.model), cell.device, describe_options(cell))
             groups.setdefault(key, []).append(point)
-    return [
-        Facet(
-            machine=group[0].machine,
-            model=group[0].cell.model,
-            detail=detail,
-            points=tuple(sorted(group, key=lambda point: (point.runtime, point.cell.batch))),
+    return [facet for _, group in sorted(groups.items()) for facet in _split_by_length(group)]
+
+
+def _split_by_length(points: Sequence[Point]) -> Iterator[Facet]:
+    """A facet over the batch for each length, and one over lengths that have one batch alone."""
+    by_length: dict[int | None, list[Point]] = {}
+    for point in points:
+        by_length.setdefault(point.cell.sequence, []).append(point)
+    lone: dict[int, list[int]] = {}  # lengths by their only batch
+    for length, group in by_length.items():
+        batches = {point.cell.batch for point in group}
+        if length is not None and len(batches) == 1:
+            lone.setdefault(batches.pop(), []).append(length)
+    joined = {batch: set(lengths) for batch, lengths in lone.items() if len(lengths) > 1}
+    gone = {length for lengths in joined.values() for length in lengths}
+    for length in sorted(by_length, key=lambda length: length or 0):
+        if length not in gone:
+            yield _make_facet(by_length[length], "batch")
+    for batch, lengths in sorted(joined.items()):
+        on_axis = [point for point in points if point.cell.batch == batch]
+        yield _make_facet(
+            [point for point in on_axis if point.cell.sequence in lengths],
+            "sequence",
+            [point for point in on_axis if point.cell.sequence not in {*lengths, None}],
         )
-        for (_, _, detail), group in sorted(groups.items(), key=lambda item: item[0])
-    ]
+
+
+def _make_facet(
+    points: Sequence[Point], over: Literal["batch", "sequence"], guests: Sequence[Point] = ()
+) -> Facet:
+    first = points[0]
+    return Facet(
+        machine=first.machine,
+        model=first.cell.model,
+        detail=_describe_detail(first, over),
+        over=over,
+        points=tuple(sorted(points, key=lambda point: (point.runtime, point.cell.batch))),
+        guests=tuple(guests),
+    )
 
 
 def make_facet_views(facets: Sequence[Facet], kind: str) -> list[FacetView]:
@@ -79,13 +120,23 @@ def make_facet_views(facets: Sequence[Facet], kind: str) -> list[FacetView]:
             chart=Chart(
                 kind=kind,
                 item=place,
-                label=f"{what} of {facet.model}, {facet.detail}, against batch, a line a runtime. "
+                rows=_count_rows(facet),
+                label=f"{what} of {facet.model}, {facet.detail}, against {facet.over}, a line a "
+                "runtime. "
                 "The table of all measurements has the same numbers.",
             ),
         )
         for place, facet in enumerate(facets)
         if kind == "latency" or any(point.overhead_share is not None for point in facet.points)
     ]
+
+
+def _count_rows(facet: Facet) -> int:
+    """Of a chart with a row a runtime; none where there is a size to draw against."""
+    every = (*facet.points, *facet.guests)
+    if len({getattr(point.cell, facet.over) for point in every}) > 1:
+        return 0
+    return len({(point.runtime, point.cell.host, point.cell.dtype) for point in every})
 
 
 def make_filters(points: Sequence[Point]) -> list[Filter]:
@@ -127,6 +178,8 @@ def make_point_data(facets: Sequence[Facet]) -> list[dict[str, object]]:
             "machine": facet.machine.name,
             **make_keys(point),
             "batch": point.cell.batch,
+            "x": getattr(point.cell, facet.over),
+            "guest": point in facet.guests,
             "latency": point.latency_ns,
             "interval": None if point.interval_ns is None else list(point.interval_ns),
             "overhead": point.overhead_share,
@@ -136,8 +189,17 @@ def make_point_data(facets: Sequence[Facet]) -> list[dict[str, object]]:
             "record": point.ref,
         }
         for place, facet in enumerate(facets)
-        for point in facet.points
+        for point in (*facet.points, *facet.guests)
     ]
+
+
+def make_facet_data(facets: Sequence[Facet]) -> list[dict[str, str]]:
+    """What the axis of each facet is called, and where on it a single value would be."""
+    axes = {
+        "batch": {"axis": "batch", "at": "at batch"},
+        "sequence": {"axis": "tokens", "at": "at a length of"},
+    }
+    return [axes[facet.over] for facet in facets]
 
 
 def make_point_table(points: Sequence[Point], machine: Machine) -> TableView:
@@ -186,8 +248,14 @@ def _make_row(point: Point) -> dict[str, str]:
     }
 
 
-def _describe_detail(point: Point) -> str:
+def _describe_detail(point: Point, over: str) -> str:
     cell = point.cell
-    tokens = [] if cell.sequence is None else [f"{cell.sequence} tokens"]
+    size = [] if cell.sequence is None else [_count_tokens(cell.sequence)]
+    if over == "sequence":
+        size = [f"batch {cell.batch}"]
     options = describe_options(cell)
-    return ", ".join([cell.device, *tokens, *([options] if options else [])])
+    return ", ".join([cell.device, *size, *([options] if options else [])])
+
+
+def _count_tokens(number: int) -> str:
+    return f"{number:,} token" + ("" if number == 1 else "s")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ftax.environment import Environment
 from ftax.report.table import Rows
@@ -19,6 +20,7 @@ _PASSING_GPU = ("sm_clock_mhz", "memory_clock_mhz", "power_mw", "temperature_c",
 _PASSING_SETTINGS = ("variables", "grad_enabled", "inference_mode", "default_dtype")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _NOTHING = "-"
+_TOLD = 2  # facts that tell machines of one title apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Machines:
                 )
             commits = self._commits.setdefault(key, {})
             commits[_describe_source(environment)] = None
+        self._by_key = _tell_apart(self._by_key)
 
     def __iter__(self) -> Iterator[Machine]:
         return iter(self._by_key.values())
@@ -105,6 +108,23 @@ def list_facts(environment: Environment) -> dict[str, str]:
                 if name not in passing
             }
     return facts
+
+
+def _tell_apart(machines: Mapping[str, Machine]) -> dict[str, Machine]:
+    """The machines, with a fact or two in the titles of those that would read the same."""
+    titles = Counter(machine.title for machine in machines.values())
+    told = {}
+    for key, machine in machines.items():
+        alike = [other for other in machines.values() if other.title == machine.title]
+        differing = [
+            f"{name} {value}"
+            for name, value in machine.facts.items()
+            if any(other.facts.get(name) != value for other in alike)
+        ]
+        if titles[machine.title] > 1:
+            machine = replace(machine, title=f"{machine.title}, {', '.join(differing[:_TOLD])}")
+        told[key] = machine
+    return told
 
 
 def _make_key(facts: Mapping[str, str]) -> str:

@@ -104,11 +104,11 @@ ftax.charts = (() => {
     }
     return [...groups.values()].map((group) => {
       const { colour, symbol } = getMark(group[0].runtime, group[0].host);
-      group.sort((a, b) => a.batch - b.batch);
-      // No line through a batch that was measured twice: it would join two records.
-      const again = group.some((point, i) => i > 0 && point.batch === group[i - 1].batch);
+      group.sort((a, b) => a.x - b.x);
+      // No line through a size that was measured twice: it would join two records.
+      const again = group.some((point, i) => i > 0 && point.x === group[i - 1].x);
       return [group, {
-        type: "scatter", mode: again ? "markers" : "lines+markers", x: group.map((point) => point.batch),
+        type: "scatter", mode: again ? "markers" : "lines+markers", x: group.map((point) => point.x),
         customdata: group.map((point) => label(point.text)), hovertemplate: "%{customdata}<extra></extra>",
         line: { color: colour, width: 1.6, dash: dashes[group[0].dtype] },
         marker: { color: colour, symbol, size: 7, line: { width: symbol.endsWith("open") ? 1.6 : 0, color: colour } },
@@ -116,10 +116,10 @@ ftax.charts = (() => {
     });
   }
 
-  function makeBatchAxis(points) {
-    const sizes = [...new Set(points.map((point) => point.batch))].sort((a, b) => a - b);
+  function makeSizeAxis(points, item) {
+    const sizes = [...new Set(points.map((point) => point.x))].sort((a, b) => a - b);
     const kept = sizes.filter((size, i) => i === 0 || sizes.length <= 8 || Math.log2(size) % 1 === 0);
-    return makeAxis({ type: "log", tickvals: kept, ticktext: kept.map(String), title: makeTitle("batch"),
+    return makeAxis({ type: "log", tickvals: kept, ticktext: kept.map(String), title: makeTitle(page.facets[item].axis),
       showgrid: false });
   }
 
@@ -127,11 +127,11 @@ ftax.charts = (() => {
     return page.points.filter((point) => point.facet === item && ftax.isShown(point));
   }
 
-  function hasOneBatch(points) {
-    return new Set(points.map((point) => point.batch)).size === 1;
+  function hasOneSize(points) {
+    return new Set(points.map((point) => point.x)).size === 1;
   }
 
-  // With one batch there is nothing to draw against it: a row a runtime instead.
+  // With one size there is nothing to draw against it: a row a runtime instead.
   function drawRows(points, key, scale, axis) {
     const mixed = points.some((point) => point.dtype !== points[0].dtype);
     const getName = (point) => `${point.runtime}/${point.host}${mixed ? ` ${point.dtype}` : ""}`;
@@ -168,8 +168,8 @@ ftax.charts = (() => {
 
   function drawLatency(place, item) {
     const points = getFacet(item);
-    if (hasOneBatch(points)) {
-      const title = makeTitle(`latency at batch ${points[0].batch}`);
+    if (hasOneSize(points)) {
+      const title = makeTitle(`latency ${page.facets[item].at} ${points[0].x}`);
       return drawRows(points, "latency", S, { ...makeLatencyAxis(points, 3), title });
     }
     const traces = makeSeries(points, "latency").map(([group, trace]) => ({
@@ -177,7 +177,7 @@ ftax.charts = (() => {
       error_y: getWhiskers(group, (point) => point.latency, S, trace.line.color, LOW),
     }));
     return [traces, makeLayout({
-      xaxis: makeBatchAxis(points),
+      xaxis: makeSizeAxis(points, item),
       yaxis: makeLatencyAxis(points),
     })];
   }
@@ -185,14 +185,14 @@ ftax.charts = (() => {
   function drawOverhead(place, item) {
     const points = getFacet(item).filter((point) => point.overhead !== null);
     const share = { range: [-0.03, 1.03], tickformat: ".0%", dtick: 0.25 };
-    if (hasOneBatch(points)) {
-      const title = makeTitle(`overhead share at batch ${points[0].batch}`);
+    if (hasOneSize(points)) {
+      const title = makeTitle(`overhead share ${page.facets[item].at} ${points[0].x}`);
       return drawRows(points, "overhead", 1, makeAxis({ ...share, title }));
     }
     const traces = makeSeries(points, "overhead").map(([group, trace]) => (
       { ...trace, y: group.map((point) => point.overhead) }));
     return [traces, makeLayout({
-      xaxis: makeBatchAxis(points),
+      xaxis: makeSizeAxis(points, item),
       yaxis: makeAxis({ ...share, title: makeTitle("overhead share") }),
     })];
   }
@@ -200,7 +200,7 @@ ftax.charts = (() => {
   function drawWork(place, item) {
     const machine = page.machines[item];
     const points = page.points.filter((point) =>
-      point.machine === machine && point.macs && point.kernels && ftax.isShown(point));
+      !point.guest && point.machine === machine && point.macs && point.kernels && ftax.isShown(point));
     const traces = makeSeries(points, "kernels").map(([group, trace]) => ({
       ...trace, mode: "markers", marker: { ...trace.marker, size: group[0].dtype === "fp32" ? 8 : 5, opacity: 0.75 },
       x: group.map((point) => point.macs), y: group.map((point) => point.kernels * S),

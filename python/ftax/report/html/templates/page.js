@@ -73,9 +73,10 @@
       row.hidden = !ftax.isShown(row.dataset);
     }
     drawLegends();
-    const shown = page.points.filter(ftax.isShown).length;
+    const own = page.points.filter((point) => !point.guest);
+    const shown = own.filter(ftax.isShown).length;
     const status = document.getElementById("shown");
-    if (status) status.textContent = `${shown} of ${page.points.length} latencies shown.`;
+    if (status) status.textContent = `${shown} of ${own.length} latencies shown.`;
     redraw();
   }
 
