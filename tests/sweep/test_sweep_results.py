@@ -9,6 +9,7 @@ from sweeps import MACHINE, make_cell, make_failed, make_measured
 
 from ftax.environment import collect_environment
 from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.report.sweep_table import summarise
 from ftax.results import append_record
 from ftax.sweep import SweepMachine, SweepResults
 from ftax.sweep.results import CELLS_FILE
@@ -85,3 +86,9 @@ def test_what_passes_does_not_make_another_machine():
     newer = replace(environment, software=replace(environment.software, torch="9.9"))
     assert SweepMachine.of(busy).id == SweepMachine.of(environment).id
     assert SweepMachine.of(newer).id != SweepMachine.of(environment).id
+
+
+def test_a_summary_counts_what_there_is():
+    cells = (make_measured(make_cell("a")), make_measured(make_cell("b")), make_failed(make_cell()))
+    assert summarise(SweepResults(cells=cells, machines={})) == "2 measured, 1 failed"
+    assert summarise(SweepResults(cells=(), machines={})) == "no cell yet"

@@ -48,10 +48,10 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
 
 
 def summarise(results: SweepResults) -> str:
-    """ "12 measured, 1 failed, 3 unavailable"."""
+    """ "12 measured, 1 failed, 3 unavailable"; "no cell yet"."""
     counts: Counter[str] = Counter(cell.status for cell in results.cells)
     order = ("measured", "failed", "unavailable")
-    return ", ".join(f"{counts[status]} {status}" for status in order if counts[status])
+    return ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no cell yet"
 
 
 def _make_cells(title: str, cells: Iterable[SweepCell]) -> Rows:
