@@ -60,8 +60,9 @@ def prepare_defaults(workspace: Workspace, host: Host) -> Prepared:
 
 def prepare_fused(workspace: Workspace, host: Host) -> Prepared:
     """The file after ONNX Runtime's fusions for transformers, which are written in Python."""
-    artefact = make_fused_file(workspace)
-    settings, warnings = _match(workspace, make_file(workspace))
+    source = make_file(workspace)
+    settings, warnings = _match(workspace, source)
+    artefact = _fuse(workspace, source)
     return _prepare(workspace, host, "onnxruntime-fused", artefact, settings, warnings)
 
 
@@ -126,7 +127,10 @@ def make_file(workspace: Workspace) -> Artefact:
 
 def make_fused_file(workspace: Workspace) -> Artefact:
     """The same file fused, in the cache beside it."""
-    source = make_file(workspace)
+    return _fuse(workspace, make_file(workspace))
+
+
+def _fuse(workspace: Workspace, source: Artefact) -> Artefact:
     return workspace.artefact(
         "onnx-fused",
         {},

@@ -1,6 +1,6 @@
 """Has the files that runtimes load made before anything is timed, by several workers at once.
 
-An export or a trace is a minute of one core where a cell is a second of the GPU. The surprising
+An export or a trace keeps one core busy for seconds, in which the GPU idles. The surprising
 choice: nothing depends on it. A worker that dies here is not asked why, and what it left is made
 when its cell is timed, which then blames whom it has to blame.
 """
@@ -24,7 +24,7 @@ from ftax.sweep.record import SweepExport
 
 EXPORTS_FILE = "exports.jsonl"
 _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
-_MOST = 12  # workers, beyond which they wait for the disk and for each other's kernels
+_MOST = 12  # workers: each starts with imports and a context on the GPU
 _CORES_LEFT = 2  # for the sweep itself, and the machine
 _GPU_BYTES_EACH = 8 << 30
 _START_S = 120.0  # that a process has for its imports
