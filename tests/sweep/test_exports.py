@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from sweeps import make_cell
@@ -50,15 +51,25 @@ def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpu_gib", "workers"),
-    [(2, None, 0), (4, None, 2), (16, None, 12), (64, 141, 12), (64, 24, 3), (64, 8, 0)],
+    ("cores", "host_gib", "gpu_gib", "workers"),
+    [
+        (2, 64, None, 0),
+        (4, 64, None, 2),
+        (16, 64, None, 12),
+        (16, 15, None, 3),
+        (64, 512, 141, 12),
+        (64, 512, 24, 3),
+        (64, 512, 8, 0),
+    ],
 )
 def test_workers_are_as_many_as_cores_and_memory_have_room_for(
-    cores, gpu_gib, workers, monkeypatch
+    cores, host_gib, gpu_gib, workers, monkeypatch
 ):
     monkeypatch.setattr(exports.os, "sched_getaffinity", lambda _: set(range(cores)))
-    memory = None if gpu_gib is None else gpu_gib << 30
-    assert exports.choose_workers(memory) == workers
+    gpu = None if gpu_gib is None else SimpleNamespace(memory_bytes=gpu_gib << 30)
+    host = SimpleNamespace(memory_bytes=host_gib << 30)
+    machine = SimpleNamespace(environment=SimpleNamespace(host=host, gpu=gpu))
+    assert exports.choose_workers([machine]) == workers
 
 
 class DyingWorker:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,21 +20,24 @@ from ftax.sweep.job import Group, Item, Job
 from ftax.sweep.plan import Task
 from ftax.sweep.process import Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
-from ftax.sweep.record import SweepExport
+from ftax.sweep.record import SweepExport, SweepMachine
 
 EXPORTS_FILE = "exports.jsonl"
 _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
 _MOST = 12  # workers: each starts with imports and a context on the GPU
 _CORES_LEFT = 2  # for the sweep itself, and the machine
-_GPU_BYTES_EACH = 8 << 30
+_HOST_BYTES_EACH, _GPU_BYTES_EACH = 4 << 30, 8 << 30  # of a model of a gigabyte and its export
 _START_S = 120.0  # that a process has for its imports
 
 
-def choose_workers(gpu_bytes: int | None) -> int:
-    """How many workers export side by side on this machine; 0 where there is no room for two."""
+def choose_workers(machines: Iterable[SweepMachine]) -> int:
+    """How many workers export side by side here, on any of the devices; 0 without room for two."""
     room = [_MOST, len(os.sched_getaffinity(0)) - _CORES_LEFT]
-    if gpu_bytes is not None:
-        room.append(gpu_bytes // _GPU_BYTES_EACH)
+    for machine in machines:
+        host, gpu = machine.environment.host, machine.environment.gpu
+        room.append(host.memory_bytes // _HOST_BYTES_EACH)
+        if gpu is not None:
+            room.append(gpu.memory_bytes // _GPU_BYTES_EACH)
     return min(room) if min(room) > 1 else 0
 
 

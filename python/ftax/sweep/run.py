@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -138,7 +138,7 @@ def run_sweep(
             sweep.export(
                 make_units(tasks, cells, fixed, read_exported(place)),
                 place,
-                _choose_exporters(machines.values()) if exporters is None else exporters,
+                choose_workers(machines.values()) if exporters is None else exporters,
             )
             sweep.run(sorted({*devices.values(), *shared} - {"cpu"}), shared)
             # Never beside a GPU: they share the host.
@@ -251,8 +251,3 @@ def _work_side_by_side(works: Sequence[Callable[[], None]], stop: Stop) -> None:
             thread.join()
     if errors:
         raise errors[0]
-
-
-def _choose_exporters(machines: Iterable[SweepMachine]) -> int:
-    gpus = [machine.environment.gpu for machine in machines]
-    return choose_workers(min((gpu.memory_bytes for gpu in gpus if gpu is not None), default=None))
