@@ -16,8 +16,8 @@ from ftax.paper import run
 from ftax.paper.items import list_items
 from ftax.paper.run import choose_study, end_after, estimate, load_results, run_study
 from ftax.paper.setting import Setting
-from ftax.paper.write import make_slug, write_page, write_study
-from ftax.results import append_record
+from ftax.paper.write import CLAIMS_FILE, make_slug, write_page, write_study
+from ftax.results import append_record, read_records
 from ftax.sweep.results import CELLS_FILE
 
 GPU = Setting.choose(device="cuda")
@@ -151,6 +151,8 @@ def test_a_study_writes_pictures_data_tables_claims_and_a_page(tmp_path):
     with (tmp_path / "claims.csv").open(newline="") as file:
         claims = {row["claim"]: row for row in csv.DictReader(file)}
     assert len(claims) == 77
+    kept = read_records(tmp_path / CLAIMS_FILE).records
+    assert tuple(kept) == page.verdicts and len(kept) == 77
     # The device is busy half of the time at every batch, so the share does not fall.
     assert claims["S3.2-share-falls"]["today"] != "holds"
 
@@ -170,6 +172,8 @@ def test_machines_have_a_folder_each(tmp_path):
     with (tmp_path / "claims.csv").open(newline="") as file:
         claims = [row["claim"] for row in csv.DictReader(file)]
     assert claims.count("B-utilisation-rises") == 2  # a verdict for each machine
+    assert len(read_records(tmp_path / CLAIMS_FILE).records) == len(claims)
+    assert not list(tmp_path.glob(f"*/{CLAIMS_FILE}"))  # or a report would have them twice
 
 
 def test_no_results_are_refused(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
 from claim_results import make_results, make_series
@@ -12,6 +13,8 @@ from ftax.paper import claims
 from ftax.paper.claims_record import ClaimValue, find_claim
 from ftax.report.claims_table import (
     describe_numbers,
+    describe_reason,
+    explain_outcome,
     format_number,
     make_claims_table,
     make_claims_tables,
@@ -46,6 +49,18 @@ def test_a_row_a_claim(verdicts):
     assert first["why"] == "-"
     assert (own["today"], own["machine"], own["conditions"]) == ("cannot be tested here", "-", "-")
     assert own["why"].startswith("it compares numbers of the paper")
+
+
+def test_what_does_not_hold_says_which_condition(verdicts):
+    verdict = replace(verdicts[2], today="changed", reason="", notes=("a note",))
+    first, second = verdict.tests
+    tests = (replace(first, today="does not hold"), replace(second, today="another size", about=""))
+    verdict = replace(verdict, tests=tests)
+    why = f"holds with another size: {second.expression}; does not hold: {first.about}"
+    assert explain_outcome(verdict) == why
+    assert describe_reason(verdict) == f"{why}; a note"
+    assert explain_outcome(replace(verdict, today="holds")) == ""
+    assert explain_outcome(replace(verdict, today="not resolved", reason="open")) == "open"
 
 
 def test_outcomes_are_counted_by_those_of_the_paper(verdicts):

@@ -114,6 +114,8 @@ def _write(study: Study, folder: Path) -> None:
 
     for page in write_study(study, load_results(folder), folder):
         _show_page(page, study)
+    if study.is_whole:
+        typer.echo(f"all of it as one page: ftax report {folder} -o report.html", err=True)
 
 
 def _show_page(page: Page, study: Study) -> None:

@@ -7,7 +7,7 @@ two machines, but for the paper's numbers, which are marked as such.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,10 @@ from ftax.paper.today import Shown, describe_today
 from ftax.paper.view import View, split_views
 from ftax.report.claims_table import make_claims_tables
 from ftax.report.table import Rows
+from ftax.results import append_record
 from ftax.sweep.results import SweepResults, read_times
+
+CLAIMS_FILE = "claims.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +68,18 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
         if study.is_whole:
             write_page(page, study.setting, read_times(folder) if len(views) == 1 else {})
         pages.append(page)
-    if study.claims and len(views) > 1:
-        write_claims(results, folder)  # some claims compare machines
+    if study.claims:
+        several = len(views) > 1  # then some claims compare machines
+        verdicts = write_claims(results, folder) if several else pages[0].verdicts
+        _keep_records(verdicts, folder / CLAIMS_FILE)
     return tuple(pages)
+
+
+def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
+    """The verdicts as `ftax report` reads them, in the place of those of an earlier look."""
+    path.unlink(missing_ok=True)
+    for verdict in verdicts:
+        append_record(path, verdict)
 
 
 def write_item(item: Item, view: View, setting: Setting, folder: Path) -> Shown:

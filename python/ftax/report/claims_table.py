@@ -20,6 +20,7 @@ _STYLE = {
     "not resolved": "magenta",
     "cannot be tested here": "dim",
 }
+_UNMET = {"another size": "holds with another size", "does not hold": "does not hold"}
 _MOST_VALUES = 3
 _MOST_NUMBERS = 4
 
@@ -147,8 +148,21 @@ def describe_numbers(verdict: Verdict) -> str:
 
 
 def describe_reason(verdict: Verdict) -> str:
-    """Why it is not plainly decided, and what to know about it."""
-    return "; ".join(filter(None, (verdict.reason, *verdict.notes)))
+    """Why its outcome is not that it holds, and what to know about it."""
+    return "; ".join(filter(None, (explain_outcome(verdict), *verdict.notes)))
+
+
+def explain_outcome(verdict: Verdict) -> str:
+    """Why it is not plainly decided, or which of its conditions are not met today; empty for a
+    claim that holds."""
+    parts = [verdict.reason] if verdict.reason else []
+    if verdict.today in ("changed", "does not hold"):
+        for outcome, words in _UNMET.items():
+            names = [test.about or test.expression for test in verdict.tests
+                     if test.today == outcome]  # fmt: skip
+            if names:
+                parts.append(f"{words}: {', '.join(names)}")
+    return "; ".join(parts)
 
 
 def _describe_value(value: ClaimValue) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ftax.paper.claims_record import OUTCOMES, ClaimValue, Verdict
+from ftax.report.claims_table import explain_outcome
 from ftax.report.html.sources import Found
 from ftax.report.html.view import TableView
 from ftax.report.table import Rows
@@ -101,7 +102,7 @@ def _describe(verdict: Verdict) -> tuple[str, ...]:
         verdict.paper,
         verdict.today,
         _NOTHING if share is None else f"{share:.0%}",
-        verdict.reason or _NOTHING,
+        explain_outcome(verdict) or _NOTHING,
     )
 
 
