@@ -91,7 +91,7 @@ def main() -> None:
         print(json.dumps(work()))
         return
     on_gpu = torch.cuda.is_available()
-    batches = options.batches or ([1, 8, 32] if on_gpu else [1, 4])  # a CPU takes half an hour else
+    batches = options.batches or ([1, 8, 32] if on_gpu else [1, 4])
     job = {
         "models": _MODELS[:1] if options.quick else _MODELS,
         "batches": batches[:2] if options.quick else batches,

@@ -62,12 +62,9 @@ def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
         (64, 512, 8, 0),
     ],
 )
-def test_workers_are_as_many_as_cores_and_memory_have_room_for(
-    cores, host_gib, gpu_gib, workers, monkeypatch
-):
-    monkeypatch.setattr(exports.os, "sched_getaffinity", lambda _: set(range(cores)))
+def test_workers_are_as_many_as_cores_and_memory_have_room_for(cores, host_gib, gpu_gib, workers):
     gpu = None if gpu_gib is None else SimpleNamespace(memory_bytes=gpu_gib << 30)
-    host = SimpleNamespace(memory_bytes=host_gib << 30)
+    host = SimpleNamespace(usable_cpus=cores, memory_bytes=host_gib << 30)
     machine = SimpleNamespace(environment=SimpleNamespace(host=host, gpu=gpu))
     assert exports.choose_workers([machine]) == workers
 

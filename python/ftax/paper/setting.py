@@ -27,8 +27,8 @@ _SIZES: dict[tuple[str, bool], tuple[tuple[int, ...], tuple[int, ...], bool]] = 
     ("cpu", False): ((1, 2, 4, 8, 16), _POWERS, False),
     ("cpu", True): ((1, 8), (1, 128), True),
 }
-# What takes ten to a hundred times as long to make ready as others do: 16 steps of decoding in one
-# trace, searches for the algorithm of each depthwise convolution, fusion of a thousand operators.
+# What takes longest to make ready: 16 steps of decoding in one trace, searches for the algorithm of
+# each depthwise convolution, fusion of a thousand operators.
 _GENERATION = ("gpt2-generate", "torchscript/python")
 _SLOW = {
     "cpu": {_GENERATION},

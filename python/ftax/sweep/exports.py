@@ -7,7 +7,6 @@ when its cell is timed, which then blames whom it has to blame.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from ftax.runtimes import find_runtime
 from ftax.sweep.bench import SHARING
 from ftax.sweep.job import Group, Item, Job
 from ftax.sweep.plan import Task
-from ftax.sweep.process import Stop, Stopped, WorkerDied, WorkerProcess
+from ftax.sweep.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.record import SweepExport, SweepMachine
 
@@ -27,15 +26,14 @@ _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer
 _MOST = 12  # workers: each starts with imports and a context on the GPU
 _CORES_LEFT = 2  # for the sweep itself, and the machine
 _HOST_BYTES_EACH, _GPU_BYTES_EACH = 4 << 30, 8 << 30  # of a model of a gigabyte and its export
-_START_S = 120.0  # that a process has for its imports
 
 
 def choose_workers(machines: Iterable[SweepMachine]) -> int:
     """How many workers export side by side here, on any of the devices; 0 without room for two."""
-    room = [_MOST, len(os.sched_getaffinity(0)) - _CORES_LEFT]
+    room = [_MOST]
     for machine in machines:
         host, gpu = machine.environment.host, machine.environment.gpu
-        room.append(host.memory_bytes // _HOST_BYTES_EACH)
+        room += [host.usable_cpus - _CORES_LEFT, host.memory_bytes // _HOST_BYTES_EACH]
         if gpu is not None:
             room.append(gpu.memory_bytes // _GPU_BYTES_EACH)
     return min(room) if min(room) > 1 else 0
@@ -140,9 +138,9 @@ class Exporter:
             return self.units.pop(0) if self.units else None
 
     def _export(self, unit: Unit, worker: WorkerProcess) -> None:
-        worker.wait_until_ready(_START_S)
+        worker.wait_until_ready(START_S)
         worker.send(replace(self.make_job(unit.device, unit.groups), exports=True).to_json())
-        answer = worker.receive(max(self.limit_s, _START_S))
+        answer = worker.receive(max(self.limit_s, START_S))
         while (say := answer.pop("say")) != "done":
             if say == "begin" and answer["step"] == "export":
                 label = self.cells[answer["places"][0]].label()

@@ -27,11 +27,10 @@ from ftax.sweep.job import (
     strike_timed,
 )
 from ftax.sweep.plan import Task
-from ftax.sweep.process import Stop, Stopped, WorkerDied, WorkerProcess
+from ftax.sweep.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.store import CellStore
 
-_START_S = 120.0  # that a process has for its imports, whatever the limit of a step
 # Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
 # libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
 _TOGETHER = 60
@@ -127,9 +126,9 @@ class Lane:
         self._step, self._is_timing = None, False
         self._spend("start")
         try:
-            worker.wait_until_ready(_START_S)
+            worker.wait_until_ready(START_S)
             worker.send(self.make_job(self.device, tuple(groups)).to_json())
-            answer = worker.receive(max(self.limit_s, _START_S))
+            answer = worker.receive(max(self.limit_s, START_S))
             while answer["say"] != "done":
                 groups = self._take_answer(answer, groups, worker)
                 answer = worker.receive(self.limit_s)
@@ -186,7 +185,7 @@ class Lane:
         self._is_timing = True
         if self._spare is not None:
             try:
-                self._spare.wait_until_ready(_START_S)
+                self._spare.wait_until_ready(START_S)
             except WorkerDied:  # the next one says why, if it dies of it too
                 self._spare.end()
                 self._spare = None

@@ -22,6 +22,7 @@ from typing import Any
 from ftax.faults import describe, is_out_of_memory
 from ftax.worker_death import name_signal, read_last_line
 
+START_S = 120.0  # that a process has for its imports, whatever the limit of a step
 _TAIL_BYTES = 20_000
 _END_S = 10.0  # that a worker without a job has to leave by itself
 

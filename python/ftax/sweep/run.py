@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,7 @@ class _Sweep:
 
     def run(self, devices: Sequence[str], shared: Sequence[str]) -> None:
         """One lane a device, side by side, until there is nothing left for any of them."""
-        with _stop_at_end() as stop:
+        with closing(Stop()) as stop:
             lanes = [self._make_lane(device, shared, stop) for device in devices]
             _work_side_by_side([lane.run for lane in lanes], stop)
 
@@ -174,7 +174,7 @@ class _Sweep:
         if workers < 2:
             return
         start = time.monotonic()
-        with _stop_at_end() as stop:
+        with closing(Stop()) as stop:
             exporter = Exporter(
                 units=units,
                 cells=self.store.cells,
@@ -216,15 +216,6 @@ class _Sweep:
             plan=self.plan,
             trace_iterations=self.trace_iterations,
         )
-
-
-@contextmanager
-def _stop_at_end() -> Iterator[Stop]:
-    stop = Stop()
-    try:
-        yield stop
-    finally:
-        stop.close()
 
 
 def _work_side_by_side(works: Sequence[Callable[[], None]], stop: Stop) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -112,7 +111,6 @@ def list_facts(environment: Environment) -> dict[str, str]:
 
 def _tell_apart(machines: Mapping[str, Machine]) -> dict[str, Machine]:
     """The machines, with a fact or two in the titles of those that would read the same."""
-    titles = Counter(machine.title for machine in machines.values())
     told = {}
     for key, machine in machines.items():
         alike = [other for other in machines.values() if other.title == machine.title]
@@ -121,7 +119,7 @@ def _tell_apart(machines: Mapping[str, Machine]) -> dict[str, Machine]:
             for name, value in machine.facts.items()
             if any(other.facts.get(name) != value for other in alike)
         ]
-        if titles[machine.title] > 1:
+        if differing:
             machine = replace(machine, title=f"{machine.title}, {', '.join(differing[:_TOLD])}")
         told[key] = machine
     return told
