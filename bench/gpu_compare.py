@@ -8,7 +8,8 @@ interval over all pairs does not know: the rows by cell do not have that flaw. T
 made on the spot, because importing transformers would take most of the time.
 
 Every set is appended to a file as soon as it is done; the summary is computed from that file, so a
-run that stops at its time limit is continued with --resume.
+run that stops at its time limit is continued with --resume, and --pooled sums up the runs of several
+days, whose sets are as independent as those of one.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ _CELLS: dict[str, tuple[int, str, Host]] = {
 }
 _BLOCKS, _WIDTH = 8, 1024
 _PATIENCE_S = 0.5  # of one measurement; a set has forty and more
+_ALL = "all cells"
 _WRONG_PERCENT = 5.0  # of pairs that are the same; the confidence of the comparison is 95 %
 
 
@@ -139,7 +141,17 @@ def summarise(sets: Sequence[Mapping[str, Any]], field: str) -> dict[str, dict[s
     everything = [verdict for found in verdicts.values() for verdict in found]
     return {
         name: count_verdicts(found, "equal")
-        for name, found in {"all cells": everything, **verdicts}.items()
+        for name, found in {_ALL: everything, **verdicts}.items()
+    }
+
+
+def summarise_runs(sets: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The same of all cells together in each run: one was taken beside more neighbours than
+    another."""
+    runs = dict.fromkeys(item["run"] for item in sets)
+    return {
+        f"run {run}": summarise([item for item in sets if item["run"] == run], "verdict")[_ALL]
+        for run in runs
     }
 
 
@@ -149,7 +161,7 @@ def make_figures(paired: Mapping[str, Mapping[str, Any]]) -> list[frame.Figure]:
     "Cannot tell" is no wrong answer, and on a machine whose processes differ by 3 % it is the
     honest one for what its host drives; a difference that is none is wrong.
     """
-    counts = paired["all cells"]
+    counts = paired[_ALL]
     low, high = counts["right_percent_interval"]
     wrong = counts["faster"] + counts["slower"]
     wrong_low, _ = compute_wilson(wrong, counts["pairs"])
@@ -180,6 +192,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--time-limit", type=float, default=3600.0, help="seconds (3600)")
     parser.add_argument("--sets-file", type=Path, help="where sets are appended")
     parser.add_argument("--resume", action="store_true", help="continue the file's last run")
+    parser.add_argument(
+        "--pooled", action="store_true", help="measure nothing: sum up every run of the file"
+    )
     options = parser.parse_args()
     options.sets = options.sets or (1 if options.quick else 10)
     options.processes = options.processes or (2 if options.quick else 5)
@@ -194,12 +209,15 @@ def main() -> None:
     if options.worker:
         print(json.dumps(work(wait_for_job)))
         return
-    run, done = open_run(options.sets_file, resume=options.resume)
-    run_sets(options, run, done)
+    if options.pooled:
+        done = frame.read_lines(options.sets_file)
+    else:
+        run, done = open_run(options.sets_file, resume=options.resume)
+        run_sets(options, run, done)
     if not done:
-        sys.exit("gpu_compare: no set was finished; give a longer --time-limit")
+        sys.exit("gpu_compare: there is no set; give a longer --time-limit, or a file that has one")
     methods = {
-        "paired": summarise(done, "verdict"),
+        "paired": summarise(done, "verdict") | summarise_runs(done),
         "unpaired": summarise(done, "verdict_unpaired"),
     }
     rows = [
@@ -210,7 +228,7 @@ def main() -> None:
     title = f"the same cell twice, {done[-1]['processes_a_side']} processes a side"
     frame.show(title, ROW_COLUMNS, rows)
     sizes = sorted({item["processes_a_side"] for item in done})
-    raw = {"run": run, "processes_a_side": sizes, "sets": len(done), "summary": methods}
+    raw = {"processes_a_side": sizes, "sets": len(done), "summary": methods}
     frame.finish(
         __file__,
         options,

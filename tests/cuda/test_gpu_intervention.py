@@ -31,6 +31,7 @@ LADDER = [place for place in RUNGS if place[0] != "tape-without-host-reads"]
 REPLAY = LADDER.index(("launch-replay", "cpp"))
 PLAN = Plan(rounds=24, round_ms=4.0, duration_s=60.0)
 DELAY_NS = 20_000
+GATE_ROUNDS = 5
 
 
 class Chain(nn.Module):
@@ -71,11 +72,20 @@ def measure_exposed(baseline, treated):
     return list(zip(changes, compute_intervals(measurements, contrasts), strict=True))
 
 
+def find_issue_times(prepared):
+    """The shortest of all repetitions of each, ns, taken in rounds: neighbours only lengthen what
+    the host does."""
+    rounds = [[measure_gate(item) for item in prepared] for _ in range(GATE_ROUNDS)]
+    assert {gate.reason for gates in rounds for gate in gates} == {None}
+    return [
+        min(kept.issue_ns for gate in gates for kept in gate.kept)
+        for gates in zip(*rounds, strict=True)
+    ]
+
+
 def measure_host(baseline, treated):
     """Change of issue time of each line, ns."""
-    gates = [measure_gate(item) for item in (*baseline, *treated)]
-    assert [gate.reason for gate in gates] == [None] * len(gates)
-    issue_ns = [gate.issue_ns.median_ns for gate in gates]
+    issue_ns = find_issue_times([*baseline, *treated])
     return [
         sum(w * x for w, x in zip(weights, issue_ns, strict=True))
         for weights in weigh_lines(len(LINES))
@@ -168,8 +178,8 @@ def test_a_busy_device_hides_delays_from_latency_and_not_from_issue_time():
     # The first call is before all work, so its delay is exposed; clocks may move by a percent.
     hidden = 0.5 * injected + 0.02 * without.latency_ns
     assert with_delay.latency_ns - without.latency_ns < hidden
-    issue_ns = [measure_gate(item).issue_ns.median_ns for item in (*baseline, *treated)]
-    assert abs(issue_ns[1] - issue_ns[0] - injected) < 0.2 * injected
+    without_ns, with_ns = find_issue_times([*baseline, *treated])
+    assert abs(with_ns - without_ns - injected) < 0.2 * injected
 
 
 def test_a_binding_is_not_silently_left_undelayed(rungs):

@@ -46,6 +46,11 @@ FAULTS = {
         "  void* scratch = nullptr; cudaMalloc(&scratch, 64); cudaFree(scratch);\n" + RETURN,
         "enqueue calls .*Malloc",
     ),
+    "gives back what it takes": (
+        RETURN,
+        "  void* kept = nullptr; cudaMalloc(&kept, 1 << 20);\n" + RETURN,
+        "behind",
+    ),
     "capture-safe, if it says so": (
         RETURN,
         "  cudaStreamSynchronize(static_cast<cudaStream_t>(stream));\n" + RETURN,
