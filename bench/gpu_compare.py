@@ -8,7 +8,7 @@ interval over all pairs does not know: the rows by cell do not have that flaw. T
 made on the spot, because importing transformers would take most of the time.
 
 Every set is appended to a file as soon as it is done; the summary is computed from that file, so a
-run that stops at its time limit is continued with --resume, and --pooled sums up the runs of several
+run that stops at its time limit is continued with --resume, and --pooled sums up runs of several
 days, whose sets are as independent as those of one.
 """
 

@@ -25,8 +25,8 @@ from receipt_cells import CHECKS, describe, judge_agreement, make_figures, show_
 from record import RESULTS, append_line, finish, make_parser, progress, run_json
 
 import ftax
-from ftax import _core
 from ftax.errors import RunnerError
+from ftax.gate import MedianTime
 from ftax.measure import Plan
 from ftax.models import LoadedModel, load_model
 
@@ -38,9 +38,10 @@ _PATIENCE_S = 5.0  # with a neighbour on the core
 
 
 def time_by_hand(loaded: LoadedModel, blocks: int) -> dict[str, Any]:
-    """Mean over blocks of each block's median, in ns, with its interval: a plain Python loop.
+    """Median over blocks of each block's median, in ns, with its interval: a plain Python loop.
 
-    On a stream that is not the default one and under inference mode, as ftax times it.
+    On a stream that is not the default one and under inference mode, as ftax times it. A median,
+    because this loop knows of no neighbours and so cannot leave out what they disturbed.
     """
     call = loaded.bind()
     torch.cuda.synchronize()
@@ -50,9 +51,8 @@ def time_by_hand(loaded: LoadedModel, blocks: int) -> dict[str, Any]:
         medians = [
             statistics.median([_time_one(call) for _ in range(size)][1:]) for _ in range(blocks)
         ]
-    (interval,) = _core.compute_joint_intervals([[value] for value in medians], [[1.0]])
-    mean_ns = statistics.fmean(medians)
-    return {"latency_ns": mean_ns, "interval_ns": [interval.low, interval.high]}
+    found = MedianTime.compute([int(value) for value in medians])
+    return {"latency_ns": found.median_ns, "interval_ns": [found.low_ns, found.high_ns]}
 
 
 def _try_again(loaded: LoadedModel, blocks: int) -> dict[str, Any]:

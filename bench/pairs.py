@@ -170,7 +170,7 @@ def read_side(answers: Sequence[Mapping[str, Any]], key: str) -> list[Measuremen
 
 def take_medians(side: Sequence[Measurement]) -> list[float]:
     """One number a process, ns, for the file."""
-    return [round(statistics.median(m.quiet_values_ns), 1) for m in side]
+    return [round(statistics.median(m.values_ns), 1) for m in side]
 
 
 def compare_sides(a: Sequence[Measurement], b: Sequence[Measurement]) -> dict[str, Any]:

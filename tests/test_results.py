@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,27 @@ def test_statistics_agree_with_those_computed_by_hand():
     assert summary.p90_ns == pytest.approx(5.2)  # 0.9 * 4 = 3.6: 4 + 0.6 * (6 - 4)
     assert summary.p99_ns == pytest.approx(5.92)
     assert summary.mad_ns == 1.0  # of 2 1 0 1 3
+
+
+def test_disturbed_rounds_count_in_no_statistic_where_enough_others_are_left():
+    rounds = tuple((0, 10 + place, 10 + place) for place in range(7))
+    places = {"samples_ns": rounds, "positions": (0,) * 7, "checks": {"disturbed_rounds": [1, 6]}}
+    quiet = make_measurement(**places, counted="quiet")
+    assert quiet.counted_rounds == (0, 2, 3, 4, 5)
+    assert quiet.values_ns == (10.0, 12.0, 13.0, 14.0, 15.0)
+    assert quiet.all_values_ns == (10.0, 11.0, 12.0, 13.0, 14.0, 15.0, 16.0)
+    assert (quiet.latency_ns, quiet.summary.count) == (12.8, 10)
+    assert Measurement.from_dict(json.loads(json.dumps(quiet.to_dict()))) == quiet
+    every = make_measurement(**places)  # as a record that does not say counts them
+    assert every.values_ns == quiet.all_values_ns
+    few = replace(quiet, checks={"disturbed_rounds": [1, 2, 6]})
+    assert few.values_ns == quiet.all_values_ns  # four others are too few to go by
+
+
+@pytest.mark.parametrize("disturbed", [3, ["2"], {"1": 2}])
+def test_disturbed_rounds_are_numbers(disturbed):
+    with pytest.raises(InvalidArgumentError, match=r"disturbed_rounds.*list of numbers of rounds"):
+        make_measurement(counted="quiet", checks={"disturbed_rounds": disturbed})
 
 
 def test_the_interval_is_around_the_latency_and_has_no_width_if_rounds_agree():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import Count, Record
 from ftax.results import SCHEMA_VERSION, append_record, read_records, register_kind
+from records import make_measurement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ def path(tmp_path):
 def test_a_line_looks_as_documented(path):
     append_record(path, Note(number=1, text="µs"))
     assert path.read_bytes() == (
-        b'{"ftax_schema":3,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
+        b'{"ftax_schema":4,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
     )
 
 
@@ -81,6 +82,19 @@ def test_no_content_of_a_line_reaches_its_neighbours(tmp_path_factory, junk):
     assert len(result.problems) == 1
 
 
+def test_measurements_of_earlier_versions_count_all_rounds(tmp_path):
+    measurement = make_measurement([10, 11, 12, 13, 14, 15, 95], checks={"disturbed_rounds": [6]})
+    path = tmp_path / "r.jsonl"
+    append_record(path, measurement)
+    line = json.loads(path.read_text())
+    assert line["record"].pop("counted") == "all"
+    path.write_text(json.dumps({**line, "ftax_schema": 3}) + "\n")
+    assert read_records(path).records == (measurement,)
+    path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(ResultsError, match="lacks 'counted'"):
+        read_records(path)
+
+
 def make_line(**changes):
     fields = {
         "ftax_schema": SCHEMA_VERSION,
@@ -93,8 +107,8 @@ def make_line(**changes):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 3"),
-        (make_line(ftax_schema=4), "schema version 4"),
+        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 4"),
+        (make_line(ftax_schema=5), "schema version 5"),
         (make_line(ftax_schema="1"), "schema version '1'"),
         (make_line(ftax_schema=True), "schema version True"),
         (make_line(ftax_schema=1.0), r"schema version 1\.0"),

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <fstream>
+#include <iterator>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "core/clock.h"
@@ -19,6 +21,7 @@ constexpr int64_t kLookEveryNs = 500'000;  // of which a look takes half a perce
 constexpr int kQuietLooks = 10;  // one after the other, before a neighbour is said to have left
 constexpr int64_t kBetweenLooksNs = 200'000;
 constexpr int kLooksPerPoll = 250;
+constexpr size_t kLeastQuietRounds = 5;
 
 int64_t time_chain() {
   const int64_t start = now_ns();
@@ -148,6 +151,17 @@ std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
     }
   }
   return disturbed;
+}
+
+std::vector<int> choose_rounds(int rounds, const std::vector<int>& disturbed) {
+  std::vector<int> all(static_cast<size_t>(std::max(rounds, 0)));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> quiet;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(quiet), [&](int round) {
+    return std::find(disturbed.begin(), disturbed.end(), round) == disturbed.end();
+  });
+  const bool is_enough = quiet.size() >= kLeastQuietRounds && 3 * quiet.size() >= all.size();
+  return is_enough ? quiet : all;
 }
 
 }  // namespace ftax

@@ -51,8 +51,13 @@ class HostProber {
 // the one after the last. A round is disturbed if steal time was taken in it, or if a loop ran more
 // than `tolerance_ratio` slower than its fastest on either side of it, or in a fifth of the looks
 // within it: than the fastest, because a neighbour that stays for most of a run slows the median
-// too. They are flagged and kept.
+// too. They are flagged and kept; `choose_rounds` says which count.
 [[nodiscard]] std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
                                                      double tolerance_ratio = kProbeToleranceRatio);
+
+// The indices, of `rounds`, that statistics count: those that were not disturbed, or all if fewer
+// than 5 or a third of them are left, since a neighbour that is always there is what the machine is
+// like. The choice knows nothing of what was measured, so it favours no runner.
+[[nodiscard]] std::vector<int> choose_rounds(int rounds, const std::vector<int>& disturbed);
 
 }  // namespace ftax

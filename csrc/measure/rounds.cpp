@@ -168,13 +168,18 @@ class Measurement {
     rounds.samples_ns.push_back(std::move(taken));
   }
 
+  // Of the rounds that count.
   [[nodiscard]] RoundTable make_table() const {
     RoundTable table;
     table.columns = static_cast<int>(alive_.size());
-    for (size_t round = 0; !alive_.empty() && round + 1 < result_.probes.size(); ++round) {
+    if (alive_.empty()) return table;
+    const int rounds = static_cast<int>(result_.probes.size()) - 1;
+    for (const int round : choose_rounds(rounds, find_disturbed_rounds(result_.probes))) {
       std::vector<double> row;
       row.reserve(alive_.size());
-      for (const size_t index : alive_) row.push_back(result_.runners[index].values_ns[round]);
+      for (const size_t index : alive_) {
+        row.push_back(result_.runners[index].values_ns[static_cast<size_t>(round)]);
+      }
       table.add_round(row);
     }
     return table;

@@ -1,6 +1,7 @@
 // Interleaved rounds: in each round every runner takes its samples once, in random order, so that a
 // drift of the machine falls on all of them alike. One number comes out of each round and runner
 // (the median of its samples, the first ones dropped); see docs/statistics.md for what follows.
+// Rounds in which the host was disturbed are kept, and count only where too few others are left.
 #pragma once
 
 #include <cstdint>

@@ -192,6 +192,7 @@ class RoundsResult:
     @property
     def disturbed_rounds(self) -> list[int]: ...
 
+def choose_rounds(rounds: int, disturbed: Sequence[int]) -> list[int]: ...
 def measure_rounds(
     runners: Sequence[Runner],
     plan: RoundPlan,

@@ -116,8 +116,8 @@ def compare(
     labels = {"a": side_a[0].cell.label(), "b": side_b[0].cell.label()}
     if min(len(side_a), len(side_b)) >= 2:
         paired = len(side_a) >= _ENOUGH_PAIRS and _indices(side_a) == _indices(side_b)
-        values_a = [statistics.median(m.quiet_values_ns) for m in sorted(side_a, key=_index)]
-        values_b = [statistics.median(m.quiet_values_ns) for m in sorted(side_b, key=_index)]
+        values_a = [statistics.median(m.values_ns) for m in sorted(side_a, key=_index)]
+        values_b = [statistics.median(m.values_ns) for m in sorted(side_b, key=_index)]
         unit = "process"
     else:
         values_a, values_b = list(side_a[0].values_ns), list(side_b[0].values_ns)
@@ -157,7 +157,7 @@ def _indices(side: list[Measurement]) -> list[tuple[str, int]]:
 
 def _same_rounds(a: Measurement, b: Measurement) -> bool:
     """Measured in the same process, session and rounds."""
-    return a.process == b.process and a.seed == b.seed and len(a.values_ns) == len(b.values_ns)
+    return (a.process, a.seed, a.counted_rounds) == (b.process, b.seed, b.counted_rounds)
 
 
 register_kind(Comparison.kind, Comparison.from_dict)

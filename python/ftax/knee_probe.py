@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -119,8 +119,8 @@ class Prober:
                     return _fail(size, error)
             measured = [item for item in session.measurements if item is not None]
             if len(measured) == 2:
-                plateau_ns += measured[0].values_ns
-                values_ns += measured[1].values_ns
+                plateau_ns += measured[0].all_values_ns
+                values_ns += measured[1].all_values_ns
                 point = KneePoint(
                     size=size, plateau_values_ns=tuple(plateau_ns), values_ns=tuple(values_ns)
                 )
@@ -156,9 +156,8 @@ class Prober:
         )
         for measurement in session.measurements[:1]:
             if measurement is not None:
-                disturbed = measurement.checks["disturbed_rounds"]
-                self._rounds += len(measurement.values_ns)
-                self._disturbed += len(disturbed) if isinstance(disturbed, Sequence) else 0
+                self._rounds += len(measurement.samples_ns)
+                self._disturbed += len(measurement.disturbed_rounds)
         return session
 
     def _gate(self, prepared: Prepared) -> tuple[float | None, float | None]:

@@ -20,7 +20,7 @@ from ftax.environment.gpu_watch import GpuWatch, watch_gpu
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel
 from ftax.results import Cell, Measurement
-from ftax.results.measurement import ProcessRecord, choose_quiet, make_session_id
+from ftax.results.measurement import ProcessRecord, make_session_id
 from ftax.runtimes import Prepared
 from ftax.runtimes.files import FileModel
 
@@ -195,8 +195,8 @@ def measure(
 
 
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
-    """The median of each probe, ns, over the rounds that `Measurement.quiet_values_ns` counts."""
-    chosen = choose_quiet(len(result.probes) - 1, result.disturbed_rounds)
+    """The median of each probe, ns, over the rounds that count."""
+    chosen = _core.choose_rounds(len(result.probes) - 1, result.disturbed_rounds)
     ends = [result.probes[i + 1] for i in chosen]
     return {
         name: statistics.median(getattr(probe, f"{name}_ns") for probe in ends)
@@ -236,6 +236,17 @@ def make_cell(loaded: Subject, prepared: Prepared) -> Cell:
     )
 
 
+def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
+    left_out = rounds - len(_core.choose_rounds(rounds, disturbed))
+    how = "(steal time, or a fixed loop ran 20 % slower)"
+    if left_out:
+        return f"{left_out} of {rounds} rounds do not count: the host was disturbed {how}"
+    return (
+        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {how}, too many to leave "
+        "out; --patience waits for it to be quiet"
+    )
+
+
 def _make_measurement(
     loaded: Subject,
     prepared: Prepared,
@@ -258,10 +269,7 @@ def _make_measurement(
     if rounds.error:
         warnings.append(f"failed after {len(rounds.values_ns)} rounds: {rounds.error}")
     if disturbed:
-        warnings.append(
-            f"the host was disturbed in {len(disturbed)} of {len(rounds.values_ns)} rounds "
-            "(steal time, or a fixed loop ran 20 % slower); --patience waits for it to be quiet"
-        )
+        warnings.append(_describe_disturbance(len(rounds.values_ns), disturbed))
     warnings += [*prepared.judge(), *watch.judge()]
     return Measurement(
         cell=make_cell(loaded, prepared),
@@ -271,6 +279,7 @@ def _make_measurement(
         positions=tuple(rounds.positions),
         burst=rounds.burst,
         seed=plan.seed,
+        counted="quiet",
         stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
         environment=environment,
         conditions=conditions,

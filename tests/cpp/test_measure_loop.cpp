@@ -197,6 +197,22 @@ TEST(a_round_that_began_after_a_neighbour_left_is_not_disturbed_by_it) {
   CHECK((find_disturbed_rounds({quiet, busy, quiet}) == std::vector<int>{0}));
 }
 
+TEST(disturbed_rounds_count_where_too_few_others_are_left) {
+  CHECK((choose_rounds(7, {1, 6}) == std::vector<int>{0, 2, 3, 4, 5}));
+  CHECK((choose_rounds(7, {1, 3, 6}).size() == 7));  // four others
+  std::vector<int> disturbed(10);
+  std::iota(disturbed.begin(), disturbed.end(), 0);
+  CHECK((choose_rounds(15, disturbed) == std::vector<int>{10, 11, 12, 13, 14}));
+  CHECK(choose_rounds(16, disturbed).size() == 6);
+  disturbed.push_back(10);
+  CHECK(choose_rounds(17, disturbed).size() == 6);
+  disturbed.push_back(11);
+  CHECK(choose_rounds(18, disturbed).size() == 6);
+  disturbed.push_back(12);
+  CHECK(choose_rounds(19, disturbed).size() == 19);  // six others are less than a third
+  CHECK(choose_rounds(0, {}).empty());
+}
+
 TEST(waiting_ends_at_its_limit_while_the_neighbour_stays) {
   HostProber prober(1);  // no loop is as fast as that: somebody is always there
   HostProbe probe = prober.probe();

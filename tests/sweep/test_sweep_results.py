@@ -71,8 +71,8 @@ def test_other_versions_and_other_files_are_refused(tmp_path):
     with pytest.raises(ResultsError, match="is no folder of a sweep"):
         SweepResults.load(tmp_path)
     write(tmp_path, make_measured(A))
-    path.write_text(path.read_text().replace('"ftax_schema":3', '"ftax_schema":99'))
-    with pytest.raises(ResultsError, match="schema version 99, while this ftax reads 3"):
+    path.write_text(path.read_text().replace('"ftax_schema":4', '"ftax_schema":99'))
+    with pytest.raises(ResultsError, match="schema version 99, while this ftax reads 4"):
         SweepResults.load(path)
     with pytest.raises(InvalidArgumentError, match="there is no path"):
         SweepResults.load()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftax.report.table import Rows
-from ftax.report.units import format_interval, format_time
+from ftax.report.units import format_interval, format_rounds, format_time
 from ftax.results import Measurement
 
 
@@ -24,7 +24,7 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
                 format_time(summary.p50_ns),
                 format_time(summary.p90_ns),
                 format_time(summary.p99_ns),
-                f"{len(item.values_ns)} ({item.stop_reason})",
+                f"{format_rounds(item)} ({item.stop_reason})",
             )
         )
     what = "Latency" if all(m.mode == "latency" for m in measurements) else "Time per request"

@@ -3,6 +3,8 @@ milliseconds above; three digits. Both ends of an interval have the unit of the 
 
 from __future__ import annotations
 
+from ftax.results import Measurement
+
 _UNITS = (("ns", 1.0, 1e3), ("us", 1e3, 1e7), ("ms", 1e6, float("inf")))  # name, ns, up to ns
 
 
@@ -18,6 +20,12 @@ def format_interval(interval_ns: tuple[float, ...] | None) -> str:
     low, high = interval_ns
     largest = max(abs(low), abs(high))
     return f"{_format(low, largest)} to {_format(high, largest)}"
+
+
+def format_rounds(measurement: Measurement) -> str:
+    """``'85'``, or ``'48 of 85'`` where the others do not count."""
+    counted, rounds = len(measurement.counted_rounds), len(measurement.samples_ns)
+    return f"{rounds}" if counted == rounds else f"{counted} of {rounds}"
 
 
 def _format(time_ns: float, like_ns: float) -> str:

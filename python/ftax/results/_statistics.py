@@ -30,7 +30,7 @@ class Summary(Record):
 class Statistics(Record):
     """What a measurement says, computed from its samples."""
 
-    values_ns: tuple[float, ...]  # one a round
+    values_ns: tuple[float, ...]  # one for each round that counts
     latency_ns: float
     interval_ns: (
         Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]

@@ -1,7 +1,9 @@
 """A measurement of one cell: the raw samples, how they were taken, and where.
 
 Statistics are stored beside the samples for other readers of the file, but never believed: they
-are computed anew on reading, and a record whose stored numbers differ from that is refused.
+are computed anew on reading, and a record whose stored numbers differ from that is refused. Rounds
+in which the host was disturbed are stored like any, and count in no statistic where enough others
+are left.
 """
 
 import os
@@ -11,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+from ftax import _core
 from ftax.environment import Condition, Environment, GpuConditions
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import Count, FrozenMap, PositiveInt, Record, Rule
@@ -18,8 +21,6 @@ from ftax.results import _statistics
 from ftax.results._statistics import Statistics, Summary
 from ftax.results.cell import Cell
 from ftax.results.store import append_record, read_records
-
-_LEAST_QUIET = 5
 
 Nanoseconds = Annotated[
     int, Rule("a time in ns, 0 <= ns < 2**63", lambda value: 0 <= value < 2**63)
@@ -37,13 +38,6 @@ SessionId = Annotated[
 def make_session_id() -> str:
     """Return a random identity for one benchmark session, which may span several processes."""
     return secrets.token_hex(8)
-
-
-def choose_quiet(rounds: int, disturbed: Sequence[int]) -> list[int]:
-    """The rounds that were not disturbed; all of them if fewer than 5 or a third of them are left,
-    since a neighbour that is always there is what the machine is like."""
-    quiet = sorted(set(range(rounds)) - set(disturbed))
-    return quiet if len(quiet) >= max(_LEAST_QUIET, rounds / 3) else list(range(rounds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +67,9 @@ class Measurement(Record):
     positions: tuple[Count, ...]  # place of this runner in the random order of each round
     burst: PositiveInt = 1  # requests behind one sample, which is the time of each of them
     seed: Count  # of the order of the rounds and of the resampling
+    # Which rounds statistics count: those in which the host was not disturbed, where enough of them
+    # are left, or all, as in records of schema versions below 4.
+    counted: Literal["quiet", "all"] = "all"
     stop_reason: Literal[
         "precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds", "failed"
     ]
@@ -108,29 +105,47 @@ class Measurement(Record):
                 f"Measurement.burst is {self.burst} in mode 'latency', where a sample is one "
                 "request; it has to be 1"
             )
+        if self.counted == "quiet":
+            self.disturbed_rounds  # noqa: B018  # which is believed when it is read
+
+    @property
+    def disturbed_rounds(self) -> tuple[int, ...]:
+        """The rounds in which a probe of the host met a neighbour, or time was stolen."""
+        found = self.checks.get("disturbed_rounds", ())
+        if not isinstance(found, Sequence) or not all(isinstance(item, int) for item in found):
+            raise InvalidArgumentError(
+                f"Measurement.checks['disturbed_rounds'] is {found!r}; it has to be a list of "
+                "numbers of rounds"
+            )
+        return tuple(found)
+
+    @property
+    def counted_rounds(self) -> tuple[int, ...]:
+        """The rounds that statistics count. The choice does not look at what was measured, and is
+        the same for all that was measured in the same rounds."""
+        left_out = self.disturbed_rounds if self.counted == "quiet" else ()
+        return tuple(_core.choose_rounds(len(self.samples_ns), left_out))
 
     @property
     def kept_ns(self) -> tuple[tuple[int, ...], ...]:
-        """The samples that count, [round][sample]."""
-        return tuple(samples[self.dropped_per_round :] for samples in self.samples_ns)
+        """The samples that count, [round that counts][sample]."""
+        rounds = (self.samples_ns[place] for place in self.counted_rounds)
+        return tuple(samples[self.dropped_per_round :] for samples in rounds)
 
     @property
     def values_ns(self) -> tuple[float, ...]:
-        """One number a round: the median of the kept samples."""
+        """One number for each round that counts: the median of the kept samples."""
         return tuple(_statistics.compute_median(samples) for samples in self.kept_ns)
 
     @property
-    def quiet_values_ns(self) -> tuple[float, ...]:
-        """`values_ns` of the rounds in which the host probe met no neighbour; all of them where few
-        are left. The choice does not look at the values."""
-        disturbed = self.checks.get("disturbed_rounds", ())
-        assert isinstance(disturbed, Sequence)  # a check that `measure` made
-        values = self.values_ns
-        return tuple(values[place] for place in choose_quiet(len(values), disturbed))
+    def all_values_ns(self) -> tuple[float, ...]:
+        """The same for every round."""
+        kept = (samples[self.dropped_per_round :] for samples in self.samples_ns)
+        return tuple(_statistics.compute_median(samples) for samples in kept)
 
     @property
     def latency_ns(self) -> float:
-        """The mean over rounds of their values; in mode "throughput" the time per request."""
+        """The mean of `values_ns`; in mode "throughput" the time per request."""
         return _statistics.compute_mean(self.values_ns)
 
     @property
@@ -145,7 +160,7 @@ class Measurement(Record):
 
     @property
     def summary(self) -> Summary:
-        """All kept samples of all rounds, described."""
+        """All kept samples of the rounds that count, described."""
         return _statistics.summarize([sample for samples in self.kept_ns for sample in samples])
 
     @property

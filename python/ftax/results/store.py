@@ -24,8 +24,10 @@ __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_re
 # statistics from the same samples, needs a new number and a line here.
 #   1: the first.
 #   2: receipts hold evidence and readings of a GPU, and measurements its conditions.
-#   3: receipts hold throughputs, and the whole error of what is unavailable. 2 can still be read.
-SCHEMA_VERSION = 3
+#   3: receipts hold throughputs, and the whole error of what is unavailable.
+#   4: measurements say which rounds they count. 2 and 3 can still be read.
+SCHEMA_VERSION = 4
+_READABLE = (2, 3, SCHEMA_VERSION)
 
 _PREFIX = b'{"ftax_schema":'
 MEND = "delete the line, or read the rest with skip_bad=True"
@@ -186,7 +188,7 @@ def _parse_line(line: bytes) -> Any:
     if not isinstance(fields, dict) or "ftax_schema" not in fields:
         raise ResultsError(f"JSON, but no record of ftax: it has no 'ftax_schema'; {MEND}")
     version = fields.pop("ftax_schema")
-    if type(version) is not int or version not in (2, SCHEMA_VERSION):
+    if type(version) is not int or version not in _READABLE:
         raise ResultsError(
             f"schema version {version!r}, while this ftax reads {SCHEMA_VERSION}; use the ftax "
             f"that wrote it or a newer one, or {MEND}"
@@ -205,6 +207,8 @@ def _parse_line(line: bytes) -> Any:
     try:
         if version == 2 and kind == "receipt":
             _upgrade_receipt(fields["record"])
+        if version < 4:
+            _upgrade_measurements(fields["record"])
         return _from_dict[kind](fields["record"])
     except FtaxError as error:
         raise ResultsError(f"{kind}: {error}; {MEND}") from error
@@ -216,6 +220,18 @@ def _upgrade_receipt(record: dict[str, Any]) -> None:
     for item in record.get("unavailable", ()):
         if isinstance(item, dict):
             item.setdefault("error", "")
+
+
+def _upgrade_measurements(value: object) -> None:
+    """From version 3, wherever they are in a record: all rounds counted."""
+    if isinstance(value, dict):
+        if "samples_ns" in value:
+            value.setdefault("counted", "all")
+        for item in value.values():
+            _upgrade_measurements(item)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for item in value:
+            _upgrade_measurements(item)
 
 
 def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:

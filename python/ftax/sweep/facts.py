@@ -26,7 +26,6 @@ def make_fields(
 ) -> dict[str, Any]:
     """The fields of a measured cell; see `ftax.sweep.record.SweepCell`."""
     equal, outputs = describe_outputs(found)
-    disturbed = found.checks.get("disturbed_rounds", ())
     facts = {
         **keep_scalars(found.cell.options),
         **keep_scalars(found.preparation),
@@ -35,7 +34,7 @@ def make_fields(
         "warmup_steady": UNSTEADY not in found.warnings,
         "stop_reason": found.stop_reason,
         "session": found.process.session,  # whose cells shared their rounds
-        "disturbed_rounds": len(disturbed) if isinstance(disturbed, tuple) else 0,
+        "disturbed_rounds": len(found.disturbed_rounds),
     }
     # A sweep stays too short with each cell for most to be steady by its rules: a fact, no warning.
     warnings = [text for text in (*loaded.warnings, *found.warnings) if text != UNSTEADY]
@@ -43,7 +42,7 @@ def make_fields(
     if problem:
         warnings.append(problem)
     return {
-        "values_ns": list(found.quiet_values_ns),
+        "values_ns": list(found.values_ns),
         "parameter_count": loaded.parameter_count,
         **work,
         "facts": facts,
