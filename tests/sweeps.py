@@ -7,6 +7,7 @@ taken, raises what ends it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,10 +78,13 @@ class ScriptedWorker:
         self._at("start", [])
         yield {"say": "machine", "environment": collect_environment().to_dict()}
         yield self._begin("build", list(job.places))
-        for group in job.groups:
+        timed = job.groups if job.end_at is None else job.groups[:1]
+        for group in timed:
             yield from self._time(group)
+        if timed != job.groups:
+            yield {"say": "late"}
         for look in LOOKS:
-            for group in job.groups:
+            for group in timed:
                 for item in group.items:
                     if look in item.looks:
                         yield self._begin(look, [item.place])
@@ -140,8 +144,13 @@ def run_lanes(
     known: Sequence[SweepCell] = (),
     devices: Sequence[str] = ("cpu",),
     retry_failed: bool = False,
+    time_limit_s: float | None = None,
 ) -> dict[int, SweepCell]:
-    """Run cells with scripted workers, one lane a device; the last line of each cell."""
+    """Run cells with scripted workers, one lane a device; the last line of each cell.
+
+    With a time limit, a worker times the first of its groups and is late for the others.
+    """
+    end_at = None if time_limit_s is None else time.monotonic() + time_limit_s
     store = CellStore(folder, tuple(cells), known)
     items = choose_items(
         cells,
@@ -156,8 +165,10 @@ def run_lanes(
         lane = Lane(
             device=device, shares=device != "cpu", lanes=len(devices), queue=queue, store=store,
             machine=MACHINE.id,
-            make_job=lambda where, groups: Job(device=where, groups=groups, threads=1),
-            limit_s=1.0, stop=stop, progress=SweepProgress(len(cells), 0, None),
+            make_job=lambda where, groups: Job(
+                device=where, groups=groups, threads=1, end_at=end_at
+            ),
+            limit_s=1.0, end_at=end_at, stop=stop, progress=SweepProgress(len(cells), 0, None),
         )  # fmt: skip
         try:
             lane.run()

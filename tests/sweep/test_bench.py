@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
@@ -10,7 +11,7 @@ from ftax.errors import UnavailableError
 from ftax.runtimes import RuntimeSpec, find_runtime
 from ftax.runtimes.eager import prepare_eager
 from ftax.sweep import bench as module
-from ftax.sweep import counting, looks
+from ftax.sweep import counting, looks, work
 from ftax.sweep.job import LOOKS, Group, Item, Job
 from ftax.sweep.work import run_job
 
@@ -95,6 +96,27 @@ def test_all_looks_come_after_all_rounds_and_counters_before_traces(monkeypatch)
     assert found[1, "trace"]["fact"] == "found"
     assert "no CUDA device" in found[0, "utilisation"]["fact"]
     assert list_steps(said).count(("prepare", [0])) == 1  # what was timed is kept for its looks
+
+
+def test_who_is_late_looks_at_what_was_timed_and_leaves_the_rest(monkeypatch):
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
+    monkeypatch.setattr(work, "is_late", lambda job, groups: len(groups) > 1)
+    clean, said = run(make_job(1, 2, looks=("trace",)))
+    assert not clean
+    answers = [(what, rest.get("place")) for what, rest in said if what not in ("begin", "machine")]
+    assert answers == [("measured", 0), ("late", None), ("looked", 0)]
+
+
+def test_looks_need_more_time_the_more_of_them_there_are():
+    now = time.monotonic()
+    job = make_job(*range(1, 11), looks=("trace",))
+    assert not work.is_late(job, job.groups)
+    job = replace(job, end_at=now + work._GROUP_S + 5 * work._LOOK_S)
+    assert not work.is_late(job, job.groups[:4])
+    assert work.is_late(job, job.groups[:6])
+    anew = [replace(group, items=(replace(group.items[0], time=False),)) for group in job.groups]
+    assert work.is_late(job, anew[:1])  # which has to be made ready again
+    assert work.is_late(replace(job, end_at=now), job.groups[:1])
 
 
 def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):

@@ -57,6 +57,23 @@ def test_a_worker_on_a_gpu_has_models_of_so_many_cells(devices, expected, tmp_pa
     assert sorted(sizes) == sorted(expected)
 
 
+def test_a_worker_that_is_late_leaves_the_rest_without_an_answer(tmp_path, monkeypatch):
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    cells = [make_cell(model=name, device="cuda", batch=b) for name in ("m", "n") for b in (1, 2)]
+    arguments = {"looks": ("trace",), "devices": ("cuda:0",)}
+    (found,) = run_lanes(tmp_path, cells, **arguments, time_limit_s=60.0).values()
+    assert (found.status, found.facts["trace"], len(workers.jobs)) == ("measured", "found", 1)
+    known = SweepResults.load(tmp_path).cells
+    whole = run_lanes(tmp_path, cells, known=known, **arguments)
+    assert set(statuses(whole).values()) == {"measured"} and len(whole) == 4
+
+
+def test_after_the_end_no_worker_is_given_anything(tmp_path, monkeypatch):
+    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    assert run_lanes(tmp_path, CELLS, time_limit_s=-1.0) == {}
+    assert workers.jobs == []
+
+
 def test_a_model_with_more_cells_than_that_is_one_workers(tmp_path, monkeypatch):
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
     monkeypatch.setattr("ftax.sweep.lane._TOGETHER", 2)

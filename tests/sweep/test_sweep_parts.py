@@ -155,6 +155,7 @@ def test_facts_are_scalars_and_faults_have_a_name():
     ("arguments", "message"),
     [
         ({"limit_s": 0}, "limit_s is 0; it has to be above 0"),
+        ({"time_limit_s": 0}, "time_limit_s is 0; it has to be above 0"),
         ({"seed": -1}, "seed is -1"),
         ({"gpus": ()}, "gpus is empty"),
         ({"retry_failed": True}, "give resume too"),

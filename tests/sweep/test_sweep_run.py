@@ -174,6 +174,13 @@ def test_the_command_shows_a_sweep_and_names_what_is_wrong(swept, tmp_path):
         assert message in str(refused.exception)
 
 
+def test_a_sweep_without_time_says_how_to_go_on(tmp_path):
+    arguments = ["sweep", "--model", "bert-base", "--tiny", "-o", str(tmp_path)]
+    shown = CliRunner().invoke(app, [*arguments, "--time-limit", "0.001"])
+    assert (shown.exit_code, "the time is up; go on with --resume -o" in shown.stderr) == (0, True)
+    assert run_sweep([Grid(models=("bert-base",), tiny=True)], tmp_path, time_limit_s=1e-3).is_late
+
+
 GRID = Grid(models=("bert-base",), batches=tuple(range(1, 11)), tiny=True)
 SCRIPT = """
 import sys

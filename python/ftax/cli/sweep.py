@@ -63,6 +63,9 @@ def sweep(
     limit: Annotated[
         float, typer.Option(help="Seconds that one step of a worker may take.")
     ] = 300.0,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Seconds for all; --resume goes on from there.")
+    ] = None,
     trace: Annotated[
         bool, typer.Option("--trace/--no-trace", help="GPU: trace kernels after the rounds.")
     ] = True,
@@ -98,7 +101,7 @@ def sweep(
         try:
             results = run_sweep(
                 grids, output, resume=resume, retry_failed=retry_failed, quick=quick, seed=seed,
-                limit_s=limit, trace=trace, gpus=_parse_gpus(gpus),
+                limit_s=limit, time_limit_s=time_limit, trace=trace, gpus=_parse_gpus(gpus),
                 exporters=exporters, threads=threads, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -109,6 +112,8 @@ def sweep(
     if interrupted:
         typer.echo(f"interrupted; go on with --resume -o {output}", err=True)
         raise typer.Exit(130)
+    if results.is_late:
+        typer.echo(f"the time is up; go on with --resume -o {output}", err=True)
 
 
 def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> None:

@@ -133,8 +133,9 @@ def run_study(
     grids = study.grids
     if not grids:
         return load_results(folder), True
+    is_late = False
     with end_after(time_limit_s) as piece:
-        run_sweep(
+        found = run_sweep(
             grids,
             folder,
             resume=True,
@@ -142,10 +143,12 @@ def run_study(
             quick=study.setting.quick,
             seed=seed,
             limit_s=study.setting.limit_s,
+            time_limit_s=time_limit_s,
             gpus=gpus,
             progress=progress,
         )
-    return load_results(folder), not piece.is_over
+        is_late = found.is_late
+    return load_results(folder), not (is_late or piece.is_over)
 
 
 class Piece:
@@ -156,7 +159,8 @@ class Piece:
 
 @contextmanager
 def end_after(seconds: float | None) -> Iterator[Piece]:
-    """Interrupt the block, once, when the time is up, and swallow that interruption.
+    """Interrupt the block, once, when the time is up, and swallow that interruption: for whatever
+    of a sweep does not end by itself when its time does, such as exports.
 
     Without a limit nothing is changed. Raises InvalidArgumentError for one that is not above 0, or
     outside the main thread, which alone can be interrupted.

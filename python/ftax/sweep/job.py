@@ -66,6 +66,8 @@ class Job:
     trace_iterations: int = 3
     utilisation_s: float = 0.5
     exports: bool = False  # True: make the files that runtimes load, and time nothing
+    # Of time.monotonic, a clock that all processes share: when looks have to be over too.
+    end_at: float | None = None
 
     def to_json(self) -> str:
         """The job as one line."""

@@ -90,9 +90,11 @@ class Lane:
     make_job: Callable[[str, tuple[Group, ...]], Job]
     machine: str  # of this device, as the parent knows it
     limit_s: float
+    end_at: float | None = None  # of time.monotonic; after it, no worker is given anything
     stop: Stop
     progress: SweepProgress
     seconds: dict[str, float] = field(default_factory=dict)  # that each step took
+    is_late: bool = field(default=False, init=False)  # the time was over, and it left something
     _since: tuple[str, float] = field(default_factory=lambda: ("end", time.monotonic()), init=False)
     _worker: WorkerProcess | None = field(default=None, init=False)
     _spare: WorkerProcess | None = field(default=None, init=False)
@@ -106,7 +108,9 @@ class Lane:
         ResultsError if results cannot be written."""
         try:
             most = 1 if self.device == "cpu" else _TOGETHER
-            while tasks := self.queue.take(self.device, self.shares, most, self.lanes):
+            while not self._is_over() and (
+                tasks := self.queue.take(self.device, self.shares, most, self.lanes)
+            ):
                 groups = [group for task in tasks for group in task.groups]
                 while groups:
                     groups = self._run_job(groups)
@@ -117,6 +121,11 @@ class Lane:
                 if worker is not None:
                     worker.end()
             self._worker = self._spare = None
+
+    def _is_over(self) -> bool:
+        is_past = self.end_at is not None and time.monotonic() > self.end_at
+        self.is_late |= is_past and self.queue.has_more(self.device, self.shares)
+        return self.is_late
 
     def _run_job(self, groups: list[Group]) -> list[Group]:
         """Have one worker do groups; what is left of them if it dies."""
@@ -139,7 +148,7 @@ class Lane:
             self._spend("end")
         if not answer["clean"]:
             self._end_worker()
-        if groups:
+        if groups and not self.is_late:
             left = sum(len(group.items) for group in groups)
             models = ", ".join(dict.fromkeys(group.model for group in groups))
             raise RunnerError(f"a worker left {left} cells of {models} without an answer")
@@ -165,6 +174,8 @@ class Lane:
         elif say == "waiting":
             self._wait_for_spare()
             worker.send("go")
+        elif say == "late":
+            self.is_late = True
         elif say == "measured":
             place = answer.pop("place")
             self.store.add_measured(place, self.machine, self.device, answer)
@@ -197,7 +208,7 @@ class Lane:
         label = self.store.cells[step.places[0]].label() if step.places else ""
         if step.name in _TOLD:
             self.progress.tell(step.name, label, len(step.places))
-        more = self.queue.has_more(self.device, self.shares)
+        more = not self.is_late and self.queue.has_more(self.device, self.shares)
         ends_after = any(item.looks for group in groups for item in group.items)
         is_free = step.name == "trace" or (step.name in _NOT_TIMED and not self._is_timing)
         if is_free and more and ends_after and self._spare is None:

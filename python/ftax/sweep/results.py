@@ -46,11 +46,13 @@ class SweepResults:
     Attributes:
         machines: by the id that cells name.
         problems: lines that a writer was stopped in, which were left out.
+        is_late: the time limit ended the sweep that returned them before all was done.
     """
 
     cells: tuple[SweepCell, ...]
     machines: Mapping[str, SweepMachine]
     problems: tuple[str, ...] = ()
+    is_late: bool = False
 
     @classmethod
     def load(cls, *paths: Place) -> SweepResults:

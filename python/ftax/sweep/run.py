@@ -58,6 +58,7 @@ def run_sweep(
     quick: bool = False,
     seed: int = 0,
     limit_s: float = LIMIT_S,
+    time_limit_s: float | None = None,
     trace: bool = True,
     gpus: Sequence[str] = ("cuda:0",),
     exporters: int | None = None,
@@ -73,6 +74,9 @@ def run_sweep(
         seed: of the order, and of the rounds.
         limit_s: seconds that one step of a worker may take (building a model, making one runtime
             ready, the rounds of one size) before the worker is ended.
+        time_limit_s: seconds for all. What was timed until then is looked at too, and what is left
+            is for another call with ``resume``; `SweepResults.is_late` says whether anything is.
+            Exports are not cut short.
         trace: on a GPU, trace kernels after the rounds.
         gpus: that share the cells of device "cuda".
         exporters: workers that export side by side before anything is timed; 0: each cell is
@@ -89,6 +93,9 @@ def run_sweep(
     """
     if not 0 < limit_s < 1e9:
         raise InvalidArgumentError(f"limit_s is {limit_s}; it has to be above 0 and finite")
+    if time_limit_s is not None and not 0 < time_limit_s < 1e9:
+        raise InvalidArgumentError(f"time_limit_s is {time_limit_s}; it has to be above 0")
+    end_at = None if time_limit_s is None else time.monotonic() + time_limit_s
     if exporters is not None and not 0 <= exporters < 1000:
         raise InvalidArgumentError(f"exporters is {exporters}; it has to be from 0 to 999")
     if retry_failed and not resume:
@@ -127,6 +134,7 @@ def run_sweep(
             plan=plan,
             trace_iterations=effort.trace_iterations,
             limit_s=limit_s,
+            end_at=end_at,
             threads=torch.get_num_threads(),
             machines={device: machine.id for device, machine in machines.items()},
         )
@@ -134,18 +142,19 @@ def run_sweep(
         # A file is made for one device, and which of several takes a cell is not known.
         fixed = {name: device for name, device in devices.items()
                  if name != "cuda" or len(shared) == 1}  # fmt: skip
+        is_late = False
         try:
             sweep.export(
                 make_units(tasks, cells, fixed, read_exported(place)),
                 place,
                 choose_workers(machines.values()) if exporters is None else exporters,
             )
-            sweep.run(sorted({*devices.values(), *shared} - {"cpu"}), shared)
+            is_late |= sweep.run(sorted({*devices.values(), *shared} - {"cpu"}), shared)
             # Never beside a GPU: they share the host.
-            sweep.run(["cpu"] if "cpu" in devices else [], [])
+            is_late |= sweep.run(["cpu"] if "cpu" in devices else [], [])
         finally:
             note_times(place, utc, sweep.spent)
-        return store.collect()
+        return replace(store.collect(), is_late=is_late)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,15 +167,18 @@ class _Sweep:
     plan: Mapping[str, Any]
     trace_iterations: int
     limit_s: float
+    end_at: float | None
     threads: int  # asked once: in another thread torch may answer otherwise
     machines: Mapping[str, str]
     spent: list[dict[str, float]] = field(default_factory=list)  # of each lane
 
-    def run(self, devices: Sequence[str], shared: Sequence[str]) -> None:
-        """One lane a device, side by side, until there is nothing left for any of them."""
+    def run(self, devices: Sequence[str], shared: Sequence[str]) -> bool:
+        """One lane a device, side by side, until there is nothing left for any of them, or the time
+        is over, which is the answer."""
         with closing(Stop()) as stop:
             lanes = [self._make_lane(device, shared, stop) for device in devices]
             _work_side_by_side([lane.run for lane in lanes], stop)
+        return any(lane.is_late for lane in lanes)
 
     def export(self, units: list[Unit], folder: Path, workers: int) -> None:
         """Have the units exported by so many workers; by none if one would do it all."""
@@ -204,6 +216,7 @@ class _Sweep:
             make_job=self._make_job,
             machine=self.machines.get(device, next(iter(self.machines.values()))),
             limit_s=self.limit_s,
+            end_at=self.end_at,
             stop=stop,
             progress=self.progress,
         )
@@ -215,6 +228,7 @@ class _Sweep:
             threads=self.threads,
             plan=self.plan,
             trace_iterations=self.trace_iterations,
+            end_at=self.end_at,
         )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ftax.environment import Environment
+from ftax.records import FrozenMap
 from ftax.results import Cell, append_record
 from ftax.sweep.looks import FOUND
 from ftax.sweep.record import SweepCell, SweepMachine
@@ -84,7 +85,9 @@ class CellStore:
         )
 
     def collect(self) -> SweepResults:
-        """All that is in the file."""
+        """All that is in the file; nothing if the time was over before there was one."""
+        if not self.path.exists():
+            return SweepResults(cells=(), machines=FrozenMap({}))
         return SweepResults.load(self.path)
 
     def _write(self, cell: SweepCell) -> None:

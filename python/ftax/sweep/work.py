@@ -1,12 +1,14 @@
 """Does one job, in a worker: all rounds first, then the looks that would disturb them.
 
 The surprising choice: what looks at the GPU is imported only when the last round is over, so that
-nothing of it can have been there during one.
+nothing of it can have been there during one. Where time is short, timing ends early enough for the
+looks: a cell without them has to be made ready once more, which takes longer than all else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 import torch
@@ -17,13 +19,17 @@ from ftax.errors import UnavailableError
 from ftax.measure import quiet
 from ftax.preparing import use_threads
 from ftax.sweep.bench import Bench
-from ftax.sweep.job import Job, Say
+from ftax.sweep.job import Group, Job, Say
+
+# Seconds, all generous: a look at what is ready, at what has to be made ready again, and timing.
+_LOOK_S, _LOOK_ANEW_S, _GROUP_S = 0.3, 3.0, 5.0
 
 
 def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool:
     """Time all groups, then look at what is to be looked at; whether the process is as before.
 
-    ``wait`` is called once, before the first round, and returns when nothing disturbs it.
+    ``wait`` is called once, before the first round, and returns when nothing disturbs it. Says
+    "late" if it leaves groups alone because the job's time would be over before their looks.
     """
     if job.device != "cpu":
         # Or whatever asks for "cuda" here gets a context on the first GPU, which another lane has.
@@ -35,16 +41,30 @@ def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool
             for group in job.groups:
                 bench.export_group(group)
             return True
+        timed: list[Group] = []
         with _keep_ready(job.device):
             for group in job.groups:
+                if is_late(job, [*timed, group]):
+                    say("late")
+                    break
                 bench.time_group(group)
-        wanted = [group for group in job.groups if any(item.looks for item in group.items)]
+                timed.append(group)
+        wanted = [group for group in timed if any(item.looks for item in group.items)]
         if not wanted:
             return True
         from ftax.sweep.looks import look_at
 
         look_at(bench, wanted)
         return False
+
+
+def is_late(job: Job, groups: Sequence[Group]) -> bool:
+    """Whether timing the last of ``groups`` would leave no time to look at all of them."""
+    if job.end_at is None:
+        return False
+    items = [item for group in groups for item in group.items]
+    looks_s = sum((_LOOK_S if item.time else _LOOK_ANEW_S) * len(item.looks) for item in items)
+    return time.monotonic() + _GROUP_S + looks_s > job.end_at
 
 
 @contextmanager
