@@ -23,6 +23,7 @@ from ftax.sweep.plan import choose_items, make_tasks
 from ftax.sweep.process import Stop, WorkerDied
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.store import CellStore
+from ftax.sweep.turns import Turn, Turns
 
 # (step, places, number of the worker) -> nothing, or what the worker dies of.
 Script = Callable[[str, list[int], int], None]
@@ -145,8 +146,10 @@ def run_lanes(
     devices: Sequence[str] = ("cpu",),
     retry_failed: bool = False,
     time_limit_s: float | None = None,
+    workers: int = 1,
 ) -> dict[int, SweepCell]:
-    """Run cells with scripted workers, one lane a device; the last line of each cell.
+    """Run cells with scripted workers, one lane a device, or several that take turns; the last line
+    of each cell.
 
     With a time limit, a worker times the first of its groups and is late for the others.
     """
@@ -161,21 +164,28 @@ def run_lanes(
     )
     queue, stop, errors = TaskQueue(make_tasks(cells, items, 0)), Stop(), []
 
-    def work(device: str) -> None:
+    def work(device: str, turn: Turn | None) -> None:
         lane = Lane(
-            device=device, shares=device != "cpu", lanes=len(devices), queue=queue, store=store,
+            device=device, shares=device != "cpu", lanes=len(devices) * workers, queue=queue,
+            store=store,
             machine=MACHINE.id,
             make_job=lambda where, groups: Job(
                 device=where, groups=groups, threads=1, end_at=end_at
             ),
-            limit_s=1.0, end_at=end_at, stop=stop, progress=SweepProgress(len(cells), 0, None),
+            limit_s=1.0, end_at=end_at, stop=stop, turn=turn,
+            progress=SweepProgress(len(cells), 0, None),
         )  # fmt: skip
         try:
             lane.run()
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(device,)) for device in devices]
+    turns = Turns()
+    threads = [
+        threading.Thread(target=work, args=(device, Turn(turns, stop) if workers > 1 else None))
+        for device in devices
+        for _ in range(workers)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

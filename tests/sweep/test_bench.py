@@ -107,6 +107,41 @@ def test_who_is_late_looks_at_what_was_timed_and_leaves_the_rest(monkeypatch):
     assert answers == [("measured", 0), ("late", None), ("looked", 0)]
 
 
+def test_all_is_made_ready_before_anything_is_timed_beside_other_workers(monkeypatch):
+    def fail(workspace, host):
+        raise ValueError("an odd shape")
+
+    replace_runtimes(monkeypatch, {"odd": fail})
+    job = replace(make_job(1, 2, runtimes=("eager", "odd", "flat")), ahead=True)
+    waited = []
+    said = []
+
+    def say(what, **rest):
+        said.append((what, rest))
+
+    assert run_job(job, say, lambda: waited.append(len(said)))
+    steps = list_steps(said[: waited[0]])
+    assert sorted(p for step, (p, *_) in steps if step == "prepare") == [0, 1, 2, 3, 4, 5]
+    assert "measure" not in dict(steps) and len(waited) == 1
+    assert "prepare" not in dict(list_steps(said[waited[0] :]))  # neither again nor later
+    answers = {rest["place"]: what for what, rest in said if what in ("measured", "failed")}
+    assert [place for place, what in answers.items() if what == "failed"] == [1, 4]
+    assert len(answers) == 6
+
+
+def test_what_tunes_is_not_made_ready_beside_others(monkeypatch):
+    def find(name):
+        return replace(find_runtime("eager"), tunes=name == "tuned")
+
+    monkeypatch.setattr(module, "find_runtime", find)
+    waited, said = [], []
+    job = replace(make_job(1, 2, runtimes=("eager", "tuned")), ahead=True)
+    run_job(job, lambda what, **rest: said.append((what, rest)), lambda: waited.append(len(said)))
+    beside, alone = list_steps(said[: waited[0]]), list_steps(said[waited[0] :])
+    assert [places for step, places in beside if step == "prepare"] == [[0], [2]]
+    assert [places for step, places in alone if step == "prepare"] == [[1], [3]]
+
+
 def test_looks_need_more_time_the_more_of_them_there_are():
     now = time.monotonic()
     job = make_job(*range(1, 11), looks=("trace",))

@@ -36,7 +36,9 @@ def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
         make_cell("torchscript"),
         *(make_cell("torchscript", dtype="fp16", batch=batch) for batch in (1, 2, 3)),
         *(make_cell("onnxruntime", dtype="fp16", batch=batch) for batch in (1, 2, 3)),
+        make_cell("torchscript-frozen", model="other", device="cuda"),
         make_cell("aoti", model="other", device="cuda"),
+        make_cell("aoti", model="other"),
     ]
     units = places(make_all_units(cells, ("cpu", "cuda")))
     assert units[0] == [5, 6, 7] and [1] in units
@@ -46,7 +48,9 @@ def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
     assert [8] in units and [8] not in places(make_all_units(cells, ("cpu",)))
     on_gpu = [unit for unit in make_all_units(cells, ("cpu", "cuda")) if unit.places == [8]]
     assert on_gpu[0].device == "cuda:0"
-    done = [cells[place].key() for place in (1, 2, 3, 4, 6)]
+    # What times kernels to choose among them has to have the GPU to itself.
+    assert [9] not in units and [10] in units
+    done = [cells[place].key() for place in (1, 2, 3, 4, 6, 10)]
     assert places(make_all_units(cells, ("cpu",), done)) == [[5, 7]]
 
 

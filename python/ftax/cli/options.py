@@ -25,6 +25,12 @@ Tiny = Annotated[
 Attention = Annotated[str | None, typer.Option(help="Attention implementation: sdpa or eager.")]
 UseCache = Annotated[bool, typer.Option("--use-cache", help="Return the key-value cache (GPT-2).")]
 Threads = Annotated[int | None, typer.Option(help="Intra-op threads; torch's setting if left out.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        min=1, help="That share a GPU: they get ready side by side, and one at a time measures."
+    ),
+]
 NoGrad = Annotated[bool, typer.Option("--no-grad", help="torch.no_grad instead of inference mode.")]
 Settings = Annotated[
     list[str] | None,

@@ -46,6 +46,7 @@ def paper(
         float | None, typer.Option(help="Seconds; the same command goes on from there.")
     ] = None,
     gpus: Annotated[str, typer.Option(help="GPUs that share the cells, such as 0,1.")] = "0",
+    workers: o.Workers = 1,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what failed.")
     ] = False,
@@ -92,7 +93,7 @@ def paper(
             try:
                 known, complete = run_study(
                     study, folder, time_limit_s=time_limit, retry_failed=retry_failed, seed=seed,
-                    gpus=shared, progress=progress,
+                    gpus=shared, workers=workers, progress=progress,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 typer.echo("interrupted; give the same command again, and it goes on", err=True)

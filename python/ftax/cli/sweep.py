@@ -80,6 +80,7 @@ def sweep(
             show_default="as many as there is room for",
         ),
     ] = None,
+    workers: o.Workers = 1,
     threads: o.Threads = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -102,7 +103,7 @@ def sweep(
             results = run_sweep(
                 grids, output, resume=resume, retry_failed=retry_failed, quick=quick, seed=seed,
                 limit_s=limit, time_limit_s=time_limit, trace=trace, gpus=_parse_gpus(gpus),
-                exporters=exporters, threads=threads, progress=progress,
+                exporters=exporters, workers=workers, threads=threads, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             if not (output / CELLS_FILE).exists():

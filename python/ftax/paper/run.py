@@ -124,6 +124,7 @@ def run_study(
     retry_failed: bool = False,
     seed: int = 0,
     gpus: Sequence[str] = ("cuda:0",),
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> tuple[SweepResults, bool]:
     """Measure what the folder lacks; the results, and whether the time was enough.
@@ -145,6 +146,7 @@ def run_study(
             limit_s=study.setting.limit_s,
             time_limit_s=time_limit_s,
             gpus=gpus,
+            workers=workers,
             progress=progress,
         )
         is_late = found.is_late

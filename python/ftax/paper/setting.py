@@ -41,7 +41,7 @@ _SLOW = {
 }
 # Seconds that a step of a worker may take. TorchScript's fuser does not end on a GPU with the
 # concatenations of densenet161: its one cell ends here.
-_LIMITS_S = {"cuda": 120.0, "cpu": 300.0}
+_LIMITS_S = {"cuda": 60.0, "cpu": 300.0}
 _ONLY_PAPERS_DTYPE = {"gpt2-generate": "fp16"}  # where it is among the dtypes of a run
 _DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
 _QUICK_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}

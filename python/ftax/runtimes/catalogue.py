@@ -35,7 +35,8 @@ class RuntimeSpec:
     ``function`` is ``module:name`` under ftax.runtimes, or the function itself; without one there
     is nothing to prepare, and ``never`` says why. ``obstacle`` is asked last; it may take long.
     A ``quick`` one is ready in seconds, and part of every receipt that is not told otherwise.
-    ``files``, as ``module:name``, is what makes the files that it loads, if any.
+    ``files``, as ``module:name``, is what makes the files that it loads, if any. What ``tunes``
+    chooses between kernels by timing them while it is made ready, so nothing may run beside it.
     """
 
     name: str
@@ -49,6 +50,7 @@ class RuntimeSpec:
     why_not_python: str = ""
     never: str = ""
     quick: bool = False
+    tunes: bool = False
     options: tuple[str, ...] = ()  # that it takes from `Workspace.runtime_options`
     obstacle: Callable[[str], str | None] | None = None
 
@@ -189,6 +191,7 @@ _RUNTIMES = (
         hosts=_BOTH,
         function="onnx:prepare_defaults",
         files="onnx:make_file",
+        tunes=True,
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
         obstacle=find_provider_obstacle,
@@ -235,6 +238,7 @@ _RUNTIMES = (
         description="torch.compile with inductor, in its default mode",
         hosts=("python",),
         function="torch_compile:prepare_compile",
+        tunes=True,
         why_not_cpp=_COMPILE_IS_PYTHON,
     ),
     RuntimeSpec(
@@ -242,6 +246,7 @@ _RUNTIMES = (
         description="torch.compile with CUDA graphs (mode reduce-overhead)",
         hosts=("python",),
         function="torch_compile:prepare_reduce_overhead",
+        tunes=True,
         devices=("cuda",),
         why_not_cpp=_COMPILE_IS_PYTHON,
     ),
@@ -250,6 +255,7 @@ _RUNTIMES = (
         description="torch.compile with kernels chosen by trial (mode max-autotune-no-cudagraphs)",
         hosts=("python",),
         function="torch_compile:prepare_max_autotune",
+        tunes=True,
         why_not_cpp=_COMPILE_IS_PYTHON,
     ),
     RuntimeSpec(
@@ -258,6 +264,7 @@ _RUNTIMES = (
         hosts=_BOTH,
         function="aoti:prepare_aoti",
         files="aoti:make_package",
+        tunes=True,
     ),
     RuntimeSpec(
         name="aoti-cuda-graph",
@@ -265,6 +272,7 @@ _RUNTIMES = (
         hosts=_BOTH,
         function="aoti:prepare_aoti_graph",
         files="aoti:make_package",
+        tunes=True,
         devices=("cuda",),
     ),
     RuntimeSpec(
@@ -290,6 +298,7 @@ _RUNTIMES = (
         description="jitted by JAX through torchax, weights and inputs on the device",
         hosts=("python",),
         function="jax:prepare_jax",
+        tunes=True,
         packages=("jax", "torchax"),
         why_not_cpp="a function that JAX jitted is called through Python: its flattening of "
         "arguments and its choice of a compiled program live there",
@@ -340,6 +349,7 @@ def _describe_library(name: str) -> RuntimeSpec:
         description="a shared library that implements ftax/runner.h (docs/extending.md)",
         hosts=("cpp",),
         function=lambda workspace, host: _prepare_library(workspace, name),
+        tunes=True,  # for all that is known
         why_not_python=f"{name} is a shared library, which the C++ loop calls: give host cpp",
     )
 
@@ -367,6 +377,7 @@ def _describe_installed(
         hosts=("python",),
         function=lambda workspace, host: entry_points.prepare_entry_point(workspace, point),
         quick=True,
+        tunes=True,  # for all that is known
         why_not_cpp=f"{point.name} is called from Python",
         obstacle=lambda device: clash or entry_points.find_obstacle(point),
     )

@@ -2,6 +2,7 @@
 
 The surprising choice: on a GPU what was timed is kept ready until the end, for the looks that come
 after the last round of the last model. If memory runs short it is let go, and made ready again.
+Beside other workers all is made ready before anything is timed, as far as there is memory.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ftax.sweep.job import Group, Item, Job, Say
 _MANY = 3  # sizes, from which one export for all takes less time than one each
 SHARING = "onnxruntime"  # how the names begin of runtimes that share an export
 _LEAST_FREE_SHARE = 0.5  # of the device's memory, below which nothing is kept ready
+_LEAST_FREE_AHEAD = 0.6  # and below which nothing more is made ready ahead
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class Bench:
         self.models: dict[tuple[object, ...], LoadedModel | BaseException] = {}
         self.ready: dict[Group, Ready] = {}
         self.failed: set[int] = set()  # places, which are not looked at
+        self._ahead: dict[int, Attempt] = {}  # of places that were, or could not be, made ready
         self._counts: dict[tuple[object, ...], tuple[dict[str, int], str]] = {}
 
     def time_group(self, group: Group) -> None:
@@ -70,6 +73,39 @@ class Bench:
             self._answer(item, outcome[item.place])
         if not any(item.looks for item in group.items):
             self.ready.pop(group, None)
+
+    def get_ready_ahead(self, groups: Sequence[Group]) -> None:
+        """Make ready what is to be timed, as far as there is memory, but for what has to have the
+        device to itself. What cannot be made ready says so when its group is timed."""
+        for group in groups:
+            items = [i for i in group.items if i.time and not find_runtime(i.runtime).tunes]
+            if self._find_free_share() < _LEAST_FREE_AHEAD:
+                return
+            try:
+                ready = self.get_ready(group)
+            except Exception as error:  # as when it is timed
+                release(error)
+                continue
+            for item in items:
+                self._ahead[item.place] = self._try_to_prepare(ready, item)
+            if items:
+                self._count(group, ready.workspace.loaded, [item.place for item in items])
+
+    def wait(self) -> None:
+        """Return when the device is this worker's, and stays so."""
+        if self._wait is not None:
+            self._wait()
+            self._wait = None
+
+    def _try_to_prepare(self, ready: Ready, item: Item) -> Attempt:
+        attempt, start = Attempt(), time.perf_counter()
+        try:
+            self.prepare(ready, item)
+        except Exception as error:
+            release(error)
+            attempt.error = error
+        attempt.seconds = time.perf_counter() - start
+        return attempt
 
     def export_group(self, group: Group) -> None:
         """Make the files of a group's cells, and answer for each. One that cannot be made fails
@@ -137,22 +173,18 @@ class Bench:
             torch.cuda.empty_cache()
 
     def _attempt(self, group: Group, items: Sequence[Item]) -> dict[int, Attempt]:
-        outcome = {item.place: Attempt() for item in items}
         try:
             ready = self.get_ready(group)
         except Exception as error:  # whatever a model raises costs its cells alone
             release(error)
-            for item in items:
-                outcome[item.place].error = error
-            return outcome
+            return {item.place: Attempt(error=error) for item in items}
+        outcome = {}
         for item in items:
-            attempt, start = outcome[item.place], time.perf_counter()
-            try:
-                self.prepare(ready, item)
-            except Exception as error:
-                release(error)
-                attempt.error = error
-            attempt.seconds = time.perf_counter() - start
+            ahead = self._ahead.pop(item.place, Attempt())
+            if ahead.error is None:
+                now = self._try_to_prepare(ready, item)
+                ahead = Attempt(seconds=ahead.seconds + now.seconds, error=now.error)
+            outcome[item.place] = ahead
         runnable = [item for item in items if outcome[item.place].error is None]
         if runnable:
             self._measure(ready, runnable, outcome)
@@ -162,9 +194,7 @@ class Bench:
         places = [item.place for item in items]
         loaded, prepared = ready.workspace.loaded, [ready.prepared[place] for place in places]
         work, problem = self._count(ready.group, loaded, places)
-        if self._wait is not None:
-            self._wait()
-            self._wait = None
+        self.wait()
         self.begin("measure", places)
         start = time.perf_counter()
         plan = Plan(**{**self.job.plan, "seed": self.job.plan.get("seed", 0) + places[0]})
@@ -239,12 +269,17 @@ class Bench:
         return found
 
     def _spare_memory(self, group: Group) -> None:
-        if self.ready and self.job.device != "cpu":
-            free, total = torch.cuda.mem_get_info(self.job.device)
-            free += torch.cuda.memory_reserved(self.job.device)
-            free -= torch.cuda.memory_allocated(self.job.device)
-            if free < _LEAST_FREE_SHARE * total:
-                self.drop(group)
+        if self.ready and self._find_free_share() < _LEAST_FREE_SHARE:
+            self.drop(group)
+
+    def _find_free_share(self) -> float:
+        """Of the device's memory; what torch holds and does not use is free. 1 on a CPU."""
+        if self.job.device == "cpu":
+            return 1.0
+        free, total = torch.cuda.mem_get_info(self.job.device)
+        free += torch.cuda.memory_reserved(self.job.device)
+        free -= torch.cuda.memory_allocated(self.job.device)
+        return float(free / total)
 
 
 def _collect() -> None:

@@ -67,12 +67,15 @@ def make_units(
     """What is to be exported, the largest first: of a model in one dtype all cells that share an
     export, and few at a time of those that do not.
 
-    ``devices`` are those that tasks of a device will run on; tasks of others are left out.
+    ``devices`` are those that tasks of a device will run on; tasks of others are left out, and on a
+    GPU what chooses kernels by timing them.
     """
 
-    def is_wanted(item: Item) -> bool:
-        has_files = bool(find_runtime(item.runtime).files)
-        return item.time and has_files and cells[item.place].key() not in exported
+    def is_wanted(item: Item, device: str) -> bool:
+        spec = find_runtime(item.runtime)
+        may_share = device == "cpu" or not spec.tunes
+        is_new = cells[item.place].key() not in exported
+        return item.time and bool(spec.files) and may_share and is_new
 
     units: list[Unit] = []
     for task in tasks:
@@ -84,7 +87,7 @@ def make_units(
                 items = tuple(
                     item
                     for item in group.items
-                    if is_wanted(item) and item.runtime.startswith(SHARING) == shares
+                    if is_wanted(item, task.device) and item.runtime.startswith(SHARING) == shares
                 )
                 if items:
                     part = replace(group, items=items)

@@ -65,6 +65,7 @@ class Job:
     plan: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Plan`
     trace_iterations: int = 3
     utilisation_s: float = 0.5
+    ahead: bool = False  # True: make all ready before anything is timed
     exports: bool = False  # True: make the files that runtimes load, and time nothing
     # Of time.monotonic, a clock that all processes share: when looks have to be over too.
     end_at: float | None = None

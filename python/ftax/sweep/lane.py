@@ -1,4 +1,5 @@
-"""One device of a sweep: takes tasks from the queue and has workers do them, one after the other.
+"""One device of a sweep, or one of several workers on it: takes tasks from the queue and has them
+done, one worker process after the other.
 
 The surprising choice: a worker that dies is never asked why. The parent knows what it was at, and
 takes that out of what is left: a cell that was being prepared has failed, cells that were timed
@@ -29,7 +30,9 @@ from ftax.sweep.job import (
 from ftax.sweep.plan import Task
 from ftax.sweep.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
+from ftax.sweep.step_clock import WAITING, StepClock, Switch
 from ftax.sweep.store import CellStore
+from ftax.sweep.turns import Turn
 
 # Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
 # libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
@@ -92,10 +95,10 @@ class Lane:
     limit_s: float
     end_at: float | None = None  # of time.monotonic; after it, no worker is given anything
     stop: Stop
+    turn: Turn | None = None  # on a device that several lanes share
     progress: SweepProgress
-    seconds: dict[str, float] = field(default_factory=dict)  # that each step took
+    spend: Switch = field(default_factory=lambda: StepClock().add_worker())
     is_late: bool = field(default=False, init=False)  # the time was over, and it left something
-    _since: tuple[str, float] = field(default_factory=lambda: ("end", time.monotonic()), init=False)
     _worker: WorkerProcess | None = field(default=None, init=False)
     _spare: WorkerProcess | None = field(default=None, init=False)
     _step: Step | None = field(default=None, init=False)
@@ -121,6 +124,9 @@ class Lane:
                 if worker is not None:
                     worker.end()
             self._worker = self._spare = None
+            if self.turn is not None:
+                self.turn.leave()
+            self.spend(None)
 
     def _is_over(self) -> bool:
         is_past = self.end_at is not None and time.monotonic() > self.end_at
@@ -129,11 +135,14 @@ class Lane:
 
     def _run_job(self, groups: list[Group]) -> list[Group]:
         """Have one worker do groups; what is left of them if it dies."""
+        if self.turn is not None:
+            self.spend(WAITING)
+            self.turn.get_ready()
         worker = self._worker = self._worker or self._spare or self._start()
         if worker is self._spare:
             self._spare = None
         self._step, self._is_timing = None, False
-        self._spend("start")
+        self.spend("start")
         try:
             worker.wait_until_ready(START_S)
             worker.send(self.make_job(self.device, tuple(groups)).to_json())
@@ -145,7 +154,7 @@ class Lane:
             self._end_worker()
             return self._blame(groups, death)
         finally:
-            self._spend("end")
+            self.spend("end")
         if not answer["clean"]:
             self._end_worker()
         if groups and not self.is_late:
@@ -153,13 +162,6 @@ class Lane:
             models = ", ".join(dict.fromkeys(group.model for group in groups))
             raise RunnerError(f"a worker left {left} cells of {models} without an answer")
         return []
-
-    def _spend(self, step: str) -> None:
-        """What comes next is ``step``, and what is over took its time."""
-        now = time.monotonic()
-        before, since = self._since
-        self.seconds[before] = self.seconds.get(before, 0.0) + now - since
-        self._since = step, now
 
     def _take_answer(
         self, answer: dict[str, Any], groups: list[Group], worker: WorkerProcess
@@ -172,7 +174,7 @@ class Lane:
         elif say == "begin":
             self._begin(Step(name=answer["step"], places=answer["places"]), groups)
         elif say == "waiting":
-            self._wait_for_spare()
+            self._wait_for_others()
             worker.send("go")
         elif say == "late":
             self.is_late = True
@@ -190,10 +192,13 @@ class Lane:
             groups = strike_look(groups, answer["place"], answer["look"])
         return groups
 
-    def _wait_for_spare(self) -> None:
-        """Until the spare worker idles, so that nothing disturbs what is about to be timed."""
-        self._spend("wait")
+    def _wait_for_others(self) -> None:
+        """Until the spare worker and those of other lanes on the device idle, so that nothing
+        disturbs what is about to be timed."""
+        self.spend(WAITING)
         self._is_timing = True
+        if self.turn is not None:
+            self.turn.measure()
         if self._spare is not None:
             try:
                 self._spare.wait_until_ready(START_S)
@@ -203,15 +208,16 @@ class Lane:
 
     def _begin(self, step: Step, groups: Sequence[Group]) -> None:
         self._early_deaths = 0
-        self._spend(step.name)
+        self.spend(step.name)
         self._step = step
         label = self.store.cells[step.places[0]].label() if step.places else ""
         if step.name in _TOLD:
             self.progress.tell(step.name, label, len(step.places))
         more = not self.is_late and self.queue.has_more(self.device, self.shares)
         ends_after = any(item.looks for group in groups for item in group.items)
+        is_alone = self.turn is None  # others get ready meanwhile, and no spare has to
         is_free = step.name == "trace" or (step.name in _NOT_TIMED and not self._is_timing)
-        if is_free and more and ends_after and self._spare is None:
+        if is_alone and is_free and more and ends_after and self._spare is None:
             self._spare = self._start()  # it gets ready while this one does, or is traced
 
     def _blame(self, groups: list[Group], death: WorkerDied) -> list[Group]:

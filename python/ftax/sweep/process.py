@@ -49,6 +49,12 @@ class Stop:
         self.descriptor, self._write = os.pipe()
         self._lock = threading.Lock()
 
+    @property
+    def is_set(self) -> bool:
+        """Whether everybody was woken."""
+        with self._lock:
+            return self._write < 0
+
     def set(self) -> None:
         """Wake everybody, now and from now on."""
         with self._lock:

@@ -70,7 +70,7 @@ class SweepRun(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTimes(Record):
-    """Where the time of one run went, over all its lanes: seconds of each step."""
+    """Where the time of one run went, over all its devices: seconds of each step."""
 
     kind: ClassVar[str] = "sweep-times"
 

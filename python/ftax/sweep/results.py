@@ -132,9 +132,10 @@ def find_file(path: Place) -> Path:
 
 
 def read_times(folder: Path) -> dict[str, float]:
-    """Seconds of each step of a sweep, over all its runs and lanes; empty where nobody wrote them.
+    """Seconds of each step of a sweep, over all its runs and devices; empty where nobody wrote
+    them.
 
-    "start" is the wait for a process, "wait" that for the next one to idle, "end" what comes after
+    "start" is the wait for a process, "wait" that for the others to idle, "end" what comes after
     the last cell.
     """
     path = folder / RUNS_FILE

@@ -43,7 +43,9 @@ from ftax.sweep.setup import (
     read_known,
     set_aside,
 )
+from ftax.sweep.step_clock import StepClock
 from ftax.sweep.store import CellStore
+from ftax.sweep.turns import Turn, Turns
 
 LIMIT_S = 300.0
 _LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long
@@ -62,6 +64,7 @@ def run_sweep(
     trace: bool = True,
     gpus: Sequence[str] = ("cuda:0",),
     exporters: int | None = None,
+    workers: int = 1,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> SweepResults:
@@ -81,6 +84,8 @@ def run_sweep(
         gpus: that share the cells of device "cuda".
         exporters: workers that export side by side before anything is timed; 0: each cell is
             exported when it is timed; None: as many as the machine has room for.
+        workers: that share a GPU: they make runtimes ready side by side, and one at a time measures
+            while the others idle.
         threads: torch's intra-op threads; None leaves torch's setting.
         progress: called as ``progress(what, cells done, cells)``.
 
@@ -98,6 +103,8 @@ def run_sweep(
     end_at = None if time_limit_s is None else time.monotonic() + time_limit_s
     if exporters is not None and not 0 <= exporters < 1000:
         raise InvalidArgumentError(f"exporters is {exporters}; it has to be from 0 to 999")
+    if not 1 <= workers < 100:
+        raise InvalidArgumentError(f"workers is {workers}; it has to be from 1 to 99")
     if retry_failed and not resume:
         raise InvalidArgumentError(
             "retry_failed is for a folder with results; give resume too, or leave it out"
@@ -121,7 +128,7 @@ def run_sweep(
         )
         settings = {
             "quick": quick, "trace": trace, "retry_failed": retry_failed, "limit_s": limit_s,
-            "gpus": list(gpus), "threads": torch.get_num_threads(),
+            "gpus": list(gpus), "workers": workers, "threads": torch.get_num_threads(),
         }  # fmt: skip
         utc = note_run(place, grids, settings, seed, len(cells), len(items))
         missing = set_aside(store, items, devices, machines)
@@ -136,6 +143,7 @@ def run_sweep(
             limit_s=limit_s,
             end_at=end_at,
             threads=torch.get_num_threads(),
+            workers=workers,
             machines={device: machine.id for device, machine in machines.items()},
         )
         shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in devices else []
@@ -169,14 +177,15 @@ class _Sweep:
     limit_s: float
     end_at: float | None
     threads: int  # asked once: in another thread torch may answer otherwise
+    workers: int  # of one GPU
     machines: Mapping[str, str]
-    spent: list[dict[str, float]] = field(default_factory=list)  # of each lane
+    spent: list[dict[str, float]] = field(default_factory=list)  # of each device
 
     def run(self, devices: Sequence[str], shared: Sequence[str]) -> bool:
-        """One lane a device, side by side, until there is nothing left for any of them, or the time
-        is over, which is the answer."""
+        """The lanes of all devices side by side, until there is nothing left for any of them, or
+        the time is over, which is the answer."""
         with closing(Stop()) as stop:
-            lanes = [self._make_lane(device, shared, stop) for device in devices]
+            lanes = [lane for device in devices for lane in self._make_lanes(device, shared, stop)]
             _work_side_by_side([lane.run for lane in lanes], stop)
         return any(lane.is_late for lane in lanes)
 
@@ -203,23 +212,38 @@ class _Sweep:
             finally:
                 self.spent.append({"export": time.monotonic() - start})
 
-    def _make_lane(self, device: str, shared: Sequence[str], stop: Stop) -> Lane:
-        seconds: dict[str, float] = {}
-        self.spent.append(seconds)
-        return Lane(
-            device=device,
-            seconds=seconds,
-            shares=device in shared,
-            lanes=max(1, len(shared)),
-            queue=self.queue,
-            store=self.store,
-            make_job=self._make_job,
-            machine=self.machines.get(device, next(iter(self.machines.values()))),
-            limit_s=self.limit_s,
-            end_at=self.end_at,
-            stop=stop,
-            progress=self.progress,
-        )
+    def _make_turns(self, device: str, stop: Stop) -> list[Turn | None]:
+        """One for each lane of the device; a lane that has it to itself needs none."""
+        if device == "cpu" or self.workers == 1:
+            return [None]
+        turns = Turns()
+        return [Turn(turns, stop) for _ in range(self.workers)]
+
+    def _make_lanes(self, device: str, shared: Sequence[str], stop: Stop) -> list[Lane]:
+        clock, turns = StepClock(), self._make_turns(device, stop)
+        self.spent.append(clock.seconds)
+        lanes = max(1, len(shared)) * len(turns)
+        return [
+            Lane(
+                device=device,
+                spend=clock.add_worker(),
+                shares=device in shared,
+                lanes=lanes,
+                queue=self.queue,
+                store=self.store,
+                make_job=self._make_job if turn is None else self._make_job_ahead,
+                machine=self.machines.get(device, next(iter(self.machines.values()))),
+                limit_s=self.limit_s,
+                end_at=self.end_at,
+                stop=stop,
+                turn=turn,
+                progress=self.progress,
+            )
+            for turn in turns
+        ]
+
+    def _make_job_ahead(self, device: str, groups: tuple[Group, ...]) -> Job:
+        return replace(self._make_job(device, groups), ahead=True)
 
     def _make_job(self, device: str, groups: tuple[Group, ...]) -> Job:
         return Job(

@@ -41,6 +41,9 @@ def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool
             for group in job.groups:
                 bench.export_group(group)
             return True
+        if job.ahead:
+            bench.get_ready_ahead(job.groups)
+            bench.wait()
         timed: list[Group] = []
         with _keep_ready(job.device):
             for group in job.groups:
@@ -52,6 +55,7 @@ def run_job(job: Job, say: Say, wait: Callable[[], None] = lambda: None) -> bool
         wanted = [group for group in timed if any(item.looks for item in group.items)]
         if not wanted:
             return True
+        bench.wait()  # unless something was timed
         from ftax.sweep.looks import look_at
 
         look_at(bench, wanted)
