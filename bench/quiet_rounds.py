@@ -1,8 +1,8 @@
 """What leaving out the rounds in which the host was disturbed does to receipts that are on record.
 
 The latency of Python eager and its interval, once with all rounds and once with those that count,
-for each receipt of a results file. The surprising choice: nothing is measured. The samples of a
-record can be counted either way, on any machine.
+for each receipt of a results file, and how many cycles of the host's core it is. The surprising
+choice: nothing is measured. The samples of a record can be counted either way, on any machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from record import RESULTS, Figure, finish, make_parser, show
 from ftax import Receipt
 from ftax.results import Measurement
 
-_COLUMNS = ("receipt", "rounds", "count", "all, us", "+-%", "that count, us", "+-%")
+_COLUMNS = (
+    *("receipt", "rounds", "count", "all, us", "+-%", "that count, us", "+-%"),
+    *("host core, GHz", "million cycles"),
+)
 
 
 def find_half_width(measurement: Measurement) -> float:
@@ -45,6 +48,8 @@ def make_row(every: Measurement, quiet: Measurement) -> tuple[str, ...]:
             for found in (every, quiet)
             for text in (f"{found.latency_ns / 1e3:.0f}", f"{find_half_width(found):.1f}")
         ),
+        "-" if quiet.core_hz is None else f"{quiet.core_hz / 1e9:.2f}",
+        "-" if quiet.core_hz is None else f"{quiet.core_hz * quiet.latency_ns / 1e15:.1f}",
     )
 
 
@@ -67,6 +72,7 @@ def main() -> None:
     raw = [
         {
             "cell": every.cell.to_dict(),
+            "core_hz": every.core_hz,
             **{
                 name: {"rounds": len(found.values_ns), "latency_ns": found.latency_ns,
                        "interval_ns": found.interval_ns}

@@ -92,6 +92,7 @@ Progress make_progress(py::object callback) {
 }  // namespace
 
 void bind_measure(py::module_& m) {
+  m.attr("CHAIN_CYCLES") = kChainCycles;
   m.def("choose_rounds", &choose_rounds, py::arg("rounds"), py::arg("disturbed"));
   py::class_<Runner, std::shared_ptr<Runner>>(m, "Runner")
       .def_property_readonly("name", &Runner::name)

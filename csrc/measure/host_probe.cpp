@@ -15,7 +15,7 @@
 namespace ftax {
 namespace {
 
-constexpr int kChainLength = 16'000;
+constexpr int kChainLength = kChainCycles / 4;
 constexpr int kWideLength = 4'000;
 constexpr int64_t kLookEveryNs = 500'000;  // of which a look takes half a percent
 constexpr int kQuietLooks = 10;  // one after the other, before a neighbour is said to have left

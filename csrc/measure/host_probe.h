@@ -11,8 +11,12 @@ namespace ftax {
 // How much slower than its fastest a probe may be before the core counts as shared.
 inline constexpr double kProbeToleranceRatio = 0.2;
 
+// Of the chain: 16,000 times a multiplication (3 cycles on every x86-64 of the last decade) and an
+// addition. Other architectures have other latencies, so there its time is no clock.
+inline constexpr int64_t kChainCycles = 64'000;
+
 struct HostProbe {
-  int64_t loop_ns = 0;      // a fixed chain of dependent multiplications, about 20 us
+  int64_t loop_ns = 0;      // a fixed chain of dependent operations, kChainCycles long
   int64_t steal_ticks = 0;  // since the probe before; 1/100 s each on Linux; 0 where unknown
   int64_t wide_ns = 0;      // independent operations that fill the core, about 3 us: a neighbour on
                             // the core's other hardware thread slows these, and not the chain

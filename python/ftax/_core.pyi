@@ -192,6 +192,8 @@ class RoundsResult:
     @property
     def disturbed_rounds(self) -> list[int]: ...
 
+CHAIN_CYCLES: int
+
 def choose_rounds(rounds: int, disturbed: Sequence[int]) -> list[int]: ...
 def measure_rounds(
     runners: Sequence[Runner],

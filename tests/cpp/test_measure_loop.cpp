@@ -1,10 +1,12 @@
 // What the rounds are made of: the timed loop, the warm-up, the host probe and pinning. Clocks on a
 // shared machine promise only one side, so times are compared with lower bounds.
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "check.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "fake_runner.h"
 #include "measure/affinity.h"
@@ -155,6 +157,28 @@ TEST(a_probe_takes_time_and_counts_what_was_stolen) {
     CHECK(probe.steal_ticks >= 0);
   }
 }
+
+#if defined(__x86_64__)
+TEST(the_chain_is_as_many_cycles_long_as_it_says) {
+  // Additions that wait for each other take a cycle each on any processor.
+  const auto time_additions = [] {
+    const int64_t start = now_ns();
+    uint64_t value = static_cast<uint64_t>(start);
+    for (int64_t i = 0; i < kChainCycles / 4; ++i) {
+      asm volatile("add $1, %0\n\tadd $3, %0\n\tadd $5, %0\n\tadd $7, %0" : "+r"(value));
+    }
+    return now_ns() - start;
+  };
+  HostProber prober;
+  double chain_ns = 1e18, additions_ns = 1e18;  // the fastest of each: neighbours only lengthen
+  for (int i = 0; i < 1000; ++i) {
+    chain_ns = std::min(chain_ns, static_cast<double>(prober.probe().loop_ns));
+    additions_ns = std::min(additions_ns, static_cast<double>(time_additions()));
+  }
+  CHECK(chain_ns > 0.97 * additions_ns);
+  CHECK(chain_ns < 1.03 * additions_ns);
+}
+#endif
 
 TEST(looks_between_requests_are_rare_and_go_to_the_round_they_were_made_in) {
   HostProber prober;

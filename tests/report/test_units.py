@@ -1,8 +1,11 @@
 """How times are written."""
 
+from dataclasses import replace
+
 import pytest
 
-from ftax.report.units import format_interval, format_time
+from ftax.report.units import format_clock, format_interval, format_rounds, format_time
+from records import make_measurement
 
 
 @pytest.mark.parametrize(
@@ -21,3 +24,25 @@ def test_a_time_has_three_digits_and_its_unit(time_ns, text):
 )  # fmt: skip
 def test_both_ends_of_an_interval_have_one_unit(interval_ns, text):
     assert format_interval(interval_ns) == text
+
+
+def test_rounds_that_do_not_count_are_told():
+    measurement = make_measurement([5] * 8, checks={"disturbed_rounds": [2, 3]})
+    assert format_rounds(measurement) == "8"
+    assert format_rounds(replace(measurement, counted="quiet")) == "6 of 8"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "probe", "text"),
+    [
+        ("x86_64", {"loop": 16_000.0}, ", host core at 4.0 GHz"),
+        ("x86_64", {"loop": 23_760.0}, ", host core at 2.7 GHz"),
+        ("aarch64", {"loop": 16_000.0}, ""),  # where the loop has another length
+        ("x86_64", {}, ""),
+    ],
+)
+def test_the_clock_is_that_of_a_loop_of_known_length(architecture, probe, text):
+    measurement = make_measurement([5, 5], checks={"host_probe_ns": probe})
+    host = replace(measurement.environment.host, architecture=architecture)
+    environment = replace(measurement.environment, host=host)
+    assert format_clock(replace(measurement, environment=environment)) == text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftax.report.table import Rows
-from ftax.report.units import format_interval, format_rounds, format_time
+from ftax.report.units import format_clock, format_interval, format_rounds, format_time
 from ftax.results import Measurement
 
 
@@ -29,7 +29,7 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
         )
     what = "Latency" if all(m.mode == "latency" for m in measurements) else "Time per request"
     return Rows(
-        title=what,
+        title=f"{what}{format_clock(measurements[0])}" if measurements else what,
         columns=(
             "model",
             "runtime",

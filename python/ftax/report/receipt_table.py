@@ -11,7 +11,7 @@ from ftax.report.energy_table import render_gpu_readings
 from ftax.report.evidence_table import make_evidence_tables
 from ftax.report.runtime_table import make_runtime_tables, make_unavailable_table
 from ftax.report.table import Rows
-from ftax.report.units import format_interval, format_rounds, format_time
+from ftax.report.units import format_clock, format_interval, format_rounds, format_time
 
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
@@ -73,7 +73,7 @@ def make_line_table(receipt: Receipt) -> Rows:
     sequence = f", {cell.sequence} {unit}" if cell.sequence else ""
     return Rows(
         title=f"Receipt: {cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}{sequence}, "
-        f"{format_rounds(receipt.rungs[0])} rounds",
+        f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
         columns=(
             "what",
             "exposed" if with_host else "time",

@@ -28,6 +28,12 @@ def format_rounds(measurement: Measurement) -> str:
     return f"{rounds}" if counted == rounds else f"{counted} of {rounds}"
 
 
+def format_clock(measurement: Measurement) -> str:
+    """``', host core at 2.7 GHz'``, to end a title; nothing where it is not known."""
+    clock = measurement.core_hz
+    return "" if clock is None else f", host core at {clock / 1e9:.1f} GHz"
+
+
 def _format(time_ns: float, like_ns: float) -> str:
     """``time_ns`` in the unit that ``like_ns`` has."""
     unit, unit_ns, _ = next((unit for unit in _UNITS if like_ns < unit[2]), _UNITS[-1])

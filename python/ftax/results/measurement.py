@@ -120,6 +120,20 @@ class Measurement(Record):
         return tuple(found)
 
     @property
+    def core_hz(self) -> float | None:
+        """The clock of the core that ran the host's part, by the time of a loop of known length
+        beside the rounds that count; None where its length is not known, or nobody ran it.
+
+        An operating system in a virtual machine knows no clock but the nominal one.
+        """
+        probe = self.checks.get("host_probe_ns")
+        loop_ns = probe.get("loop") if isinstance(probe, Mapping) else None
+        is_known = self.environment.host.architecture == "x86_64"
+        if not (is_known and isinstance(loop_ns, int | float) and loop_ns > 0):
+            return None
+        return _core.CHAIN_CYCLES * 1e9 / loop_ns
+
+    @property
     def counted_rounds(self) -> tuple[int, ...]:
         """The rounds that statistics count. The choice does not look at what was measured, and is
         the same for all that was measured in the same rounds."""
