@@ -1,10 +1,12 @@
 """Is the difference real: which unit and which test are taken, and what they answer."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from ftax import InvalidArgumentError, compare
+from ftax.results import append_record, read_records
 from records import make_measurement
 
 NOISE = [0, 7, -5, 3, -8, 6, 2, -4, 5, -6, 1, -1]
@@ -104,3 +106,34 @@ def test_rounds_beside_a_busy_neighbour_do_not_count():
     assert shared.values_ns == (100, 100, 100, 100, 190)
     others = [make_measurement([100] * 10, index=i, pid=i + 9, session="e" * 16) for i in (1, 2)]
     assert compare(quiet, [shared, *others]).ratio == 1.0
+
+
+@pytest.mark.parametrize(("loop_ns", "told"), [(16_400.0, False), (23_880.0, True)])
+def test_clocks_of_hosts_that_differ_are_told(loop_ns, told, tmp_path):
+    a, b = (
+        [
+            make_measurement(
+                [100] * 4, index=i, pid=i + 1, session=mark * 16,
+                checks={"host_probe_ns": {"loop": probe}},
+            )
+            for i in range(2)
+        ]
+        for mark, probe in (("a", 16_000.0), ("b", loop_ns))
+    )  # fmt: skip
+    result = compare(a, b)
+    assert result.core_hz_a == 4e9
+    message = "ran at 4.00 GHz for a and at 2.68 GHz for b: what the host decides takes 1.49 times"
+    assert [message in text for text in result.warnings] == [True] * told
+    append_record(tmp_path / "r.jsonl", result)
+    assert read_records(tmp_path / "r.jsonl").records == (result,)
+
+
+def test_a_comparison_of_an_earlier_version_knows_no_clocks(tmp_path):
+    path = tmp_path / "r.jsonl"
+    append_record(path, compare(side(100, 2), side(100, 2)))
+    line = json.loads(path.read_text())
+    for name in ("core_hz_a", "core_hz_b"):
+        del line["record"][name]
+    path.write_text(json.dumps({**line, "ftax_schema": 3}) + "\n")
+    (read,) = read_records(path).records
+    assert (read.core_hz_a, read.warnings) == (None, ())

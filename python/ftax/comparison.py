@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 DEFAULT_MARGIN = 0.05
 _ENOUGH_PAIRS = 10  # processes a side
+_SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
 
 _Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
@@ -35,7 +36,8 @@ class Comparison(Record):
     """How b compares with a: ``ratio`` is b's latency over a's, above 1 means that b is slower.
 
     "equal" means that the interval contains 1 and lies within the margin; "cannot-tell" that it
-    contains 1 and is wider than that.
+    contains 1 and is wider than that. ``core_hz_a`` and ``core_hz_b`` are the clocks of the hosts'
+    cores (`Measurement.core_hz`, the median of a side).
     """
 
     kind: ClassVar[str] = "comparison"
@@ -52,13 +54,25 @@ class Comparison(Record):
     method: str
     units_a: Count
     units_b: Count
+    core_hz_a: float | None = None
+    core_hz_b: float | None = None
 
     @classmethod
-    def of(cls, core: _core.Comparison, *, a: str, b: str, unit: str, confidence: float) -> Self:
-        """The record of what the core computed."""
+    def of(
+        cls,
+        core: _core.Comparison,
+        a: Sequence[Measurement],
+        b: Sequence[Measurement],
+        *,
+        unit: str,
+        confidence: float,
+    ) -> Self:
+        """The record of what the core computed about two sides."""
         return cls(
-            a=a,
-            b=b,
+            a=a[0].cell.label(),
+            b=b[0].cell.label(),
+            core_hz_a=_find_clock(a),
+            core_hz_b=_find_clock(b),
             ratio=core.ratio,
             ratio_interval=(core.ratio_interval.low, core.ratio_interval.high),
             confidence=confidence,
@@ -84,6 +98,25 @@ class Comparison(Record):
         }[self.verdict]
         units = f"{self.units_a} and {self.units_b} {_PLURALS[self.unit]}"
         return f"{self.b} {words}: {change}, from {units}"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before believing it."""
+        found = []
+        if self.unit == "round":
+            found.append(
+                "tested between rounds of one process each: another process may differ by more "
+                "(--processes 5 tests between processes)"
+            )
+        if self.core_hz_a and self.core_hz_b:
+            ratio = self.core_hz_a / self.core_hz_b
+            if max(ratio, 1 / ratio) > 1 + _SAME_CLOCK:
+                found.append(
+                    f"the host's core ran at {self.core_hz_a / 1e9:.2f} GHz for a and at "
+                    f"{self.core_hz_b / 1e9:.2f} GHz for b: what the host decides takes "
+                    f"{ratio:.2f} times as long for that alone"
+                )
+        return tuple(found)
 
     def __rich__(self) -> RenderableType:
         from ftax.report.comparison_table import render_comparison
@@ -113,7 +146,6 @@ def compare(
     modes = {m.mode for m in (*side_a, *side_b)}
     if len(modes) != 1:
         raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")
-    labels = {"a": side_a[0].cell.label(), "b": side_b[0].cell.label()}
     if min(len(side_a), len(side_b)) >= 2:
         paired = len(side_a) >= _ENOUGH_PAIRS and _indices(side_a) == _indices(side_b)
         values_a = [statistics.median(m.values_ns) for m in sorted(side_a, key=_index)]
@@ -124,7 +156,7 @@ def compare(
         paired = _same_rounds(side_a[0], side_b[0])
         unit = "round"
     core = compare_values(values_a, values_b, margin=margin, confidence=confidence, paired=paired)
-    return Comparison.of(core, **labels, unit=unit, confidence=confidence)
+    return Comparison.of(core, side_a, side_b, unit=unit, confidence=confidence)
 
 
 def compare_values(
@@ -138,6 +170,11 @@ def compare_values(
     """The test itself, on one number per unit (ns)."""
     test = _core.compare_paired if paired else _core.compare_unpaired
     return test(list(a_ns), list(b_ns), margin=margin, confidence=confidence)
+
+
+def _find_clock(side: Sequence[Measurement]) -> float | None:
+    clocks = [clock for m in side if (clock := m.core_hz) is not None]
+    return statistics.median(clocks) if clocks else None
 
 
 def _as_side(side: Measurement | Sequence[Measurement]) -> list[Measurement]:

@@ -19,12 +19,5 @@ def render_comparison(comparison: Comparison) -> RenderableType:
         Text(comparison.describe()),
         Text(f"{comparison.method}; p = {comparison.p_value:.3g}"),
     ]
-    if comparison.unit == "round":
-        lines.append(
-            Text(
-                "! tested between rounds of one process each: another process may differ by more "
-                "(--processes 5 tests between processes)",
-                style="yellow",
-            )
-        )
+    lines += [Text(f"! {warning}", style="yellow") for warning in comparison.warnings]
     return Group(*lines)

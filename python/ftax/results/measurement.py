@@ -40,6 +40,16 @@ def make_session_id() -> str:
     return secrets.token_hex(8)
 
 
+def _read_disturbed(checks: Mapping[str, object]) -> tuple[int, ...]:
+    found = checks.get("disturbed_rounds", ())
+    if not isinstance(found, Sequence) or not all(isinstance(item, int) for item in found):
+        raise InvalidArgumentError(
+            f"Measurement.checks['disturbed_rounds'] is {found!r}; it has to be a list of numbers "
+            "of rounds"
+        )
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord(Record):
     """Which process measured; two processes of a session are independent, their rounds are not."""
@@ -105,19 +115,12 @@ class Measurement(Record):
                 f"Measurement.burst is {self.burst} in mode 'latency', where a sample is one "
                 "request; it has to be 1"
             )
-        if self.counted == "quiet":
-            self.disturbed_rounds  # noqa: B018  # which is believed when it is read
+        _read_disturbed(self.checks)
 
     @property
     def disturbed_rounds(self) -> tuple[int, ...]:
         """The rounds in which a probe of the host met a neighbour, or time was stolen."""
-        found = self.checks.get("disturbed_rounds", ())
-        if not isinstance(found, Sequence) or not all(isinstance(item, int) for item in found):
-            raise InvalidArgumentError(
-                f"Measurement.checks['disturbed_rounds'] is {found!r}; it has to be a list of "
-                "numbers of rounds"
-            )
-        return tuple(found)
+        return _read_disturbed(self.checks)
 
     @property
     def core_hz(self) -> float | None:

@@ -25,7 +25,8 @@ __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_re
 #   1: the first.
 #   2: receipts hold evidence and readings of a GPU, and measurements its conditions.
 #   3: receipts hold throughputs, and the whole error of what is unavailable.
-#   4: measurements say which rounds they count. 2 and 3 can still be read.
+#   4: measurements say which rounds they count, comparisons at which clocks the hosts' cores ran. 2
+#      and 3 can still be read.
 SCHEMA_VERSION = 4
 _READABLE = (2, 3, SCHEMA_VERSION)
 
@@ -209,6 +210,8 @@ def _parse_line(line: bytes) -> Any:
             _upgrade_receipt(fields["record"])
         if version < 4:
             _upgrade_measurements(fields["record"])
+            if kind == "comparison":
+                fields["record"] = {"core_hz_a": None, "core_hz_b": None, **fields["record"]}
         return _from_dict[kind](fields["record"])
     except FtaxError as error:
         raise ResultsError(f"{kind}: {error}; {MEND}") from error

@@ -14,7 +14,7 @@ from ftax.report.html.sources import Found
 from ftax.report.html.view import Chart, TableView, typeset
 from ftax.report.knee_table import make_knee_table, make_point_table
 from ftax.report.table import Rows
-from ftax.report.units import format_interval, format_time
+from ftax.report.units import format_interval, format_rounds, format_time
 
 _GroupKey = tuple[str, ...]
 
@@ -55,7 +55,7 @@ def make_comparison_table(found: Sequence[Found]) -> TableView | None:
             rows.append((python.cell.label(), cpp.cell.label(), record.describe(),
                          f"{cpp.latency_ns / python.latency_ns:.3f}",
                          f"difference {format_interval(record.interval_ns)}", "-",
-                         f"{len(python.samples_ns)} paired rounds"))  # fmt: skip
+                         f"{format_rounds(python)} paired rounds"))  # fmt: skip
         else:
             continue
         refs.append(item.ref)
