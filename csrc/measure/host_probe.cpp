@@ -21,7 +21,7 @@ constexpr int64_t kLookEveryNs = 500'000;  // of which a look takes half a perce
 constexpr int kQuietLooks = 10;  // one after the other, before a neighbour is said to have left
 constexpr int64_t kBetweenLooksNs = 200'000;
 constexpr int kLooksPerPoll = 250;
-constexpr size_t kLeastQuietRounds = 5;
+constexpr size_t kLeastQuietRounds = 5, kManyQuietRounds = 20;
 
 int64_t time_chain() {
   const int64_t start = now_ns();
@@ -53,6 +53,12 @@ double find_fastest(const std::vector<int64_t>& times_ns) {
   return static_cast<double>(*std::min_element(times_ns.begin(), times_ns.end()));
 }
 
+double find_median(std::vector<int64_t> times_ns) {
+  const auto middle = times_ns.begin() + static_cast<std::ptrdiff_t>(times_ns.size() / 2);
+  std::nth_element(times_ns.begin(), middle, times_ns.end());
+  return static_cast<double>(*middle);
+}
+
 // The value that a fifth of `times_ns` exceed, which is empty afterwards; 0 for none.
 int64_t take_high_value(std::vector<int64_t>& times_ns) {
   if (times_ns.empty()) return 0;
@@ -78,6 +84,7 @@ int64_t read_steal_ticks() {
 
 HostProber::HostProber(int64_t quiet_wide_ns)
     : fastest_wide_ns_(quiet_wide_ns > 0 ? quiet_wide_ns : std::numeric_limits<int64_t>::max()),
+      fastest_loop_ns_(std::numeric_limits<int64_t>::max()),
       last_steal_ticks_(read_steal_ticks()) {}
 
 int64_t HostProber::time_wide() {
@@ -87,14 +94,17 @@ int64_t HostProber::time_wide() {
 }
 
 bool HostProber::is_shared(int64_t wide_ns) const {
+  const double clock_ratio =
+      static_cast<double>(last_loop_ns_) / static_cast<double>(fastest_loop_ns_);
   return static_cast<double>(wide_ns) >
-         static_cast<double>(fastest_wide_ns_) * (1.0 + kProbeToleranceRatio);
+         static_cast<double>(fastest_wide_ns_) * (1.0 + kProbeToleranceRatio) * clock_ratio;
 }
 
 HostProbe HostProber::probe() {
   const int64_t steal_ticks = read_steal_ticks();
   HostProbe result;
-  result.loop_ns = time_chain();
+  result.loop_ns = last_loop_ns_ = time_chain();
+  fastest_loop_ns_ = std::min(fastest_loop_ns_, last_loop_ns_);
   result.steal_ticks = steal_ticks - last_steal_ticks_;
   result.wide_ns = time_wide();
   result.within_ns = take_high_value(looks_ns_);
@@ -134,14 +144,18 @@ std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
     loops.push_back(probe.loop_ns);
     wides.push_back(probe.wide_ns);
   }
-  const double loop_limit_ns = find_fastest(loops) * (1.0 + tolerance_ratio);
+  const double loop_limit_ns = find_median(loops) * (1.0 + tolerance_ratio);
+  const double fastest_loop_ns = find_fastest(loops);
   const double wide_limit_ns = find_fastest(wides) * (1.0 + tolerance_ratio);
+  const auto is_shared = [&](const HostProbe& probe, int64_t wide_ns) {
+    const double clock_ratio = static_cast<double>(probe.loop_ns) / fastest_loop_ns;
+    return static_cast<double>(wide_ns) > wide_limit_ns * clock_ratio;
+  };
   const auto is_slow = [&](const HostProbe& probe) {
-    return static_cast<double>(probe.loop_ns) > loop_limit_ns ||
-           static_cast<double>(probe.wide_ns) > wide_limit_ns;
+    return static_cast<double>(probe.loop_ns) > loop_limit_ns || is_shared(probe, probe.wide_ns);
   };
   const auto met_neighbour = [&](const HostProbe& probe) {
-    return static_cast<double>(probe.within_ns) > wide_limit_ns;
+    return is_shared(probe, probe.within_ns);
   };
   for (size_t round = 0; round + 1 < probes.size(); ++round) {
     const HostProbe& after = probes[round + 1];
@@ -160,8 +174,8 @@ std::vector<int> choose_rounds(int rounds, const std::vector<int>& disturbed) {
   std::copy_if(all.begin(), all.end(), std::back_inserter(quiet), [&](int round) {
     return std::find(disturbed.begin(), disturbed.end(), round) == disturbed.end();
   });
-  const bool is_enough = quiet.size() >= kLeastQuietRounds && 3 * quiet.size() >= all.size();
-  return is_enough ? quiet : all;
+  const bool are_many = quiet.size() >= kManyQuietRounds || 3 * quiet.size() >= all.size();
+  return quiet.size() >= kLeastQuietRounds && are_many ? quiet : all;
 }
 
 }  // namespace ftax

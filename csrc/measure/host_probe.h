@@ -46,22 +46,25 @@ class HostProber {
   int64_t time_wide();
 
   int64_t fastest_wide_ns_;
+  int64_t fastest_loop_ns_, last_loop_ns_ = 0;
   int64_t last_steal_ticks_ = 0;
   int64_t last_look_ = 0;
   std::vector<int64_t> looks_ns_;
 };
 
 // Indices of the rounds in which the host was disturbed. `probes` are those before each round and
-// the one after the last. A round is disturbed if steal time was taken in it, or if a loop ran more
-// than `tolerance_ratio` slower than its fastest on either side of it, or in a fifth of the looks
-// within it: than the fastest, because a neighbour that stays for most of a run slows the median
-// too. They are flagged and kept; `choose_rounds` says which count.
+// the one after the last. A round is disturbed if steal time was taken in it, or if on either side
+// of it the chain ran more than `tolerance_ratio` slower than in the middle probe, or a neighbour
+// was there, or in a fifth of the looks within it. A neighbour slows the wide loop against its
+// fastest time, because one that stays for most of a run slows the middle too; and against the
+// chain, because a lower clock slows both and is no neighbour. They are flagged and kept;
+// `choose_rounds` says which count.
 [[nodiscard]] std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
                                                      double tolerance_ratio = kProbeToleranceRatio);
 
-// The indices, of `rounds`, that statistics count: those that were not disturbed, or all if fewer
-// than 5 or a third of them are left, since a neighbour that is always there is what the machine is
-// like. The choice knows nothing of what was measured, so it favours no runner.
+// The indices, of `rounds`, that statistics count: those that were not disturbed, if there are 20
+// of them, or a third of all and 5; otherwise all, since a neighbour that is always there is what
+// the machine is like. The choice knows nothing of what was measured, so it favours no runner.
 [[nodiscard]] std::vector<int> choose_rounds(int rounds, const std::vector<int>& disturbed);
 
 }  // namespace ftax

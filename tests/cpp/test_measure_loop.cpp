@@ -213,6 +213,21 @@ TEST(a_neighbour_that_stays_for_most_rounds_is_found) {
          std::vector<int>{0, 1, 2}));
 }
 
+TEST(a_clock_that_most_rounds_run_at_is_no_disturbance) {
+  // Two probes at a higher clock, then both loops take 1.5 times as long; one meets a neighbour
+  // too.
+  CHECK((find_disturbed_rounds({{100, 0, 40},
+                                {100, 0, 40},
+                                {150, 0, 60},
+                                {150, 0, 60},
+                                {150, 0, 73, 73},
+                                {150, 0, 60, 60},
+                                {150, 0, 60, 60}}) == std::vector<int>{3, 4}));
+  // A clock that falls for a moment is one.
+  CHECK((find_disturbed_rounds({{100, 0, 40}, {100, 0, 40}, {150, 0, 60}, {100, 0, 40}}) ==
+         std::vector<int>{1, 2}));
+}
+
 TEST(a_round_that_began_after_a_neighbour_left_is_not_disturbed_by_it) {
   const HostProbe quiet{.loop_ns = 9, .wide_ns = 50};
   HostProbe busy{.loop_ns = 9, .wide_ns = 90};
@@ -222,18 +237,17 @@ TEST(a_round_that_began_after_a_neighbour_left_is_not_disturbed_by_it) {
 }
 
 TEST(disturbed_rounds_count_where_too_few_others_are_left) {
+  const auto first = [](int count) {
+    std::vector<int> rounds(static_cast<size_t>(count));
+    std::iota(rounds.begin(), rounds.end(), 0);
+    return rounds;
+  };
   CHECK((choose_rounds(7, {1, 6}) == std::vector<int>{0, 2, 3, 4, 5}));
-  CHECK((choose_rounds(7, {1, 3, 6}).size() == 7));  // four others
-  std::vector<int> disturbed(10);
-  std::iota(disturbed.begin(), disturbed.end(), 0);
-  CHECK((choose_rounds(15, disturbed) == std::vector<int>{10, 11, 12, 13, 14}));
-  CHECK(choose_rounds(16, disturbed).size() == 6);
-  disturbed.push_back(10);
-  CHECK(choose_rounds(17, disturbed).size() == 6);
-  disturbed.push_back(11);
-  CHECK(choose_rounds(18, disturbed).size() == 6);
-  disturbed.push_back(12);
-  CHECK(choose_rounds(19, disturbed).size() == 19);  // six others are less than a third
+  CHECK(choose_rounds(7, {1, 3, 6}).size() == 7);  // four others are too few
+  CHECK((choose_rounds(15, first(10)) == std::vector<int>{10, 11, 12, 13, 14}));
+  CHECK(choose_rounds(19, first(13)).size() == 19);   // six are less than a third
+  CHECK(choose_rounds(100, first(80)).size() == 20);  // many enough, whatever their share
+  CHECK(choose_rounds(100, first(81)).size() == 100);
   CHECK(choose_rounds(0, {}).empty());
 }
 
