@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError
-from ftax.measure import Plan, Session, measure, quiet, require
+from ftax.measure import Plan, Session, _summarise_probes, measure, quiet, require
 from ftax.models import LoadedModel
 from ftax.runtimes import Prepared, Workspace, find_runtime
 
@@ -236,6 +237,17 @@ def test_collector_is_back_after_an_exception() -> None:
 
 
 # --- what comes out -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("quiet_rounds", "wide"), [(40, 50), (30, 90)])
+def test_probes_of_a_process_that_was_mostly_shared_say_so(quiet_rounds: int, wide: int) -> None:
+    # Thirty quiet rounds count, and the process is one to run again.
+    def make(wide_ns: int) -> SimpleNamespace:
+        return SimpleNamespace(loop_ns=9, wide_ns=wide_ns, within_ns=wide_ns)
+
+    probes = [make(50)] * (quiet_rounds + 1) + [make(90)] * (100 - quiet_rounds)
+    result: Any = SimpleNamespace(probes=probes, disturbed_rounds=list(range(quiet_rounds, 100)))
+    assert _summarise_probes(result) == {"loop": 9, "wide": wide, "within": wide}
 
 
 def test_measurement_holds_the_samples_of_its_rounds(mlp: LoadedModel) -> None:

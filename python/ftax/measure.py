@@ -195,9 +195,13 @@ def measure(
 
 
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
-    """The median of each probe, ns, over the rounds that count."""
-    chosen = _core.choose_rounds(len(result.probes) - 1, result.disturbed_rounds)
-    ends = [result.probes[i + 1] for i in chosen]
+    """The median of each probe, ns, over the quiet rounds if they are a third of all; otherwise over
+    all, also where enough are quiet to count, so that `ftax.processes` sees a busy neighbour."""
+    disturbed = set(result.disturbed_rounds)
+    ends = result.probes[1:]
+    quiet = [probe for place, probe in enumerate(ends) if place not in disturbed]
+    if 3 * len(quiet) >= len(ends):
+        ends = quiet
     return {
         name: statistics.median(getattr(probe, f"{name}_ns") for probe in ends)
         for name in ("loop", "wide", "within")
