@@ -195,8 +195,8 @@ def measure(
 
 
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
-    """The median of each probe, ns, over the quiet rounds if they are a third of all; otherwise over
-    all, also where enough are quiet to count, so that `ftax.processes` sees a busy neighbour."""
+    """The median of each probe, ns: over the quiet rounds if they are a third of all, otherwise over
+    all, also where enough of them count: `ftax.processes` is to see that a neighbour was busy."""
     disturbed = set(result.disturbed_rounds)
     ends = result.probes[1:]
     quiet = [probe for place, probe in enumerate(ends) if place not in disturbed]
