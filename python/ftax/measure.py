@@ -195,7 +195,7 @@ def measure(
 
 
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
-    """The median of each probe, ns: over the quiet rounds if they are a third of all, otherwise over
+    """The median of each probe, ns: over the quiet rounds if they are a third of all, or else over
     all, also where enough of them count: `ftax.processes` is to see that a neighbour was busy."""
     disturbed = set(result.disturbed_rounds)
     ends = result.probes[1:]
