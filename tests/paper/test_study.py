@@ -121,7 +121,7 @@ def test_a_piece_that_ran_out_of_time_gives_what_there_is(tmp_path, monkeypatch)
         time.sleep(10)
 
     monkeypatch.setattr(run, "run_sweep", measure_one_and_hang)
-    results, complete = run_study(study, tmp_path, time_limit_s=0.2)
+    results, complete = run_study(study, tmp_path, time_limit_s=4.0)  # storing takes its time
     assert not complete
     assert [cell.cell for cell in results.cells] == [study.cells[0]]
 

@@ -51,7 +51,7 @@ def test_who_waits_to_measure_goes_before_who_wants_to_get_ready(stop):
     order = []
     a.get_ready()
     measuring = start(lambda: (b.measure(), order.append("b"), time.sleep(0.05), b.leave()))
-    while turns._waiting == 0:
+    while turns.waiting == 0:
         time.sleep(0.001)
     readying = start(lambda: (c.get_ready(), order.append("c")))
     time.sleep(0.05)

@@ -64,7 +64,8 @@ def check_leaks(subject: Subject) -> str:
         if lost <= 0:
             return f"in {_CYCLES} runners"
     raise CheckFailedError(
-        f"{_CYCLES} runners left {lost} bytes of the GPU's memory behind, after as many before"
+        f"{_CYCLES} runners left {lost} bytes of the GPU's memory behind, the last of {_SERIES} "
+        "series that all did"
     )
 
 

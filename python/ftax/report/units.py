@@ -1,5 +1,8 @@
-"""Times for people: nanoseconds below a microsecond, microseconds below ten milliseconds,
-milliseconds above; three digits. Both ends of an interval have the unit of the longer one."""
+"""Times, rounds and clocks for people.
+
+Times are nanoseconds below a microsecond, microseconds below ten milliseconds, milliseconds above;
+three digits. Both ends of an interval have the unit of the longer one.
+"""
 
 from __future__ import annotations
 

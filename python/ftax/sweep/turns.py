@@ -16,19 +16,23 @@ _LOOK_S = 0.2  # at whether the sweep is to end
 
 
 class Turns:
-    """Of the workers of one GPU."""
+    """Of the workers of one GPU; read and written by each `Turn` under ``changed``."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._getting_ready = 0
-        self._waiting = 0  # to measure
-        self._is_measured = False  # the GPU, by one of them
+        self.changed = threading.Condition()
+        self.getting_ready = 0
+        self.waiting = 0  # to measure
+        self.is_measured = False  # the GPU, by one of them
 
-    def _may_get_ready(self) -> bool:
-        return not self._is_measured and self._waiting == 0
+    @property
+    def may_get_ready(self) -> bool:
+        """Whether nobody measures, or waits to."""
+        return not self.is_measured and self.waiting == 0
 
-    def _may_measure(self) -> bool:
-        return not self._is_measured and self._getting_ready == 0
+    @property
+    def may_measure(self) -> bool:
+        """Whether nobody else is at work."""
+        return not self.is_measured and self.getting_ready == 0
 
 
 class Turn:
@@ -40,41 +44,41 @@ class Turn:
 
     def get_ready(self) -> None:
         """Return when nobody measures, or waits to. Raises Stopped if the sweep is to end."""
-        with self._turns._changed:
+        with self._turns.changed:
             self._leave()
-            while not self._turns._may_get_ready():
+            while not self._turns.may_get_ready:
                 self._wait()
-            self._turns._getting_ready += 1
+            self._turns.getting_ready += 1
             self.state = "getting ready"
 
     def measure(self) -> None:
         """Return when this worker has the GPU to itself. Raises Stopped if the sweep is to end."""
-        with self._turns._changed:
+        with self._turns.changed:
             self._leave()
-            self._turns._waiting += 1
+            self._turns.waiting += 1
             try:
-                while not self._turns._may_measure():
+                while not self._turns.may_measure:
                     self._wait()
-                self._turns._is_measured = True
+                self._turns.is_measured = True
                 self.state = "measuring"
             finally:
-                self._turns._waiting -= 1
-                self._turns._changed.notify_all()
+                self._turns.waiting -= 1
+                self._turns.changed.notify_all()
 
     def leave(self) -> None:
         """This worker has ended, or does nothing."""
-        with self._turns._changed:
+        with self._turns.changed:
             self._leave()
 
     def _leave(self) -> None:
         if self.state == "getting ready":
-            self._turns._getting_ready -= 1
+            self._turns.getting_ready -= 1
         elif self.state == "measuring":
-            self._turns._is_measured = False
+            self._turns.is_measured = False
         self.state = "away"
-        self._turns._changed.notify_all()
+        self._turns.changed.notify_all()
 
     def _wait(self) -> None:
         if self._stop.is_set:
             raise Stopped
-        self._turns._changed.wait(_LOOK_S)
+        self._turns.changed.wait(_LOOK_S)
