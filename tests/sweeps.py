@@ -96,11 +96,14 @@ class ScriptedWorker:
 
     def _time(self, group: Group) -> Iterator[dict[str, Any]]:
         places = [item.place for item in group.items if item.time]
+        is_first = group == self.jobs[self.number].groups[0]
         for place in places:
+            if is_first:  # and the GPU not this worker's yet
+                yield {"say": "ask", "purpose": "going on"}
             yield self._begin("prepare", [place])
             self._at("prepare", [place])
-        if places and group == self.jobs[self.number].groups[0]:
-            yield {"say": "waiting"}
+        if places and is_first:
+            yield {"say": "ask", "purpose": "measuring"}
         for step in ("count", "measure") if group.count else ("measure",):
             if places:
                 yield self._begin(step, places)
@@ -166,7 +169,8 @@ def run_lanes(
 
     def work(device: str, turn: Turn | None) -> None:
         lane = Lane(
-            device=device, shares=device != "cpu", lanes=len(devices) * workers, queue=queue,
+            device=device, shares=device != "cpu", lanes=len(devices) * workers, workers=workers,
+            queue=queue,
             store=store,
             machine=MACHINE.id,
             make_job=lambda where, groups: Job(

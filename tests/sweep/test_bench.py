@@ -7,6 +7,9 @@ import time
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
+import pytest
+import torch
+
 from ftax.errors import UnavailableError
 from ftax.runtimes import RuntimeSpec, find_runtime
 from ftax.runtimes.eager import prepare_eager
@@ -15,7 +18,14 @@ from ftax.sweep import counting, looks, work
 from ftax.sweep.job import LOOKS, Group, Item, Job
 from ftax.sweep.work import run_job
 
+NOISY = module._NOISY
 PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def without_neighbours(monkeypatch):
+    """Those of this machine; a test that wants one says so."""
+    monkeypatch.setattr(module, "_NOISY", 1.0)
 
 
 def make_job(*batches, model="bert-base", runtimes=("eager",), looks=()):
@@ -112,18 +122,20 @@ def test_all_is_made_ready_before_anything_is_timed_beside_other_workers(monkeyp
         raise ValueError("an odd shape")
 
     replace_runtimes(monkeypatch, {"odd": fail})
-    job = replace(make_job(1, 2, runtimes=("eager", "odd", "flat")), ahead=True)
-    waited = []
-    said = []
+    job = replace(make_job(1, 2, runtimes=("eager", "odd", "flat")), threads_ahead=1)
+    said, asked = [], []
 
     def say(what, **rest):
         said.append((what, rest))
 
-    assert run_job(job, say, lambda: waited.append(len(said)))
-    steps = list_steps(said[: waited[0]])
+    assert run_job(job, say, lambda what: asked.append((what, len(said))))
+    # Before each model and each cell others may go first.
+    assert [what for what, _ in asked] == ["going on"] * (2 + 6) + ["measuring"]
+    alone = asked[-1][1]
+    steps = list_steps(said[:alone])
     assert sorted(p for step, (p, *_) in steps if step == "prepare") == [0, 1, 2, 3, 4, 5]
-    assert "measure" not in dict(steps) and len(waited) == 1
-    assert "prepare" not in dict(list_steps(said[waited[0] :]))  # neither again nor later
+    assert "measure" not in dict(steps)
+    assert "prepare" not in dict(list_steps(said[alone:]))  # neither again nor later
     answers = {rest["place"]: what for what, rest in said if what in ("measured", "failed")}
     assert [place for place, what in answers.items() if what == "failed"] == [1, 4]
     assert len(answers) == 6
@@ -134,12 +146,101 @@ def test_what_tunes_is_not_made_ready_beside_others(monkeypatch):
         return replace(find_runtime("eager"), tunes=name == "tuned")
 
     monkeypatch.setattr(module, "find_runtime", find)
-    waited, said = [], []
-    job = replace(make_job(1, 2, runtimes=("eager", "tuned")), ahead=True)
-    run_job(job, lambda what, **rest: said.append((what, rest)), lambda: waited.append(len(said)))
-    beside, alone = list_steps(said[: waited[0]]), list_steps(said[waited[0] :])
+    asked, said = {}, []
+    job = replace(make_job(1, 2, runtimes=("eager", "tuned")), threads_ahead=1)
+
+    def ask(what):
+        asked[what] = len(said)
+
+    run_job(job, lambda what, **rest: said.append((what, rest)), ask)
+    beside, alone = (
+        list_steps(part) for part in (said[: asked["measuring"]], said[asked["measuring"] :])
+    )
     assert [places for step, places in beside if step == "prepare"] == [[0], [2]]
     assert [places for step, places in alone if step == "prepare"] == [[1], [3]]
+
+
+def disturb(monkeypatch, *shares):
+    """Let the first of timings, the second and so on have met a neighbour in this share of their
+    rounds."""
+    measure, left = module.measure, [*shares]
+
+    def measure_beside(*arguments):
+        session, share = measure(*arguments), left.pop(0)
+        changed = []
+        for found in session.measurements:
+            rounds = len(found.samples_ns)
+            places = list(range(round(share * rounds)))
+            changed.append(
+                replace(found, counted="all", checks={**found.checks, "disturbed_rounds": places})
+            )
+        return replace(session, measurements=tuple(changed))
+
+    monkeypatch.setattr(module, "measure", measure_beside)
+    monkeypatch.setattr(module, "_NOISY", NOISY)
+
+
+def list_measured(said):
+    return [
+        (rest["place"], rest["facts"]["disturbed_rounds"], rest["facts"].get("timed_again"))
+        for what, rest in said
+        if what == "measured"
+    ]
+
+
+def test_what_was_timed_beside_a_neighbour_is_timed_again_when_the_rest_is_done(monkeypatch):
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
+    disturb(monkeypatch, 1.0, 0.0, 1 / 3)
+    _, said = run(make_job(1, 2, looks=("trace",)))
+    assert list_measured(said) == [(0, 3, None), (1, 0, None), (0, 1, True)]
+    steps = [step for step, _ in list_steps(said) if step in ("measure", "trace")]
+    assert steps == ["measure", "measure", "measure", "trace", "trace"]
+    first, _, again = [rest["seconds"] for what, rest in said if what == "measured"]
+    assert again > first
+
+
+def test_the_second_time_counts_only_if_it_was_better(monkeypatch):
+    disturb(monkeypatch, 1.0, 1.0)
+    _, said = run(make_job(1))
+    assert list_measured(said) == [(0, 3, None)]
+    assert [step for step, _ in list_steps(said)].count("measure") == 2
+
+
+def test_nothing_is_timed_again_without_time_for_it(monkeypatch):
+    disturb(monkeypatch, 1.0)
+    late = iter([False, True])
+    monkeypatch.setattr(work, "is_late", lambda *_: next(late))
+    _, said = run(make_job(1))
+    assert list_measured(said) == [(0, 3, None)]
+
+
+def test_who_gets_ready_beside_others_has_its_share_of_the_threads(monkeypatch):
+    threads = {}
+
+    def prepare(workspace, host):
+        prepared = prepare_eager(workspace, host)
+        threads["prepare"] = torch.get_num_threads()
+        return prepared
+
+    def note(*arguments):
+        threads["measure"] = torch.get_num_threads()
+        return measure(*arguments)
+
+    replace_runtimes(monkeypatch, {"eager": prepare})
+    measure = module.measure
+    monkeypatch.setattr(module, "measure", note)
+    _, said = run(replace(make_job(1, runtimes=("eager",)), threads=2, threads_ahead=1))
+    assert threads == {"prepare": 1, "measure": 2}
+    (machine,) = (rest["environment"] for what, rest in said if what == "machine")
+    assert machine["settings"]["num_threads"] == 2  # it is the same machine as with one worker
+
+
+def test_no_more_is_made_ready_than_there_is_time_to_time_and_look_at():
+    job = replace(make_job(*range(1, 11), looks=("trace",)), threads_ahead=1)
+    assert [*work._take_in_time(job)] == [*job.groups]
+    left_s = work._GROUP_S + 4 * (work._LATER_GROUP_S + work._LOOK_S)
+    taken = [*work._take_in_time(replace(job, end_at=time.monotonic() + left_s))]
+    assert taken == [*job.groups[:4]]
 
 
 def test_looks_need_more_time_the_more_of_them_there_are():
@@ -205,9 +306,8 @@ def test_one_export_is_made_for_all_sizes_if_enough_sizes_are_exported():
     def has_many(*batches, runtimes):
         job = make_job(*batches, runtimes=runtimes)
         other = make_job(8, model="resnet-50", runtimes=runtimes).groups
-        bench = module.Bench(
-            replace(job, groups=job.groups + other), lambda *_, **__: None, lambda: None
-        )
+        job = replace(job, groups=job.groups + other)
+        bench = module.Bench(job, lambda *_, **__: None, lambda what: None)
         return bench._has_many_sizes(job.groups[0]), bench._has_many_sizes(other[0])
 
     both = ("eager", "onnxruntime-fused")
@@ -230,7 +330,7 @@ def test_models_of_a_job_are_timed_before_any_is_looked_at(monkeypatch):
 def test_models_give_way_to_the_one_that_is_short_of_memory():
     job = make_job(1, runtimes=("eager",))
     other = replace(job.groups[0], model="resnet-50")
-    bench = module.Bench(job, lambda *_, **__: None, lambda: None)
+    bench = module.Bench(job, lambda *_, **__: None, lambda what: None)
     bench.models = {
         job.groups[0].build_key: "kept",
         other.build_key: "let go",

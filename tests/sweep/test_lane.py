@@ -17,6 +17,7 @@ from sweeps import (
 )
 
 from ftax.errors import ResultsError, RunnerError
+from ftax.sweep.progress import SweepProgress
 from ftax.sweep.results import SweepResults
 from ftax.sweep.store import CellStore
 
@@ -66,6 +67,15 @@ def test_a_worker_that_is_late_leaves_the_rest_without_an_answer(tmp_path, monke
     known = SweepResults.load(tmp_path).cells
     whole = run_lanes(tmp_path, cells, known=known, **arguments)
     assert set(statuses(whole).values()) == {"measured"} and len(whole) == 4
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(1, 30), (2, 15)])
+def test_a_worker_has_no_more_than_there_is_time_for(workers, expected, tmp_path, monkeypatch):
+    """At 2 s a cell, of a device that its workers share."""
+    scripted = use_scripts(monkeypatch, lambda step, places, number: None)
+    cells = [make_cell(model=f"m{number}", device="cuda") for number in range(100)]
+    run_lanes(tmp_path, cells, devices=("cuda:0",), time_limit_s=61.5, workers=workers)
+    assert len(scripted.jobs[0].places) == expected
 
 
 def test_after_the_end_no_worker_is_given_anything(tmp_path, monkeypatch):
@@ -272,3 +282,19 @@ def test_a_failed_cell_names_its_machine(tmp_path):
     store.add_failed(0, machine, "failed", "")
     (cell,) = store.collect().cells
     assert (cell.machine, cell.reason) == (MACHINE.id, "no reason was given")
+
+
+def test_a_cell_that_is_timed_twice_has_the_later_rounds_and_is_one_cell(tmp_path, monkeypatch):
+    told = []
+
+    class Twice(use_scripts(monkeypatch, lambda step, places, number: None)):
+        def _time(self, group):
+            yield from super()._time(group)
+            yield {"say": "measured", "place": 0, "seconds": 2.0, "values_ns": [3.0, 3.0],
+                   "facts": {"timed_again": True}, "warnings": []}  # fmt: skip
+
+    monkeypatch.setattr("ftax.sweep.lane.WorkerProcess", Twice)
+    monkeypatch.setattr(SweepProgress, "finish", lambda self, cells: told.append(cells))
+    found = run_lanes(tmp_path, [make_cell(device="cuda")], looks=("trace",), devices=("cuda:0",))
+    assert (found[0].values_ns, found[0].facts["trace"]) == ((3.0, 3.0), "found")
+    assert told == [1, 0]

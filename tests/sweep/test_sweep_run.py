@@ -23,7 +23,9 @@ from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.results import read_records
 from ftax.sweep import SweepCell, SweepRun, SweepTimes
 from ftax.sweep.grid import Grid
+from ftax.sweep.lane import Lane
 from ftax.sweep.run import run_sweep
+from ftax.sweep.turns import Turn, Turns
 
 PLUGIN = """
 import os, signal
@@ -186,7 +188,9 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from ftax.sweep.grid import Grid
+from ftax.sweep.lane import Lane
 from ftax.sweep.run import run_sweep
+from ftax.sweep.turns import Turn, Turns
 grid = Grid(models=("bert-base",), batches=tuple(range(1, 11)), tiny=True)
 run_sweep([grid], Path(sys.argv[1]), resume=True, seed=1, threads=1)
 """
@@ -230,12 +234,13 @@ def interrupt_after(cells: int, folder: Path) -> None:
 
 
 def count_lines(folder):
-    """How many lines each cell has."""
+    """How many lines each cell has, without those of rounds that were taken again on purpose."""
     path = folder / "cells.jsonl"
     if not path.exists():
         return Counter()
     records = read_records(path, skip_bad=True).records
-    return Counter(record.cell for record in records if isinstance(record, SweepCell))
+    cells = [record for record in records if isinstance(record, SweepCell)]
+    return Counter(record.cell for record in cells if "timed_again" not in record.facts)
 
 
 def find_workers(pid):
@@ -268,3 +273,35 @@ def wait_until(holds, limit_s=180.0):
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+
+
+def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_path, monkeypatch):
+    """As on a GPU, with real processes; here the device is the CPU."""
+
+    made, beside = [], []
+
+    def make_turns(self, device, stop):
+        turns = Turns()
+        made.extend(Turn(turns, stop) for _ in range(self.workers))
+        return made
+
+    def note(self, step, groups):
+        (other,) = (turn.state for turn in made if turn is not self.turn)
+        beside.append((self.turn.state, step.name, other))
+        begin(self, step, groups)
+
+    begin = Lane._begin
+    monkeypatch.setattr("ftax.sweep.run._Sweep._make_turns", make_turns)
+    monkeypatch.setattr(Lane, "_begin", note)
+    grid = Grid(models=("bert-base", "resnet-18", "gpt2"), runtimes=("eager/python", "flat/python"),
+                batches=(1, 2), tiny=True)  # fmt: skip
+    results = run_sweep([grid], tmp_path, quick=True, workers=2, threads=2, exporters=0)
+    assert {cell.cell for cell in results.cells} == set(grid.cells())
+    assert {cell.status for cell in results.cells} == {"measured"}
+    assert {(mine, other) for mine, step, other in beside if step == "measure"} == {
+        ("measuring", "away")
+    }
+    together = {step for mine, step, other in beside if mine == other == "getting ready"}
+    assert together <= {"build", "inputs", "prepare", "count"} and together
+    (machine,) = results.machines.values()
+    assert machine.environment.settings.num_threads == 2

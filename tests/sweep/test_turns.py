@@ -61,6 +61,24 @@ def test_who_waits_to_measure_goes_before_who_wants_to_get_ready(stop):
     assert order == ["b", "c"]
 
 
+def test_who_gets_ready_stops_between_two_cells_for_who_waits_to_measure(stop):
+    turns = Turns()
+    a, b = Turn(turns, stop), Turn(turns, stop)
+    a.get_ready()
+    b.get_ready()
+    b.get_ready()  # nobody waits: on with the next cell
+    measuring = start(a.measure)
+    while turns.waiting == 0:
+        time.sleep(0.001)
+    going_on = start(b.get_ready)
+    measuring.join(5)
+    going_on.join(0.1)
+    assert (a.state, going_on.is_alive()) == ("measuring", True)
+    a.leave()
+    going_on.join(5)
+    assert (b.state, turns.getting_ready) == ("getting ready", 1)
+
+
 def test_a_sweep_that_ends_lets_nobody_wait(stop):
     turns = Turns()
     a, b = Turn(turns, stop), Turn(turns, stop)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ftax.environment._files import read_text
 from ftax.environment.nvml import NvmlGpu, open_gpu
 from ftax.errors import UnavailableError
 from ftax.records import Count, Name, Record
@@ -60,6 +61,15 @@ class GpuCondition(Record):
     memory_time_percent: Count | None  # of that period with device memory read or written
     other_processes: Count | None
     other_memory_bytes: Count | None
+
+
+_trusted_parents: set[int] = set()
+
+
+def trust_children_of(parent: int) -> None:
+    """Count no process that ``parent`` started among the others: it sees to it that they idle while
+    this one measures."""
+    _trusted_parents.add(parent)
 
 
 def decode_throttle(bits: int) -> tuple[str, ...]:
@@ -131,5 +141,11 @@ def _find_others(gpu: NvmlGpu) -> tuple[int | None, int | None]:
             return None, None  # we are on the GPU and not on the list: others may be missing too
         others = len(held) - 1
         return others, None if others else 0
-    sizes = list(held.values())
+    sizes = [size for pid, size in held.items() if _read_parent(pid) not in _trusted_parents]
     return len(sizes), None if None in sizes else sum(sizes)
+
+
+def _read_parent(pid: int) -> int | None:
+    # "pid (name) state parent ...", where a name may hold brackets and spaces.
+    fields = (read_text(f"proc/{pid}/stat") or "").rpartition(")")[2].split()
+    return int(fields[1]) if len(fields) > 1 else None

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 Say = Callable[..., None]  # writes an answer: what it is, and its fields
+Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent lets the worker go on
 
 # After the rounds of a whole job: counters first, because a trace slows its process for good.
 LOOKS = ("utilisation", "trace")
@@ -65,7 +66,8 @@ class Job:
     plan: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Plan`
     trace_iterations: int = 3
     utilisation_s: float = 0.5
-    ahead: bool = False  # True: make all ready before anything is timed
+    # Of torch, while all is made ready before anything is timed; None: that is not to be done.
+    threads_ahead: int | None = None
     exports: bool = False  # True: make the files that runtimes load, and time nothing
     # Of time.monotonic, a clock that all processes share: when looks have to be over too.
     end_at: float | None = None

@@ -37,6 +37,7 @@ from ftax.sweep.turns import Turn
 # Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
 # libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
 _TOGETHER = 60
+_CELL_S = 2.0  # about what a cell takes of a GPU, all in all
 _MOST_EARLY_DEATHS = 2  # in a row, of workers that began nothing
 
 
@@ -88,6 +89,7 @@ class Lane:
     device: str
     shares: bool  # whether it takes tasks for any GPU
     lanes: int = 1  # that take from the queue, with this one
+    workers: int = 1  # that take turns on the device, with this one
     queue: TaskQueue
     store: CellStore
     make_job: Callable[[str, tuple[Group, ...]], Job]
@@ -110,9 +112,8 @@ class Lane:
         """Do tasks until there are none left. Raises RunnerError if workers do not even start,
         ResultsError if results cannot be written."""
         try:
-            most = 1 if self.device == "cpu" else _TOGETHER
             while not self._is_over() and (
-                tasks := self.queue.take(self.device, self.shares, most, self.lanes)
+                tasks := self.queue.take(self.device, self.shares, self._find_most(), self.lanes)
             ):
                 groups = [group for task in tasks for group in task.groups]
                 while groups:
@@ -127,6 +128,16 @@ class Lane:
             if self.turn is not None:
                 self.turn.leave()
             self.spend(None)
+
+    def _find_most(self) -> int:
+        """Cells of the next job: no more than there is time for, with the device's other workers
+        at work on theirs."""
+        if self.device == "cpu":
+            return 1
+        if self.end_at is None:
+            return _TOGETHER
+        left_s = self.end_at - time.monotonic()
+        return max(1, min(_TOGETHER, int(left_s / (_CELL_S * self.workers))))
 
     def _is_over(self) -> bool:
         is_past = self.end_at is not None and time.monotonic() > self.end_at
@@ -173,16 +184,21 @@ class Lane:
             self.machine = self.store.add_machine(environment)
         elif say == "begin":
             self._begin(Step(name=answer["step"], places=answer["places"]), groups)
-        elif say == "waiting":
-            self._wait_for_others()
+        elif say == "ask":
+            self.spend(WAITING)
+            if answer["purpose"] == "measuring":
+                self._wait_for_others()
+            elif self.turn is not None:
+                self.turn.get_ready()  # after those who are to measure
             worker.send("go")
         elif say == "late":
             self.is_late = True
         elif say == "measured":
             place = answer.pop("place")
             self.store.add_measured(place, self.machine, self.device, answer)
+            is_first = any(i.place == place and i.time for group in groups for i in group.items)
             groups = strike_timed(groups, [place], failed=False)
-            self.progress.finish(1)
+            self.progress.finish(int(is_first))  # the second time is for better rounds
         elif say == "failed":
             self.store.add_failed(machine=self.machine, **answer)
             groups = strike_timed(groups, [answer["place"]], failed=True)
@@ -195,7 +211,6 @@ class Lane:
     def _wait_for_others(self) -> None:
         """Until the spare worker and those of other lanes on the device idle, so that nothing
         disturbs what is about to be timed."""
-        self.spend(WAITING)
         self._is_timing = True
         if self.turn is not None:
             self.turn.measure()

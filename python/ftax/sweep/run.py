@@ -229,6 +229,7 @@ class _Sweep:
                 spend=clock.add_worker(),
                 shares=device in shared,
                 lanes=lanes,
+                workers=len(turns),
                 queue=self.queue,
                 store=self.store,
                 make_job=self._make_job if turn is None else self._make_job_ahead,
@@ -243,7 +244,8 @@ class _Sweep:
         ]
 
     def _make_job_ahead(self, device: str, groups: tuple[Group, ...]) -> Job:
-        return replace(self._make_job(device, groups), ahead=True)
+        threads = max(1, self.threads // self.workers)  # who get ready beside each other
+        return replace(self._make_job(device, groups), threads_ahead=threads)
 
     def _make_job(self, device: str, groups: tuple[Group, ...]) -> Job:
         return Job(

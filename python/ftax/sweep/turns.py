@@ -1,7 +1,7 @@
 """Who may use a GPU when several workers share it: many get ready side by side, or one measures.
 
-The surprising choice: who waits to measure goes before whoever wants to get ready. Workers fall
-into step by that: all get ready together, then they measure one after the other.
+The surprising choice: who waits to measure goes before whoever gets ready, which stops for it
+between two cells. A measurement so waits for one cell of each other worker, not for its whole job.
 """
 
 from __future__ import annotations

@@ -49,16 +49,19 @@ def main() -> None:
     # Imports take seconds. A GPU is left alone until there is a job: another worker may be on it.
     import torch.utils.flop_counter  # noqa: F401
 
+    from ftax.environment.gpu_condition import trust_children_of
     from ftax.sweep.job import Job
     from ftax.sweep.work import run_job
 
-    def wait() -> None:
-        say("waiting")
+    trust_children_of(int(sys.argv[1]))  # workers on one GPU take turns
+
+    def ask(purpose: str) -> None:
+        say("ask", purpose=purpose)
         sys.stdin.readline()
 
     say("ready")
     while line := sys.stdin.readline():
-        clean = run_job(Job.from_json(line), say, wait)
+        clean = run_job(Job.from_json(line), say, ask)
         say("done", clean=clean)
         if not clean:
             break
