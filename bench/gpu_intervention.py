@@ -1,11 +1,12 @@
 """Known delays, put in on purpose, appear on the right line and in the right column on a GPU.
 
 As bench/intervention.py, with two columns a line: exposed, the difference of latencies, and host,
-the difference of issue times behind the gate. The surprising choice: launch replay has a delay in
-its baseline too (2 us before each launch, against 4 us). Small kernels and the gaps between them
-take about as long as their launches, so part of a first delay would be hidden; behind 2 us the
-device waits for the host in both. Its delay moves time from dispatch to launch, since the launches
-of the rungs above are torch's and out of reach.
+the difference of issue times behind the gate. The surprising choice is that of the other bench: the
+baseline waits too, half as long. On a GPU that also uncovers the whole of a delay before a launch:
+small kernels and the gaps between them take about as long as their launches, so part of a first
+delay would be hidden; behind one the device waits for the host in both. A delay before launches
+moves time from dispatch to launch, since the launches of the rungs above are torch's and out of
+reach.
 
 The last case is bound by the device: there only the first operator call of a request, before which
 nothing runs that could hide it, may lengthen the latency.
@@ -39,11 +40,13 @@ from ftax.measure import Plan, measure, quiet, require
 from ftax.models import LoadedModel, load_model
 from ftax.runtimes import Prepared, Workspace, find_runtime
 
-_FORWARD_NS = 200_000
-_OPERATOR_NS = 2_000
-_BINDING_NS = 5_000
-_LAUNCH_NS = 2_000  # beyond as much in the baseline
-_HIDDEN_NS = 5_000  # an operator call of the case that is bound by the device
+# Beyond as much in the baseline. Half a millisecond a request: a host with neighbours told changes
+# of a tenth of that from noise, and no less.
+_FORWARD_NS = 500_000
+_OPERATOR_NS = 10_000
+_BINDING_NS = 40_000
+_LAUNCH_NS = 10_000
+_HIDDEN_NS = 15_000  # an operator call of the case that is bound by the device
 _PATIENCE_S = 5.0  # of one case, with a neighbour on the core
 _GATES = 7  # repetitions of a runner in one round
 
@@ -84,8 +87,9 @@ def make_small() -> LoadedModel:
 
 
 def make_large() -> LoadedModel:
-    """Kernels of some 100 us a block, which even Python eager asks for faster than they run."""
-    return make_model(blocks=24, width=4096, batch=2048)
+    """Kernels of some 300 us a block, which even Python eager behind the longer delay asks for
+    faster than they run."""
+    return make_model(blocks=24, width=4096, batch=6144)
 
 
 def prepare_ladder(workspace: Workspace) -> list[Prepared]:
@@ -98,7 +102,7 @@ def delay_forward() -> Case:
     loaded = make_small()
     baseline, treated = (
         prepare_ladder(Workspace(replace(loaded, module=DelayedForward(loaded.module, delay_ns))))
-        for delay_ns in (0, _FORWARD_NS)
+        for delay_ns in (_FORWARD_NS, 2 * _FORWARD_NS)
     )
     changes = (float(_FORWARD_NS), 0.0, 0.0, 0.0, 0.0)
     return Case(
@@ -120,7 +124,7 @@ def delay_linear() -> Case:
     below = prepare_ladder(workspace)[2:]
     baseline, treated = (
         [*prepare_with_delayed_binding(workspace, F, "linear", delay_ns), *below]
-        for delay_ns in (0, _BINDING_NS)
+        for delay_ns in (_BINDING_NS, 2 * _BINDING_NS)
     )
     injected = float(calls * _BINDING_NS)
     changes = (0.0, injected, 0.0, 0.0, 0.0)
@@ -149,8 +153,8 @@ def _delay_operators(loaded: LoadedModel, delay_ns: int, *, hidden: bool) -> Cas
     injected = float(len(workspace.taped.tape.operators) * delay_ns)
     return Case(
         loaded=loaded,
-        baseline=delay_operators(rungs, 0),
-        treated=delay_operators(rungs, delay_ns),
+        baseline=delay_operators(rungs, delay_ns),
+        treated=delay_operators(rungs, 2 * delay_ns),
         injected_ns=injected,
         exposed_ns=(0.0, 0.0, float(delay_ns) if hidden else injected, 0.0, 0.0),
         host_ns=(0.0, 0.0, injected, 0.0, 0.0),
@@ -177,11 +181,11 @@ def delay_each_launch() -> Case:
 
 
 _INTERVENTIONS: dict[str, Callable[[], Case]] = {
-    "200 us in the forward": delay_forward,
-    "5 us in each F.linear": delay_linear,
-    "2 us in each operator call": delay_each_operator,
-    "2 us more in each launch of launch replay": delay_each_launch,
-    "5 us in each operator call, device-bound": delay_hidden_operators,
+    "500 us more in the forward": delay_forward,
+    "40 us more in each F.linear": delay_linear,
+    "10 us more in each operator call": delay_each_operator,
+    "10 us more in each launch of launch replay": delay_each_launch,
+    "15 us more in each operator call, device-bound": delay_hidden_operators,
 }
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from record import Figure, progress, show
 
-from ftax import Receipt
+from ftax import Measurement, Receipt
 
 _HALF_WIDTH_LIMIT = 2.0  # percent of eager
 _DURATION_LIMIT = 5.0  # percent between the rungs
 _AGREEMENT_LIMIT = 5.0  # percent, where intervals do not meet
+_CANNOT_TELL = "cannot tell"
 _SUM_LIMIT = 1e-9  # of eager: what adding floating-point numbers may lose
 
 Cell = Mapping[str, Any]
@@ -35,6 +36,7 @@ def describe(receipt: Receipt) -> dict[str, Any]:
         "eager_us": top_ns / 1e3,
         "half_width_percent": None if ends is None else 50 * (ends[1] - ends[0]) / top_ns,
         "rounds": len(first.values_ns),
+        "rounds_needed": estimate_rounds(len(first.values_ns), ends, top_ns),
         "stop_reason": first.stop_reason,
         "rungs_us": {
             f"{rung.cell.runtime}/{rung.cell.host}": rung.latency_ns / 1e3 for rung in receipt.rungs
@@ -56,18 +58,54 @@ def describe(receipt: Receipt) -> dict[str, Any]:
     }
 
 
-def judge_agreement(receipt: Receipt, other: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether another timing of Python eager agrees with the receipt's total, and by which rule."""
+def estimate_rounds(rounds: int, ends: tuple[float, float] | None, top_ns: float) -> int | None:
+    """About how many rounds would give the limit's half-width: intervals narrow with the root."""
+    if ends is None:
+        return None
+    return math.ceil(rounds * (50 * (ends[1] - ends[0]) / top_ns / _HALF_WIDTH_LIMIT) ** 2)
+
+
+class Timing(NamedTuple):
+    """Of Python eager, in ns."""
+
+    latency: float
+    half_width: float | None  # of its interval
+
+
+def judge_agreement(receipt: Receipt, before: Timing, after: Timing) -> dict[str, Any]:
+    """Whether the mean of another's timings, of before the receipt's rounds and of after them,
+    agrees with the receipt's total, and by which rule. Where the other moved further meanwhile
+    than it is off, nobody can tell."""
     ours = receipt.rungs[0]
-    difference_ns = other["latency_ns"] - ours.latency_ns
-    percent = 100 * difference_ns / ours.latency_ns
-    verdict, theirs = "no", other["interval_ns"]
-    if ours.interval_ns is not None and theirs is not None:
-        joint_ns = math.hypot(*((high - low) / 2 for low, high in (ours.interval_ns, theirs)))
-        verdict = "intervals" if abs(difference_ns) <= joint_ns else "no"
-    if verdict == "no" and abs(percent) <= _AGREEMENT_LIMIT:
-        verdict = f"within {_AGREEMENT_LIMIT:g} %"
-    return {**other, "difference_percent": percent, "agrees": verdict}
+    mean = (before.latency + after.latency) / 2
+    percent, moved = (
+        100 * difference / ours.latency_ns
+        for difference in (mean - ours.latency_ns, after.latency - before.latency)
+    )
+    return {
+        "latency_ns": [before.latency, after.latency],
+        "half_width_ns": [before.half_width, after.half_width],
+        "difference_percent": percent,
+        "moved_percent": moved,
+        "agrees": _choose_verdict(percent, moved, _join(ours, before, after)),
+    }
+
+
+def _join(ours: Measurement, before: Timing, after: Timing) -> float | None:
+    """Half-width of the difference, in percent of ours."""
+    if ours.interval_ns is None or before.half_width is None or after.half_width is None:
+        return None
+    low, high = ours.interval_ns
+    theirs = math.hypot(before.half_width, after.half_width) / 2
+    return 100 * math.hypot((high - low) / 2, theirs) / ours.latency_ns
+
+
+def _choose_verdict(percent: float, moved: float, joint: float | None) -> str:
+    if joint is not None and abs(percent) <= joint:
+        return "intervals"
+    if abs(percent) <= _AGREEMENT_LIMIT:
+        return f"within {_AGREEMENT_LIMIT:g} %"
+    return _CANNOT_TELL if abs(percent) <= abs(moved) else "no"
 
 
 CHECKS: dict[str, Callable[[Cell], bool]] = {
@@ -81,6 +119,9 @@ CHECKS: dict[str, Callable[[Cell], bool]] = {
         and cell["duration_spread_percent"] <= _DURATION_LIMIT
     ),
     "receipt, py_bench and a plain loop agree": lambda cell: all(
+        item["agrees"] not in ("no", _CANNOT_TELL) for item in cell["agreement"].values()
+    ),
+    "no loop disagrees": lambda cell: all(
         item["agrees"] != "no" for item in cell["agreement"].values()
     ),
 }
@@ -97,6 +138,8 @@ def show_cells(cells: Sequence[Cell]) -> None:
                 title,
                 f"{cell['eager_us']:.0f}",
                 _format(cell["half_width_percent"], ".2f"),
+                _format(cell["rounds"], "d"),
+                _format(cell.get("rounds_needed"), "d"),
                 *(_format(lines.get(name), ".0f") for name in names),
             )
         )
@@ -107,13 +150,14 @@ def show_cells(cells: Sequence[Cell]) -> None:
                 f"{sum(same is True for same in cell['same_kernels'])}/{len(cell['same_kernels'])}",
                 " ".join(_format(ratio, ".3f") for ratio in cell["duration_ratios"]),
                 *(
-                    f"{item['difference_percent']:+.1f} % ({item['agrees']})"
+                    f"{item['difference_percent']:+.1f} % ({item['agrees']}; it moved by"
+                    f" {item['moved_percent']:+.1f} %)"
                     for item in cell["agreement"].values()
                 ),
                 str(len(cell["warnings"])),
             )
         )
-    show("receipts, us, fp16", ("model, batch", "eager", "+-%", *names), rows)
+    show("receipts, us, fp16", ("model, batch", "eager", "+-%", "rounds", "for 2 %", *names), rows)
     columns = ("model, batch", "wall, s", "same kernels", "durations over eager's", "py_bench")
     show("behind them", (*columns, "plain loop", "warnings"), proofs)
     for cell in cells:
