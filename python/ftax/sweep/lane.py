@@ -196,13 +196,12 @@ class Lane:
         elif say == "measured":
             place = answer.pop("place")
             self.store.add_measured(place, self.machine, self.device, answer)
-            is_first = any(i.place == place and i.time for group in groups for i in group.items)
             groups = strike_timed(groups, [place], failed=False)
-            self.progress.finish(int(is_first))  # the second time is for better rounds
+            self.progress.finish([place])
         elif say == "failed":
             self.store.add_failed(machine=self.machine, **answer)
             groups = strike_timed(groups, [answer["place"]], failed=True)
-            self.progress.finish(1)
+            self.progress.finish([answer["place"]])
         elif say == "looked":
             self.store.add_look(**answer)
             groups = strike_look(groups, answer["place"], answer["look"])
@@ -226,6 +225,9 @@ class Lane:
         self.spend(step.name)
         self._step = step
         label = self.store.cells[step.places[0]].label() if step.places else ""
+        if step.name == "prepare":
+            to_time = {item.place for group in groups for item in group.items if item.time}
+            self.progress.note_ready(to_time.intersection(step.places))
         if step.name in _TOLD:
             self.progress.tell(step.name, label, len(step.places))
         more = not self.is_late and self.queue.has_more(self.device, self.shares)
@@ -255,7 +257,7 @@ class Lane:
         what = _STEPS[step.name]
         for place in open_places:
             self.store.add_failed(place, self.machine, "failed", f"{what}: {reason}")
-        self.progress.finish(len(open_places))
+        self.progress.finish(open_places)
         return strike_timed(groups, open_places, failed=True)
 
     def _start_again(self, groups: list[Group], reason: str) -> list[Group]:
