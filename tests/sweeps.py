@@ -6,9 +6,11 @@ taken, raises what ends it.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -46,23 +48,30 @@ def make_failed(cell: Cell, *, machine: str = MACHINE.id, **changes: Any) -> Swe
     return SweepCell(cell=cell, machine=machine, **{**fields, **changes})
 
 
+_pids = count()
+
+
 class ScriptedWorker:
     """In the place of `WorkerProcess`; `jobs` is what all of them were asked for."""
 
     script: Script
     jobs: list[Job]
     readied: list[int]  # -1 for one without a job yet
+    pids: set[int]
+    told_idle: list[list[int]]
     ended: int
     lock: threading.Lock
 
     def __init__(self, stop: Stop) -> None:
-        self.number = -1
+        self.number, self.pid = -1, next(_pids)
+        type(self).pids.add(self.pid)
 
     def wait_until_ready(self, limit_s: float) -> None:
         type(self).readied.append(self.number)
 
     def send(self, line: str) -> None:
-        if line == "go":
+        if line.startswith("["):  # after a question
+            type(self).told_idle.append(json.loads(line))
             return
         with self.lock:
             self.number = len(self.jobs)
@@ -129,6 +138,8 @@ def use_scripts(monkeypatch: pytest.MonkeyPatch, script: Script) -> type[Scripte
             "jobs": [],
             "readied": [],
             "ended": 0,
+            "pids": set(),
+            "told_idle": [],
             "lock": threading.Lock(),
         },
     )

@@ -15,7 +15,7 @@ from fake_nvml import (
 )
 
 from ftax.environment import GpuCondition, collect_gpu_condition
-from ftax.environment.gpu_condition import decode_throttle, read_condition, trust_children_of
+from ftax.environment.gpu_condition import decode_throttle, expect_idle, read_condition
 from ftax.errors import UnavailableError
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -86,16 +86,14 @@ def test_memory_that_the_driver_withholds_is_unknown():
     assert find_others(**{COMPUTE: list_processes((ME + 1, None))}) == (1, None)
 
 
-def test_processes_that_are_known_to_idle_are_no_others(monkeypatch, tmp_path):
-    monkeypatch.setattr("ftax.environment._files.SYSTEM_ROOT", tmp_path)
-    monkeypatch.setattr("ftax.environment.gpu_condition._trusted_parents", set())
-    for pid, parent in ((ME + 1, 77), (ME + 2, 78)):
-        (tmp_path / f"proc/{pid}").mkdir(parents=True)
-        (tmp_path / f"proc/{pid}/stat").write_text(f"{pid} (a (b) 1 c) S {parent} 5 5 0\n")
+def test_processes_that_are_known_to_idle_are_no_others(monkeypatch):
+    monkeypatch.setattr("ftax.environment.gpu_condition._idle", set())
     lists = {COMPUTE: list_processes((ME, 7), (ME + 1, 100), (ME + 2, 20), (ME + 3, 3))}
     assert find_others(**lists) == (3, 123)
-    trust_children_of(77)
+    expect_idle([ME + 1, ME + 9])
     assert find_others(**lists) == (2, 23)
+    expect_idle([])
+    assert find_others(**lists) == (3, 123)
 
 
 def test_a_refused_list_is_unknown_and_an_empty_one_is_nobody():

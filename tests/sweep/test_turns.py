@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from sweeps import die, make_cell, run_lanes, use_scripts
 
 from ftax.sweep.process import Stop, Stopped
 from ftax.sweep.step_clock import StepClock
-from ftax.sweep.turns import Turn, Turns
+from ftax.sweep.turns import Turn, Turns, choose_sharers
 
 
 @pytest.fixture
@@ -24,6 +25,26 @@ def start(work):
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpu_gib", "gpus", "workers"),
+    [
+        (16, 139, 1, 4),
+        (64, 139, 1, 4),
+        (64, 139, 8, 2),
+        (16, 139, 8, 1),
+        (3, 139, 1, 1),
+        (16, 48, 1, 2),
+        (16, 8, 1, 1),
+        (16, None, 0, 1),
+    ],
+)
+def test_as_many_share_a_gpu_as_have_room(cores, gpu_gib, gpus, workers):
+    gpu = None if gpu_gib is None else SimpleNamespace(memory_bytes=gpu_gib << 30)
+    host = SimpleNamespace(usable_cpus=cores)
+    machine = SimpleNamespace(environment=SimpleNamespace(host=host, gpu=gpu))
+    assert choose_sharers([machine], gpus) == workers
 
 
 def test_two_get_ready_together_and_measure_one_after_the_other(stop):
@@ -43,6 +64,14 @@ def test_two_get_ready_together_and_measure_one_after_the_other(stop):
     a.leave()
     later.join(5)
     assert (a.state, b.state) == ("away", "measuring")
+
+
+def test_a_worker_knows_the_processes_that_idle_beside_it(stop):
+    turns = Turns()
+    a, b, c = (Turn(turns, stop) for _ in range(3))
+    a.pid, b.pid = 7, 8
+    assert (a.list_others(), c.list_others()) == ([8], [7, 8])
+    assert Turn(Turns(), stop).list_others() == []  # of another device
 
 
 def test_who_waits_to_measure_goes_before_who_wants_to_get_ready(stop):
@@ -117,6 +146,8 @@ def test_nothing_is_beside_a_worker_that_measures(tmp_path, monkeypatch):
     assert len(found) == 12 and {cell.facts["trace"] for cell in found.values()} == {"found"}
     assert clashes == []
     assert workers.ended == len(workers.jobs) == 6  # and none was started to be spare
+    idle = [pid for names in workers.told_idle for pid in names]
+    assert idle and set(idle) <= workers.pids
 
 
 def test_a_worker_that_dies_measuring_does_not_keep_the_gpu(tmp_path, monkeypatch):

@@ -26,9 +26,11 @@ Attention = Annotated[str | None, typer.Option(help="Attention implementation: s
 UseCache = Annotated[bool, typer.Option("--use-cache", help="Return the key-value cache (GPT-2).")]
 Threads = Annotated[int | None, typer.Option(help="Intra-op threads; torch's setting if left out.")]
 Workers = Annotated[
-    int,
+    int | None,
     typer.Option(
-        min=1, help="That share a GPU: they get ready side by side, and one at a time measures."
+        min=1,
+        help="That share a GPU: they get ready side by side, and one at a time measures. As many "
+        "as have room, up to 4.",
     ),
 ]
 NoGrad = Annotated[bool, typer.Option("--no-grad", help="torch.no_grad instead of inference mode.")]

@@ -46,7 +46,7 @@ def paper(
         float | None, typer.Option(help="Seconds; the same command goes on from there.")
     ] = None,
     gpus: Annotated[str, typer.Option(help="GPUs that share the cells, such as 0,1.")] = "0",
-    workers: o.Workers = 1,
+    workers: o.Workers = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what failed.")
     ] = False,

@@ -80,7 +80,7 @@ def sweep(
             show_default="as many as there is room for",
         ),
     ] = None,
-    workers: o.Workers = 1,
+    workers: o.Workers = None,
     threads: o.Threads = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,

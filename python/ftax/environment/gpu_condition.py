@@ -6,12 +6,12 @@ not believed at all, rather than reporting ourselves as a stranger.
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ftax.environment._files import read_text
 from ftax.environment.nvml import NvmlGpu, open_gpu
 from ftax.errors import UnavailableError
 from ftax.records import Count, Name, Record
@@ -63,13 +63,14 @@ class GpuCondition(Record):
     other_memory_bytes: Count | None
 
 
-_trusted_parents: set[int] = set()
+_idle: set[int] = set()  # process ids
 
 
-def trust_children_of(parent: int) -> None:
-    """Count no process that ``parent`` started among the others: it sees to it that they idle while
-    this one measures."""
-    _trusted_parents.add(parent)
+def expect_idle(processes: Iterable[int]) -> None:
+    """Count these among the others no longer, and any that were named before again: who started
+    them sees to it that they idle while this process measures."""
+    _idle.clear()
+    _idle.update(processes)
 
 
 def decode_throttle(bits: int) -> tuple[str, ...]:
@@ -141,11 +142,5 @@ def _find_others(gpu: NvmlGpu) -> tuple[int | None, int | None]:
             return None, None  # we are on the GPU and not on the list: others may be missing too
         others = len(held) - 1
         return others, None if others else 0
-    sizes = [size for pid, size in held.items() if _read_parent(pid) not in _trusted_parents]
+    sizes = [size for pid, size in held.items() if pid not in _idle]
     return len(sizes), None if None in sizes else sum(sizes)
-
-
-def _read_parent(pid: int) -> int | None:
-    # "pid (name) state parent ...", where a name may hold brackets and spaces.
-    fields = (read_text(f"proc/{pid}/stat") or "").rpartition(")")[2].split()
-    return int(fields[1]) if len(fields) > 1 else None

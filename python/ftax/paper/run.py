@@ -124,7 +124,7 @@ def run_study(
     retry_failed: bool = False,
     seed: int = 0,
     gpus: Sequence[str] = ("cuda:0",),
-    workers: int = 1,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[SweepResults, bool]:
     """Measure what the folder lacks; the results, and whether the time was enough.

@@ -9,6 +9,7 @@ SIGKILL, which others send (the kernel for want of memory, a person), is forgive
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -150,6 +151,8 @@ class Lane:
             self.spend(WAITING)
             self.turn.get_ready()
         worker = self._worker = self._worker or self._spare or self._start()
+        if self.turn is not None:
+            self.turn.pid = worker.pid
         if worker is self._spare:
             self._spare = None
         self._step, self._is_timing = None, False
@@ -190,7 +193,7 @@ class Lane:
                 self._wait_for_others()
             elif self.turn is not None:
                 self.turn.get_ready()  # after those who are to measure
-            worker.send("go")
+            worker.send(json.dumps([] if self.turn is None else self.turn.list_others()))
         elif say == "late":
             self.is_late = True
         elif say == "measured":

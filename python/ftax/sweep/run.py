@@ -1,8 +1,7 @@
 """Runs a sweep: grids and a folder in, results out, with nothing lost that was measured.
 
-The surprising choice: this process measures nothing. It takes answers of workers, one worker a
-device once all exports are made, and writes each to the results file before it listens for the
-next.
+The surprising choice: this process measures nothing. It takes answers of workers, of which one at a
+time measures on a device, and writes each to the results file before it listens for the next.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from ftax.sweep.setup import (
 )
 from ftax.sweep.step_clock import StepClock
 from ftax.sweep.store import CellStore
-from ftax.sweep.turns import Turn, Turns
+from ftax.sweep.turns import Turn, Turns, choose_sharers
 
 LIMIT_S = 300.0
 _LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long
@@ -64,7 +63,7 @@ def run_sweep(
     trace: bool = True,
     gpus: Sequence[str] = ("cuda:0",),
     exporters: int | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> SweepResults:
@@ -85,7 +84,7 @@ def run_sweep(
         exporters: workers that export side by side before anything is timed; 0: each cell is
             exported when it is timed; None: as many as the machine has room for.
         workers: that share a GPU: they make runtimes ready side by side, and one at a time measures
-            while the others idle.
+            while the others idle; None: as many as the machine has room for, up to 4.
         threads: torch's intra-op threads; None leaves torch's setting.
         progress: called as ``progress(what, cells done, cells)``.
 
@@ -103,7 +102,7 @@ def run_sweep(
     end_at = None if time_limit_s is None else time.monotonic() + time_limit_s
     if exporters is not None and not 0 <= exporters < 1000:
         raise InvalidArgumentError(f"exporters is {exporters}; it has to be from 0 to 999")
-    if not 1 <= workers < 100:
+    if workers is not None and not 1 <= workers < 100:
         raise InvalidArgumentError(f"workers is {workers}; it has to be from 1 to 99")
     if retry_failed and not resume:
         raise InvalidArgumentError(
@@ -119,6 +118,10 @@ def run_sweep(
             device: SweepMachine.of(collect_environment(device=device))
             for device in dict.fromkeys(devices.values())
         }
+        shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in devices else []
+        on_gpus = sorted({*devices.values(), *shared} - {"cpu"})
+        if workers is None:
+            workers = choose_sharers(machines.values(), len(on_gpus))
         items = choose_items(
             cells,
             known=store.known,
@@ -146,7 +149,6 @@ def run_sweep(
             workers=workers,
             machines={device: machine.id for device, machine in machines.items()},
         )
-        shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in devices else []
         # A file is made for one device, and which of several takes a cell is not known.
         fixed = {name: device for name, device in devices.items()
                  if name != "cuda" or len(shared) == 1}  # fmt: skip
@@ -157,7 +159,7 @@ def run_sweep(
                 place,
                 choose_workers(machines.values()) if exporters is None else exporters,
             )
-            is_late |= sweep.run(sorted({*devices.values(), *shared} - {"cpu"}), shared)
+            is_late |= sweep.run(on_gpus, shared)
             # Never beside a GPU: they share the host.
             is_late |= sweep.run(["cpu"] if "cpu" in devices else [], [])
         finally:

@@ -7,12 +7,30 @@ between two cells. A measurement so waits for one cell of each other worker, not
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import Literal
 
 from ftax.sweep.process import Stop, Stopped
+from ftax.sweep.record import SweepMachine
 
 State = Literal["away", "getting ready", "measuring"]
 _LOOK_S = 0.2  # at whether the sweep is to end
+_MOST = 4  # so many get ready faster than one measures
+_CORES_EACH = 4
+_GPU_BYTES_EACH = 20 << 30  # who waits keeps what is ready on the device
+
+
+def choose_sharers(machines: Iterable[SweepMachine], gpus: int) -> int:
+    """How many workers share each of so many GPUs of one host: as many as have room, up to 4; 1 if
+    there is no GPU."""
+    if gpus == 0:
+        return 1
+    room = [_MOST]
+    for machine in machines:
+        host, gpu = machine.environment.host, machine.environment.gpu
+        if gpu is not None:
+            room += [host.usable_cpus // _CORES_EACH // gpus, gpu.memory_bytes // _GPU_BYTES_EACH]
+    return max(1, min(room))
 
 
 class Turns:
@@ -20,6 +38,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
+        self.all: list[Turn] = []
         self.getting_ready = 0
         self.waiting = 0  # to measure
         self.is_measured = False  # the GPU, by one of them
@@ -36,11 +55,17 @@ class Turns:
 
 
 class Turn:
-    """One worker's part of `Turns`."""
+    """One worker's part of `Turns`; ``pid`` is that of its process, once there is one."""
 
     def __init__(self, turns: Turns, stop: Stop) -> None:
         self._turns, self._stop = turns, stop
         self.state: State = "away"
+        self.pid: int | None = None
+        turns.all.append(self)
+
+    def list_others(self) -> list[int]:
+        """The processes of the others, which idle while this one measures."""
+        return [turn.pid for turn in self._turns.all if turn is not self and turn.pid is not None]
 
     def get_ready(self) -> None:
         """Return when nobody measures, or waits to. Raises Stopped if the sweep is to end."""

@@ -3,8 +3,8 @@
 Started as ``python -m ftax.sweep.worker PARENT``. The surprising choice: it makes itself
 ready before it reads its first job, and says so, so that a parent can start the next one while the
 last one builds its model. Before it times anything it waits for the parent's word, who gives it
-when nothing else is getting ready. It dies with its parent, by the kernel's hand, whatever it is
-doing then.
+when nothing else is getting ready, and names the processes that idle on the device meanwhile. It
+dies with its parent, by the kernel's hand, whatever it is doing then.
 """
 
 from __future__ import annotations
@@ -49,15 +49,13 @@ def main() -> None:
     # Imports take seconds. A GPU is left alone until there is a job: another worker may be on it.
     import torch.utils.flop_counter  # noqa: F401
 
-    from ftax.environment.gpu_condition import trust_children_of
+    from ftax.environment.gpu_condition import expect_idle
     from ftax.sweep.job import Job
     from ftax.sweep.work import run_job
 
-    trust_children_of(int(sys.argv[1]))  # workers on one GPU take turns
-
     def ask(purpose: str) -> None:
         say("ask", purpose=purpose)
-        sys.stdin.readline()
+        expect_idle(json.loads(sys.stdin.readline() or "[]"))
 
     say("ready")
     while line := sys.stdin.readline():
