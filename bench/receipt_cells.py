@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from record import Figure, progress, show
 
 from ftax import Measurement, Receipt
+from ftax.ladder import estimate_rounds
 
 _HALF_WIDTH_LIMIT = 2.0  # percent of eager
 _DURATION_LIMIT = 5.0  # percent between the rungs
@@ -36,7 +37,9 @@ def describe(receipt: Receipt) -> dict[str, Any]:
         "eager_us": top_ns / 1e3,
         "half_width_percent": None if ends is None else 50 * (ends[1] - ends[0]) / top_ns,
         "rounds": len(first.values_ns),
-        "rounds_needed": estimate_rounds(len(first.values_ns), ends, top_ns),
+        "rounds_needed": estimate_rounds(
+            len(first.values_ns), ends, top_ns * _HALF_WIDTH_LIMIT / 100
+        ),
         "stop_reason": first.stop_reason,
         "rungs_us": {
             f"{rung.cell.runtime}/{rung.cell.host}": rung.latency_ns / 1e3 for rung in receipt.rungs
@@ -56,13 +59,6 @@ def describe(receipt: Receipt) -> dict[str, Any]:
         "unavailable": [f"{u.runtime}/{u.host}: {u.reason}" for u in receipt.unavailable],
         "warnings": [*receipt.warnings, *first.warnings],
     }
-
-
-def estimate_rounds(rounds: int, ends: tuple[float, float] | None, top_ns: float) -> int | None:
-    """About how many rounds would give the limit's half-width: intervals narrow with the root."""
-    if ends is None:
-        return None
-    return math.ceil(rounds * (50 * (ends[1] - ends[0]) / top_ns / _HALF_WIDTH_LIMIT) ** 2)
 
 
 class Timing(NamedTuple):
@@ -157,7 +153,11 @@ def show_cells(cells: Sequence[Cell]) -> None:
                 str(len(cell["warnings"])),
             )
         )
-    show("receipts, us, fp16", ("model, batch", "eager", "+-%", "rounds", "for 2 %", *names), rows)
+    show(
+        "receipts, us, fp16",
+        ("model, batch", "eager", "+-%", "rounds", f"for {_HALF_WIDTH_LIMIT:g} %", *names),
+        rows,
+    )
     columns = ("model, batch", "wall, s", "same kernels", "durations over eager's", "py_bench")
     show("behind them", (*columns, "plain loop", "warnings"), proofs)
     for cell in cells:

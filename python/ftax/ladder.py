@@ -177,7 +177,7 @@ def _make_line(
         interval_ns=interval,
         share_ratio=time_ns / top_ns,
         resolved=resolved,
-        rounds_needed=_estimate_rounds(time_ns, interval, rounds, resolved),
+        rounds_needed=None if resolved else estimate_rounds(rounds, interval, abs(time_ns)),
         host_ns=host_ns,
         problem=problem,
     )
@@ -247,12 +247,14 @@ def _subtract_issue(upper: RungEvidence | None, lower: RungEvidence | None) -> f
     return upper.issue_ns - lower.issue_ns
 
 
-def _estimate_rounds(
-    time_ns: float, interval: tuple[float, float] | None, rounds: int, resolved: bool
+def estimate_rounds(
+    rounds: int, interval_ns: tuple[float, float] | None, wanted_ns: float
 ) -> int | None:
-    """Intervals shrink with the square root of the rounds."""
-    if resolved or interval is None or time_ns == 0.0 or interval[0] == interval[1]:
+    """About how many rounds give an interval of the half-width ``wanted_ns``, where ``rounds`` gave
+    this one: intervals shrink with the square root of the rounds. None: nobody can say, or nobody
+    would wait for as many."""
+    if interval_ns is None or wanted_ns == 0.0 or interval_ns[0] == interval_ns[1]:
         return None
-    half_width = (interval[1] - interval[0]) / 2
-    needed = rounds * (half_width / abs(time_ns)) ** 2
+    half_width_ns = (interval_ns[1] - interval_ns[0]) / 2
+    needed = rounds * (half_width_ns / wanted_ns) ** 2
     return max(1, math.ceil(needed)) if needed < 1e6 else None

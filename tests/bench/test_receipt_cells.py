@@ -59,12 +59,8 @@ def test_a_loop_that_cannot_tell_neither_agrees_nor_disagrees(verdict, agrees, s
     assert set(CHECKS) < set(figures)
 
 
-def test_rounds_that_the_limit_would_need_grow_with_the_square_of_the_width():
-    limit = receipt_cells._HALF_WIDTH_LIMIT / 100
-    assert (
-        receipt_cells.estimate_rounds(50, (1000.0 * (1 - limit), 1000.0 * (1 + limit)), 1000.0)
-        == 50
-    )
-    wide = (1000.0 * (1 - 3 * limit), 1000.0 * (1 + 3 * limit))
-    assert receipt_cells.estimate_rounds(50, wide, 1000.0) == 450
-    assert receipt_cells.estimate_rounds(50, None, 1000.0) is None
+def test_a_receipt_says_how_many_rounds_the_limit_would_need():
+    found = describe(make_receipt([900, 1100] * 10))
+    assert found["half_width_percent"] > receipt_cells._HALF_WIDTH_LIMIT
+    ratio = found["half_width_percent"] / receipt_cells._HALF_WIDTH_LIMIT
+    assert found["rounds_needed"] == pytest.approx(20 * ratio**2, abs=1)

@@ -79,6 +79,7 @@ def test_the_time_left_is_that_of_the_cells_so_far():
     assert progress.left_s == 1000.0
     progress.tell("measure", "bert", 3)
     assert told == [("measure bert and 2 more, 33 min left", 15, 115)]
+    assert [describe_time(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
 
 
 def test_a_cell_that_is_ready_counts_for_half_of_one():
@@ -89,7 +90,6 @@ def test_a_cell_that_is_ready_counts_for_half_of_one():
     assert (progress.done, progress.left_s) == (0, 100.0 / 20 * 80)
     progress.finish(range(10))
     assert progress.left_s == 120.0 / (10 + 15) * 75
-    assert [describe_time(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
 
 
 def start(monkeypatch, tmp_path, script):

@@ -188,9 +188,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from ftax.sweep.grid import Grid
-from ftax.sweep.lane import Lane
 from ftax.sweep.run import run_sweep
-from ftax.sweep.turns import Turn, Turns
 grid = Grid(models=("bert-base",), batches=tuple(range(1, 11)), tiny=True)
 run_sweep([grid], Path(sys.argv[1]), resume=True, seed=1, threads=1)
 """
@@ -277,7 +275,6 @@ def wait_until(holds, limit_s=180.0):
 
 def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_path, monkeypatch):
     """As on a GPU, with real processes; here the device is the CPU."""
-
     made, beside = [], []
 
     def make_turns(self, device, stop):

@@ -28,21 +28,23 @@ def start(work):
 
 
 @pytest.mark.parametrize(
-    ("cores", "gpu_gib", "gpus", "workers"),
+    ("cores", "host_gib", "gpu_gib", "gpus", "workers"),
     [
-        (16, 139, 1, 4),
-        (64, 139, 1, 4),
-        (64, 139, 8, 2),
-        (16, 139, 8, 1),
-        (3, 139, 1, 1),
-        (16, 48, 1, 2),
-        (16, 8, 1, 1),
-        (16, None, 0, 1),
+        (16, 128, 139, 1, 4),
+        (64, 512, 139, 1, 4),
+        (64, 512, 139, 8, 2),
+        (64, 64, 139, 4, 2),
+        (16, 128, 139, 8, 1),
+        (3, 128, 139, 1, 1),
+        (16, 24, 139, 1, 3),
+        (16, 128, 48, 1, 2),
+        (16, 128, 8, 1, 1),
+        (16, 128, None, 0, 1),
     ],
 )
-def test_as_many_share_a_gpu_as_have_room(cores, gpu_gib, gpus, workers):
+def test_as_many_share_a_gpu_as_have_room(cores, host_gib, gpu_gib, gpus, workers):
     gpu = None if gpu_gib is None else SimpleNamespace(memory_bytes=gpu_gib << 30)
-    host = SimpleNamespace(usable_cpus=cores)
+    host = SimpleNamespace(usable_cpus=cores, memory_bytes=host_gib << 30)
     machine = SimpleNamespace(environment=SimpleNamespace(host=host, gpu=gpu))
     assert choose_sharers([machine], gpus) == workers
 

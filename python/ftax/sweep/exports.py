@@ -20,23 +20,19 @@ from ftax.sweep.plan import Task
 from ftax.sweep.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.record import SweepExport, SweepMachine
+from ftax.sweep.room import Need, count_room
 
 EXPORTS_FILE = "exports.jsonl"
 _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
 _MOST = 12  # workers: each starts with imports and a context on the GPU
 _CORES_LEFT = 2  # for the sweep itself, and the machine
-_HOST_BYTES_EACH, _GPU_BYTES_EACH = 4 << 30, 8 << 30  # of a model of a gigabyte and its export
+_NEED = Need(cores=1, host_gib=4, gpu_gib=8)  # of a model of a gigabyte and its export
 
 
 def choose_workers(machines: Iterable[SweepMachine]) -> int:
     """How many workers export side by side here, on any of the devices; 0 without room for two."""
-    room = [_MOST]
-    for machine in machines:
-        host, gpu = machine.environment.host, machine.environment.gpu
-        room += [host.usable_cpus - _CORES_LEFT, host.memory_bytes // _HOST_BYTES_EACH]
-        if gpu is not None:
-            room.append(gpu.memory_bytes // _GPU_BYTES_EACH)
-    return min(room) if min(room) > 1 else 0
+    room = count_room(machines, _NEED, most=_MOST, cores_left=_CORES_LEFT)
+    return room if room > 1 else 0
 
 
 def read_exported(folder: Path) -> set[str]:

@@ -12,25 +12,18 @@ from typing import Literal
 
 from ftax.sweep.process import Stop, Stopped
 from ftax.sweep.record import SweepMachine
+from ftax.sweep.room import Need, count_room
 
 State = Literal["away", "getting ready", "measuring"]
 _LOOK_S = 0.2  # at whether the sweep is to end
 _MOST = 4  # so many get ready faster than one measures
-_CORES_EACH = 4
-_GPU_BYTES_EACH = 20 << 30  # who waits keeps what is ready on the device
+_NEED = Need(cores=4, host_gib=8, gpu_gib=20)  # who waits keeps what is ready on the device
 
 
 def choose_sharers(machines: Iterable[SweepMachine], gpus: int) -> int:
     """How many workers share each of so many GPUs of one host: as many as have room, up to 4; 1 if
     there is no GPU."""
-    if gpus == 0:
-        return 1
-    room = [_MOST]
-    for machine in machines:
-        host, gpu = machine.environment.host, machine.environment.gpu
-        if gpu is not None:
-            room += [host.usable_cpus // _CORES_EACH // gpus, gpu.memory_bytes // _GPU_BYTES_EACH]
-    return max(1, min(room))
+    return max(1, count_room(machines, _NEED, most=_MOST, gpus=gpus)) if gpus else 1
 
 
 class Turns:
