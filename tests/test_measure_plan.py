@@ -67,5 +67,12 @@ def test_few_rounds_at_most_are_a_valid_plan() -> None:
     assert core.rule.looks() == [5]
 
 
+def test_the_most_rounds_grow_with_the_time_unless_they_are_given() -> None:
+    assert Plan(duration_s=5.0).to_core().rule.max_rounds == 200
+    assert Plan(duration_s=60.0).to_core().rule.max_rounds == 600
+    assert Plan(duration_s=60.0, max_rounds=50).to_core().rule.max_rounds == 50
+    Plan(duration_s=9e8).to_core().check()
+
+
 def test_no_warm_up_given_means_until_steady() -> None:
     assert Plan().to_core().warmup.iterations == 0

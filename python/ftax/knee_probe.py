@@ -139,8 +139,8 @@ class Prober:
         if self.plan.rounds is not None:
             return [self.plan.rounds]
         looks = [_FIRST_LOOK]
-        while looks[-1] < self.plan.max_rounds:
-            looks.append(min(self.plan.max_rounds, 2 * looks[-1]))
+        while looks[-1] < self.plan.most_rounds:
+            looks.append(min(self.plan.most_rounds, 2 * looks[-1]))
         return looks
 
     def _run(self, size: int, prepared: Prepared, rounds: int, left_s: float) -> Session:

@@ -32,6 +32,7 @@ UNSTEADY = "the warm-up reached its time limit before latency was steady; --dura
 
 _SEED_LIMIT = 2**63
 _MOST = 2**31 - 1  # what the core counts with
+_LEAST_MOST_ROUNDS, _ROUNDS_A_SECOND = 200, 10  # where no largest number is given
 
 _quiet_blocks = 0  # that are open
 
@@ -44,6 +45,7 @@ class Plan:
         mode: one synchronised request a sample, or requests back to back.
         warmup: exactly so many requests before the rounds; None: until steady, with a limit.
         rounds: exactly so many rounds; None: as the precision asks, up to ``max_rounds``.
+        max_rounds: None: ten for each second of ``duration_s``, and no less than 200.
         duration_s: time limit of warm-up and rounds together, in seconds.
         round_ms: aimed length of one runner's part of a round, in milliseconds.
         target_ratio: half-width of each interval over its mean at which measuring stops.
@@ -59,7 +61,7 @@ class Plan:
     mode: Mode = "latency"
     warmup: int | None = None
     rounds: int | None = None
-    max_rounds: int = 200
+    max_rounds: int | None = None
     duration_s: float = 30.0
     round_ms: float = 20.0
     target_ratio: float = 0.01
@@ -94,6 +96,13 @@ class Plan:
                 f"seed is {self.seed}; it has to be a whole number in [0, 2**63)"
             )
 
+    @property
+    def most_rounds(self) -> int:
+        """After which measuring stops, precise or not, if no exact number is asked for."""
+        if self.max_rounds is not None:
+            return self.max_rounds
+        return min(_MOST, max(_LEAST_MOST_ROUNDS, int(_ROUNDS_A_SECOND * self.duration_s)))
+
     def to_core(self) -> _core.RoundPlan:
         """The plan as the C++ core takes it."""
         plan = _core.RoundPlan()
@@ -108,8 +117,8 @@ class Plan:
         rule.target_ratio = self.target_ratio
         rule.time_limit_ns = max(1, int(self.duration_s * 1e9))
         if self.rounds is None:
-            rule.max_rounds = self.max_rounds
-            rule.min_rounds = min(20, self.max_rounds)
+            rule.max_rounds = self.most_rounds
+            rule.min_rounds = min(20, self.most_rounds)
         else:
             rule.fixed = True
             rule.min_rounds = rule.max_rounds = self.rounds

@@ -55,6 +55,7 @@ def test_metrics_land_in_the_columns_of_the_paper():
     assert utilisation.dram_bandwidth_pct == 31.5
     assert utilisation.tensor_active_pct == 12.0
     assert 0.4 < utilisation.seconds < 5
+    assert 100_000 <= utilisation.latency_ns < 1_000_000  # of the runner, which waits for 100 us
     assert Utilisation.from_dict(utilisation.to_dict()) == utilisation
     assert gpu.nvml.asked.count("nvmlGpmSampleGet") == 2
     assert gpu.nvml.asked.count("nvmlGpmSampleFree") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from ftax.errors import UnavailableError
+from ftax.gpu import Utilisation
 from ftax.runtimes import RuntimeSpec, find_runtime
 from ftax.runtimes.eager import prepare_eager
 from ftax.sweep import bench as module
@@ -106,6 +108,48 @@ def test_all_looks_come_after_all_rounds_and_counters_before_traces(monkeypatch)
     assert found[1, "trace"]["fact"] == "found"
     assert "no CUDA device" in found[0, "utilisation"]["fact"]
     assert list_steps(said).count(("prepare", [0])) == 1  # what was timed is kept for its looks
+
+
+def read_runs(monkeypatch, latencies_ns, timed_ns):
+    """What the counters say where each run in turn takes so long a request, and is so busy."""
+    runs = iter(latencies_ns)
+
+    def measure(runner, *, gpu, seconds):
+        latency_ns = next(runs)
+        return Utilisation(
+            sms_active_pct=1e8 / latency_ns,
+            warp_occupancy_pct=None,
+            dram_bandwidth_pct=None,
+            tensor_active_pct=None,
+            seconds=seconds,
+            latency_ns=latency_ns,
+        )
+
+    monkeypatch.setattr(looks, "open_gpu", nullcontext)
+    monkeypatch.setattr(looks, "measure_utilisation", measure)
+    prepared = SimpleNamespace(runner=None)
+    return looks.read_counters(prepared, "cuda", 0.5, timed_ns), list(runs)
+
+
+def test_counters_of_a_run_beside_a_neighbour_are_read_again(monkeypatch):
+    found, left = read_runs(monkeypatch, [8e6, 4.2e6, 1e6], timed_ns=4e6)
+    assert found["sm_active_ratio"] == pytest.approx(1e8 / 4.2e6 / 100)
+    assert found["warnings"] == []
+    assert left == [1e6]
+
+
+def test_counters_that_stay_slow_are_of_the_fastest_run_and_say_so(monkeypatch):
+    found, left = read_runs(monkeypatch, [8e6, 6e6, 7e6, 9e6, 1e6], timed_ns=4e6)
+    assert found["sm_active_ratio"] == pytest.approx(1e8 / 6e6 / 100)
+    (warning,) = found["warnings"]
+    assert "1.5 times as long" in warning
+    assert left == [1e6]
+
+
+def test_counters_of_what_was_timed_elsewhere_are_read_once(monkeypatch):
+    found, left = read_runs(monkeypatch, [8e6, 4e6], timed_ns=None)
+    assert found["warnings"] == []
+    assert left == [4e6]
 
 
 def test_who_is_late_looks_at_what_was_timed_and_leaves_the_rest(monkeypatch):

@@ -283,6 +283,17 @@ def test_a_failed_cell_names_its_machine(tmp_path):
     assert (cell.machine, cell.reason) == (MACHINE.id, "no reason was given")
 
 
+def test_warnings_of_a_look_stay_beside_those_of_the_rounds(tmp_path):
+    store = CellStore(tmp_path, (CELLS[0],), ())
+    machine = store.add_machine(MACHINE.environment)
+    rounds = {"values_ns": [3.0, 3.0], "facts": {}, "warnings": ["of rounds"]}
+    store.add_measured(0, machine, "", rounds)
+    store.add_look(0, "utilisation", fact="found", warnings=["slow meanwhile"])
+    store.add_look(0, "trace", fact="CUPTI is missing")
+    (cell,) = store.collect().cells
+    assert cell.warnings == ("of rounds", "slow meanwhile", "no trace: CUPTI is missing")
+
+
 def test_a_cell_that_is_timed_twice_has_the_later_rounds_and_is_one_cell(tmp_path, monkeypatch):
     class Twice(use_scripts(monkeypatch, lambda step, places, number: None)):
         def _time(self, group):

@@ -38,6 +38,8 @@ class Utilisation(Record):
             Occupancy").
         dram_bandwidth_pct: traffic of device memory, of the most it can do.
         tensor_active_pct: time in which the tensor cores' pipes were active.
+        latency_ns: mean time of a request meanwhile. One that takes twice as long as timed, beside
+            a neighbour on the host, leaves the GPU idle for longer and all of these at half.
     """
 
     sms_active_pct: Percent | None
@@ -45,6 +47,7 @@ class Utilisation(Record):
     dram_bandwidth_pct: Percent | None
     tensor_active_pct: Percent | None
     seconds: PositiveFloat
+    latency_ns: PositiveFloat | None = None  # of records that are older: not known
 
 
 def measure_utilisation(
@@ -65,13 +68,16 @@ def measure_utilisation(
     _require_support(gpu)
     with _make_sample(gpu) as before, _make_sample(gpu) as after:
         taken_ns: list[int] = []
+        rounds_before = 0
 
         def read(done: int, ended: bool) -> None:
+            nonlocal rounds_before
             if ended or not taken_ns:
                 gpu.require("nvmlGpmSampleGet", after if ended else before)
+                rounds_before = rounds_before if ended else done
                 taken_ns.append(_core.now_ns())
 
-        drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, mode=mode, read=read)
+        run = drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, mode=mode, read=read)
         sms, warps, dram, tensor = _compute_metrics(gpu, before, after)
     return Utilisation(
         sms_active_pct=sms,
@@ -79,6 +85,7 @@ def measure_utilisation(
         dram_bandwidth_pct=dram,
         tensor_active_pct=tensor,
         seconds=(taken_ns[1] - taken_ns[0]) / 1e9,
+        latency_ns=sum(run.round_ns[rounds_before:]) / sum(run.requests[rounds_before:]),
     )
 
 

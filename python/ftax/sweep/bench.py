@@ -9,6 +9,7 @@ two cells whoever else is ready to measure goes first.
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -59,6 +60,7 @@ class Bench:
         self.models: dict[tuple[object, ...], LoadedModel | BaseException] = {}
         self.ready: dict[Group, Ready] = {}
         self.failed: set[int] = set()  # places, which are not looked at
+        self.latency_ns: dict[int, float] = {}  # of places that were timed here
         self.noisy: dict[Group, dict[int, Attempt]] = {}  # how groups went that to time again pays
         self._ahead: dict[int, Attempt] = {}  # of places that were, or could not be, made ready
         self._counts: dict[tuple[object, ...], tuple[dict[str, int], str]] = {}
@@ -256,6 +258,7 @@ class Bench:
 
     def _answer(self, item: Item, attempt: Attempt) -> None:
         if attempt.fields is not None:
+            self.latency_ns[item.place] = statistics.fmean(attempt.fields["values_ns"])
             self.say("measured", place=item.place, seconds=attempt.seconds, **attempt.fields)
             return
         self.failed.add(item.place)

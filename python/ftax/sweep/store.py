@@ -7,7 +7,7 @@ there. A crash in between costs the trace, never the rounds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,16 +69,17 @@ class CellStore:
         *,
         fact: str,
         fields: Mapping[str, Any] | None = None,
+        warnings: Sequence[str] = (),
         seconds: float = 0.0,
     ) -> None:
         """What a look at a measured cell found, or why it found nothing."""
         old = self.known[self.cells[place].key()]
-        warnings = old.warnings if fact == FOUND else (*old.warnings, f"no {look}: {fact}")
+        missing = [] if fact == FOUND else [f"no {look}: {fact}"]
         self._write(
             replace(
                 old,
                 facts={**old.facts, look: fact},
-                warnings=tuple(dict.fromkeys(warnings)),
+                warnings=tuple(dict.fromkeys((*old.warnings, *missing, *warnings))),
                 seconds=old.seconds + seconds,
                 **(fields or {}),
             )

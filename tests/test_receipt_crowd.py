@@ -1,0 +1,90 @@
+"""Runners that disturb each other, and hosts that only look as if they did."""
+
+import time
+from collections.abc import Callable
+
+from ftax import _core
+from ftax.measure import Plan
+from ftax.receipt_crowd import check_crowd, judge_crowd
+from ftax.receipt_warnings import warn_of_rounds
+from records import make_measurement
+
+PLAN = Plan(round_ms=6.0, duration_s=4.0)
+_AFTERMATH_NS = 5e6  # for which another runner's threads, say, go on
+
+
+def make_runner(function: Callable[[], object]) -> _core.Runner:
+    return _core.PythonRunner(function, "spin", device="cpu", grad_mode=_core.GradMode.inference)
+
+
+def spin(us: float) -> None:
+    end = time.perf_counter_ns() + us * 1e3
+    while time.perf_counter_ns() < end:
+        pass
+
+
+class Eager:
+    """Takes longer for a while after another runner has run."""
+
+    def __init__(self, *, longer: float) -> None:
+        self.longer, self.other_ns = longer, 0.0
+
+    def __call__(self) -> None:
+        disturbed = time.perf_counter_ns() < self.other_ns + _AFTERMATH_NS
+        spin(200 * (self.longer if disturbed else 1))
+
+    def run_other(self) -> None:
+        spin(200)
+        self.other_ns = time.perf_counter_ns()
+
+
+def check(eager: Eager) -> str | None:
+    runners = [make_runner(eager), make_runner(eager.run_other)]
+    return check_crowd(runners, [make_measurement([200_000, 200_000])] * 2, PLAN)
+
+
+def test_a_runner_that_others_disturb_is_named() -> None:
+    warning = check(Eager(longer=1.6))
+    assert warning is not None
+    assert "they disturb each other" in warning
+    assert 1.2 < float(warning.split("took ")[1].split()[0]) < 1.9
+
+
+def test_runners_that_leave_each_other_alone_are_not() -> None:
+    assert check(Eager(longer=1.0)) is None
+
+
+def test_a_host_that_drifts_slows_both_and_is_no_disturbance() -> None:
+    drift = [1.0, 1.1, 1.25, 1.4, 1.5, 1.6]
+    assert judge_crowd([100 * share for share in drift], [101 * share for share in drift]) is None
+    warning = judge_crowd([100 * share for share in drift], [110 * share for share in drift])
+    assert warning is not None
+    assert "1.10 times" in warning
+
+
+def test_nothing_is_run_where_too_few_turns_fit() -> None:
+    calls: list[int] = []
+    runners = [make_runner(lambda: calls.append(1)), make_runner(lambda: calls.append(2))]
+    assert check_crowd(runners, [make_measurement([10**9, 10**9])] * 2, PLAN) is None
+    assert check_crowd(runners[:1], [make_measurement([1000, 1000])], PLAN) is None
+    assert calls == []
+
+
+def test_a_runner_that_fails_has_no_verdict() -> None:
+    def fail() -> None:
+        raise ValueError("no")
+
+    measured = [make_measurement([1000, 1000])] * 2
+    assert check_crowd([make_runner(fail), make_runner(fail)], measured, PLAN) is None
+
+
+def test_rounds_that_ended_too_early_say_what_gives_them_more() -> None:
+    assert warn_of_rounds("precise", 30, PLAN) == []
+    (late,) = warn_of_rounds("time-limit", 30, PLAN)
+    assert late.startswith("stopped at the time limit of 4 s after 30 rounds")
+    assert "--duration" in late
+    (most,) = warn_of_rounds("max-rounds", 200, PLAN)
+    assert most.startswith("stopped after 200 rounds, the most for 4 s")
+    assert "--duration" in most
+    (given,) = warn_of_rounds("max-rounds", 50, Plan(max_rounds=50))
+    assert given.startswith("stopped after 50 rounds, which is max_rounds")
