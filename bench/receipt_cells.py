@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from record import Figure, progress, show
 
-from ftax import Measurement, Receipt
+from ftax import Receipt
 from ftax.ladder import estimate_rounds
 
 _HALF_WIDTH_LIMIT = 2.0  # percent of eager
 _DURATION_LIMIT = 5.0  # percent between the rungs
-_AGREEMENT_LIMIT = 5.0  # percent, where intervals do not meet
-_CANNOT_TELL = "cannot tell"
+AGREEMENT_LIMIT = 5.0  # percent
 _SUM_LIMIT = 1e-9  # of eager: what adding floating-point numbers may lose
 
 Cell = Mapping[str, Any]
@@ -61,49 +60,6 @@ def describe(receipt: Receipt) -> dict[str, Any]:
     }
 
 
-class Timing(NamedTuple):
-    """Of Python eager, in ns."""
-
-    latency: float
-    half_width: float | None  # of its interval
-
-
-def judge_agreement(receipt: Receipt, before: Timing, after: Timing) -> dict[str, Any]:
-    """Whether the mean of another's timings, of before the receipt's rounds and of after them,
-    agrees with the receipt's total, and by which rule. Where the other moved further meanwhile
-    than it is off, nobody can tell."""
-    ours = receipt.rungs[0]
-    mean = (before.latency + after.latency) / 2
-    percent, moved = (
-        100 * difference / ours.latency_ns
-        for difference in (mean - ours.latency_ns, after.latency - before.latency)
-    )
-    return {
-        "latency_ns": [before.latency, after.latency],
-        "half_width_ns": [before.half_width, after.half_width],
-        "difference_percent": percent,
-        "moved_percent": moved,
-        "agrees": _choose_verdict(percent, moved, _join(ours, before, after)),
-    }
-
-
-def _join(ours: Measurement, before: Timing, after: Timing) -> float | None:
-    """Half-width of the difference, in percent of ours."""
-    if ours.interval_ns is None or before.half_width is None or after.half_width is None:
-        return None
-    low, high = ours.interval_ns
-    theirs = math.hypot(before.half_width, after.half_width) / 2
-    return 100 * math.hypot((high - low) / 2, theirs) / ours.latency_ns
-
-
-def _choose_verdict(percent: float, moved: float, joint: float | None) -> str:
-    if joint is not None and abs(percent) <= joint:
-        return "intervals"
-    if abs(percent) <= _AGREEMENT_LIMIT:
-        return f"within {_AGREEMENT_LIMIT:g} %"
-    return _CANNOT_TELL if abs(percent) <= abs(moved) else "no"
-
-
 CHECKS: dict[str, Callable[[Cell], bool]] = {
     f"half-width of eager at most {_HALF_WIDTH_LIMIT:g} %": lambda cell: (
         cell["half_width_percent"] is not None and cell["half_width_percent"] <= _HALF_WIDTH_LIMIT
@@ -115,7 +71,7 @@ CHECKS: dict[str, Callable[[Cell], bool]] = {
         and cell["duration_spread_percent"] <= _DURATION_LIMIT
     ),
     "receipt, py_bench and a plain loop agree": lambda cell: all(
-        item["agrees"] not in ("no", _CANNOT_TELL) for item in cell["agreement"].values()
+        item["agrees"] not in ("no", "cannot tell") for item in cell["agreement"].values()
     ),
     "no loop disagrees": lambda cell: all(
         item["agrees"] != "no" for item in cell["agreement"].values()
@@ -146,8 +102,9 @@ def show_cells(cells: Sequence[Cell]) -> None:
                 f"{sum(same is True for same in cell['same_kernels'])}/{len(cell['same_kernels'])}",
                 " ".join(_format(ratio, ".3f") for ratio in cell["duration_ratios"]),
                 *(
-                    f"{item['difference_percent']:+.1f} % ({item['agrees']}; it moved by"
-                    f" {item['moved_percent']:+.1f} %)"
+                    "{:+.1f} % ({:+.1f} to {:+.1f}; {})".format(
+                        item["difference_percent"], *item["interval_percent"], item["agrees"]
+                    )
                     for item in cell["agreement"].values()
                 ),
                 str(len(cell["warnings"])),

@@ -1,12 +1,14 @@
-"""What a receipt of a GPU is held against: two timings by others, before its rounds and after."""
+"""What a receipt of a GPU is held against: timings by others, by turns with rounds of its own."""
 
 from __future__ import annotations
 
 import pytest
 import receipt_cells
-from receipt_cells import CHECKS, Timing, describe, judge_agreement, make_figures
+from receipt_cells import CHECKS, describe, make_figures
+from receipt_turns import judge_turns, take_turns
 
 from ftax import Receipt
+from ftax.models import load_model
 from records import make_measurement
 
 NARROW = [1000] * 30 + [1001] * 30
@@ -23,21 +25,38 @@ def make_receipt(values=NARROW):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "verdict"),
+    ("ratios", "verdict"),
     [
-        (Timing(1000.0, 2.0), Timing(1001.0, 2.0), "intervals"),
-        (Timing(1030.0, 1.0), Timing(1030.0, 1.0), "within 5 %"),
-        (Timing(1000.0, None), Timing(1000.0, None), "within 5 %"),
-        (Timing(900.0, 1.0), Timing(1100.0, 1.0), "intervals"),  # the host grew slower, no more
-        (Timing(1000.0, 1.0), Timing(1200.0, 1.0), "cannot tell"),
-        (Timing(1100.0, 1.0), Timing(1110.0, 1.0), "no"),
-        (Timing(900.0, 90.0), Timing(890.0, 9.0), "no"),
+        ([1.0, 1.01, 0.99, 1.0], "intervals"),
+        ([1.03, 1.031, 1.029, 1.03], "within 5 %"),
+        ([1.10, 1.11, 1.09, 1.1], "no"),
+        ([0.90, 0.91, 0.89, 0.9], "no"),
+        ([1.0, 1.2, 0.8, 1.0], "cannot tell"),  # too wide to say that it agrees
+        ([1.04, 1.06, 1.03, 1.05], "cannot tell"),
     ],
 )
-def test_the_mean_of_before_and_after_is_held_against_the_receipt(before, after, verdict):
-    found = judge_agreement(make_receipt(), before, after)
-    assert found["agrees"] == verdict
-    assert found["latency_ns"] == [before.latency, after.latency]
+def test_others_are_judged_by_pairs_of_one_turn(ratios, verdict):
+    drift = [1000.0, 1300.0, 900.0, 1500.0]  # of the host, which all of a turn share
+    times = {
+        "rounds": drift,
+        "py_bench": [value * ratio for value, ratio in zip(drift, ratios, strict=True)],
+        "plain loop": drift,
+    }
+    found = judge_turns(times, 5.0)
+    assert found["py_bench"]["agrees"] == verdict
+    low, high = found["py_bench"]["interval_percent"]
+    assert low < found["py_bench"]["difference_percent"] < high
+    assert found["plain loop"]["agrees"] == "intervals"
+
+
+def test_turns_time_the_same_model_three_ways():
+    loaded = load_model("bert-base", tiny=True)
+    times = take_turns(loaded, turns=2, stretch_s=0.05)
+    assert {name: len(values) for name, values in times.items()} == {
+        "rounds": 2, "py_bench": 2, "plain loop": 2,
+    }  # fmt: skip
+    values = [value for taken in times.values() for value in taken]
+    assert 0 < max(values) < 10 * min(values)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,105 @@
+"""The rounds of a receipt, `ftax.py_bench` and the loop that people write by hand, by turns.
+
+The surprising choice is the turns. On a host with neighbours the same loop can take a tenth longer
+half a minute later, so one stretch of each says little about the others. A difference within a turn
+does, and how far the turns differ tells how well it is known.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+import ftax
+from ftax.comparison import compare_values
+from ftax.measure import Plan, measure, require
+from ftax.models import LoadedModel
+from ftax.receipt_choice import list_rungs, prepare_all
+from ftax.runtimes import Workspace
+
+ROUNDS, BENCH, LOOP = "rounds", "py_bench", "plain loop"
+_BLOCK_NS = 20e6
+_PATIENCE_S = 1.0  # of one stretch, with a neighbour on the core
+
+
+def take_turns(loaded: LoadedModel, turns: int, stretch_s: float) -> dict[str, list[float]]:
+    """Latency of Python eager in ns, one number a turn from each of the three. The rounds, which
+    are of the whole ladder, take twice as long as the others."""
+    prepared, _ = prepare_all(Workspace(loaded), list_rungs(loaded.device), None)
+
+    def plan(seconds: float) -> Plan:
+        return Plan(duration_s=seconds, target_ratio=1e-6, patience_s=_PATIENCE_S)
+
+    timers: dict[str, Callable[[], float]] = {
+        ROUNDS: lambda: require(measure(loaded, prepared, plan(2 * stretch_s)))[0].latency_ns,
+        BENCH: lambda: ftax.py_bench(loaded, plan=plan(stretch_s)).latency_ns,
+        LOOP: lambda: time_by_hand(loaded, stretch_s),
+    }
+    order = random.Random(0)
+    found: dict[str, list[float]] = {name: [] for name in timers}
+    for _ in range(turns):
+        for name in order.sample(sorted(timers), len(timers)):
+            found[name].append(timers[name]())
+    return found
+
+
+def time_by_hand(loaded: LoadedModel, seconds: float) -> float:
+    """Median of each block's median, ns: a plain Python loop.
+
+    On a stream that is not the default one and under inference mode, as ftax times it. A median,
+    because this loop knows of no neighbours and so cannot leave out what they disturbed.
+    """
+    call, on_gpu = loaded.bind(), loaded.device != "cpu"
+
+    def time_one() -> int:
+        start_ns = time.perf_counter_ns()
+        call()
+        if on_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter_ns() - start_ns
+
+    if on_gpu:
+        torch.cuda.synchronize()
+    stream = torch.cuda.stream(torch.cuda.Stream()) if on_gpu else nullcontext()
+    with stream, torch.inference_mode():
+        warm = [time_one() for _ in range(30)]
+        size = max(5, int(_BLOCK_NS / statistics.median(warm)))
+        medians = []
+        end = time.monotonic() + seconds
+        while not medians or time.monotonic() < end:
+            medians.append(statistics.median([time_one() for _ in range(size)][1:]))
+    return statistics.median(medians)
+
+
+def judge_turns(times: Mapping[str, Sequence[float]], margin: float) -> dict[str, Any]:
+    """How far what others timed is off the rounds in percent, with a 95 % interval from pairs of
+    one turn, and whether it agrees.
+
+    "intervals": 0 lies in an interval of at most ``margin`` percent on either side; "within": all
+    of the interval is within the margin; "no": all of it is beyond; else "cannot tell".
+    """
+    judged = {}
+    for name in (BENCH, LOOP):
+        found = compare_values(times[ROUNDS], times[name], paired=True)
+        ends = found.ratio_interval.low, found.ratio_interval.high
+        low, high = (100 * (end - 1) for end in ends)
+        judged[name] = {
+            "difference_percent": 100 * (found.ratio - 1),
+            "interval_percent": [low, high],
+            "agrees": _choose_verdict(low, high, margin),
+        }
+    return judged
+
+
+def _choose_verdict(low: float, high: float, margin: float) -> str:
+    if low <= 0 <= high and (high - low) / 2 <= margin:
+        return "intervals"
+    if -margin <= low and high <= margin:
+        return f"within {margin:g} %"
+    return "no" if low > margin or high < -margin else "cannot tell"
