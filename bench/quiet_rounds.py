@@ -7,6 +7,7 @@ choice: nothing is measured. The samples of a record can be counted either way, 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,18 @@ _COLUMNS = (
     *("receipt", "rounds", "count", "all, us", "+-%", "that count, us", "+-%"),
     *("host core, GHz", "million cycles"),
 )
+
+
+def find_receipts(path: Path, begun: str) -> list[Receipt]:
+    """Those whose rounds began at a time (UTC) that starts with ``begun``."""
+    found = [
+        receipt
+        for receipt in Receipt.load(path)
+        if receipt.rungs[0].conditions[0].utc.startswith(begun)
+    ]
+    if not found:
+        sys.exit(f"quiet_rounds: no receipt of {path.name} began at {begun!r}: give --begun a date")
+    return found
 
 
 def find_half_width(measurement: Measurement) -> float:
@@ -57,9 +70,9 @@ def main() -> None:
     """Print the table, save the record."""
     parser = make_parser(__doc__)
     parser.add_argument("--records", type=Path, default=RESULTS / "gpu_receipts_records.jsonl")
-    parser.add_argument("--last", type=int, default=9, help="only the last receipts (9)")
+    parser.add_argument("--begun", default="", help="only receipts of this time: 2026-11-22T11")
     options = parser.parse_args()
-    pairs = count_both_ways(Receipt.load(options.records)[-options.last :])
+    pairs = count_both_ways(find_receipts(options.records, options.begun))
     show("Python eager, counted both ways", _COLUMNS, [make_row(*pair) for pair in pairs])
     figures = [
         Figure(
