@@ -116,17 +116,17 @@ def read_runs(monkeypatch, latencies_ns, timed_ns):
 
     def measure(runner, *, gpu, seconds):
         latency_ns = next(runs)
-        return Utilisation(
+        found = Utilisation(
             sms_active_pct=1e8 / latency_ns,
             warp_occupancy_pct=None,
             dram_bandwidth_pct=None,
             tensor_active_pct=None,
             seconds=seconds,
-            latency_ns=latency_ns,
         )
+        return found, latency_ns
 
     monkeypatch.setattr(looks, "open_gpu", nullcontext)
-    monkeypatch.setattr(looks, "measure_utilisation", measure)
+    monkeypatch.setattr(looks, "watch_utilisation", measure)
     prepared = SimpleNamespace(runner=None)
     return looks.read_counters(prepared, "cuda", 0.5, timed_ns), list(runs)
 

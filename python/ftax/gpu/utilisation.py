@@ -38,8 +38,6 @@ class Utilisation(Record):
             Occupancy").
         dram_bandwidth_pct: traffic of device memory, of the most it can do.
         tensor_active_pct: time in which the tensor cores' pipes were active.
-        latency_ns: mean time of a request meanwhile. One that takes twice as long as timed, beside
-            a neighbour on the host, leaves the GPU idle for longer and all of these at half.
     """
 
     sms_active_pct: Percent | None
@@ -47,13 +45,24 @@ class Utilisation(Record):
     dram_bandwidth_pct: Percent | None
     tensor_active_pct: Percent | None
     seconds: PositiveFloat
-    latency_ns: PositiveFloat | None = None  # of records that are older: not known
 
 
 def measure_utilisation(
     runner: _core.Runner, *, gpu: NvmlGpu, mode: Mode = "latency", seconds: float = 1.0
 ) -> Utilisation:
     """Run ``runner`` for ``seconds`` (at least 0.5) between two samples of the counters.
+
+    Raises as `watch_utilisation` does.
+    """
+    return watch_utilisation(runner, gpu=gpu, mode=mode, seconds=seconds)[0]
+
+
+def watch_utilisation(
+    runner: _core.Runner, *, gpu: NvmlGpu, mode: Mode = "latency", seconds: float = 1.0
+) -> tuple[Utilisation, float]:
+    """What `measure_utilisation` finds, and the mean time of a request meanwhile, in ns: one that
+    takes twice as long as it was timed, beside a neighbour on the host, leaves the GPU idle for
+    longer, and every percentage at half.
 
     Raises:
         UnavailableError: "not available here: ...": a GPU before Hopper, no right to read the
@@ -79,14 +88,14 @@ def measure_utilisation(
 
         run = drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, mode=mode, read=read)
         sms, warps, dram, tensor = _compute_metrics(gpu, before, after)
-    return Utilisation(
+    found = Utilisation(
         sms_active_pct=sms,
         warp_occupancy_pct=warps,
         dram_bandwidth_pct=dram,
         tensor_active_pct=tensor,
         seconds=(taken_ns[1] - taken_ns[0]) / 1e9,
-        latency_ns=sum(run.round_ns[rounds_before:]) / sum(run.requests[rounds_before:]),
     )
+    return found, sum(run.round_ns[rounds_before:]) / sum(run.requests[rounds_before:])
 
 
 def _require_support(gpu: NvmlGpu) -> None:

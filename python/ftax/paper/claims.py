@@ -6,9 +6,11 @@ and one verdict over all machines where a claim compares GPUs. Nothing is averag
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 from ftax.errors import InvalidArgumentError
+from ftax.paper.claims_clock import bring_to_one_clock, weigh_clock
 from ftax.paper.claims_gpu import Gpu, Results, Sampler, list_gpus
 from ftax.paper.claims_helpers import Missing
 from ftax.paper.claims_paper import evaluate_claim
@@ -42,7 +44,8 @@ def test_claims(
     """A verdict for each claim (all of them unless given) and machine, in the order of claims.
 
     Latencies are means over rounds; intervals and shares come from ``resamples`` draws of the
-    rounds of each cell, which are the same for the same ``seed``.
+    rounds of each cell, which are the same for the same ``seed``. A verdict that turns when all
+    latencies are brought to one clock of the host is "not resolved" (`claims_clock`).
 
     Raises InvalidArgumentError for fewer than 200 resamples.
     """
@@ -51,17 +54,21 @@ def test_claims(
             f"resamples is {resamples}; give at least {FEWEST_RESAMPLES}, or intervals mean nothing"
         )
     gpus = list_gpus(results)
+    steady = [bring_to_one_clock(gpu) for gpu in gpus]
     sampler = Sampler(resamples=resamples, seed=seed)
     found: list[Verdict] = []
     for claim in list_claims() if claims is None else claims:
-        found += _test_claim(make_plan(claim), gpus, sampler)
+        found += _test_claim(make_plan(claim), gpus, steady, sampler)
     return tuple(found)
 
 
 test_claims.__test__ = False  # type: ignore[attr-defined]  # pytest takes its name for a test's
 
 
-def _test_claim(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> list[Verdict]:
+def _test_claim(
+    plan: ClaimPlan, gpus: Sequence[Gpu], steady: Sequence[Gpu], sampler: Sampler
+) -> list[Verdict]:
+    """A verdict for each of ``gpus``; ``steady`` are the same at one clock of the host."""
     if plan.reason:
         return [refuse(plan, plan.reason)]
     if not gpus:
@@ -72,7 +79,10 @@ def _test_claim(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> list[
     def choose_only(gpu: Gpu) -> Verdict:
         return judge(plan, lambda _: gpu, sampler, machine=gpu.label, merge=True)
 
-    return [choose_only(gpu) for gpu in gpus]
+    return [
+        weigh_clock(choose_only(gpu), plan, gpu, functools.partial(choose_only, at_one))
+        for gpu, at_one in zip(gpus, steady, strict=True)
+    ]
 
 
 def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Verdict:

@@ -14,7 +14,7 @@ from typing import Any
 from ftax.environment.nvml import open_gpu
 from ftax.faults import is_out_of_memory, release
 from ftax.gpu.memory import measure_peak_memory
-from ftax.gpu.utilisation import Utilisation, measure_utilisation
+from ftax.gpu.utilisation import watch_utilisation
 from ftax.measure import quiet
 from ftax.models import LoadedModel
 from ftax.runtimes import Prepared
@@ -115,14 +115,14 @@ def read_counters(
     of a few stays, with a warning if that is still slow. ``timed_ns`` is None if it is not known.
     """
     with open_gpu(device) as gpu:
-        found = measure_utilisation(prepared.runner, gpu=gpu, seconds=seconds)
+        found, latency_ns = watch_utilisation(prepared.runner, gpu=gpu, seconds=seconds)
+        usual_ns = latency_ns if timed_ns is None else timed_ns
         for _ in range(_MORE_RUNS):
-            if _find_slowdown(found, timed_ns) <= _SLOW:
+            if latency_ns <= _SLOW * usual_ns:
                 break
-            again = measure_utilisation(prepared.runner, gpu=gpu, seconds=seconds)
-            if _find_slowdown(again, timed_ns) < _find_slowdown(found, timed_ns):
-                found = again
-    slowdown = _find_slowdown(found, timed_ns)
+            again = watch_utilisation(prepared.runner, gpu=gpu, seconds=seconds)
+            found, latency_ns = min((found, latency_ns), again, key=lambda run: run[1])
+    slowdown = latency_ns / usual_ns
     return {
         "sm_active_ratio": _to_ratio(found.sms_active_pct),
         "sm_occupancy_ratio": _to_ratio(found.warp_occupancy_pct),
@@ -133,11 +133,6 @@ def read_counters(
             "they were timed: it was idle for longer"
         ],
     }
-
-
-def _find_slowdown(found: Utilisation, timed_ns: float | None) -> float:
-    """How many times as long as timed requests took; 1 where that is not known."""
-    return 1.0 if timed_ns is None or found.latency_ns is None else found.latency_ns / timed_ns
 
 
 def _to_ratio(percent: float | None) -> float | None:
