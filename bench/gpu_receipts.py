@@ -29,7 +29,7 @@ from ftax.models import load_model
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _BATCHES = (1, 8, 32)
 _CELL_LIMIT_S = 240.0
-_STRETCH_S = 1.0
+_STRETCH_S = 1.5
 _PATIENCE_S = 5.0  # with a neighbour on the core
 
 

@@ -84,7 +84,11 @@ def run_tax(
     survivors = [item for item in prepared if (item.runtime, item.host) in places]
     whole = session.stop_reason != "interrupted"
     if whole:
-        crowded = check_crowd([item.runner for item in survivors], measurements, plan)
+        crowded = attempt(
+            lambda: check_crowd([item.runner for item in survivors], measurements, plan),
+            default=None, what="whether runners disturb each other was not tested",
+            warnings=warnings,
+        )  # fmt: skip
         warnings += [] if crowded is None else [crowded]
     receipt = Receipt(
         rungs=rungs,

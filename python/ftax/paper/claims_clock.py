@@ -61,8 +61,9 @@ def weigh_clock(
         return verdict
     steady = judge_at_one_clock()
     span = f"the host's core ran at {min(clocks) / 1e9:.2f} to {max(clocks) / 1e9:.2f} GHz"
-    others = [text for text in map(_describe_change, verdict.values, steady.values) if text]
-    changes = ", ".join(others[:_MOST_VALUES])
+    at_one = {value.name: value for value in steady.values}
+    others = [_describe_change(value, at_one[value.name]) for value in verdict.values]
+    changes = ", ".join([text for text in others if text][:_MOST_VALUES])
     if steady.today == verdict.today:
         notes = [f"{span}; at one clock {changes}"] if changes else []
         return replace(verdict, notes=(*verdict.notes, *notes))
