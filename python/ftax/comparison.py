@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 DEFAULT_MARGIN = 0.05
 _ENOUGH_PAIRS = 10  # processes a side
-_SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
+SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
 
 _Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
@@ -110,7 +110,7 @@ class Comparison(Record):
             )
         if self.core_hz_a and self.core_hz_b:
             ratio = self.core_hz_a / self.core_hz_b
-            if max(ratio, 1 / ratio) > 1 + _SAME_CLOCK:
+            if max(ratio, 1 / ratio) > 1 + SAME_CLOCK:
                 found.append(
                     f"the host's core ran at {self.core_hz_a / 1e9:.2f} GHz for a and at "
                     f"{self.core_hz_b / 1e9:.2f} GHz for b: what the host decides takes "

@@ -282,7 +282,7 @@ def test_who_gets_ready_beside_others_has_its_share_of_the_threads(monkeypatch):
 def test_no_more_is_made_ready_than_there_is_time_to_time_and_look_at():
     job = replace(make_job(*range(1, 11), looks=("trace",)), threads_ahead=1)
     assert [*work._take_in_time(job)] == [*job.groups]
-    left_s = work._GROUP_S + 4 * (work._LATER_GROUP_S + work._LOOK_S)
+    left_s = work._GROUP_S + 4 * (work._LATER_GROUP_S + work._LOOK_S["trace"])
     taken = [*work._take_in_time(replace(job, end_at=time.monotonic() + left_s))]
     assert taken == [*job.groups[:4]]
 
@@ -291,7 +291,7 @@ def test_looks_need_more_time_the_more_of_them_there_are():
     now = time.monotonic()
     job = make_job(*range(1, 11), looks=("trace",))
     assert not work.is_late(job, job.groups)
-    job = replace(job, end_at=now + work._GROUP_S + 5 * work._LOOK_S)
+    job = replace(job, end_at=now + work._GROUP_S + 5 * work._LOOK_S["trace"])
     assert not work.is_late(job, job.groups[:4])
     assert work.is_late(job, job.groups[:6])
     anew = [replace(group, items=(replace(group.items[0], time=False),)) for group in job.groups]

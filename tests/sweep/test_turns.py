@@ -82,7 +82,7 @@ def test_who_waits_to_measure_goes_before_who_wants_to_get_ready(stop):
     order = []
     a.get_ready()
     measuring = start(lambda: (b.measure(), order.append("b"), time.sleep(0.05), b.leave()))
-    while turns.waiting == 0:
+    while not turns.is_any("waiting to measure"):
         time.sleep(0.001)
     readying = start(lambda: (c.get_ready(), order.append("c")))
     time.sleep(0.05)
@@ -99,7 +99,7 @@ def test_who_gets_ready_stops_between_two_cells_for_who_waits_to_measure(stop):
     b.get_ready()
     b.get_ready()  # nobody waits: on with the next cell
     measuring = start(a.measure)
-    while turns.waiting == 0:
+    while not turns.is_any("waiting to measure"):
         time.sleep(0.001)
     going_on = start(b.get_ready)
     measuring.join(5)
@@ -107,7 +107,7 @@ def test_who_gets_ready_stops_between_two_cells_for_who_waits_to_measure(stop):
     assert (a.state, going_on.is_alive()) == ("measuring", True)
     a.leave()
     going_on.join(5)
-    assert (b.state, turns.getting_ready) == ("getting ready", 1)
+    assert (a.state, b.state) == ("away", "getting ready")
 
 
 def test_a_sweep_that_ends_lets_nobody_wait(stop):

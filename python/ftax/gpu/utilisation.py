@@ -76,26 +76,24 @@ def watch_utilisation(
         )
     _require_support(gpu)
     with _make_sample(gpu) as before, _make_sample(gpu) as after:
-        taken_ns: list[int] = []
-        rounds_before = 0
+        taken: list[tuple[int, int]] = []  # after so many rounds, at this time in ns
 
         def read(done: int, ended: bool) -> None:
-            nonlocal rounds_before
-            if ended or not taken_ns:
+            if ended or not taken:
                 gpu.require("nvmlGpmSampleGet", after if ended else before)
-                rounds_before = rounds_before if ended else done
-                taken_ns.append(_core.now_ns())
+                taken.append((done, _core.now_ns()))
 
         run = drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, mode=mode, read=read)
         sms, warps, dram, tensor = _compute_metrics(gpu, before, after)
+    (first, start_ns), (_, end_ns) = taken
     found = Utilisation(
         sms_active_pct=sms,
         warp_occupancy_pct=warps,
         dram_bandwidth_pct=dram,
         tensor_active_pct=tensor,
-        seconds=(taken_ns[1] - taken_ns[0]) / 1e9,
+        seconds=(end_ns - start_ns) / 1e9,
     )
-    return found, sum(run.round_ns[rounds_before:]) / sum(run.requests[rounds_before:])
+    return found, sum(run.round_ns[first:]) / sum(run.requests[first:])
 
 
 def _require_support(gpu: NvmlGpu) -> None:

@@ -11,12 +11,12 @@ import statistics
 from collections.abc import Callable
 from dataclasses import replace
 
+from ftax.comparison import SAME_CLOCK
 from ftax.paper.claims_gpu import Gpu, is_latency
 from ftax.paper.claims_record import ClaimValue, Verdict
 from ftax.paper.claims_today import ClaimPlan
 from ftax.sweep import SweepCell
 
-_SAME_CLOCK = 1.03  # as `ftax compare` has it
 _OTHER_VALUE = 0.05
 _MOST_VALUES = 3
 
@@ -57,7 +57,7 @@ def weigh_clock(
     clocks = _list_clocks(plan, gpu)
     if verdict.today == "cannot be tested here" or not clocks:
         return verdict
-    if max(clocks) <= _SAME_CLOCK * min(clocks):
+    if max(clocks) <= (1 + SAME_CLOCK) * min(clocks):
         return verdict
     steady = judge_at_one_clock()
     span = f"the host's core ran at {min(clocks) / 1e9:.2f} to {max(clocks) / 1e9:.2f} GHz"

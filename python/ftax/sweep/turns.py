@@ -14,7 +14,7 @@ from ftax.sweep.process import Stop, Stopped
 from ftax.sweep.record import SweepMachine
 from ftax.sweep.room import Need, count_room
 
-State = Literal["away", "getting ready", "measuring"]
+State = Literal["away", "getting ready", "waiting to measure", "measuring"]
 _LOOK_S = 0.2  # at whether the sweep is to end
 _MOST = 4  # so many get ready faster than one measures
 _NEED = Need(cores=4, host_gib=8, gpu_gib=20)  # who waits keeps what is ready on the device
@@ -32,19 +32,10 @@ class Turns:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.all: list[Turn] = []
-        self.getting_ready = 0
-        self.waiting = 0  # to measure
-        self.is_measured = False  # the GPU, by one of them
 
-    @property
-    def may_get_ready(self) -> bool:
-        """Whether nobody measures, or waits to."""
-        return not self.is_measured and self.waiting == 0
-
-    @property
-    def may_measure(self) -> bool:
-        """Whether nobody else is at work."""
-        return not self.is_measured and self.getting_ready == 0
+    def is_any(self, *states: State) -> bool:
+        """Whether a worker is in one of ``states``."""
+        return any(turn.state in states for turn in self.all)
 
 
 class Turn:
@@ -63,40 +54,30 @@ class Turn:
     def get_ready(self) -> None:
         """Return when nobody measures, or waits to. Raises Stopped if the sweep is to end."""
         with self._turns.changed:
-            self._leave()
-            while not self._turns.may_get_ready:
+            self._become("away")
+            while self._turns.is_any("measuring", "waiting to measure"):
                 self._wait()
-            self._turns.getting_ready += 1
-            self.state = "getting ready"
+            self._become("getting ready")
 
     def measure(self) -> None:
         """Return when this worker has the GPU to itself. Raises Stopped if the sweep is to end."""
         with self._turns.changed:
-            self._leave()
-            self._turns.waiting += 1
-            try:
-                while not self._turns.may_measure:
-                    self._wait()
-                self._turns.is_measured = True
-                self.state = "measuring"
-            finally:
-                self._turns.waiting -= 1
-                self._turns.changed.notify_all()
+            self._become("waiting to measure")
+            while self._turns.is_any("measuring", "getting ready"):
+                self._wait()
+            self._become("measuring")
 
     def leave(self) -> None:
         """This worker has ended, or does nothing."""
         with self._turns.changed:
-            self._leave()
+            self._become("away")
 
-    def _leave(self) -> None:
-        if self.state == "getting ready":
-            self._turns.getting_ready -= 1
-        elif self.state == "measuring":
-            self._turns.is_measured = False
-        self.state = "away"
+    def _become(self, state: State) -> None:
+        self.state = state
         self._turns.changed.notify_all()
 
     def _wait(self) -> None:
         if self._stop.is_set:
+            self._become("away")
             raise Stopped
         self._turns.changed.wait(_LOOK_S)

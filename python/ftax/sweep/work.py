@@ -22,8 +22,9 @@ from ftax.preparing import use_threads
 from ftax.sweep.bench import Bench
 from ftax.sweep.job import Ask, Group, Job, Say
 
-# Seconds, all generous: a look at what is ready, at what has to be made ready again, and timing.
-_LOOK_S, _LOOK_ANEW_S, _GROUP_S = 0.3, 3.0, 5.0
+# Seconds, all generous: a look, what has to be made ready again for it, and timing.
+_LOOK_S = {"utilisation": 1.0, "trace": 0.3}
+_ANEW_S, _GROUP_S = 2.7, 5.0
 _LATER_GROUP_S = 1.5  # timing one more: not generous, since many make up for each other
 
 
@@ -82,7 +83,9 @@ def is_late(job: Job, groups: Sequence[Group], untimed: int = 1) -> bool:
     if job.end_at is None:
         return False
     items = [item for group in groups for item in group.items]
-    looks_s = sum((_LOOK_S if item.time else _LOOK_ANEW_S) * len(item.looks) for item in items)
+    looks_s = sum(
+        _LOOK_S[look] + (0 if item.time else _ANEW_S) for item in items for look in item.looks
+    )
     rounds_s = _GROUP_S + (untimed - 1) * _LATER_GROUP_S
     return time.monotonic() + rounds_s + looks_s > job.end_at
 
