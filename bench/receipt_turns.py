@@ -1,8 +1,8 @@
 """The rounds of a receipt, `ftax.py_bench` and the loop that people write by hand, by turns.
 
-The surprising choice is the turns. On a host with neighbours the same loop can take a tenth longer
-half a minute later, so one stretch of each says little about the others. A difference within a turn
-does, and how far the turns differ tells how well it is known.
+The surprising choice is the turns, many and short. On a host with neighbours the same loop can take
+a tenth longer half a minute later, so one stretch of each says little about the others. A ratio
+within a turn does, and the median of these ratios does not mind the turn in which a neighbour came.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from typing import Any
 import torch
 
 import ftax
-from ftax.comparison import compare_values
-from ftax.measure import Plan, measure, require
+from ftax import _core
+from ftax.measure import Plan, measure, quiet, require
 from ftax.models import LoadedModel
 from ftax.receipt_choice import list_rungs, prepare_all
 from ftax.runtimes import Workspace
 
 ROUNDS, BENCH, LOOP = "rounds", "py_bench", "plain loop"
+_CONFIDENCE = 0.95
 _BLOCK_NS = 20e6
-_PATIENCE_S = 1.0  # of one stretch, with a neighbour on the core
+_WARMUP = 5  # requests: a turn ago it ran already
 
 
 def take_turns(loaded: LoadedModel, turns: int, stretch_s: float) -> dict[str, list[float]]:
@@ -34,7 +35,7 @@ def take_turns(loaded: LoadedModel, turns: int, stretch_s: float) -> dict[str, l
     prepared, _ = prepare_all(Workspace(loaded), list_rungs(loaded.device), None)
 
     def plan(seconds: float) -> Plan:
-        return Plan(duration_s=seconds, target_ratio=1e-6, patience_s=_PATIENCE_S)
+        return Plan(warmup=_WARMUP, duration_s=seconds, target_ratio=1e-6)
 
     timers: dict[str, Callable[[], float]] = {
         ROUNDS: lambda: require(measure(loaded, prepared, plan(2 * stretch_s)))[0].latency_ns,
@@ -43,9 +44,10 @@ def take_turns(loaded: LoadedModel, turns: int, stretch_s: float) -> dict[str, l
     }
     order = random.Random(0)
     found: dict[str, list[float]] = {name: [] for name in timers}
-    for _ in range(turns):
-        for name in order.sample(sorted(timers), len(timers)):
-            found[name].append(timers[name]())
+    with quiet():  # once: all garbage of a process with a model takes a fifth of a second
+        for _ in range(turns):
+            for name in order.sample(sorted(timers), len(timers)):
+                found[name].append(timers[name]())
     return found
 
 
@@ -68,7 +70,7 @@ def time_by_hand(loaded: LoadedModel, seconds: float) -> float:
         torch.cuda.synchronize()
     stream = torch.cuda.stream(torch.cuda.Stream()) if on_gpu else nullcontext()
     with stream, torch.inference_mode():
-        warm = [time_one() for _ in range(30)]
+        warm = [time_one() for _ in range(_WARMUP)]
         size = max(5, int(_BLOCK_NS / statistics.median(warm)))
         medians = []
         end = time.monotonic() + seconds
@@ -78,21 +80,22 @@ def time_by_hand(loaded: LoadedModel, seconds: float) -> float:
 
 
 def judge_turns(times: Mapping[str, Sequence[float]], margin: float) -> dict[str, Any]:
-    """How far what others timed is off the rounds in percent, with a 95 % interval from pairs of
-    one turn, and whether it agrees.
+    """How far what others timed is off the rounds in percent, and whether it agrees: the median of
+    the ratios of one turn, with its 95 % interval, which assumes no distribution.
 
     "intervals": 0 lies in an interval of at most ``margin`` percent on either side; "within": all
-    of the interval is within the margin; "no": all of it is beyond; else "cannot tell".
+    of the interval is within the margin; "no": all of it is beyond; else "cannot tell", as for
+    fewer than six turns, of which no interval has 95 %.
     """
     judged = {}
     for name in (BENCH, LOOP):
-        found = compare_values(times[ROUNDS], times[name], paired=True)
-        ends = found.ratio_interval.low, found.ratio_interval.high
-        low, high = (100 * (end - 1) for end in ends)
+        ratios = [one / other for one, other in zip(times[name], times[ROUNDS], strict=True)]
+        found = _core.compute_median_interval(ratios, _CONFIDENCE)
+        low, high = 100 * (found.interval.low - 1), 100 * (found.interval.high - 1)
         judged[name] = {
-            "difference_percent": 100 * (found.ratio - 1),
+            "difference_percent": 100 * (found.median - 1),
             "interval_percent": [low, high],
-            "agrees": _choose_verdict(low, high, margin),
+            "agrees": _choose_verdict(low, high, margin) if found.attained else "cannot tell",
         }
     return judged
 

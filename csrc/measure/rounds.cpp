@@ -18,8 +18,10 @@ namespace {
 
 constexpr int kMinKeptSamples = 3;       // unless one alone outlasts the round
 constexpr int64_t kLongNs = 50'000'000;  // cold caches at the start of a round are lost in it
+constexpr int kSettlingPart = 4;         // of a round: what ran before has left its caches cold
 constexpr int kMinRounds = 3;  // below this even a time limit yields no interval worth printing
 constexpr int kMaxSamples = 2000;
+constexpr int kMaxDropped = kMaxSamples / kSettlingPart;
 constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
 constexpr int kMaxBurst = 10'000;
 
@@ -107,7 +109,13 @@ class Measurement {
     if (plan_.samples_per_round > 0) return plan_.samples_per_round;
     const int64_t sample_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1) * rounds.burst;
     const int64_t fits = plan_.round_duration_ns / sample_ns;
-    if (fits == 0 && sample_ns >= kLongNs) rounds.dropped = 0;
+    if (fits == 0 && sample_ns >= kLongNs) {
+      rounds.dropped = 0;
+    } else {
+      const int64_t settling_ns = plan_.round_duration_ns / kSettlingPart;
+      const int64_t settling = std::min<int64_t>(1 + (settling_ns - 1) / sample_ns, kMaxDropped);
+      rounds.dropped = std::max(rounds.dropped, static_cast<int>(settling));
+    }
     const int64_t least = rounds.dropped + (fits > 0 ? kMinKeptSamples : 1);
     return static_cast<int>(
         std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));

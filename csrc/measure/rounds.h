@@ -33,7 +33,8 @@ struct RoundPlan {
   WarmupPlan warmup;
   int64_t round_duration_ns = 20'000'000;  // of one runner in one round, aimed at
   int samples_per_round = 0;               // exactly so many if > 0, otherwise from the duration
-  // First samples of a round, not counted in the median. A request that outlasts the round and
+  // First samples of a round, not counted in the median: at least so many, and where samples follow
+  // from the duration, those that begin in its first quarter. A request that outlasts the round and
   // takes 50 ms or more is its only sample, and is counted.
   int dropped_per_round = 1;
   uint64_t seed = 0;

@@ -142,9 +142,10 @@ def _read_ruled(read: Reader, rule: Rule, value: object) -> object:
 
 
 def _read_literal(choices: tuple[object, ...], value: object) -> object:
-    if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise MismatchError(value, "one of " + ", ".join(repr(choice) for choice in choices))
-    return value
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
+            return value
+    raise MismatchError(value, "one of " + ", ".join(repr(choice) for choice in choices))
 
 
 def _read_union(readers: tuple[Reader, ...], value: object) -> object:

@@ -18,7 +18,7 @@ from ftax.faults import attempt, describe, name_faults
 from ftax.floors import Floor, measure_floors
 from ftax.gpu import GpuReadings, collect_gpu_readings
 from ftax.ladder import RUNGS
-from ftax.measure import Plan, Progress, Session, measure
+from ftax.measure import Plan, Progress, Session, measure, quiet
 from ftax.receipt import OperatorCost, Receipt, Unavailable
 from ftax.receipt_choice import choose_alternatives, list_rungs, prepare_all
 from ftax.receipt_crowd import check_crowd
@@ -83,22 +83,23 @@ def run_tax(
     places = {_place(m) for m in measurements}
     survivors = [item for item in prepared if (item.runtime, item.host) in places]
     whole = session.stop_reason != "interrupted"
-    if whole:
-        crowded = attempt(
-            lambda: check_crowd([item.runner for item in survivors], measurements, plan),
-            default=None, what="whether runners disturb each other was not tested",
-            warnings=warnings,
-        )  # fmt: skip
-        warnings += [] if crowded is None else [crowded]
-    receipt = Receipt(
-        rungs=rungs,
-        others=tuple(m for m in measurements if m not in rungs),
-        unavailable=(*unavailable, *fatal, *failed),
-        warnings=tuple(warnings),
-    )
-    if options.keep is not None:
-        options.keep(receipt)
-    after = _look_closer(workspace, survivors, rungs, options, plan, warnings, progress, whole)
+    with quiet():  # once for all that follows: with a model, each time takes a fifth of a second
+        if whole:
+            crowded = attempt(
+                lambda: check_crowd([item.runner for item in survivors], measurements, plan),
+                default=None, what="whether runners disturb each other was not tested",
+                warnings=warnings,
+            )  # fmt: skip
+            warnings += [] if crowded is None else [crowded]
+        receipt = Receipt(
+            rungs=rungs,
+            others=tuple(m for m in measurements if m not in rungs),
+            unavailable=(*unavailable, *fatal, *failed),
+            warnings=tuple(warnings),
+        )
+        if options.keep is not None:
+            options.keep(receipt)
+        after = _look_closer(workspace, survivors, rungs, options, plan, warnings, progress, whole)
     preparation = {
         "prepare_seconds": prepared_s,
         "measure_seconds": session.elapsed_s,

@@ -43,11 +43,13 @@ class Record(Nested):
     def __post_init__(self) -> None:
         readers = _make_readers(type(self))
         for name, read in readers.items():
+            given = getattr(self, name)
             try:
-                value = read(getattr(self, name))
+                value = read(given)
             except MismatchError as mismatch:
                 raise InvalidArgumentError(f"{type(self).__name__}.{name}{mismatch}") from None
-            object.__setattr__(self, name, value)
+            if value is not given:
+                object.__setattr__(self, name, value)
         self.check()
 
     def check(self) -> None:

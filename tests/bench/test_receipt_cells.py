@@ -27,16 +27,19 @@ def make_receipt(values=NARROW):
 @pytest.mark.parametrize(
     ("ratios", "verdict"),
     [
-        ([1.0, 1.01, 0.99, 1.0], "intervals"),
-        ([1.03, 1.031, 1.029, 1.03], "within 5 %"),
-        ([1.10, 1.11, 1.09, 1.1], "no"),
-        ([0.90, 0.91, 0.89, 0.9], "no"),
-        ([1.0, 1.2, 0.8, 1.0], "cannot tell"),  # too wide to say that it agrees
-        ([1.04, 1.06, 1.03, 1.05], "cannot tell"),
+        ([1.0, 1.01, 0.99, 1.0, 1.02, 0.98], "intervals"),
+        ([1.03, 1.031, 1.029, 1.03, 1.032, 1.028], "within 5 %"),
+        ([1.10, 1.11, 1.09, 1.1, 1.12, 1.08], "no"),
+        ([0.90, 0.91, 0.89, 0.9, 0.92, 0.88], "no"),
+        ([1.0, 1.2, 0.8, 1.0, 1.1, 0.9], "cannot tell"),  # too wide to say that it agrees
+        ([1.04, 1.06, 1.03, 1.05, 1.04, 1.06], "cannot tell"),
+        ([1.0, 1.01, 0.99, 1.0, 1.02], "cannot tell"),  # too few for 95 %
+        ([1.9, 1.01, 0.99, 1.0, 1.02, 0.98, 1.01, 0.99, 1.0, 0.6], "intervals"),  # two disturbed
     ],
 )
 def test_others_are_judged_by_pairs_of_one_turn(ratios, verdict):
-    drift = [1000.0, 1300.0, 900.0, 1500.0]  # of the host, which all of a turn share
+    drift = [1000.0, 1300.0, 900.0, 1500.0, 700.0, 1100.0, 950.0, 1050.0, 1200.0, 800.0]
+    drift = drift[: len(ratios)]  # of the host, which all of a turn share
     times = {
         "rounds": drift,
         "py_bench": [value * ratio for value, ratio in zip(drift, ratios, strict=True)],
@@ -46,7 +49,7 @@ def test_others_are_judged_by_pairs_of_one_turn(ratios, verdict):
     assert found["py_bench"]["agrees"] == verdict
     low, high = found["py_bench"]["interval_percent"]
     assert low < found["py_bench"]["difference_percent"] < high
-    assert found["plain loop"]["agrees"] == "intervals"
+    assert found["plain loop"]["agrees"] == ("intervals" if len(ratios) > 5 else "cannot tell")
 
 
 def test_turns_time_the_same_model_three_ways():

@@ -268,9 +268,34 @@ TEST(samples_fill_the_duration_of_a_round) {
   plan.samples_per_round = 0;
   plan.round_duration_ns = 20 * kMs;
   const auto runner = make("a", nullptr, [](int) { spin(kMs); });
-  const size_t samples = measure_rounds({runner}, plan).runners[0].samples_ns[0].size();
+  const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
+  const size_t samples = rounds.samples_ns[0].size();
   CHECK(samples >= 4);   // one dropped and three kept, however slow the machine was in the warm-up
   CHECK(samples <= 20);  // of at least 1 ms each
+}
+
+TEST(samples_that_begin_in_the_first_quarter_of_a_round_are_dropped) {
+  RoundPlan plan = make_plan(2);
+  plan.samples_per_round = 0;
+  plan.round_duration_ns = 20 * kMs;
+  for (const auto& [sample_ns, most] : {std::pair{kMs, 5}, {4 * kMs, 2}, {6 * kMs, 1}}) {
+    const auto runner = make("a", nullptr, [=](int) { spin(sample_ns); });
+    const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
+    const int64_t warm_ns = rounds.warmup.latency_ns;  // what was expected of a sample
+    CHECK(rounds.dropped == (5 * kMs + warm_ns - 1) / warm_ns);
+    CHECK(rounds.dropped <= most);
+    const int kept = static_cast<int>(rounds.samples_ns[0].size()) - rounds.dropped;
+    CHECK(kept >= 3);
+  }
+}
+
+TEST(of_samples_too_short_to_count_all_at_most_a_quarter_is_dropped) {
+  RoundPlan plan = make_plan(2);
+  plan.samples_per_round = 0;
+  plan.round_duration_ns = 100 * kMs;
+  const RunnerRounds rounds = measure_rounds({make("a")}, plan).runners.front();
+  CHECK(rounds.samples_ns[0].size() == 2000);
+  CHECK(rounds.dropped == 500);
 }
 
 TEST(warming_up_takes_at_most_half_of_the_time) {

@@ -179,6 +179,17 @@ def test_what_lies_between_iterations_belongs_to_none():
     assert len(trace.of_iteration(0).kernels) == 1
 
 
+def test_all_iterations_are_split_as_one_is_found():
+    edges = [1000, 1500, 1500, 1500, 2500, 3000, 3500, 4000]  # windows touch, one has no length
+    windows = tuple(make_window(*edges[at : at + 2]) for at in (0, 2, 3, 6))
+    kernels = [make_kernel(start, start + 700, str(start)) for start in range(900, 4200, 50)]
+    trace = make_trace(iterations=windows, kernels=tuple(reversed(kernels)))
+    for index, part in enumerate(trace.split()):
+        own = [item for item in kernels if trace.find_iteration(item.start_ns) == index]
+        assert list(part.kernels) == own
+    assert [len(part.kernels) for part in trace.split()] == [10, 0, 21, 11]
+
+
 @pytest.mark.parametrize("index", [-1, 2])
 def test_an_iteration_that_does_not_exist_is_refused(index):
     with pytest.raises(InvalidArgumentError, match=f"no iteration {index}; the trace has 2"):

@@ -35,7 +35,7 @@ def tax(
     duration: Annotated[
         float | None,
         typer.Option(
-            help="Time limit of warm-up and rounds, in seconds; 25 on a CPU, 12 on a GPU."
+            help="Time limit of warm-up and rounds, in seconds; 25 on a CPU, 10 on a GPU."
         ),
     ] = None,
     precision: o.Precision = 0.01,
@@ -73,7 +73,7 @@ def tax(
     from ftax.report.receipt_table import make_receipt_tables
 
     if duration is None:
-        duration = 25.0 if device == "cpu" else 12.0
+        duration = 25.0 if device == "cpu" else 10.0
     plan = o.make_plan(
         warmup=warmup,
         rounds=rounds,
