@@ -29,7 +29,6 @@ from ftax.models import load_model
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _BATCHES = (1, 8, 32)
 _CELL_LIMIT_S = 240.0
-_STRETCH_S = 0.5
 _PATIENCE_S = 5.0  # with a neighbour on the core
 
 
@@ -38,8 +37,7 @@ def work(options: argparse.Namespace) -> dict[str, Any]:
     loaded = load_model(
         options.model, device="cuda", dtype="fp16", batch=options.batch, tiny=options.quick
     )
-    turns, stretch_s = (6, 0.1) if options.quick else (options.turns, _STRETCH_S)
-    times = take_turns(loaded, turns, stretch_s)
+    times = take_turns(loaded, 6 if options.quick else options.turns)
     progress(f"turns of {options.model}, batch {options.batch}, are over")
     start = time.perf_counter()
     plan = Plan(duration_s=1.0 if options.quick else options.duration, patience_s=_PATIENCE_S)
@@ -104,7 +102,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--duration", type=float, default=20.0, help="seconds of rounds a cell (20)"
     )
-    parser.add_argument("--turns", type=int, default=12, help="with what it is held against (12)")
+    parser.add_argument("--turns", type=int, default=40, help="with what it is held against (40)")
     for name in ("--model", "--batch", "--records"):  # what a worker is given
         kind = {"--batch": int, "--records": Path}.get(name, str)
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)

@@ -21,26 +21,26 @@ from ftax import _core
 from ftax.measure import Plan, measure, quiet, require
 from ftax.models import LoadedModel
 from ftax.receipt_choice import list_rungs, prepare_all
+from ftax.results import Measurement
 from ftax.runtimes import Workspace
 
 ROUNDS, BENCH, LOOP = "rounds", "py_bench", "plain loop"
 _CONFIDENCE = 0.95
-_BLOCK_NS = 20e6
-_WARMUP = 5  # requests: a turn ago it ran already
+_ROUNDS = 2  # of the ladder in one turn
+_BLOCKS = 6  # of the others: they are of one runner, so a turn of theirs takes about half as long
+_BLOCK_NS = 20e6  # as long as a runner's part of a round
+_WARMUP = 3  # requests: it ran a moment ago
 
 
-def take_turns(loaded: LoadedModel, turns: int, stretch_s: float) -> dict[str, list[float]]:
-    """Latency of Python eager in ns, one number a turn from each of the three. The rounds, which
-    are of the whole ladder, take twice as long as the others."""
+def take_turns(loaded: LoadedModel, turns: int) -> dict[str, list[float]]:
+    """Latency of Python eager in ns, one number a turn from each of the three: the median of its
+    rounds or blocks, because a turn is too short to average a neighbour out."""
     prepared, _ = prepare_all(Workspace(loaded), list_rungs(loaded.device), None)
-
-    def plan(seconds: float) -> Plan:
-        return Plan(warmup=_WARMUP, duration_s=seconds, target_ratio=1e-6)
-
+    ladder, alone = (Plan(warmup=_WARMUP, rounds=count) for count in (_ROUNDS, _BLOCKS))
     timers: dict[str, Callable[[], float]] = {
-        ROUNDS: lambda: require(measure(loaded, prepared, plan(2 * stretch_s)))[0].latency_ns,
-        BENCH: lambda: ftax.py_bench(loaded, plan=plan(stretch_s)).latency_ns,
-        LOOP: lambda: time_by_hand(loaded, stretch_s),
+        ROUNDS: lambda: find_middle(require(measure(loaded, prepared, ladder))[0]),
+        BENCH: lambda: find_middle(ftax.py_bench(loaded, plan=alone)),
+        LOOP: lambda: time_by_hand(loaded, _BLOCKS),
     }
     order = random.Random(0)
     found: dict[str, list[float]] = {name: [] for name in timers}
@@ -51,11 +51,15 @@ def take_turns(loaded: LoadedModel, turns: int, stretch_s: float) -> dict[str, l
     return found
 
 
-def time_by_hand(loaded: LoadedModel, seconds: float) -> float:
+def find_middle(measurement: Measurement) -> float:
+    """Median of the rounds that count, ns."""
+    return statistics.median(measurement.values_ns)
+
+
+def time_by_hand(loaded: LoadedModel, blocks: int) -> float:
     """Median of each block's median, ns: a plain Python loop.
 
-    On a stream that is not the default one and under inference mode, as ftax times it. A median,
-    because this loop knows of no neighbours and so cannot leave out what they disturbed.
+    On a stream that is not the default one and under inference mode, as ftax times it.
     """
     call, on_gpu = loaded.bind(), loaded.device != "cpu"
 
@@ -72,10 +76,7 @@ def time_by_hand(loaded: LoadedModel, seconds: float) -> float:
     with stream, torch.inference_mode():
         warm = [time_one() for _ in range(_WARMUP)]
         size = max(5, int(_BLOCK_NS / statistics.median(warm)))
-        medians = []
-        end = time.monotonic() + seconds
-        while not medians or time.monotonic() < end:
-            medians.append(statistics.median([time_one() for _ in range(size)][1:]))
+        medians = [statistics.median([time_one() for _ in range(size)][1:]) for _ in range(blocks)]
     return statistics.median(medians)
 
 

@@ -54,7 +54,7 @@ def test_others_are_judged_by_pairs_of_one_turn(ratios, verdict):
 
 def test_turns_time_the_same_model_three_ways():
     loaded = load_model("bert-base", tiny=True)
-    times = take_turns(loaded, turns=2, stretch_s=0.05)
+    times = take_turns(loaded, turns=2)
     assert {name: len(values) for name, values in times.items()} == {
         "rounds": 2, "py_bench": 2, "plain loop": 2,
     }  # fmt: skip
