@@ -1,6 +1,6 @@
 """How often `ftax.compare` is right: pairs that are the same, and pairs that differ by 5 %.
 
-Each side of a pair is several fresh processes, interleaved and in random order, as in
+Each side of a pair is several fresh processes, which take turns with those of the other side, as in
 `ftax.processes`. The surprising choice: the workers are this script's own and measure a module made
 on the spot, since 500 processes cannot all import transformers and check a tape. Each measures four
 cells one after the other, and each cell together with itself slowed by 5 % of its own warm latency:
@@ -15,12 +15,10 @@ run that stops at its time limit is continued with --resume.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import queue
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -35,6 +33,7 @@ import record as frame
 import torch
 from pairs import (
     ROW_COLUMNS,
+    PairedWorkers,
     Sides,
     compare_sides,
     count_verdicts,
@@ -43,7 +42,7 @@ from pairs import (
     open_run,
     read_side,
     run_sides,
-    start_worker,
+    serve,
     take_medians,
 )
 from torch import nn
@@ -51,6 +50,7 @@ from torch import nn
 from ftax import _core
 from ftax.measure import measure, require
 from ftax.models import load_model
+from ftax.process_turns import TurnTaker
 from ftax.processes import read_probe
 from ftax.results import Measurement
 from ftax.runtimes import Prepared
@@ -65,20 +65,21 @@ _CELLS = {
     "batch 16": (8, 64, 16),
 }
 _SLOWDOWN_RATIO = 0.05
+_LEVEL_ROUNDS = 30  # by which the slowdown is sized
 
 
-def work(job: Mapping[str, Any]) -> dict[str, object]:
+def work(job: Mapping[str, Any], turns: TurnTaker) -> dict[str, Any]:
     """One process of one side: measure each cell as it is and slowed, in the same rounds."""
     torch.set_num_threads(1)
     answer = {}
     for name, sizes in _CELLS.items():
-        for kind, measurement in zip(KINDS, measure_cell(*sizes, job), strict=True):
+        for kind, measurement in zip(KINDS, measure_cell(*sizes, job, turns), strict=True):
             answer[f"{name}, {kind}"] = measurement.to_dict()
     return answer
 
 
 def measure_cell(
-    blocks: int, width: int, batch: int, job: Mapping[str, Any]
+    blocks: int, width: int, batch: int, job: Mapping[str, Any], turns: TurnTaker
 ) -> tuple[Measurement, Measurement]:
     """A chain of linear and layer norm, as it is and slowed."""
     torch.manual_seed(0)
@@ -89,27 +90,24 @@ def measure_cell(
     tape, _ = record(loaded.call, inputs=loaded.flat_inputs(), module=loaded.module, device="cpu")
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
     cell = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
-    plan = make_plan(job, round_ms=1.0, cpus=(job["cpu"],))
-    (alone,) = require(measure(loaded, [cell], plan))
+    cpus = tuple(os.sched_getaffinity(0))
+    plan = make_plan(job, round_ms=1.0, cpus=cpus)
+    (alone,) = require(measure(loaded, [cell], replace(plan, rounds=_LEVEL_ROUNDS)))
     delay_ns = int(statistics.median(alone.values_ns) * _SLOWDOWN_RATIO)
     slowed = replace(cell, runner=_core.DelayRunner(runner, delay_ns))
-    same, slow = require(measure(loaded, [cell, slowed], plan))
+    turns.begin()
+    same, slow = require(measure(loaded, [cell, slowed], plan, turns))
     return same, slow
 
 
-def run_set(number: int, cpu: int, processes: int, deadline: float) -> dict[str, Any]:
+def run_set(number: int, processes: int) -> dict[str, Any]:
     """Measure two sides and, of each cell, compare b with a, and slowed b with a.
 
-    Raises TimeoutExpired at the deadline.
+    Raises WorkerDied if a process fails.
     """
     start = time.monotonic()
-    answers = run_sides(
-        number,
-        processes,
-        lambda job: start_worker(
-            __file__, {**job, "cpu": cpu}, deadline=deadline, variables={"OMP_NUM_THREADS": "1"}
-        ),
-    )
+    with PairedWorkers(__file__, 2) as workers:
+        answers = run_sides(number, processes, workers.run_pair)
     return {
         "number": number,
         "seconds": time.monotonic() - start,
@@ -144,8 +142,8 @@ def run_sets(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) 
         while not stop.is_set() and time.monotonic() + 1.1 * slowest < deadline:
             try:
                 number = waiting.get_nowait()
-                item = run_set(number, cpu, options.processes, deadline)
-            except (queue.Empty, subprocess.TimeoutExpired):
+                item = run_set(number, options.processes)
+            except queue.Empty:
                 return
             except Exception as error:  # one broken set must not cost the others
                 with lock:
@@ -213,8 +211,9 @@ def main() -> None:
     """Run the sets, print the table, save the record."""
     options = parse()
     if options.worker:
-        print(json.dumps(work(json.load(sys.stdin))))
+        serve(lambda: work)
         return
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
     run, done = open_run(options.sets_file, resume=options.resume)
     run_sets(options, run, done)
     methods = {

@@ -1,11 +1,11 @@
 """How often `ftax.compare` calls two runs of the same thing on a GPU equal.
 
-Each side of a pair is several fresh processes, interleaved and in random order. They get ready side
-by side and measure one at a time, since getting ready takes far longer. The surprising choice: a
-process measures four cells one after the other, so one set of processes makes four pairs. Processes
-are disjoint between the pairs of one cell, but the four pairs of a set share theirs, which the
-interval over all pairs does not know: the rows by cell do not have that flaw. The cells are modules
-made on the spot, because importing transformers would take most of the time.
+Each side of a pair is several fresh processes, which take turns with those of the other side, as in
+`ftax.processes`. They get ready side by side, since that takes far longer than to measure. The
+surprising choice: a process measures four cells one after the other, so one set of processes makes
+four pairs. Processes are disjoint between the pairs of one cell, but the four pairs of a set share
+theirs, which the interval over all pairs does not know: the rows by cell do not have that flaw. The
+cells are modules made on the spot, because importing transformers would take most of the time.
 
 Every set is appended to a file as soon as it is done; the summary is computed from that file, so a
 run that stops at its time limit is continued with --resume, and --pooled sums up runs of several
@@ -15,8 +15,6 @@ days, whose sets are as independent as those of one.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,7 +26,7 @@ import record as frame
 import torch
 from pairs import (
     ROW_COLUMNS,
-    WaitingWorkers,
+    PairedWorkers,
     compare_sides,
     compute_wilson,
     count_verdicts,
@@ -37,16 +35,17 @@ from pairs import (
     open_run,
     read_side,
     run_sides,
+    serve,
     take_medians,
-    wait_for_job,
 )
 from torch import nn
 
 from ftax.environment import collect_environment
-from ftax.errors import RunnerError
 from ftax.measure import measure, require
 from ftax.models import LoadedModel, load_model
+from ftax.process_turns import TurnTaker
 from ftax.runtimes import Host, Workspace, find_runtime
+from ftax.worker_process import WorkerDied
 
 # Batch, runtime, host.
 _CELLS: dict[str, tuple[int, str, Host]] = {
@@ -71,28 +70,31 @@ def make_model(batch: int) -> LoadedModel:
     return load_model(nn.Sequential(*layers).half().cuda(), inputs=x)
 
 
-def work(wait_for_job: Callable[[], Mapping[str, Any]]) -> dict[str, object]:
-    """One process of one side: measure each cell alone, one after the other."""
+def prepare() -> Callable[[Mapping[str, Any], TurnTaker], dict[str, Any]]:
+    """One process of one side gets ready; what measures each cell, one after the other."""
     torch.set_num_threads(1)
     workspaces = {batch: Workspace(make_model(batch)) for batch, _, _ in _CELLS.values()}
     cells = {
         name: (workspaces[batch], find_runtime(runtime).prepare(workspaces[batch], host))
         for name, (batch, runtime, host) in _CELLS.items()
     }
-    job = wait_for_job()
-    plan = make_plan(job, round_ms=3.0, patience_s=_PATIENCE_S)
-    answer: dict[str, object] = {}
-    for name, (workspace, prepared) in cells.items():
-        (measurement,) = require(measure(workspace.loaded, [prepared], plan))
-        answer[name] = measurement.to_dict()
-    return {**answer, "environment": collect_environment(device="cuda").to_dict()}
+
+    def work(job: Mapping[str, Any], turns: TurnTaker) -> dict[str, Any]:
+        plan = make_plan(job, round_ms=3.0, patience_s=_PATIENCE_S)
+        answer: dict[str, Any] = {}
+        for name, (workspace, prepared) in cells.items():
+            (measurement,) = require(measure(workspace.loaded, [prepared], plan, turns))
+            answer[name] = measurement.to_dict()
+        return {**answer, "environment": collect_environment(device="cuda").to_dict()}
+
+    return work
 
 
-def run_set(number: int, processes: int, deadline: float) -> dict[str, Any]:
-    """One pair of each cell. Raises TimeoutExpired at the deadline."""
+def run_set(number: int, processes: int) -> dict[str, Any]:
+    """One pair of each cell. Raises WorkerDied if a process fails."""
     start = time.monotonic()
-    with WaitingWorkers(__file__, 2 * processes, deadline=deadline) as workers:
-        answers = run_sides(number, processes, workers.ask)
+    with PairedWorkers(__file__, 2 * processes) as workers:
+        answers = run_sides(number, processes, workers.run_pair)
     cells = {}
     for name in _CELLS:
         a, b = (read_side(answers[side], name) for side in ("a", "b"))
@@ -116,11 +118,8 @@ def run_sets(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) 
             frame.progress("gpu_compare: no time for another set; --resume continues this run")
             return
         try:
-            item = run_set(number, options.processes, deadline)
-        except subprocess.TimeoutExpired:
-            frame.progress(f"gpu_compare: set {number} hit the time limit and is left out")
-            return
-        except RunnerError as error:  # one broken set must not cost the others
+            item = run_set(number, options.processes)
+        except WorkerDied as error:  # one broken set must not cost the others
             frame.progress(f"gpu_compare: set {number} failed: {error}")
             continue
         done.append({"run": run, **item})
@@ -207,7 +206,7 @@ def main() -> None:
     """Run the sets, print the table, save the record."""
     options = parse()
     if options.worker:
-        print(json.dumps(work(wait_for_job)))
+        serve(prepare)
         return
     if options.pooled:
         done = frame.read_lines(options.sets_file)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -18,16 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from record import read_lines, run_json
+from record import read_lines
 
 from ftax import Measurement, compare
 from ftax.comparison import compare_values
-from ftax.errors import RunnerError
 from ftax.measure import Plan
+from ftax.process_turns import ROUNDS_A_TURN, TurnTaker, take_turns
 from ftax.processes import read_probe, repeat_disturbed
-from ftax.results.measurement import make_session_id
+from ftax.results.measurement import TURNS, make_session_id
+from ftax.worker_channel import claim_output, die_with
+from ftax.worker_process import Stop, WorkerProcess
 
-_READY = "ready"
+_READY_S = 120.0  # to import, build and prepare, beside others that do
 
 VERDICTS = ("equal", "faster", "slower", "cannot-tell")
 ROW_COLUMNS = ("pairs", "number", *VERDICTS, "right, % (95 % Wilson)")
@@ -35,33 +37,33 @@ ROW_COLUMNS = ("pairs", "number", *VERDICTS, "right, % (95 % Wilson)")
 _ROUNDS = 150
 _PATIENCE_S = 5.0  # of one measurement, with a neighbour on its core
 
+_PLACES = ((0, "a"), (1, "b"))
+
 Sides = dict[str, list[dict[str, Any]]]
 
 
 def run_sides(
     number: int,
     processes: int,
-    start: Callable[[Mapping[str, Any]], dict[str, Any]],
+    run_pair: Callable[[Mapping[str, Any], random.Random], Sequence[dict[str, Any]]],
 ) -> Sides:
-    """What ``processes`` fresh processes a side answered, interleaved in random order.
+    """What ``processes`` pairs of fresh processes answered, one of each pair for a side.
 
-    ``start`` runs one process, given its session, its index on its side, the fastest host probe of
-    those before it, and ``number``, which also decides the order.
+    ``run_pair`` lets the two take turns, given their session, their index on their side, the
+    fastest host probe of those before them, and ``number``, which also decides the order.
     """
     session = make_session_id()
-    shuffler = random.Random(number)
-    runs: dict[tuple[str, int], dict[str, Any]] = {}
+    runs: dict[int, Sequence[dict[str, Any]]] = {}
 
-    def run(key: tuple[str, int]) -> dict[str, Any]:
-        quiet_ns = min((read_answer_probe(answer) for answer in runs.values()), default=0.0)
-        job = {"number": number, "index": key[1], "session": session, "quiet_probe_ns": quiet_ns}
-        return start(job)
+    def run(index: int) -> Sequence[dict[str, Any]]:
+        quiet_ns = min((read_probes(pair) for pair in runs.values()), default=0.0)
+        job = {"number": number, "index": index, "session": session, "quiet_probe_ns": quiet_ns}
+        return run_pair(job, random.Random(f"{number} {index}"))
 
     for index in range(processes):
-        for side in shuffler.sample(("a", "b"), 2):
-            runs[side, index] = run((side, index))
-    repeat_disturbed(runs, read_answer_probe, run, limit=2 * processes)
-    return {side: [runs[side, index] for index in range(processes)] for side in ("a", "b")}
+        runs[index] = run(index)
+    repeat_disturbed(runs, read_probes, run, limit=processes)
+    return {side: [runs[index][place] for index in range(processes)] for place, side in _PLACES}
 
 
 def make_plan(job: Mapping[str, Any], *, patience_s: float = _PATIENCE_S, **sizes: Any) -> Plan:
@@ -77,90 +79,73 @@ def make_plan(job: Mapping[str, Any], *, patience_s: float = _PATIENCE_S, **size
     )
 
 
-def read_answer_probe(answer: Mapping[str, Any]) -> float:
-    """The host probe of one process: the slowest of the measurements that it answered."""
-    found = [value for value in answer.values() if "samples_ns" in value]
+def read_probes(answers: Sequence[Mapping[str, Any]]) -> float:
+    """The host probe of processes: the slowest of the measurements that they answered."""
+    found = [value for answer in answers for value in answer.values() if "samples_ns" in value]
     return max(read_probe(Measurement.from_dict(value)) for value in found)
 
 
-def start_worker(
-    script: str,
-    job: Mapping[str, Any],
-    *,
-    deadline: float,
-    variables: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """The answer of ``script --worker``, given ``job`` on standard input.
+class PairedWorkers:
+    """Processes of ``script --worker``, which get ready side by side and measure two at a time, by
+    turns.
 
-    Raises TimeoutExpired at the deadline, a time of `time.monotonic`.
-    """
-    left_s = deadline - time.monotonic()
-    command = [sys.executable, script, "--worker"]
-    if left_s <= 0:  # no process is worth starting only to be killed
-        raise subprocess.TimeoutExpired(command, 0.0)
-    answer: dict[str, Any] = run_json(
-        command, given=json.dumps(job), variables=variables, timeout_s=left_s
-    )
-    return answer
-
-
-class WaitingWorkers:
-    """Processes of ``script --worker`` that got ready side by side and wait for their jobs.
-
-    All have to be ready before the first is asked, so that nothing else runs while one measures.
-    A worker answers once; for a job more than there were workers, another is started.
+    All that were asked for have to be ready before the first measures, so that nothing else runs
+    meanwhile. Each answers once; for a pair more than there were, another is started.
     """
 
-    def __init__(self, script: str, count: int, *, deadline: float) -> None:
-        self._script, self._deadline = script, deadline
-        self._ready: set[int] = set()
+    def __init__(self, script: str, count: int) -> None:
+        self._stop = Stop()
+        self._command = (script, "--worker")
         self._waiting = [self._start() for _ in range(count)]
 
-    def __enter__(self) -> WaitingWorkers:
+    def __enter__(self) -> PairedWorkers:
         return self
 
     def __exit__(self, *error: object) -> None:
         for worker in self._waiting:
-            worker.kill()
-            worker.communicate()
+            worker.end()
+        self._stop.close()
 
-    def ask(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of the next worker. Raises TimeoutExpired at the deadline, RunnerError if the
-        worker failed."""
+    def run_pair(self, job: Mapping[str, Any], shuffler: random.Random) -> list[dict[str, Any]]:
+        """What each of the next two answered. Raises WorkerDied if one failed."""
+        while len(self._waiting) < 2:
+            self._waiting.append(self._start())
         for worker in self._waiting:
-            self._require_ready(worker)
-        worker = self._waiting.pop(0) if self._waiting else self._start()
-        self._require_ready(worker)
-        left_s = max(0.0, self._deadline - time.monotonic())
-        try:
-            answer, _ = worker.communicate(json.dumps(job) + "\n", timeout=left_s)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.communicate()
-            raise
-        if worker.returncode != 0:
-            raise RunnerError(f"a worker ended with exit code {worker.returncode}; see above")
-        found: dict[str, Any] = json.loads(answer.splitlines()[-1])
-        return found
+            worker.wait_until_ready(_READY_S)
+        pair = self._waiting[:2]
+        for worker in pair:
+            worker.send(json.dumps(job))
+        said = take_turns(pair, shuffler)
+        for worker in pair:
+            worker.end()
+            self._waiting.remove(worker)
+        return [answers[-1]["answer"] for answers in said]
 
-    def _start(self) -> subprocess.Popen[str]:
-        command = [sys.executable, self._script, "--worker"]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def _require_ready(self, worker: subprocess.Popen[str]) -> None:
-        if worker.pid in self._ready:
-            return
-        assert worker.stdout is not None
-        if worker.stdout.readline().strip() != _READY:
-            raise RunnerError(f"a worker of {Path(self._script).name} did not get ready; see above")
-        self._ready.add(worker.pid)
+    def _start(self) -> WorkerProcess:
+        return WorkerProcess(self._stop, self._command)
 
 
-def wait_for_job() -> dict[str, Any]:
-    """In a worker: say that it is ready, and return the job that `WaitingWorkers.ask` gives it."""
-    print(_READY, flush=True)
-    job: dict[str, Any] = json.loads(sys.stdin.readline())
-    return job
+def serve(prepare: Callable[[], Callable[[Mapping[str, Any], TurnTaker], dict[str, Any]]]) -> None:
+    """Be one of `PairedWorkers`: get ready by ``prepare``, and answer one job by what it made."""
+    die_with(os.getppid())
+    say = claim_output()
+    work = prepare()
+    say("ready")
+    job = json.loads(sys.stdin.readline())
+    turns = TurnTaker(say)
+    turns.begin()
+    answer = work(job, turns)
+    say("answer", answer=mark_turns(answer))
+    say("done")
+
+
+def mark_turns(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The measurements of an answer, each with the check that says that it took turns."""
+    marked = dict(answer)
+    for name, value in answer.items():
+        if "samples_ns" in value:
+            marked[name] = {**value, "checks": {**value["checks"], TURNS: ROUNDS_A_TURN}}
+    return marked
 
 
 def read_side(answers: Sequence[Mapping[str, Any]], key: str) -> list[Measurement]:

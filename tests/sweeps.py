@@ -22,10 +22,10 @@ from ftax.sweep import SweepCell, SweepMachine
 from ftax.sweep.job import LOOKS, Group, Job
 from ftax.sweep.lane import Lane, TaskQueue
 from ftax.sweep.plan import choose_items, make_tasks
-from ftax.sweep.process import Stop, WorkerDied
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.store import CellStore
 from ftax.sweep.turns import Turn, Turns
+from ftax.worker_process import Stop, WorkerDied
 
 # (step, places, number of the worker) -> nothing, or what the worker dies of.
 Script = Callable[[str, list[int], int], None]
@@ -143,7 +143,7 @@ def use_scripts(monkeypatch: pytest.MonkeyPatch, script: Script) -> type[Scripte
             "lock": threading.Lock(),
         },
     )
-    monkeypatch.setattr("ftax.sweep.lane.WorkerProcess", made)
+    monkeypatch.setattr("ftax.sweep.lane.start_worker", made)
     return made
 
 

@@ -66,6 +66,49 @@ def test_ten_processes_of_one_session_are_paired_by_index(processes, method, ver
     assert method in result.method.lower()
 
 
+DRIFT = [100 + 7 * place for place in range(20)]  # of the host, in % of what it was at first
+
+
+def take_turns(level, luck, *, rounds_a_turn=5, first_pid=1):
+    """Three processes whose latency is ``level`` times that of the host; ``luck`` is their own."""
+    return [
+        make_measurement(
+            [round(level * own * share) for share in DRIFT],
+            index=place,
+            pid=first_pid + place,
+            checks={"rounds_a_turn": rounds_a_turn},
+        )
+        for place, own in enumerate(luck)
+    ]
+
+
+def test_processes_that_took_turns_are_pairs_without_the_drift_of_the_host():
+    a, b = take_turns(10, (1.0, 1.3, 0.8)), take_turns(10.1, (1.0, 1.31, 0.79), first_pid=9)
+    result = compare(a, list(reversed(b)))
+    assert result.verdict == "equal"
+    assert "paired" in result.method.lower()
+    assert result.ratio == pytest.approx(1.01, abs=0.01)
+    slow = take_turns(10.6, (1.0, 1.301, 0.799), first_pid=9)
+    assert compare(a, slow).verdict == "slower"
+    alone = [take_turns(10, (own,), rounds_a_turn=0)[0] for own in (1.0, 1.3, 0.8)]
+    assert compare(alone, alone).verdict == "cannot-tell"  # nothing says that they took turns
+
+
+def test_turns_are_compared_while_both_measured():
+    """b went on after a was precise, while the host got slower."""
+    a, b = take_turns(10, (1.0, 1.1, 1.2)), take_turns(10, (1.0, 1.1, 1.2), first_pid=9)
+    early = [
+        make_measurement(
+            [samples[-1] for samples in item.samples_ns[:10]],
+            index=place,
+            pid=place + 1,
+            checks={"rounds_a_turn": 5},
+        )
+        for place, item in enumerate(a)
+    ]
+    assert compare(early, b).ratio == pytest.approx(1.0, abs=1e-9)
+
+
 def test_a_disturbed_round_does_not_move_a_process():
     quiet = [make_measurement([100] * 9, index=i, pid=i + 1) for i in range(5)]
     noisy = [

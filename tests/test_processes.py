@@ -1,11 +1,15 @@
 """Benchmarks in fresh processes."""
 
+import io
+import json
 import math
+import random
 
 import pytest
 
 import ftax
 from ftax.measure import Plan
+from ftax.process_turns import ROUNDS_A_TURN, TurnTaker, take_turns
 from ftax.processes import BenchJob, repeat_disturbed, run_jobs
 
 PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
@@ -28,14 +32,67 @@ def test_each_repetition_is_a_process_of_one_session(monkeypatch):
     assert len({m.process.pid for m in (*a, *b)}) == 4
     assert len({m.process.session for m in (*a, *b)}) == 1
     assert [m.process.index for m in a] == [0, 1]
+    assert {m.rounds_a_turn for m in (*a, *b)} == {ROUNDS_A_TURN}
     comparison = ftax.compare(a, b)
     assert comparison.unit == "process"
-    assert "welch" in comparison.method.lower()
+    assert "paired" in comparison.method.lower()
+
+
+def test_a_process_of_its_own_takes_no_turns(monkeypatch):
+    monkeypatch.setattr("ftax.processes._SHARED_RATIO", math.inf)
+    told = []
+    (found,) = run_jobs([make_job()], processes=2, progress=lambda *what: told.append(what))
+    assert [m.rounds_a_turn for m in found] == [None, None]
+    assert [m.process.index for m in found] == [0, 1]
+    assert {phase for phase, _, _ in told} >= {
+        "getting ready, process 1 of 2 a side", "rounds, process 2 of 2 a side",
+    }  # fmt: skip
 
 
 def test_a_worker_that_fails_says_why():
-    with pytest.raises(ftax.RunnerError, match="bert-base"):
-        run_jobs([make_job(model="bert-bass")], processes=2)
+    with pytest.raises(ftax.RunnerError, match=r"for resnet-50 or bert-bass failed: .*bert-base"):
+        run_jobs([make_job(), make_job(model="bert-bass")], processes=2)
+
+
+class FakeWorker:
+    """Wants ``turns``, and writes down when it has one."""
+
+    def __init__(self, pid, turns, journal):
+        self.pid, self._journal = pid, journal
+        self._answers = [{"say": "turn", "done": 5 * at, "total": 5 * turns} for at in range(turns)]
+        self._answers += [{"say": "measured", "of": pid}, {"say": "done"}]
+
+    def receive(self, limit_s):
+        assert limit_s > 0
+        return self._answers.pop(0)
+
+    def send(self, line):
+        self._journal.append((self.pid, json.loads(line)))
+
+
+def test_each_process_has_one_turn_before_any_has_another():
+    journal, told = [], []
+    workers = [FakeWorker(pid, turns, journal) for pid, turns in ((7, 4), (8, 4), (9, 2))]
+    said = take_turns(workers, random.Random(0), lambda done, total: told.append((done, total)))
+    assert said == [[{"say": "measured", "of": pid}] for pid in (7, 8, 9)]
+    order = [pid for pid, _ in journal]
+    assert [set(order[at : at + 3]) for at in (0, 3)] == [{7, 8, 9}] * 2
+    assert [set(order[at : at + 2]) for at in (6, 8)] == [{7, 8}] * 2
+    assert len(order) == 10
+    assert all(idle == sorted({7, 8, 9} - {pid}) for pid, idle in journal)
+    assert (15, 20) in told
+
+
+def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth(monkeypatch):
+    said = []
+    monkeypatch.setattr("sys.stdin", io.StringIO("[]\n" * 9))
+    turns = TurnTaker(lambda what, **fields: said.append((what, fields["done"])))
+    turns("building the model", 0, 1)
+    assert said == []
+    turns.begin()
+    for done in range(12):
+        turns("round", done, 12)
+    assert said == [("turn", 0), ("turn", 5), ("turn", 10)]
 
 
 def test_zero_processes_are_refused():

@@ -112,6 +112,8 @@ HostProbe HostProber::probe() {
   return result;
 }
 
+void HostProber::forget_steal() { last_steal_ticks_ = read_steal_ticks(); }
+
 void HostProber::look(int64_t now) {
   if (now - last_look_ < kLookEveryNs) return;
   looks_ns_.push_back(time_wide());
@@ -132,7 +134,7 @@ void HostProber::wait_for_core(HostProbe& probe, int64_t limit_ns,
   }
   probe.waited_ns = now_ns() - start;
   probe.left = quiet == kQuietLooks;
-  last_steal_ticks_ = read_steal_ticks();  // what was stolen meanwhile is no round's
+  forget_steal();
 }
 
 std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,

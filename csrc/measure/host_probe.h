@@ -41,6 +41,9 @@ class HostProber {
   // most `limit_ns`. Calls `poll` about twenty times a second.
   void wait_for_core(HostProbe& probe, int64_t limit_ns, const std::function<void()>& poll);
 
+  // After a pause of this process: what was stolen in it belongs to no round.
+  void forget_steal();
+
  private:
   [[nodiscard]] bool is_shared(int64_t wide_ns) const;
   int64_t time_wide();

@@ -24,6 +24,7 @@ constexpr int kMaxSamples = 2000;
 constexpr int kMaxDropped = kMaxSamples / kSettlingPart;
 constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
 constexpr int kMaxBurst = 10'000;
+constexpr int64_t kAwayNs = 1'000'000;  // more than a progress bar needs: this process waited
 
 // Written out because std::shuffle may differ between standard libraries, and the seed is recorded
 // so that an order can be repeated.
@@ -60,8 +61,14 @@ class Measurement {
   }
 
  private:
-  void report(const char* phase, int done, int total) const {
-    if (progress_) progress_(phase, done, total);
+  // How long it took whoever was told, in ns: a process that measures by turns waits there.
+  int64_t report(const char* phase, int done, int total) {
+    if (!progress_) return 0;
+    const int64_t start = now_ns();
+    progress_(phase, done, total);
+    const int64_t told_ns = now_ns() - start;
+    told_ns_ += told_ns;
+    return told_ns;
   }
 
   // Runs `body` under the runner's scope; false if the runner failed, which ends its part.
@@ -127,9 +134,12 @@ class Measurement {
     result_.probes.push_back(prober.probe());
     int64_t patience_ns = plan_.patience_ns;
     for (int round = 0; round < plan_.rule.max_rounds; ++round) {
-      const auto tell = [&] { report("round", round, plan_.rule.max_rounds); };
-      tell();
-      if (patience_ns > 0) prober.wait_for_core(result_.probes.back(), patience_ns, tell);
+      const int64_t told_ns = report("round", round, plan_.rule.max_rounds);
+      if (told_ns > kAwayNs) prober.forget_steal();
+      const auto poll = [&] {
+        if (progress_) progress_("round", round, plan_.rule.max_rounds);
+      };
+      if (patience_ns > 0) prober.wait_for_core(result_.probes.back(), patience_ns, poll);
       patience_ns -= result_.probes.back().waited_ns;
       run_round(prober);
       if (alive_.empty()) {
@@ -141,9 +151,9 @@ class Measurement {
         result_.stop_reason = StopReason::kPrecise;
         return;
       }
-      const int64_t waited_ns = plan_.patience_ns - patience_ns;
+      const int64_t away_ns = plan_.patience_ns - patience_ns + told_ns_;
       const bool may_stop = round + 1 >= kMinRounds && round + 1 < plan_.rule.max_rounds;
-      if (may_stop && now_ns() - start - waited_ns > plan_.rule.time_limit_ns) {
+      if (may_stop && now_ns() - start - away_ns > plan_.rule.time_limit_ns) {
         result_.stop_reason = StopReason::kTimeLimit;
         return;
       }
@@ -199,6 +209,7 @@ class Measurement {
   std::mt19937_64 random_;
   std::vector<size_t> alive_;
   std::vector<int> samples_;
+  int64_t told_ns_ = 0;
   RoundsResult result_;
 };
 

@@ -66,7 +66,7 @@ struct RoundsResult {
 };
 
 // Called between rounds, never inside one: phase ("warmup", "round"), how many are done, of how
-// many at most.
+// many at most. The time spent in it counts towards no limit, so it may wait.
 using Progress = std::function<void(const char* phase, int done, int total)>;
 
 // Measures all runners. A runner that throws leaves the measurement with its error recorded and the

@@ -5,6 +5,7 @@ they understate the error. Where both sides come from several processes, the uni
 therefore the process; otherwise it is the round, and the answer says that it holds for these two
 processes only. A process counts with the median of its rounds, not with their mean, and without
 those in which the host probe met a neighbour on the core: a shared core is up to twice as slow.
+Processes that took turns are a pair, and the pair counts with the median ratio of their turns.
 """
 
 from __future__ import annotations
@@ -134,10 +135,10 @@ def compare(
     """Compare b with a.
 
     Give one measurement a side, or one for each process. With two or more processes a side the test
-    is between processes: Welch's, or paired where both sides ran in the same session with the same
-    process indices and are at least ten each: with fewer, the degrees of freedom that pairing costs
-    widen the interval by more than the drift that it removes. With one process a side it is between
-    rounds: paired where the two were measured in the same rounds.
+    is between processes: paired where those of an index took turns, as `ftax compare` runs them, or
+    where both sides ran in the same session with the same indices and are at least ten each; else
+    Welch's. With one process a side it is between rounds: paired where the two were measured in the
+    same rounds.
 
     Raises:
         InvalidArgumentError: a side is empty, or the modes differ.
@@ -147,9 +148,15 @@ def compare(
     if len(modes) != 1:
         raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")
     if min(len(side_a), len(side_b)) >= 2:
-        paired = len(side_a) >= _ENOUGH_PAIRS and _indices(side_a) == _indices(side_b)
-        values_a = [statistics.median(m.values_ns) for m in sorted(side_a, key=_index)]
-        values_b = [statistics.median(m.values_ns) for m in sorted(side_b, key=_index)]
+        side_a, side_b = sorted(side_a, key=_index), sorted(side_b, key=_index)
+        by_turns = _took_turns(side_a, side_b)
+        # Pairing costs degrees of freedom, which only turns give back when there are few pairs.
+        paired = by_turns or (len(side_a) >= _ENOUGH_PAIRS and _indices(side_a) == _indices(side_b))
+        values_a = [statistics.median(m.values_ns) for m in side_a]
+        values_b = [statistics.median(m.values_ns) for m in side_b]
+        if by_turns:
+            ratios = map(_compare_turns, side_a, side_b)
+            values_b = [value * ratio for value, ratio in zip(values_a, ratios, strict=True)]
         unit = "process"
     else:
         values_a, values_b = list(side_a[0].values_ns), list(side_b[0].values_ns)
@@ -190,6 +197,29 @@ def _index(measurement: Measurement) -> int:
 
 def _indices(side: list[Measurement]) -> list[tuple[str, int]]:
     return sorted((m.process.session, m.process.index) for m in side)
+
+
+def _took_turns(a: list[Measurement], b: list[Measurement]) -> bool:
+    """Each process of a with the one of b that has its index."""
+    rounds = {m.rounds_a_turn for m in (*a, *b)}
+    return len(rounds) == 1 and None not in rounds and _indices(a) == _indices(b)
+
+
+def _compare_turns(a: Measurement, b: Measurement) -> float:
+    """The median over turns of b's latency over a's: what both felt of the host is not in it."""
+    turns_a, turns_b = _split_turns(a), _split_turns(b)
+    common = turns_a.keys() & turns_b.keys()
+    if not common:  # in no turn had both the core to themselves
+        return statistics.median(b.values_ns) / statistics.median(a.values_ns)
+    return statistics.median(turns_b[turn] / turns_a[turn] for turn in common)
+
+
+def _split_turns(measurement: Measurement) -> dict[int, float]:
+    """The median of the rounds that count of each turn that has some, ns."""
+    turns: dict[int, list[float]] = {}
+    for place, value in zip(measurement.counted_rounds, measurement.values_ns, strict=True):
+        turns.setdefault(place // (measurement.rounds_a_turn or 1), []).append(value)
+    return {turn: statistics.median(values) for turn, values in turns.items()}
 
 
 def _same_rounds(a: Measurement, b: Measurement) -> bool:

@@ -1,19 +1,21 @@
-"""Runs benchmark jobs in fresh processes, interleaved, so that what differs between processes
-(memory layout, thread placement) becomes part of the measured error instead of a hidden bias.
+"""Runs benchmark jobs in fresh processes, so that what differs between processes (memory layout,
+thread placement) becomes part of the measured error instead of a hidden bias.
 
-A process waits for a busy neighbour to leave its core, as long as its plan has patience; one that
-shared the core all the same is run again: it measured the neighbour. What tells is a probe of the
-host beside each round, never the latency itself, so the choice does not depend on what is compared.
+The surprising choice: the processes of one repetition live side by side and take turns, a tenth of
+a second each. On a host with neighbours the clock moves by a tenth within seconds; what is compared
+has then felt the same of it. Only one ever measures, and the others sleep.
 
-Workers are started with `python -m ftax.processes` and speak JSON: a job on standard input, one
-measurement a line on standard output. A worker that dies takes only its own measurement with it.
+A process waits for a busy neighbour to leave its core, as long as its plan has patience; a
+repetition in which one shared the core all the same is run again: it measured the neighbour. What
+tells is a probe of the host beside each round, never the latency itself, so the choice does not
+depend on what is compared.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,8 +23,11 @@ from typing import Any, TypeVar
 
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.measure import Plan, Progress, measure, require
+from ftax.process_turns import MEASURING, ROUNDS_A_TURN, TurnTaker, take_turns
 from ftax.results import Measurement
-from ftax.results.measurement import make_session_id
+from ftax.results.measurement import TURNS, make_session_id
+from ftax.worker_channel import claim_output, die_with
+from ftax.worker_process import START_S, Stop, WorkerDied, WorkerProcess
 
 _SHARED_RATIO = 1.2  # of the fastest probe: what ran slower had less than a core
 
@@ -87,6 +92,8 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
             from ftax.intervention import slow_down
 
             preparations = [slow_down(item, job.inject_slowdown_ratio) for item in preparations]
+        if progress:
+            progress(MEASURING, 0, 1)
         return require(measure(loaded, preparations, job.plan, progress))
 
 
@@ -96,7 +103,10 @@ def run_jobs(
     """Run each job ``processes`` times and return its measurements, job by job.
 
     With one process a job runs here. With more, every repetition is a fresh process, and the jobs
-    of one repetition run side by side in random order, so that drift falls on all alike.
+    of one repetition take turns, so that drift falls on all alike.
+
+    Raises:
+        RunnerError: a process failed.
     """
     if processes < 1:
         raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
@@ -106,34 +116,36 @@ def run_jobs(
             list(run_job(replace(job, plan=replace(job.plan, session=session)), progress))
             for job in jobs
         ]
-    runs: dict[tuple[int, int], list[Measurement]] = {}
+    runs: dict[int, list[list[Measurement]]] = {}
 
-    def run(key: tuple[int, int]) -> list[Measurement]:
-        repetition, place = key
-        job = jobs[place]
-        plan = replace(
-            job.plan,
-            process_index=repetition,
-            session=session,
-            seed=job.plan.seed + repetition,
-            quiet_probe_ns=min((read_probe(found[0]) for found in runs.values()), default=0.0),
-        )
-        return _run_worker(replace(job, plan=plan))
-
-    shuffler = random.Random(jobs[0].plan.seed)
-    total = processes * len(jobs)
-    for repetition in range(processes):
-        order = list(range(len(jobs)))
-        shuffler.shuffle(order)
-        for turn, place in enumerate(order):
+    def run(repetition: int) -> list[list[Measurement]]:
+        def tell(done: int, total: int) -> None:
             if progress:
-                progress("process", repetition * len(jobs) + turn, total)
-            runs[repetition, place] = run((repetition, place))
-    if progress:
-        progress("processes beside a busy neighbour, again", 0, 1)
-    repeat_disturbed(runs, lambda found: read_probe(found[0]), run, limit=total)
+                progress(f"rounds, process {repetition + 1} of {processes} a side", done, total)
+
+        plans = [
+            replace(
+                job.plan,
+                process_index=repetition,
+                session=session,
+                seed=job.plan.seed + repetition,
+                quiet_probe_ns=min(map(read_slowest_probe, runs.values()), default=0.0),
+            )
+            for job in jobs
+        ]
+        if progress:
+            progress(f"getting ready, process {repetition + 1} of {processes} a side", 0, 1)
+        return _run_side_by_side(
+            [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)],
+            random.Random(jobs[0].plan.seed + repetition),
+            tell,
+        )
+
+    for repetition in range(processes):
+        runs[repetition] = run(repetition)
+    repeat_disturbed(runs, read_slowest_probe, run, limit=processes)
     return [
-        [item for repetition in range(processes) for item in runs[repetition, place]]
+        [item for repetition in range(processes) for item in runs[repetition][place]]
         for place in range(len(jobs))
     ]
 
@@ -166,24 +178,46 @@ def read_probe(measurement: Measurement) -> float:
     return max(float(probe["wide"]), float(probe.get("within", 0.0)))
 
 
-def _run_worker(job: BenchJob) -> list[Measurement]:
-    worker = subprocess.run(
-        [sys.executable, "-m", "ftax.processes"],
-        input=job.to_json(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if worker.returncode != 0:
-        lines = worker.stderr.strip().splitlines()
-        reason = lines[-1] if lines else f"exit code {worker.returncode}"
-        raise RunnerError(f"the worker process for {job.model} failed: {reason}")
-    return [Measurement.from_dict(json.loads(line)) for line in worker.stdout.splitlines()]
+def read_slowest_probe(sides: Sequence[Sequence[Measurement]]) -> float:
+    """`read_probe` of that of several processes which met the busiest neighbour."""
+    return max(read_probe(side[0]) for side in sides)
+
+
+def _run_side_by_side(
+    jobs: Sequence[BenchJob], shuffler: random.Random, tell: Callable[[int, int], None]
+) -> list[list[Measurement]]:
+    stop = Stop()
+    command = ("-m", "ftax.processes", str(os.getpid()))
+    workers = [WorkerProcess(stop, command) for _ in jobs]
+    try:
+        for worker, job in zip(workers, jobs, strict=True):
+            worker.wait_until_ready(START_S)
+            worker.send(job.to_json())
+        said = take_turns(workers, shuffler, tell)
+    except WorkerDied as error:
+        names = " or ".join(dict.fromkeys(job.model for job in jobs))
+        raise RunnerError(f"the worker process for {names} failed: {error}") from error
+    finally:
+        for worker in workers:
+            worker.end()
+        stop.close()
+    return [[_read(answer, len(jobs)) for answer in answers] for answers in said]
+
+
+def _read(answer: Mapping[str, Any], sides: int) -> Measurement:
+    measurement = Measurement.from_dict(answer["measurement"])
+    if sides == 1:  # nobody to take turns with
+        return measurement
+    return replace(measurement, checks={**measurement.checks, TURNS: ROUNDS_A_TURN})
 
 
 def _work() -> None:
-    for measurement in run_job(BenchJob.from_json(sys.stdin.read())):
-        print(json.dumps(measurement.to_dict()))
+    die_with(int(sys.argv[1]))
+    say = claim_output()
+    say("ready")
+    for measurement in run_job(BenchJob.from_json(sys.stdin.readline()), TurnTaker(say)):
+        say("measured", measurement=measurement.to_dict())
+    say("done")
 
 
 if __name__ == "__main__":

@@ -162,6 +162,17 @@ TEST(a_time_limit_leaves_three_rounds) {
   CHECK(result.stop_reason == StopReason::kTimeLimit);
 }
 
+TEST(time_spent_in_the_progress_callback_counts_towards_no_limit) {
+  RoundPlan plan = make_plan(0);
+  plan.rule = {
+      .min_rounds = 6, .max_rounds = 6, .target_ratio = 1e-12, .time_limit_ns = 200 * kMs};
+  const auto wait = [](const char*, int, int) { spin(60 * kMs); };  // for a turn, say
+  const RoundsResult result = measure_rounds({make("a")}, plan, wait);
+  CHECK(result.runners.front().values_ns.size() == 6);
+  CHECK(result.stop_reason == StopReason::kMaxRounds);
+  CHECK(result.elapsed_ns > 360 * kMs);
+}
+
 TEST(a_runner_that_throws_leaves_and_the_others_go_on) {
   // Call 5 is the first of round 2.
   const RoundsResult result = measure_rounds({make("a"), make_failing(5), make("c")}, make_plan(6));

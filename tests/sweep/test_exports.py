@@ -14,10 +14,10 @@ from ftax.sweep import exports
 from ftax.sweep.grid import Grid
 from ftax.sweep.job import Job
 from ftax.sweep.plan import choose_items, make_tasks
-from ftax.sweep.process import Stop, WorkerDied
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.results import RUNS_FILE, read_times
 from ftax.sweep.run import run_sweep
+from ftax.worker_process import Stop, WorkerDied
 
 
 def make_all_units(cells, devices=("cpu",), exported=()):
@@ -106,7 +106,7 @@ class DyingWorker:
 
 
 def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(exports, "WorkerProcess", DyingWorker)
+    monkeypatch.setattr(exports, "start_worker", DyingWorker)
     cells = [make_cell("torchscript", model=f"m{number}") for number in range(4)]
     told = []
     stop = Stop()

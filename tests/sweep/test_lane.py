@@ -301,6 +301,6 @@ def test_a_cell_that_is_timed_twice_has_the_later_rounds_and_is_one_cell(tmp_pat
             yield {"say": "measured", "place": 0, "seconds": 2.0, "values_ns": [3.0, 3.0],
                    "facts": {"timed_again": True}, "warnings": []}  # fmt: skip
 
-    monkeypatch.setattr("ftax.sweep.lane.WorkerProcess", Twice)
+    monkeypatch.setattr("ftax.sweep.lane.start_worker", Twice)
     found = run_lanes(tmp_path, [make_cell(device="cuda")], looks=("trace",), devices=("cuda:0",))
     assert (found[0].values_ns, found[0].facts["trace"]) == ((3.0, 3.0), "found")

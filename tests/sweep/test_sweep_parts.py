@@ -17,9 +17,10 @@ from ftax.sweep.job import Item
 from ftax.sweep.lock import lock_folder
 from ftax.sweep.looks import summarise
 from ftax.sweep.plan import make_tasks
-from ftax.sweep.process import Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress, describe_time
 from ftax.sweep.run import run_sweep
+from ftax.sweep.worker import start_worker
+from ftax.worker_process import Stop, Stopped, WorkerDied
 
 
 def test_the_order_is_the_seeds_and_builds_each_model_once():
@@ -98,7 +99,7 @@ def start(monkeypatch, tmp_path, script):
     interpreter.write_text(f"#!/bin/sh\n{script}\n")
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
-    return WorkerProcess(Stop())
+    return start_worker(Stop())
 
 
 @pytest.mark.parametrize(

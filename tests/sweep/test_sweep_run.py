@@ -149,7 +149,7 @@ def test_results_are_kept_and_a_resumed_sweep_has_nothing_to_do(swept, monkeypat
     folder, grid, results, _ = swept
     with pytest.raises(InvalidArgumentError, match="has 12 cells of a sweep already; resume it"):
         run_sweep([grid], folder)
-    monkeypatch.setattr("ftax.sweep.lane.WorkerProcess", pytest.fail)
+    monkeypatch.setattr("ftax.sweep.lane.start_worker", pytest.fail)
     again = run_sweep([grid], folder, resume=True, threads=1)
     assert again.cells == results.cells
 

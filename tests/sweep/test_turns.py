@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from sweeps import die, make_cell, run_lanes, use_scripts
 
-from ftax.sweep.process import Stop, Stopped
 from ftax.sweep.step_clock import StepClock
 from ftax.sweep.turns import Turn, Turns, choose_sharers
+from ftax.worker_process import Stop, Stopped
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from ftax.results._statistics import Statistics, Summary
 from ftax.results.cell import Cell
 from ftax.results.store import append_record, read_records
 
+TURNS = "rounds_a_turn"  # the check by which a measurement says that it took turns
+
 Nanoseconds = Annotated[
     int, Rule("a time in ns, 0 <= ns < 2**63", lambda value: 0 <= value < 2**63)
 ]
@@ -121,6 +123,12 @@ class Measurement(Record):
     def disturbed_rounds(self) -> tuple[int, ...]:
         """The rounds in which a probe of the host met a neighbour, or time was stolen."""
         return _read_disturbed(self.checks)
+
+    @property
+    def rounds_a_turn(self) -> int | None:
+        """After how many rounds another process of the same session measured; None: none did."""
+        rounds = self.checks.get(TURNS)
+        return rounds if isinstance(rounds, int) and rounds > 0 else None
 
     @property
     def core_hz(self) -> float | None:

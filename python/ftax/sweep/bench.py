@@ -23,7 +23,8 @@ from ftax.models import LoadedModel, load_model
 from ftax.runtimes import Prepared, Workspace, check_host, find_runtime
 from ftax.sweep.counting import count
 from ftax.sweep.facts import choose_status, describe_fault, make_fields
-from ftax.sweep.job import Ask, Group, Item, Job, Say
+from ftax.sweep.job import Ask, Group, Item, Job
+from ftax.worker_channel import Say
 
 _NOISY = 0.5  # of the rounds that count were disturbed: more, and a group is timed again
 _MANY = 3  # sizes, from which one export for all takes less time than one each

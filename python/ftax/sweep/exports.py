@@ -17,10 +17,11 @@ from ftax.runtimes import find_runtime
 from ftax.sweep.bench import SHARING
 from ftax.sweep.job import Group, Item, Job
 from ftax.sweep.plan import Task
-from ftax.sweep.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.record import SweepExport, SweepMachine
 from ftax.sweep.room import Need, count_room
+from ftax.sweep.worker import start_worker
+from ftax.worker_process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
 
 EXPORTS_FILE = "exports.jsonl"
 _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
@@ -120,7 +121,7 @@ class Exporter:
         worker = None
         try:
             while (unit := self._take()) is not None:
-                worker = worker or WorkerProcess(self.stop)
+                worker = worker or start_worker(self.stop)
                 try:
                     self._export(unit, worker)
                 except WorkerDied:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-Say = Callable[..., None]  # writes an answer: what it is, and its fields
 Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent lets the worker go on
 
 # After the rounds of a whole job: counters first, because a trace slows its process for good.

@@ -29,11 +29,12 @@ from ftax.sweep.job import (
     strike_timed,
 )
 from ftax.sweep.plan import Task
-from ftax.sweep.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.step_clock import WAITING, StepClock, Switch
 from ftax.sweep.store import CellStore
 from ftax.sweep.turns import Turn
+from ftax.sweep.worker import start_worker
+from ftax.worker_process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
 
 # Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
 # libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
@@ -150,7 +151,7 @@ class Lane:
         if self.turn is not None:
             self.spend(WAITING)
             self.turn.get_ready()
-        worker = self._worker = self._worker or self._spare or self._start()
+        worker = self._worker = self._worker or self._spare or start_worker(self.stop)
         if self.turn is not None:
             self.turn.pid = worker.pid
         if worker is self._spare:
@@ -238,7 +239,7 @@ class Lane:
         is_alone = self.turn is None  # others get ready meanwhile, and no spare has to
         is_free = step.name == "trace" or (step.name in _NOT_TIMED and not self._is_timing)
         if is_alone and is_free and more and ends_after and self._spare is None:
-            self._spare = self._start()  # it gets ready while this one does, or is traced
+            self._spare = start_worker(self.stop)  # it gets ready while this one does, or is traced
 
     def _blame(self, groups: list[Group], death: WorkerDied) -> list[Group]:
         """What is left after a worker died at the step that it had begun."""
@@ -281,9 +282,6 @@ class Lane:
                     self.store.add_look(place, look, fact=reason)
                     groups = strike_look(groups, place, look)
         return groups
-
-    def _start(self) -> WorkerProcess:
-        return WorkerProcess(self.stop)
 
     def _end_worker(self) -> None:
         if self._worker is not None:

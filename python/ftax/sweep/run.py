@@ -28,7 +28,6 @@ from ftax.sweep.job import Group, Job
 from ftax.sweep.lane import Lane, TaskQueue
 from ftax.sweep.lock import lock_folder
 from ftax.sweep.plan import choose_items, make_tasks
-from ftax.sweep.process import Stop
 from ftax.sweep.progress import SweepProgress
 from ftax.sweep.record import SweepMachine
 from ftax.sweep.results import SweepResults
@@ -45,6 +44,7 @@ from ftax.sweep.setup import (
 from ftax.sweep.step_clock import StepClock
 from ftax.sweep.store import CellStore
 from ftax.sweep.turns import Turn, Turns, choose_sharers
+from ftax.worker_process import Stop
 
 LIMIT_S = 300.0
 _LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long

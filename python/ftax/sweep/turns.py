@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterable
 from typing import Literal
 
-from ftax.sweep.process import Stop, Stopped
 from ftax.sweep.record import SweepMachine
 from ftax.sweep.room import Need, count_room
+from ftax.worker_process import Stop, Stopped
 
 State = Literal["away", "getting ready", "waiting to measure", "measuring"]
 _LOOK_S = 0.2  # at whether the sweep is to end

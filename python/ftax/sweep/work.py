@@ -20,7 +20,8 @@ from ftax.errors import UnavailableError
 from ftax.measure import quiet
 from ftax.preparing import use_threads
 from ftax.sweep.bench import Bench
-from ftax.sweep.job import Ask, Group, Job, Say
+from ftax.sweep.job import Ask, Group, Job
+from ftax.worker_channel import Say
 
 # Seconds, all generous: a look, what has to be made ready again for it, and timing.
 _LOOK_S = {"utilisation": 1.0, "trace": 0.3}

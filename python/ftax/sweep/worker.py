@@ -3,43 +3,22 @@
 Started as ``python -m ftax.sweep.worker PARENT``. The surprising choice: it makes itself
 ready before it reads its first job, and says so, so that a parent can start the next one while the
 last one builds its model. Before it times anything it waits for the parent's word, who gives it
-when nothing else is getting ready, and names the processes that idle on the device meanwhile. It
-dies with its parent, by the kernel's hand, whatever it is doing then.
+when nothing else is getting ready, and names the processes that idle on the device meanwhile.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import sys
-from typing import Any
 
-from ftax.sweep.job import Say
-
-_PR_SET_PDEATHSIG = 1  # prctl(2)
+from ftax.worker_channel import claim_output, die_with
+from ftax.worker_process import Stop, WorkerProcess
 
 
-def die_with(parent: int) -> None:
-    """Let the kernel end this process when the thread that started it ends."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it ended before we asked
-        sys.exit("the process that started this worker has ended")
-
-
-def claim_output() -> Say:
-    """What writes an answer. What a model prints goes to standard error from now on."""
-    descriptor = os.dup(1)
-    os.dup2(2, 1)
-
-    def say(what: str, **fields: Any) -> None:
-        line = json.dumps({"say": what, **fields}, allow_nan=False) + "\n"
-        rest = line.encode()
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-
-    return say
+def start_worker(stop: Stop) -> WorkerProcess:
+    """Such a process, as its parent sees it."""
+    return WorkerProcess(stop, ("-m", "ftax.sweep.worker", str(os.getpid())))
 
 
 def main() -> None:

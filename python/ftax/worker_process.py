@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ftax.faults import describe, is_out_of_memory
@@ -39,7 +40,7 @@ class WorkerDied(Exception):
 
 
 class Stopped(Exception):
-    """The sweep is to end now."""
+    """Whoever waits is to end now."""
 
 
 class Stop:
@@ -69,13 +70,16 @@ class Stop:
 
 
 class WorkerProcess:
-    """One worker, which gets itself ready from the moment it is made."""
+    """One worker, which gets itself ready from the moment it is made.
 
-    def __init__(self, stop: Stop) -> None:
+    ``arguments`` are Python's: a module or a script, and the options that make it a worker.
+    """
+
+    def __init__(self, stop: Stop, arguments: Sequence[str]) -> None:
         self._stop = stop
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `end`)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "ftax.sweep.worker", str(os.getpid())],
+            [sys.executable, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -106,7 +110,7 @@ class WorkerProcess:
 
     def receive(self, limit_s: float) -> dict[str, Any]:
         """The next answer. Raises WorkerDied if it ends or is silent for so long, Stopped if the
-        sweep is to end."""
+        waiting is to end."""
         deadline = time.monotonic() + limit_s
         while b"\n" not in self._buffer:
             self._wait(deadline, limit_s)
