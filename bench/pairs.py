@@ -56,7 +56,8 @@ def run_sides(
     runs: dict[int, Sequence[dict[str, Any]]] = {}
 
     def run(index: int) -> Sequence[dict[str, Any]]:
-        quiet_ns = min((read_probes(pair) for pair in runs.values()), default=0.0)
+        probes = [read_probes([answer]) for pair in runs.values() for answer in pair]
+        quiet_ns = min(probes, default=0.0)
         job = {"number": number, "index": index, "session": session, "quiet_probe_ns": quiet_ns}
         return run_pair(job, random.Random(f"{number} {index}"))
 

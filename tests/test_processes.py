@@ -45,7 +45,7 @@ def test_a_process_of_its_own_takes_no_turns(monkeypatch):
     assert [m.rounds_a_turn for m in found] == [None, None]
     assert [m.process.index for m in found] == [0, 1]
     assert {phase for phase, _, _ in told} >= {
-        "getting ready, process 1 of 2 a side", "rounds, process 2 of 2 a side",
+        "getting ready, process 1 of 2", "rounds, process 2 of 2",
     }  # fmt: skip
 
 

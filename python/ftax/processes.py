@@ -119,22 +119,27 @@ def run_jobs(
     runs: dict[int, list[list[Measurement]]] = {}
 
     def run(repetition: int) -> list[list[Measurement]]:
+        label = f"process {repetition + 1} of {processes}"
+        if repetition in runs:
+            label += " again, without the neighbour"
+
         def tell(done: int, total: int) -> None:
             if progress:
-                progress(f"rounds, process {repetition + 1} of {processes} a side", done, total)
+                progress(f"rounds, {label}", done, total)
 
+        if progress:
+            progress(f"getting ready, {label}", 0, 1)
+        probes = [read_probe(side[0]) for sides in runs.values() for side in sides]
         plans = [
             replace(
                 job.plan,
                 process_index=repetition,
                 session=session,
                 seed=job.plan.seed + repetition,
-                quiet_probe_ns=min(map(read_slowest_probe, runs.values()), default=0.0),
+                quiet_probe_ns=min(probes, default=0.0),
             )
             for job in jobs
         ]
-        if progress:
-            progress(f"getting ready, process {repetition + 1} of {processes} a side", 0, 1)
         return _run_side_by_side(
             [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)],
             random.Random(jobs[0].plan.seed + repetition),
@@ -179,7 +184,7 @@ def read_probe(measurement: Measurement) -> float:
 
 
 def read_slowest_probe(sides: Sequence[Sequence[Measurement]]) -> float:
-    """`read_probe` of that of several processes which met the busiest neighbour."""
+    """`read_probe` of the one of several processes that met the busiest neighbour."""
     return max(read_probe(side[0]) for side in sides)
 
 
