@@ -77,6 +77,28 @@ def test_a_file_of_several_cells_is_no_side_of_a_comparison(tmp_path):
     assert "measurements of 2 cells" in result.stderr
 
 
+def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
+    path = tmp_path / "sides.jsonl"
+    command = ("compare", "resnet-50", "resnet-50", "--tiny", "--rounds", "4", "--processes", "99")
+    process = subprocess.Popen(
+        [*COMMAND, *command, "--json", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "getting ready, process 2 of 99" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "b against a: " in stdout
+    assert "interrupted; this is the answer of 1 of 99 processes" in stderr
+    assert len(path.read_text().splitlines()) == 2
+
+
 def test_knee_prints_the_answer_and_its_sizes_and_saves_each_runtime(tmp_path):
     path = tmp_path / "knees.jsonl"
     options = ("--tiny", "--high", "2", "--rounds", "8", "--runtime", "eager,cuda-graph")

@@ -69,14 +69,15 @@ def test_ten_processes_of_one_session_are_paired_by_index(processes, method, ver
 DRIFT = [100 + 7 * place for place in range(20)]  # of the host, in % of what it was at first
 
 
-def take_turns(level, luck, *, rounds_a_turn=5, first_pid=1):
-    """Three processes whose latency is ``level`` times that of the host; ``luck`` is their own."""
+def take_turns(level, luck, *, rounds_a_turn=5, first_pid=1, loops_ns=(20_000, 22_000, 21_000)):
+    """Three processes whose latency is ``level`` times that of the host; ``luck`` is their own, and
+    ``loops_ns`` is what a loop of known length took beside them."""
     return [
         make_measurement(
             [round(level * own * share) for share in DRIFT],
             index=place,
             pid=first_pid + place,
-            checks={"rounds_a_turn": rounds_a_turn},
+            checks={"rounds_a_turn": rounds_a_turn, "host_probe_ns": {"loop": loops_ns[place]}},
         )
         for place, own in enumerate(luck)
     ]
@@ -90,8 +91,19 @@ def test_processes_that_took_turns_are_pairs_without_the_drift_of_the_host():
     assert result.ratio == pytest.approx(1.01, abs=0.01)
     slow = take_turns(10.6, (1.0, 1.301, 0.799), first_pid=9)
     assert compare(a, slow).verdict == "slower"
-    alone = [take_turns(10, (own,), rounds_a_turn=0)[0] for own in (1.0, 1.3, 0.8)]
-    assert compare(alone, alone).verdict == "cannot-tell"  # nothing says that they took turns
+
+
+@pytest.mark.parametrize("changes", [{"rounds_a_turn": 0}, {"loops_ns": (20_000, 20_500, 20_100)}])
+def test_without_turns_or_where_the_clock_stood_still_they_are_not(changes):
+    a, b = (take_turns(10, (1.0, 1.3, 0.8), first_pid=pid, **changes) for pid in (1, 9))
+    result = compare(a, b)
+    assert "welch" in result.method.lower()
+    assert result.verdict == "cannot-tell"
+
+
+def test_a_clock_that_is_not_known_may_have_moved():
+    a, b = (take_turns(10, (1.0, 1.3, 0.8), first_pid=pid, loops_ns=(0, 0, 0)) for pid in (1, 9))
+    assert "paired" in compare(a, b).method.lower()
 
 
 def test_turns_are_compared_while_both_measured():
@@ -102,7 +114,7 @@ def test_turns_are_compared_while_both_measured():
             [samples[-1] for samples in item.samples_ns[:10]],
             index=place,
             pid=place + 1,
-            checks={"rounds_a_turn": 5},
+            checks=item.checks,
         )
         for place, item in enumerate(a)
     ]

@@ -11,6 +11,7 @@ import ftax
 from ftax.measure import Plan
 from ftax.process_turns import ROUNDS_A_TURN, TurnTaker, take_turns
 from ftax.processes import BenchJob, repeat_disturbed, run_jobs
+from records import make_measurement
 
 PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
 
@@ -27,7 +28,7 @@ def test_a_job_survives_json():
 
 def test_each_repetition_is_a_process_of_one_session(monkeypatch):
     monkeypatch.setattr("ftax.processes._SHARED_RATIO", math.inf)  # whoever else is busy here
-    a, b = run_jobs([make_job(), make_job(hosts=("python",))], processes=2)
+    a, b = run_jobs([make_job(), make_job(hosts=("python",))], processes=2).sides
     assert len(a) == len(b) == 2
     assert len({m.process.pid for m in (*a, *b)}) == 4
     assert len({m.process.session for m in (*a, *b)}) == 1
@@ -35,13 +36,15 @@ def test_each_repetition_is_a_process_of_one_session(monkeypatch):
     assert {m.rounds_a_turn for m in (*a, *b)} == {ROUNDS_A_TURN}
     comparison = ftax.compare(a, b)
     assert comparison.unit == "process"
-    assert "paired" in comparison.method.lower()
+    assert comparison.units_a == comparison.units_b == 2
 
 
 def test_a_process_of_its_own_takes_no_turns(monkeypatch):
     monkeypatch.setattr("ftax.processes._SHARED_RATIO", math.inf)
     told = []
-    (found,) = run_jobs([make_job()], processes=2, progress=lambda *what: told.append(what))
+    runs = run_jobs([make_job()], processes=2, progress=lambda *what: told.append(what))
+    (found,), ended = runs.sides, runs.ended
+    assert ended is None
     assert [m.rounds_a_turn for m in found] == [None, None]
     assert [m.process.index for m in found] == [0, 1]
     assert {phase for phase, _, _ in told} >= {
@@ -52,6 +55,26 @@ def test_a_process_of_its_own_takes_no_turns(monkeypatch):
 def test_a_worker_that_fails_says_why():
     with pytest.raises(ftax.RunnerError, match=r"for resnet-50 or bert-bass failed: .*bert-base"):
         run_jobs([make_job(), make_job(model="bert-bass")], processes=2)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ftax.RunnerError("it died")])
+def test_what_ends_a_repetition_does_not_cost_those_before_it(monkeypatch, error):
+    done = [[make_measurement([100] * 9, index=index)] for index in (0, 1)]
+    answers = iter([done[:1], done[1:], error])
+
+    def run(jobs, shuffler, tell):
+        if isinstance(answer := next(answers), BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("ftax.processes._run_side_by_side", run)
+    monkeypatch.setattr("ftax.processes.read_probe", lambda measurement: 1.0)
+    runs = run_jobs([make_job()], processes=3)
+    assert runs.ended is error
+    assert [m.process.index for m in runs.sides[0]] == [0, 1]
+    answers = iter([error])
+    with pytest.raises(type(error)):
+        run_jobs([make_job()], processes=3)
 
 
 class FakeWorker:

@@ -5,7 +5,8 @@ they understate the error. Where both sides come from several processes, the uni
 therefore the process; otherwise it is the round, and the answer says that it holds for these two
 processes only. A process counts with the median of its rounds, not with their mean, and without
 those in which the host probe met a neighbour on the core: a shared core is up to twice as slow.
-Processes that took turns are a pair, and the pair counts with the median ratio of their turns.
+Processes that took turns are pairs if the host's clock moved from one pair to the next, and a pair
+counts with the median ratio of its turns. On a steady clock nothing ties the two together.
 """
 
 from __future__ import annotations
@@ -135,10 +136,10 @@ def compare(
     """Compare b with a.
 
     Give one measurement a side, or one for each process. With two or more processes a side the test
-    is between processes: paired where those of an index took turns, as `ftax compare` runs them, or
-    where both sides ran in the same session with the same indices and are at least ten each; else
-    Welch's. With one process a side it is between rounds: paired where the two were measured in the
-    same rounds.
+    is between processes: paired where those of an index took turns, as `ftax compare` runs them,
+    and the host's clock moved by more than 3 % or is not known, or where both sides ran in the same
+    session with the same indices and are at least ten each; else Welch's. With one process a side
+    it is between rounds: paired where the two were measured in the same rounds.
 
     Raises:
         InvalidArgumentError: a side is empty, or the modes differ.
@@ -149,8 +150,8 @@ def compare(
         raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")
     if min(len(side_a), len(side_b)) >= 2:
         side_a, side_b = sorted(side_a, key=_index), sorted(side_b, key=_index)
-        by_turns = _took_turns(side_a, side_b)
-        # Pairing costs degrees of freedom, which only turns give back when there are few pairs.
+        # Pairing costs degrees of freedom: few pairs are worth it only for what they shared.
+        by_turns = _took_turns(side_a, side_b) and _did_clock_move(side_a, side_b)
         paired = by_turns or (len(side_a) >= _ENOUGH_PAIRS and _indices(side_a) == _indices(side_b))
         values_a = [statistics.median(m.values_ns) for m in side_a]
         values_b = [statistics.median(m.values_ns) for m in side_b]
@@ -203,6 +204,13 @@ def _took_turns(a: list[Measurement], b: list[Measurement]) -> bool:
     """Each process of a with the one of b that has its index."""
     rounds = {m.rounds_a_turn for m in (*a, *b)}
     return len(rounds) == 1 and None not in rounds and _indices(a) == _indices(b)
+
+
+def _did_clock_move(a: list[Measurement], b: list[Measurement]) -> bool:
+    """Of the host's core, from one process to the next. It knows nothing of what is compared, so
+    that a test chosen by it favours neither side."""
+    clocks = [m.core_hz or 0.0 for m in (*a, *b)]  # 0: not known
+    return max(clocks) > (1 + SAME_CLOCK) * min(clocks) or min(clocks) == 0
 
 
 def _compare_turns(a: Measurement, b: Measurement) -> float:

@@ -97,25 +97,33 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
         return require(measure(loaded, preparations, job.plan, progress))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRuns:
+    """The measurements of each job, and what ended them before all processes had run."""
+
+    sides: list[list[Measurement]]
+    ended: KeyboardInterrupt | RunnerError | None = None
+
+
 def run_jobs(
     jobs: Sequence[BenchJob], *, processes: int, progress: Progress | None = None
-) -> list[list[Measurement]]:
-    """Run each job ``processes`` times and return its measurements, job by job.
+) -> JobRuns:
+    """Run each job ``processes`` times.
 
     With one process a job runs here. With more, every repetition is a fresh process, and the jobs
-    of one repetition take turns, so that drift falls on all alike.
+    of one repetition take turns, so that drift falls on all alike. A process that fails, or Ctrl-C,
+    costs its repetition and those after it.
 
     Raises:
-        RunnerError: a process failed.
+        RunnerError: a process of the first repetition failed.
     """
     if processes < 1:
         raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
     session = make_session_id()
     if processes == 1:
-        return [
-            list(run_job(replace(job, plan=replace(job.plan, session=session)), progress))
-            for job in jobs
-        ]
+        plans = [replace(job.plan, session=session) for job in jobs]
+        here = [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)]
+        return JobRuns(sides=[list(run_job(job, progress)) for job in here])
     runs: dict[int, list[list[Measurement]]] = {}
 
     def run(repetition: int) -> list[list[Measurement]]:
@@ -146,13 +154,19 @@ def run_jobs(
             tell,
         )
 
-    for repetition in range(processes):
-        runs[repetition] = run(repetition)
-    repeat_disturbed(runs, read_slowest_probe, run, limit=processes)
-    return [
-        [item for repetition in range(processes) for item in runs[repetition][place]]
-        for place in range(len(jobs))
+    ended: KeyboardInterrupt | RunnerError | None = None
+    try:
+        for repetition in range(processes):
+            runs[repetition] = run(repetition)
+        repeat_disturbed(runs, read_slowest_probe, run, limit=processes)
+    except (KeyboardInterrupt, RunnerError) as error:
+        if not runs:
+            raise
+        ended = error
+    sides = [
+        [item for found in runs.values() for item in found[place]] for place in range(len(jobs))
     ]
+    return JobRuns(sides=sides, ended=ended)
 
 
 def repeat_disturbed(

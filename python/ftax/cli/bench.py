@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, save, show
+from ftax.cli.show import leave_if_ended, progress_bar, save, show
 from ftax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def bench(
         },
     )
     with progress_bar(model) as progress:
-        measurements = run_jobs([job], processes=processes, progress=progress)[0]
+        runs = run_jobs([job], processes=processes, progress=progress)
+    measurements = runs.sides[0]
     save(json, measurements)
     table = make_measurement_table(measurements)
     compared: RenderableType = table.to_rich()
@@ -92,5 +93,6 @@ def bench(
     show(compared, [table], csv=csv, markdown=markdown)
     for warning in dict.fromkeys(w for m in measurements for w in m.warnings):
         typer.echo(f"! {warning}", err=True)
+    leave_if_ended(runs, processes)
     if any(m.stop_reason == "interrupted" for m in measurements):
         raise typer.Exit(130)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, save, show
+from ftax.cli.show import leave_if_ended, progress_bar, save, show
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.results import Measurement
 
@@ -25,7 +25,7 @@ def compare(
     a: Side,
     b: Side,
     processes: Annotated[
-        int, typer.Option(help="Cells: measure each in so many fresh processes, interleaved.")
+        int, typer.Option(help="Cells: measure each in so many fresh processes, by turns.")
     ] = 1,
     margin: Annotated[float, typer.Option(help="Within this ratio of each other is equal.")] = 0.05,
     confidence: Annotated[float, typer.Option(help="Of the interval.")] = 0.95,
@@ -45,9 +45,10 @@ def compare(
 ) -> None:
     """Answer faster, slower, equal or cannot tell; exit code 1 if b is slower, for CI."""
     from ftax.comparison import compare as compare_measurements
-    from ftax.processes import BenchJob, run_jobs
+    from ftax.processes import BenchJob, JobRuns, run_jobs
 
     are_files = [_is_file(side) for side in (a, b)]
+    runs: JobRuns | None = None
     if all(are_files):
         sides = [_read(Path(side)) for side in (a, b)]
     elif any(are_files):
@@ -83,10 +84,13 @@ def compare(
                 )
             )
         with progress_bar("comparing") as progress:
-            sides = run_jobs(jobs, processes=processes, progress=progress)
+            runs = run_jobs(jobs, processes=processes, progress=progress)
+        sides = runs.sides
         save(json, [measurement for side in sides for measurement in side])
     result = compare_measurements(sides[0], sides[1], margin=margin, confidence=confidence)
     show(result, [], csv=False, markdown=False)
+    if runs is not None:
+        leave_if_ended(runs, processes)
     if result.verdict == "slower":
         raise typer.Exit(1)
 

@@ -24,6 +24,7 @@ from ftax.results import append_record
 from ftax.results.store import Storable
 
 if TYPE_CHECKING:
+    from ftax.processes import JobRuns
     from ftax.tracing import Trace
 
 
@@ -103,6 +104,17 @@ def keep_rounds(path: Path | None) -> Iterator[Callable[[Storable], None]]:
             typer.echo(f"the rounds that were measured are in {kept}", err=True)
         raise
     kept.unlink(missing_ok=True)
+
+
+def leave_if_ended(runs: JobRuns, processes: int) -> None:
+    """Say what the answer is of, and exit, if not all processes ran: 130 after Ctrl-C, else 4."""
+    if runs.ended is None:
+        return
+    interrupted = isinstance(runs.ended, KeyboardInterrupt)
+    reason = "interrupted" if interrupted else str(runs.ended)
+    done = len({m.process.index for m in runs.sides[0]})
+    typer.echo(f"{reason}; this is the answer of {done} of {processes} processes", err=True)
+    raise typer.Exit(130 if interrupted else 4)
 
 
 def save(path: Path | None, records: Sequence[Storable]) -> None:
