@@ -164,8 +164,7 @@ TEST(a_time_limit_leaves_three_rounds) {
 
 TEST(time_spent_in_the_progress_callback_counts_towards_no_limit) {
   RoundPlan plan = make_plan(0);
-  plan.rule = {
-      .min_rounds = 6, .max_rounds = 6, .target_ratio = 1e-12, .time_limit_ns = 200 * kMs};
+  plan.rule = {.min_rounds = 6, .max_rounds = 6, .target_ratio = 1e-12, .time_limit_ns = 200 * kMs};
   const auto wait = [](const char*, int, int) { spin(60 * kMs); };  // for a turn, say
   const RoundsResult result = measure_rounds({make("a")}, plan, wait);
   CHECK(result.runners.front().values_ns.size() == 6);
