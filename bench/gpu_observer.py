@@ -55,7 +55,7 @@ def time_unobserved(runner: _core.Runner, iterations: int) -> list[int]:
     (rounds,) = _core.measure_rounds([runner], plan).runners
     if rounds.error:
         raise RunnerError(rounds.error)
-    return [sample for samples in rounds.samples_ns for sample in samples[1:]]
+    return [sample for samples in rounds.samples_ns for sample in samples[rounds.dropped :]]
 
 
 def trace(*kinds: str) -> Observer:

@@ -260,8 +260,10 @@ def test_measurement_holds_the_samples_of_its_rounds(mlp: LoadedModel) -> None:
         assert measurement.stop_reason == session.stop_reason == "fixed-rounds"
         assert (measurement.seed, measurement.burst, measurement.mode) == (3, 1, "latency")
         assert len(measurement.samples_ns) == len(measurement.positions) == 4
+        dropped = measurement.dropped_per_round
+        assert 1 <= dropped <= min(map(len, measurement.samples_ns)) - 3
         assert measurement.values_ns == tuple(
-            statistics.median(samples[1:]) for samples in measurement.samples_ns
+            statistics.median(samples[dropped:]) for samples in measurement.samples_ns
         )
         assert measurement.latency_ns == pytest.approx(statistics.fmean(measurement.values_ns))
         assert measurement.checks["warmup"]["iterations"] == 2

@@ -10,7 +10,7 @@ from ftax.receipt_warnings import warn_of_rounds
 from records import make_measurement
 
 PLAN = Plan(round_ms=6.0, duration_s=4.0)
-_AFTERMATH_NS = 5e6  # for which another runner's threads, say, go on
+_AFTERMATH_NS = 8e6  # most of a round: for which another runner's threads, say, go on
 
 
 def make_runner(function: Callable[[], object]) -> _core.Runner:
