@@ -74,7 +74,7 @@ def work(job: Mapping[str, Any], turns: TurnTaker) -> dict[str, Any]:
     answer = {}
     for name, sizes in _CELLS.items():
         for kind, measurement in zip(KINDS, measure_cell(*sizes, job, turns), strict=True):
-            answer[f"{name}, {kind}"] = measurement.to_dict()
+            answer[f"{name}, {kind}"] = turns.mark(measurement).to_dict()
     return answer
 
 

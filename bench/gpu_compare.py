@@ -84,7 +84,7 @@ def prepare() -> Callable[[Mapping[str, Any], TurnTaker], dict[str, Any]]:
         answer: dict[str, Any] = {}
         for name, (workspace, prepared) in cells.items():
             (measurement,) = require(measure(workspace.loaded, [prepared], plan, turns))
-            answer[name] = measurement.to_dict()
+            answer[name] = turns.mark(measurement).to_dict()
         return {**answer, "environment": collect_environment(device="cuda").to_dict()}
 
     return work

@@ -5,8 +5,8 @@ choice: the first number is read off the command's own progress. Rounds begin wh
 been warmed up and so has a latency, and the command says on standard error that they begin.
 
 Bytecode is cached, as pip leaves an installation. Some images have none and let nobody write it, so
-that each process compiles a thousand modules: the first repetition fills a cache of our own, and is
-reported apart.
+that each process compiles all that it imports: the first repetition fills a cache of our own, and
+is reported apart.
 """
 
 from __future__ import annotations

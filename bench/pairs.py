@@ -23,9 +23,9 @@ from record import read_lines
 from ftax import Measurement, compare
 from ftax.comparison import compare_values
 from ftax.measure import Plan
-from ftax.process_turns import ROUNDS_A_TURN, TurnTaker, take_turns
+from ftax.process_turns import TurnTaker, take_turns
 from ftax.processes import read_probe, repeat_disturbed
-from ftax.results.measurement import TURNS, make_session_id
+from ftax.results.measurement import make_session_id
 from ftax.worker_channel import claim_output, die_with
 from ftax.worker_process import Stop, WorkerProcess
 
@@ -135,18 +135,8 @@ def serve(prepare: Callable[[], Callable[[Mapping[str, Any], TurnTaker], dict[st
     job = json.loads(sys.stdin.readline())
     turns = TurnTaker(say)
     turns.begin()
-    answer = work(job, turns)
-    say("answer", answer=mark_turns(answer))
+    say("answer", answer=work(job, turns))
     say("done")
-
-
-def mark_turns(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The measurements of an answer, each with the check that says that it took turns."""
-    marked = dict(answer)
-    for name, value in answer.items():
-        if "samples_ns" in value:
-            marked[name] = {**value, "checks": {**value["checks"], TURNS: ROUNDS_A_TURN}}
-    return marked
 
 
 def read_side(answers: Sequence[Mapping[str, Any]], key: str) -> list[Measurement]:

@@ -105,18 +105,16 @@ def run_json(
     command: Sequence[str],
     *,
     given: str | None = None,
-    variables: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> Any:
     """The JSON on the last line that ``command`` prints. Raises RunnerError if it fails, with the
     last step that it told of.
 
-    ``given`` is its standard input; ``variables`` are added to the environment variables.
+    ``given`` is its standard input.
     """
     finished = subprocess.run(
         command,
         input=given,
-        env={**os.environ, **(variables or {})},
         capture_output=True,
         text=True,
         check=False,

@@ -28,6 +28,16 @@ def run(*arguments, **environment):
     )
 
 
+def start(*arguments):
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+    )
+
+
 def test_tax_prints_a_receipt_and_saves_it(tmp_path):
     path = tmp_path / "receipt.jsonl"
     result = run("tax", "resnet-50", *QUICK, "--runtimes", "none", "--json", str(path))
@@ -80,14 +90,7 @@ def test_a_file_of_several_cells_is_no_side_of_a_comparison(tmp_path):
 def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
     path = tmp_path / "sides.jsonl"
     command = ("compare", "resnet-50", "resnet-50", "--tiny", "--rounds", "4", "--processes", "99")
-    process = subprocess.Popen(
-        [*COMMAND, *command, "--json", str(path)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT},
-    )
-    assert process.stderr is not None
+    process = start(*command, "--json", str(path))
     for line in process.stderr:
         if "getting ready, process 2 of 99" in line:
             process.send_signal(signal.SIGINT)
@@ -118,13 +121,7 @@ def test_knee_prints_the_answer_and_its_sizes_and_saves_each_runtime(tmp_path):
 def test_ctrl_c_keeps_the_knees_that_are_done(tmp_path):
     path = tmp_path / "knees.jsonl"
     options = ("--tiny", "--high", "2", "--rounds", "20", "--runtime", "eager", "--host", "both")
-    process = subprocess.Popen(
-        [*COMMAND, "knee", "bert-base", *options, "--json", str(path)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT},
-    )
+    process = start("knee", "bert-base", *options, "--json", str(path))
     for line in process.stderr:
         if "eager/cpp: batch 1: preparing" in line:
             break
@@ -174,13 +171,7 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments, code, message):
 def test_ctrl_c_leaves_what_was_measured(tmp_path):
     path = tmp_path / "receipt.jsonl"
     options = ("tax", "resnet-50", "--tiny", "--runtimes", "none", "--rounds", "100000")
-    process = subprocess.Popen(
-        [*COMMAND, *options, "--json", str(path)],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT},
-    )
+    process = start(*options, "--json", str(path))
     for line in process.stderr:
         if line.rstrip().endswith(": round"):
             break

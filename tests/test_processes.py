@@ -115,7 +115,21 @@ def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth(monkeypatch
     turns.begin()
     for done in range(12):
         turns("round", done, 12)
+        turns("round", done, 12)  # as while it waits for a quiet core
     assert said == [("turn", 0), ("turn", 5), ("turn", 10)]
+    for done in range(6):  # of what the same process measures next
+        turns("round", done, 6)
+    assert said[3:] == [("turn", 5)]
+
+
+def test_who_was_alone_took_no_turns(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("[]\n[7]\n"))
+    turns = TurnTaker(lambda what, **fields: None)
+    measurement = make_measurement([100, 101])
+    turns.begin()
+    assert turns.mark(measurement).rounds_a_turn is None
+    turns.begin()
+    assert turns.mark(measurement).rounds_a_turn == ROUNDS_A_TURN
 
 
 def test_zero_processes_are_refused():

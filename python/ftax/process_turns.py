@@ -10,9 +10,12 @@ import json
 import random
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ftax.environment.gpu_condition import expect_idle
+from ftax.results import Measurement
+from ftax.results.measurement import TURNS
 from ftax.worker_channel import Say
 from ftax.worker_process import WorkerProcess
 
@@ -29,12 +32,27 @@ class TurnTaker:
 
     def __init__(self, say: Say) -> None:
         self._say = say
+        self._began = 0  # with which round the last turn did
+        self._has_others = False
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Wait if a turn begins here."""
-        if phase == MEASURING or (phase == "round" and done > 0 and done % ROUNDS_A_TURN == 0):
-            self._say("turn", done=done, total=total)
-            expect_idle(json.loads(sys.stdin.readline() or "[]"))
+        """Wait if a turn begins here. Once a round: who waits for a quiet core calls many times."""
+        if phase not in (MEASURING, "round") or done % ROUNDS_A_TURN:
+            return
+        goes_on = phase == "round" and done in (0, self._began)
+        self._began = done
+        if goes_on:
+            return
+        self._say("turn", done=done, total=total)
+        others = json.loads(sys.stdin.readline() or "[]")
+        self._has_others = bool(others)
+        expect_idle(others)
+
+    def mark(self, measurement: Measurement) -> Measurement:
+        """The measurement, which says that it took turns if there was anybody to take them with."""
+        if not self._has_others:
+            return measurement
+        return replace(measurement, checks={**measurement.checks, TURNS: ROUNDS_A_TURN})
 
     def begin(self) -> None:
         """Wait for the first turn."""

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.measure import Plan, Progress, measure, require
-from ftax.process_turns import MEASURING, ROUNDS_A_TURN, TurnTaker, take_turns
+from ftax.process_turns import MEASURING, TurnTaker, take_turns
 from ftax.results import Measurement
-from ftax.results.measurement import TURNS, make_session_id
+from ftax.results.measurement import make_session_id
 from ftax.worker_channel import claim_output, die_with
 from ftax.worker_process import START_S, Stop, WorkerDied, WorkerProcess
 
@@ -220,22 +220,18 @@ def _run_side_by_side(
         for worker in workers:
             worker.end()
         stop.close()
-    return [[_read(answer, len(jobs)) for answer in answers] for answers in said]
-
-
-def _read(answer: Mapping[str, Any], sides: int) -> Measurement:
-    measurement = Measurement.from_dict(answer["measurement"])
-    if sides == 1:  # nobody to take turns with
-        return measurement
-    return replace(measurement, checks={**measurement.checks, TURNS: ROUNDS_A_TURN})
+    return [
+        [Measurement.from_dict(answer["measurement"]) for answer in answers] for answers in said
+    ]
 
 
 def _work() -> None:
     die_with(int(sys.argv[1]))
     say = claim_output()
     say("ready")
-    for measurement in run_job(BenchJob.from_json(sys.stdin.readline()), TurnTaker(say)):
-        say("measured", measurement=measurement.to_dict())
+    turns = TurnTaker(say)
+    for measurement in run_job(BenchJob.from_json(sys.stdin.readline()), turns):
+        say("measured", measurement=turns.mark(measurement).to_dict())
     say("done")
 
 

@@ -178,7 +178,7 @@ class Trace(Record):
         return None
 
     def _assign(self, items: Sequence[_Timed]) -> list[list[_Timed]]:
-        """As `find_iteration` would, but looked up once a window: there are 50,000 API calls."""
+        """As `find_iteration` would, but looked up once a window: API calls are many."""
         ordered = sorted(items, key=attrgetter("start_ns", "end_ns"))
         starts = [item.start_ns for item in ordered]
         edges = [bisect_left(starts, window.begin_ns) for window in self.iterations]
