@@ -23,8 +23,10 @@ from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.results import read_records
 from ftax.sweep import SweepCell, SweepRun, SweepTimes
 from ftax.sweep.grid import Grid
-from ftax.sweep.lane import Lane
-from ftax.sweep.run import run_sweep
+from ftax.sweep.lane import Lane, TaskQueue
+from ftax.sweep.progress import SweepProgress
+from ftax.sweep.run import _Sweep, run_sweep
+from ftax.sweep.store import CellStore
 from ftax.sweep.turns import Turn, Turns
 
 PLUGIN = """
@@ -271,6 +273,23 @@ def wait_until(holds, limit_s=180.0):
     while not holds():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+
+
+def test_each_gpu_starts_one_worker_before_any_starts_its_second(tmp_path, monkeypatch):
+    """A sweep of few tasks: the first GPU's four workers would leave none for the second GPU."""
+    begun = []
+    monkeypatch.setattr(
+        "ftax.sweep.run._work_side_by_side",
+        lambda works, stop: begun.extend(work.__self__.device for work in works),
+    )
+    gpus = ("cuda:0", "cuda:1")
+    sweep = _Sweep(
+        store=CellStore(tmp_path, (), ()), queue=TaskQueue(()), progress=SweepProgress(0, 0, None),
+        plan={}, trace_iterations=1, limit_s=1.0, end_at=None, threads=2, workers=2,
+        machines=dict.fromkeys(gpus, "some machine"),
+    )  # fmt: skip
+    assert not sweep.run(gpus, gpus)
+    assert begun == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
 
 
 def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,10 @@ class _Sweep:
         """The lanes of all devices side by side, until there is nothing left for any of them, or
         the time is over, which is the answer."""
         with closing(Stop()) as stop:
-            lanes = [lane for device in devices for lane in self._make_lanes(device, shared, stop)]
+            by_device = [self._make_lanes(device, shared, stop) for device in devices]
+            # One of each GPU, then the next of each: tasks may be fewer than lanes, and the first
+            # GPU's would take them all.
+            lanes = list(chain.from_iterable(zip(*by_device, strict=True)))
             _work_side_by_side([lane.run for lane in lanes], stop)
         return any(lane.is_late for lane in lanes)
 
