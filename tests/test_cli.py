@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+import ftax
 from records import make_measurement
 
 QUICK = ("--tiny", "--rounds", "4", "--warmup", "2")
@@ -71,11 +72,17 @@ def test_compare_of_two_files_answers_with_an_exit_code(tmp_path):
     a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     make_measurement([100, 101, 99, 100]).save(a)
     make_measurement([120, 121, 119, 120], session="f" * 16).save(b)
-    slower, faster, equal = (run("compare", str(x), str(y)) for x, y in ((a, b), (b, a), (a, a)))
+    path = tmp_path / "comparisons.jsonl"
+    slower, faster, equal = (
+        run("compare", str(x), str(y), "--json", str(path)) for x, y in ((a, b), (b, a), (a, a))
+    )
     assert (slower.returncode, "b against a: slower" in slower.stdout) == (1, True)
     assert (faster.returncode, "b against a: faster" in faster.stdout) == (0, True)
     assert (equal.returncode, "b against a: equal" in equal.stdout) == (0, True)
     assert "tested between rounds of one process each" in slower.stdout
+    records = ftax.read_records(path).records
+    assert [record.verdict for record in records] == ["slower", "faster", "equal"]
+    assert str(records[0]).strip() in slower.stdout
 
 
 def test_a_file_of_several_cells_is_no_side_of_a_comparison(tmp_path):
@@ -99,7 +106,14 @@ def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
     assert process.returncode == 130, stderr
     assert "b against a: " in stdout
     assert "interrupted; this is the answer of 1 of 99 processes" in stderr
-    assert len(path.read_text().splitlines()) == 2
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert kinds == ["measurement", "measurement", "comparison"]
+
+
+def test_bench_takes_the_hosts_that_a_runtime_has():
+    result = run("bench", "bert-1x64", "--runtime", "flat", "--rounds", "3")
+    assert result.returncode == 0, result.stderr
+    assert "flat" in result.stdout and "cpp" not in result.stdout
 
 
 def test_knee_prints_the_answer_and_its_sizes_and_saves_each_runtime(tmp_path):
@@ -148,6 +162,13 @@ def test_ops_names_operators_and_modules():
         (("bench", "gpt2", "--tiny", "--rounds", "0"), 2, "rounds is 0"),
         (("bench", "gpt2", "--tiny", "--duration", "-1"), 2, "duration_s is -1"),
         (("bench", "gpt2", "--tiny", "--cpus", "a"), 2, "write 0,1 or 2-5"),
+        (("bench", "gpt2", "--tiny", "--cpus", "5-2"), 2, "write 0,1 or 2-5"),
+        (("tax", "gpt2", "--json", "nowhere/r.jsonl"), 2, "nowhere/r.jsonl: its folder does not"),
+        (("compare", "gpt2", "gpt2", "--json", "."), 2, ".: Is a directory"),
+        (("bench", "gpt2", "--json", __file__), 2, "so it is no results file"),
+        (("tax", "gpt2", "--trace", "nowhere/t.json"), 2, "there is no folder nowhere"),
+        (("trace", "gpt2", "--chrome", "."), 2, ". is a folder"),
+        (("runtimes", "--device", "gpu"), 2, "device is 'gpu'"),
         (("bench", "gpt2", "--tiny", "--batch", "0"), 2, "batch"),
         (("bench", "gpt2", "--set", "optimization"), 2, "write optimization=basic"),
         (("bench", "gpt2", "--set", "optimization=all"), 2, "eager has no option 'optimization'"),

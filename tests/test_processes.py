@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import random
 
 import pytest
@@ -52,9 +53,18 @@ def test_a_process_of_its_own_takes_no_turns(monkeypatch):
     }  # fmt: skip
 
 
-def test_a_worker_that_fails_says_why():
-    with pytest.raises(ftax.RunnerError, match=r"for resnet-50 or bert-bass failed: .*bert-base"):
+def test_what_is_wrong_with_a_job_is_said_as_if_it_had_run_here():
+    with pytest.raises(ftax.InvalidArgumentError, match=r"'bert-bass': did you mean 'bert-base'"):
         run_jobs([make_job(), make_job(model="bert-bass")], processes=2)
+
+
+def test_a_worker_that_dies_says_why(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import ftax.preparing\nftax.preparing.prepare = lambda *args, **options: 1 / 0\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(ftax.RunnerError, match=r"for resnet-50 failed: .*ZeroDivisionError"):
+        run_jobs([make_job()], processes=2)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ftax.RunnerError("it died")])

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import Count, Record
-from ftax.results import SCHEMA_VERSION, append_record, read_records, register_kind
+from ftax.results import SCHEMA_VERSION, append_record, read_records, register_kind, store
 from records import make_measurement
 
 
@@ -198,3 +200,17 @@ def test_a_kind_belongs_to_one_reader():
     register_kind(Note.kind, Note.from_dict)
     with pytest.raises(InvalidArgumentError, match="'test-note' is registered already"):
         register_kind(Note.kind, dict)
+
+
+def test_a_fresh_process_knows_every_kind_that_ftax_writes(path):
+    kinds = sorted(store._HOMES)
+    path.write_text("".join(make_line(kind=kind, record={}) + "\n" for kind in kinds))
+    code = (
+        "import ftax, sys\n"
+        "print(*ftax.read_records(sys.argv[1], skip_bad=True).problems, sep='\\n')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert len(said) == len(kinds) > 10, done.stderr
+    for kind, problem in zip(kinds, said, strict=True):
+        assert f": {kind}: " in problem and " lacks '" in problem  # read as what it is: it is empty

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ftax.host_comparison import HostComparison
     from ftax.knee_record import Knee
     from ftax.knee_run import knee
+    from ftax.measure import Plan
     from ftax.models import list_models, load_model
     from ftax.profiling import trace
     from ftax.receipt import Receipt
@@ -60,6 +61,7 @@ _PUBLIC = {
     "ftax.host_comparison": ("HostComparison",),
     "ftax.knee_record": ("Knee",),
     "ftax.knee_run": ("knee",),
+    "ftax.measure": ("Plan",),
     "ftax.models": ("list_models", "load_model"),
     "ftax.profiling": ("trace",),
     "ftax.receipt": ("Receipt",),
@@ -78,6 +80,7 @@ __all__ = [
     "InvalidArgumentError",
     "Knee",
     "Measurement",
+    "Plan",
     "Receipt",
     "ResultsError",
     "RunnerError",

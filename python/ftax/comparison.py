@@ -14,12 +14,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
 from ftax.records import Count, Record, Rule
-from ftax.results import Measurement, register_kind
+from ftax.results import Measurement, append_record, register_kind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -120,10 +121,19 @@ class Comparison(Record):
                 )
         return tuple(found)
 
+    def save(self, path: str | Path) -> None:
+        """Append the comparison to the results file ``path``."""
+        append_record(path, self)
+
     def __rich__(self) -> RenderableType:
         from ftax.report.comparison_table import render_comparison
 
         return render_comparison(self)
+
+    def __str__(self) -> str:
+        from ftax.report.plain import to_text
+
+        return to_text(self)
 
 
 def compare(

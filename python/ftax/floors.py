@@ -13,6 +13,7 @@ import torch
 from ftax import _core
 from ftax.errors import UnavailableError
 from ftax.gate import measure_gated_runner
+from ftax.models.request import normalize_device
 from ftax.runtimes.recording import dispatch_key_works, record_fragment
 
 _BURST = 200  # launches: long enough for a mean, short enough for any launch queue
@@ -30,10 +31,9 @@ class Floor:
 def measure_floors(*, device: str = "cpu", quick: bool = False) -> tuple[Floor, ...]:
     """Time the floors of this machine: about a second, or a tenth of that if ``quick``.
 
-    Raises UnavailableError for a CUDA device that is not there.
+    Raises InvalidArgumentError for what is no device, UnavailableError for one that is not there.
     """
-    if device != "cpu" and not torch.cuda.is_available():
-        raise UnavailableError(f"device is {device!r}, but torch sees no CUDA device; use 'cpu'")
+    device = normalize_device(device)
     samples = 200 if quick else 2000
     clock = _core.measure_clock_cost()
     floors = [

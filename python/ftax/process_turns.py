@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ftax import errors
 from ftax.environment.gpu_condition import expect_idle
 from ftax.results import Measurement
 from ftax.results.measurement import TURNS
@@ -20,6 +21,7 @@ from ftax.worker_channel import Say
 from ftax.worker_process import WorkerProcess
 
 MEASURING = "measuring"  # the phase before the first round
+REFUSED = "refused"  # what a worker says that ends with an error of ftax
 ROUNDS_A_TURN = 5
 _LIMIT_S = 24 * 3600.0  # of one step of a worker: to build, to compile, or a turn
 
@@ -71,6 +73,7 @@ def take_turns(
 
     Raises:
         WorkerDied: one of them ended before.
+        FtaxError: what one of them was stopped by and said, of the same kind.
     """
     said: list[list[dict[str, Any]]] = [[] for _ in workers]
 
@@ -81,6 +84,8 @@ def take_turns(
                 if tell is not None:
                     tell(answer["done"], answer["total"])
                 return True
+            if answer["say"] == REFUSED:
+                raise getattr(errors, answer["error"])(answer["reason"])
             said[place].append(answer)
         return False
 

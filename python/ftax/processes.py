@@ -21,9 +21,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
 from ftax.measure import Plan, Progress, measure, require
-from ftax.process_turns import MEASURING, TurnTaker, take_turns
+from ftax.process_turns import MEASURING, REFUSED, TurnTaker, take_turns
 from ftax.results import Measurement
 from ftax.results.measurement import make_session_id
 from ftax.worker_channel import claim_output, die_with
@@ -102,7 +102,7 @@ class JobRuns:
     """The measurements of each job, and what ended them before all processes had run."""
 
     sides: list[list[Measurement]]
-    ended: KeyboardInterrupt | RunnerError | None = None
+    ended: KeyboardInterrupt | FtaxError | None = None
 
 
 def run_jobs(
@@ -115,7 +115,7 @@ def run_jobs(
     costs its repetition and those after it.
 
     Raises:
-        RunnerError: a process of the first repetition failed.
+        FtaxError: a process of the first repetition was stopped by it; RunnerError if it just died.
     """
     if processes < 1:
         raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
@@ -154,12 +154,12 @@ def run_jobs(
             tell,
         )
 
-    ended: KeyboardInterrupt | RunnerError | None = None
+    ended: KeyboardInterrupt | FtaxError | None = None
     try:
         for repetition in range(processes):
             runs[repetition] = run(repetition)
         repeat_disturbed(runs, read_slowest_probe, run, limit=processes)
-    except (KeyboardInterrupt, RunnerError) as error:
+    except (KeyboardInterrupt, FtaxError) as error:
         if not runs:
             raise
         ended = error
@@ -230,7 +230,12 @@ def _work() -> None:
     say = claim_output()
     say("ready")
     turns = TurnTaker(say)
-    for measurement in run_job(BenchJob.from_json(sys.stdin.readline()), turns):
+    try:
+        measurements = run_job(BenchJob.from_json(sys.stdin.readline()), turns)
+    except FtaxError as error:
+        say(REFUSED, error=type(error).__name__, reason=str(error))
+        return
+    for measurement in measurements:
         say("measured", measurement=turns.mark(measurement).to_dict())
     say("done")
 

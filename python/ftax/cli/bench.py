@@ -88,7 +88,7 @@ def bench(
     save(json, measurements)
     table = make_measurement_table(measurements)
     compared: RenderableType = table.to_rich()
-    if host == "both" and processes == 1 and mode == "latency":
+    if len(hosts) == 2 and processes == 1 and mode == "latency":
         compared = HostComparison(python=measurements[0], cpp=measurements[1])
     show(compared, [table], csv=csv, markdown=markdown)
     for warning in dict.fromkeys(w for m in measurements for w in m.warnings):

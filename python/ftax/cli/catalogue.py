@@ -21,8 +21,10 @@ def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
 
 def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     """Every runtime under each host: whether it works on this machine, and if not, why."""
+    from ftax.models.request import normalize_device
     from ftax.runtimes import list_runtimes
 
+    device = normalize_device(device)
     rows = []
     for spec in list_runtimes():
         for host in ("python", "cpp"):

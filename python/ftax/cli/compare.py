@@ -88,6 +88,7 @@ def compare(
         sides = runs.sides
         save(json, [measurement for side in sides for measurement in side])
     result = compare_measurements(sides[0], sides[1], margin=margin, confidence=confidence)
+    save(json, [result])
     show(result, [], csv=False, markdown=False)
     if runs is not None:
         leave_if_ended(runs, processes)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import save, show
+from ftax.cli.show import progress_bar, save, show
 from ftax.measure import Plan
 
 
@@ -34,19 +34,22 @@ def ops(
     import ftax
     from ftax.report.receipt_table import make_operator_table
 
-    receipt = ftax.tax(
-        model,
-        dtype=dtype,
-        device=device,
-        batch=batch,
-        sequence=sequence,
-        tiny=tiny,
-        attention=attention,
-        use_cache=use_cache,
-        threads=threads,
-        runtimes="none",
-        plan=Plan(max_rounds=10, duration_s=duration),
-    )
+    with progress_bar(model) as progress:
+        progress("building the model", 0, 1)
+        receipt = ftax.tax(
+            model,
+            dtype=dtype,
+            device=device,
+            batch=batch,
+            sequence=sequence,
+            tiny=tiny,
+            attention=attention,
+            use_cache=use_cache,
+            threads=threads,
+            runtimes="none",
+            plan=Plan(max_rounds=10, duration_s=duration),
+            progress=progress,
+        )
     if not receipt.operator_costs:
         reasons = [u.reason for u in receipt.unavailable if (u.runtime, u.host) == ("eager", "cpp")]
         raise ftax.UnsupportedError(reasons[0] if reasons else f"{model} has no tape")

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ftax.measure import Plan
+from ftax.results.store import check_appendable
+
+
+def _check_json(path: Path | None) -> Path | None:
+    if path is not None:
+        check_appendable(path)
+    return path
+
+
+def _check_output(path: Path | None) -> Path | None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {path.parent}; make it, or choose another")
+    if path is not None and path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder; name a file in it")
+    return path
+
 
 ModelName = Annotated[
     str, typer.Argument(help="A zoo name (`ftax models`) or a local Hugging Face folder.")
@@ -56,7 +73,27 @@ Patience = Annotated[
     float,
     typer.Option(help="Seconds, besides --duration, to wait for a neighbour to leave the core."),
 ]
-Json = Annotated[Path | None, typer.Option("--json", help="Append the record to this file.")]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", callback=_check_json, help="Append the record to this file."),
+]
+# Outputs are looked at first: a mistyped folder must not cost what was measured.
+TraceOutput = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        callback=_check_output,
+        help="GPU: write the traces here for Perfetto or chrome://tracing.",
+    ),
+]
+ChromeOutput = Annotated[
+    Path | None,
+    typer.Option(
+        "--chrome",
+        callback=_check_output,
+        help="Write the trace here for Perfetto or chrome://tracing.",
+    ),
+]
 Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of tables.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")]
 
@@ -100,8 +137,9 @@ def parse_cpus(text: str | None) -> tuple[int, ...]:
         return ()
     cpus: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip())
+        found = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not found:
             raise typer.BadParameter(f"{text!r} is no set of CPUs; write 0,1 or 2-5")
-        cpus += range(int(first), int(last if dash else first) + 1)
+        cpus += found
     return tuple(dict.fromkeys(cpus))

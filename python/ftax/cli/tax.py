@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,10 +41,7 @@ def tax(
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
     patience: o.Patience = 0.0,
-    trace: Annotated[
-        Path | None,
-        typer.Option(help="GPU: write the traces here for Perfetto or chrome://tracing."),
-    ] = None,
+    trace: o.TraceOutput = None,
     energy: Annotated[
         bool,
         typer.Option("--energy", help="GPU: also energy, utilisation, memory; 5 s a runtime."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,9 +37,7 @@ def trace(
             "(--capture-range=cudaProfilerApi) and ncu (--profile-from-start off).",
         ),
     ] = False,
-    chrome: Annotated[
-        Path | None, typer.Option(help="Write the trace here for Perfetto or chrome://tracing.")
-    ] = None,
+    chrome: o.ChromeOutput = None,
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,

@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -29,6 +30,24 @@ __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_re
 #      and 3 can still be read.
 SCHEMA_VERSION = 4
 _READABLE = (2, 3, SCHEMA_VERSION)
+
+# The modules that register what ftax itself stores. A file holds what another process wrote, so a
+# kind's module is imported when the first line of it is read.
+_HOMES = {
+    "claim-verdict": "ftax.paper.claims_record",
+    "comparison": "ftax.comparison",
+    "conformance": "ftax.conformance.report",
+    "host-comparison": "ftax.host_comparison",
+    "knee": "ftax.knee_record",
+    "measurement": "ftax.results",
+    "receipt": "ftax.receipt",
+    "sweep-cell": "ftax.sweep",
+    "sweep-export": "ftax.sweep",
+    "sweep-machine": "ftax.sweep",
+    "sweep-run": "ftax.sweep",
+    "sweep-times": "ftax.sweep",
+    "trace": "ftax.tracing",
+}
 
 _PREFIX = b'{"ftax_schema":'
 MEND = "delete the line, or read the rest with skip_bad=True"
@@ -83,6 +102,22 @@ def append_record(path: str | Path, record: Storable) -> None:
     try:
         with _locked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as descriptor:
             _append_line(path, descriptor, line)
+    except OSError as error:
+        _refuse_file(path, error, "choose a path that can be written")
+
+
+def check_appendable(path: str | Path) -> None:
+    """Raise ResultsError if nothing could be appended to `path`; ask before minutes of measuring.
+
+    Nothing is written. A disk may still be full later.
+    """
+    try:
+        if os.path.lexists(path):
+            with _locked(path, os.O_RDWR | os.O_APPEND, fcntl.LOCK_SH) as descriptor:
+                _check_prefix(path, descriptor)
+        elif not os.access(folder := Path(path).absolute().parent, os.W_OK | os.X_OK):
+            why = "may not be written to" if folder.is_dir() else "does not exist"
+            raise ResultsError(f"{path}: its folder {why}; choose a path that can be written")
     except OSError as error:
         _refuse_file(path, error, "choose a path that can be written")
 
@@ -147,12 +182,7 @@ def _locked(path: str | Path, flags: int, operation: int) -> Iterator[int]:
 
 def _append_line(path: str | Path, descriptor: int, line: bytes) -> None:
     size = os.fstat(descriptor).st_size
-    start = os.pread(descriptor, len(_PREFIX), 0)
-    if start != _PREFIX[: len(start)]:
-        raise ResultsError(
-            f"{path}:1: starts with {start!r} and not with {_PREFIX!r}, so it is no results file; "
-            "choose another path"
-        )
+    _check_prefix(path, descriptor)
     if size > 0 and os.pread(descriptor, 1, size - 1) != b"\n":
         line = b"\n" + line  # a writer was stopped in the middle of a line: leave it behind
     try:
@@ -165,6 +195,15 @@ def _append_line(path: str | Path, descriptor: int, line: bytes) -> None:
     except OSError:
         os.ftruncate(descriptor, size)
         raise
+
+
+def _check_prefix(path: str | Path, descriptor: int) -> None:
+    start = os.pread(descriptor, len(_PREFIX), 0)
+    if start != _PREFIX[: len(start)]:
+        raise ResultsError(
+            f"{path}:1: starts with {start!r} and not with {_PREFIX!r}, so it is no results file; "
+            "choose another path"
+        )
 
 
 def _sync_directory(path: str | Path) -> None:
@@ -200,10 +239,13 @@ def _parse_line(line: bytes) -> Any:
             f"belong; {MEND}"
         )
     kind = fields["kind"]
+    if isinstance(kind, str) and kind not in _from_dict and kind in _HOMES:
+        import_module(_HOMES[kind])
     if not isinstance(kind, str) or kind not in _from_dict:
+        known = sorted({*_from_dict, *_HOMES})
         raise ResultsError(
-            f"kind {kind!r} is unknown, while this ftax knows {sorted(_from_dict)}; install a "
-            f"newer ftax, or {MEND}"
+            f"kind {kind!r} is unknown, while this ftax knows {known}; install a newer ftax, or "
+            f"{MEND}"
         )
     try:
         if version == 2 and kind == "receipt":

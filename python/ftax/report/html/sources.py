@@ -10,7 +10,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +18,6 @@ from ftax.results import read_records
 from ftax.results.store import MEND
 
 SUFFIX = ".jsonl"
-# Modules that register what a results file may hold.
-_HOMES = (
-    "ftax.comparison",
-    "ftax.conformance.report",
-    "ftax.host_comparison",
-    "ftax.knee_record",
-    "ftax.paper.claims_record",
-    "ftax.receipt",
-    "ftax.sweep",
-    "ftax.tracing",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +67,6 @@ def read_sources(paths: Sequence[str | Path], *, skip_bad: bool = False) -> Sour
         ResultsError: a path does not exist, a folder has no such file, or there is no record at
             all; without ``skip_bad`` also for a line that cannot be read, with its file and number.
     """
-    for home in _HOMES:
-        import_module(home)
     places = list(_list_files(paths))
     names = _name(places)
     found: list[Found] = []
