@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ftax import InvalidArgumentError, compare
-from ftax.results import append_record, read_records
+from ftax.results import Cell, append_record, read_records
 from records import make_measurement
 
 NOISE = [0, 7, -5, 3, -8, 6, 2, -4, 5, -6, 1, -1]
@@ -134,6 +134,18 @@ def test_a_faster_b_has_a_ratio_below_one():
     assert result.verdict == "faster"
     assert result.ratio == pytest.approx(0.8, rel=0.01)
     assert "is faster" in result.describe()
+
+
+def test_the_sentence_names_b_by_what_a_is_not():
+    a, b = (
+        make_measurement(
+            [100, 101], cell=Cell(model="mlp", runtime="eager", host="cpp", batch=1, sequence=None,
+                                  options={"seed": 0, "attention": attention}),
+        )
+        for attention in ("eager", "sdpa")
+    )  # fmt: skip
+    assert compare(a, b).describe().startswith('mlp eager/cpp cpu fp32 b1 attention="sdpa" is ')
+    assert "attention" not in compare(a, a).describe()
 
 
 def test_swapping_the_sides_inverts_the_ratio():

@@ -89,7 +89,7 @@ class Comparison(Record):
         )
 
     def describe(self) -> str:
-        """The answer as a sentence."""
+        """The answer as a sentence, in which b goes by its name and what a has not."""
         low, high = self.ratio_interval
         interval = f"{self.confidence:.0%} interval {low - 1:+.1%} to {high - 1:+.1%}"
         change = f"{self.ratio - 1:+.1%} ({interval})"
@@ -100,7 +100,9 @@ class Comparison(Record):
             "cannot-tell": "cannot be told apart",
         }[self.verdict]
         units = f"{self.units_a} and {self.units_b} {_PLURALS[self.unit]}"
-        return f"{self.b} {words}: {change}, from {units}"
+        of_a = self.a.split()
+        name = " ".join(word for word in self.b.split() if "=" not in word or word not in of_a)
+        return f"{name} {words}: {change}, from {units}"
 
     @property
     def warnings(self) -> tuple[str, ...]:

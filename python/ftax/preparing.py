@@ -89,7 +89,8 @@ def load(model: Model, inputs: Any, model_options: dict[str, Any]) -> LoadedMode
     unknown = sorted(set(model_options) - _MODEL_OPTIONS)
     if unknown:
         raise InvalidArgumentError(
-            f"unknown option {unknown[0]!r}; there are {', '.join(sorted(_MODEL_OPTIONS))}"
+            f"unknown option {unknown[0]!r}; beside what the function names itself there are "
+            + ", ".join(sorted(_MODEL_OPTIONS))
         )
     if isinstance(model, LoadedModel):
         if inputs is not None or model_options:
