@@ -10,7 +10,9 @@ from ftax.receipt_warnings import warn_of_rounds
 from records import make_measurement
 
 PLAN = Plan(round_ms=6.0, duration_s=4.0)
-_AFTERMATH_NS = 8e6  # most of a round: for which another runner's threads, say, go on
+# Requests for which another runner's threads, say, go on: most of a round. Not a time, which passes
+# as well while a busy machine runs something else.
+_AFTERMATH = 24
 
 
 def make_runner(function: Callable[[], object]) -> _core.Runner:
@@ -27,15 +29,15 @@ class Eager:
     """Takes longer for a while after another runner has run."""
 
     def __init__(self, *, longer: float) -> None:
-        self.longer, self.other_ns = longer, 0.0
+        self.longer, self.disturbed = longer, 0
 
     def __call__(self) -> None:
-        disturbed = time.perf_counter_ns() < self.other_ns + _AFTERMATH_NS
-        spin(200 * (self.longer if disturbed else 1))
+        spin(200 * (self.longer if self.disturbed > 0 else 1))
+        self.disturbed -= 1
 
     def run_other(self) -> None:
         spin(200)
-        self.other_ns = time.perf_counter_ns()
+        self.disturbed = _AFTERMATH
 
 
 def check(eager: Eager) -> str | None:
@@ -44,7 +46,9 @@ def check(eager: Eager) -> str | None:
 
 
 def test_a_runner_that_others_disturb_is_named() -> None:
-    warning = check(Eager(longer=1.6))
+    # On a busy machine six pairs may not resolve it, and then nothing is claimed.
+    tries = (check(Eager(longer=1.6)) for _ in range(6))
+    warning = next((found for found in tries if found is not None), None)
     assert warning is not None
     assert "they disturb each other" in warning
     assert 1.2 < float(warning.split("took ")[1].split()[0]) < 1.9
