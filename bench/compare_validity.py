@@ -87,7 +87,8 @@ def measure_cell(
         part for _ in range(blocks) for part in (nn.Linear(width, width), nn.LayerNorm(width))
     ]
     loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(batch, width))
-    tape, _ = record(loaded.call, inputs=loaded.flat_inputs(), module=loaded.module, device="cpu")
+    inputs = loaded.flat_inputs()
+    tape = record(loaded.call, inputs=inputs, module=loaded.module, device="cpu").tape
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
     cell = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
     cpus = tuple(os.sched_getaffinity(0))

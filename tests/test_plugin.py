@@ -20,8 +20,8 @@ from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, Uns
 from ftax.measure import Plan
 from ftax.models import LoadedModel
 from ftax.runtimes import Workspace, find_runtime
-from ftax.runtimes.equality import same_bytes
 from ftax.runtimes.plugin_case import PluginCase, Subject, collect_weights, make_case
+from ftax.tensors import same_bytes
 
 QUICK = Plan(rounds=3, warmup=5)
 

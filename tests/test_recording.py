@@ -12,7 +12,7 @@ from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.models import LoadedModel
 from ftax.runtimes import recording
-from ftax.runtimes.recording import observe, record
+from ftax.runtimes.recording import Call, observe, record
 from ftax.runtimes.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 
@@ -46,8 +46,8 @@ def test_this_torch_offers_the_dispatch_key(monkeypatch: pytest.MonkeyPatch) -> 
 def test_observe_sees_calls_above_composite_operators() -> None:
     x, weight = torch.ones(2, 4), torch.ones(3, 4)
     assert observe(lambda: torch.nn.functional.linear(x, weight).relu_()) == [
-        "aten::linear",  # not t and addmm
-        "aten::relu_",
+        Call("aten::linear", ((2, 4), (3, 4))),  # not t and addmm
+        Call("aten::relu_", ((2, 3),)),
     ]
 
 
@@ -55,7 +55,7 @@ def test_observers_record_the_same_program(tiny_zoo: Workspace) -> None:
     loaded = tiny_zoo.loaded
     tapes, outputs = [], []
     for observer in ("dispatch-key", "python"):
-        tape, returned = record(
+        tape, returned, _ = record(
             loaded.call,
             inputs=loaded.flat_inputs(),
             module=loaded.module,

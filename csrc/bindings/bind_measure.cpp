@@ -102,10 +102,10 @@ void bind_measure(py::module_& m) {
           "run_once",
           [](Runner& runner) {
             const auto scope = runner.enter();
-            runner.enqueue();
-            runner.synchronize();
+            run_once(runner);
           },
-          py::call_guard<py::gil_scoped_release>(), "One synchronised inference, untimed.");
+          py::call_guard<py::gil_scoped_release>(),
+          "One synchronised inference, prepared as the timed loop does; untimed.");
   bind_plan(m);
   bind_result(m);
   m.def(

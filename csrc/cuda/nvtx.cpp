@@ -66,7 +66,7 @@ void profile_once(Runner& runner) {
   require_device();
   const auto scope = runner.enter();
   runner.prepare();
-  const ProfilerRange range;
+  const ProfilerRange range;  // not around prepare(), which is none of the request
   runner.enqueue();
   runner.synchronize();
 }

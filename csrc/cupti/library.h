@@ -20,7 +20,10 @@ namespace ftax::cupti {
   X(cuptiActivityDisable)                   \
   X(cuptiActivityFlushAll)                  \
   X(cuptiActivityGetNextRecord)             \
-  X(cuptiActivityGetNumDroppedRecords)
+  X(cuptiActivityGetNumDroppedRecords)      \
+  X(cuptiSubscribe)                         \
+  X(cuptiUnsubscribe)                       \
+  X(cuptiFinalize)
 
 struct Functions {
 #define FTAX_DECLARE(name) decltype(&::name) name = nullptr;

@@ -43,6 +43,9 @@ void CUPTIAPI complete_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t,
   pool().take_back(buffer, valid_bytes);
 }
 
+void CUPTIAPI ignore_callback(void*, CUpti_CallbackDomain, CUpti_CallbackId, const void*) noexcept {
+}
+
 uint64_t CUPTIAPI read_monotonic_clock() noexcept { return static_cast<uint64_t>(now_ns()); }
 
 uint64_t CUPTIAPI read_realtime_clock() noexcept {
@@ -142,6 +145,18 @@ void Session::close() noexcept {
   }
   pool().close();
   session_is_open = false;
+}
+
+bool detach(const Library& library) {
+  if (session_is_open.exchange(true)) return false;
+  const Functions& cupti = library.functions();
+  CUpti_SubscriberHandle mine = nullptr;
+  // Whoever is refused knows that somebody else is in.
+  const bool alone = cupti.cuptiSubscribe(&mine, ignore_callback, nullptr) == CUPTI_SUCCESS &&
+                     cupti.cuptiUnsubscribe(mine) == CUPTI_SUCCESS;
+  const bool detached = alone && cupti.cuptiFinalize() == CUPTI_SUCCESS;
+  session_is_open = false;
+  return detached;
 }
 
 }  // namespace ftax::cupti

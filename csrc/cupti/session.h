@@ -1,7 +1,7 @@
 // One collection of activity records. CUPTI's state is one per process, so at most one session is
 // open at a time, and it leaves CUPTI as torch.profiler expects to find it. The surprising choice:
-// it never subscribes. torch.profiler keeps the only subscription from its first use until the
-// process ends, although the activity interface needs none.
+// a session never subscribes. torch.profiler keeps the only subscription from its first use until
+// the process ends, although the activity interface needs none.
 #pragma once
 
 #include <cupti.h>
@@ -45,5 +45,11 @@ class Session {
   std::vector<CUpti_ActivityKind> enabled_;
   bool registered_ = false;
 };
+
+// Takes CUPTI out of the process: what it has hooked into the driver slows every later launch, in
+// which a trace is long over. Returns false, having done nothing, where a session is open or
+// another client is subscribed (torch.profiler, from its first use on), which this would cut off. A
+// later session attaches it again. Nothing may be in flight on any device.
+bool detach(const Library& library);
 
 }  // namespace ftax::cupti

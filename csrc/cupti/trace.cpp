@@ -51,16 +51,6 @@ void check_count(const char* name, int value, int minimum) {
                              std::to_string(minimum) + " or more");
 }
 
-Iteration run_iteration(Runner& runner) {
-  Iteration iteration;
-  iteration.begin_ns = now_ns();
-  runner.enqueue();
-  iteration.issued_ns = now_ns();
-  runner.synchronize();
-  iteration.end_ns = now_ns();
-  return iteration;
-}
-
 // Calls `visit(start_ns, end_ns)` for each record that the traced program made; overheads are not
 // among them, since CUPTI leaves the times of some empty.
 template <typename Visit>
@@ -101,11 +91,11 @@ int64_t count_misplaced(const Activities& activities, Span session) {
 // flush, and which it clears in the thread that launches.
 void settle(Session& session, Runner& runner, int warmup, int64_t begin_ns) {
   for (int attempt = 0; attempt < kClockAttempts; ++attempt) {
-    for (int i = 0; i < std::max(warmup, 1); ++i) run_iteration(runner);
+    for (int i = 0; i < std::max(warmup, 1); ++i) run_once(runner);
     const Collection collection = session.collect();
     if (count_misplaced(collection.activities, {begin_ns, now_ns()}) == 0) break;
   }
-  run_iteration(runner);
+  run_once(runner);
 }
 
 std::vector<std::string> find_problems(const Collection& collection,
@@ -142,6 +132,25 @@ void keep_after(int64_t begin_ns, std::vector<Record>& records) {
                    [](const Record& a, const Record& b) { return a.start_ns < b.start_ns; });
 }
 
+// Drops what started in no iteration: between two of them the runner was prepared, and what that
+// made the device do (the flush of a cache) is none of the request.
+template <typename Record>
+void drop_between(const std::vector<Request>& iterations, std::vector<Record>& records) {
+  std::erase_if(records, [&](const Record& record) {
+    return std::none_of(iterations.begin(), iterations.end(), [&](const Request& request) {
+      return request.begin_ns <= record.start_ns && record.start_ns <= request.end_ns;
+    });
+  });
+}
+
+template <typename Visit>
+void visit_lists(Activities& activities, Visit visit) {
+  visit(activities.kernels);
+  visit(activities.memcpys);
+  visit(activities.memsets);
+  visit(activities.api_calls);
+}
+
 }  // namespace
 
 RawTrace trace_runner(const Library& library, Runner& runner, int iterations, int warmup,
@@ -158,7 +167,7 @@ RawTrace trace_runner(const Library& library, Runner& runner, int iterations, in
   const int64_t begin_ns = now_ns();
   Session session(library, enabled);
   settle(session, runner, warmup, begin_ns);
-  for (int i = 0; i < iterations; ++i) trace.iterations.push_back(run_iteration(runner));
+  for (int i = 0; i < iterations; ++i) trace.iterations.push_back(run_once(runner));
   session.stop();
   Collection collection = session.collect();
 
@@ -167,10 +176,10 @@ RawTrace trace_runner(const Library& library, Runner& runner, int iterations, in
   trace.buffers = collection.buffers;
   trace.activities = std::move(collection.activities);
   const int64_t first_ns = trace.iterations.front().begin_ns;
-  keep_after(first_ns, trace.activities.kernels);
-  keep_after(first_ns, trace.activities.memcpys);
-  keep_after(first_ns, trace.activities.memsets);
-  keep_after(first_ns, trace.activities.api_calls);
+  visit_lists(trace.activities, [&](auto& records) {
+    keep_after(first_ns, records);
+    if (runner.needs_prepare()) drop_between(trace.iterations, records);
+  });
   keep_after(first_ns, trace.activities.overheads);
   return trace;
 }

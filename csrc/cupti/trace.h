@@ -9,20 +9,14 @@
 
 #include "cupti/activities.h"
 #include "cupti/library.h"
-#include "measure/runner.h"
+#include "measure/timed_loop.h"
 
 namespace ftax::cupti {
 
-// One synchronised inference. Attribute device records to it by their times: before CUDA 13.1
-// Update 1, CUPTI gave graph launches wrong correlation ids in all but the first session.
-struct Iteration {
-  int64_t begin_ns = 0;   // before enqueue()
-  int64_t issued_ns = 0;  // after enqueue()
-  int64_t end_ns = 0;     // after synchronize()
-};
-
 struct RawTrace {
-  std::vector<Iteration> iterations;
+  // Attribute device records to iterations by their times: before CUDA 13.1 Update 1, CUPTI gave
+  // graph launches wrong correlation ids in all but the first session.
+  std::vector<Request> iterations;
   Activities activities;  // in the order in which they started
   uint64_t dropped_records = 0;
   int buffers = 0;

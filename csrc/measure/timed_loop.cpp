@@ -10,6 +10,17 @@ namespace ftax {
 
 const char* to_string(Mode mode) { return mode == Mode::kLatency ? "latency" : "throughput"; }
 
+Request run_once(Runner& runner) {
+  runner.prepare();
+  Request request;
+  request.begin_ns = now_ns();
+  runner.enqueue();
+  request.issued_ns = now_ns();
+  runner.synchronize();
+  request.end_ns = now_ns();
+  return request;
+}
+
 std::vector<int64_t> time_latency(Runner& runner, int samples, HostProber* prober) {
   // Sized before the loop and written once, so that no sample pays for a page fault.
   std::vector<int64_t> result(static_cast<std::size_t>(samples));

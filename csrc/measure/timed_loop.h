@@ -1,4 +1,5 @@
-// The timed loop. Everything that ftax reports as a time was taken by one of these two functions.
+// The timed loop. Everything that ftax reports as a time was taken by one of these functions. What
+// a request is, they have in common: prepared outside its time, issued, waited for.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,17 @@ enum class Mode {
 };
 
 [[nodiscard]] const char* to_string(Mode mode);
+
+// One request, by the host's clock.
+struct Request {
+  int64_t begin_ns = 0;   // after prepare(), before enqueue()
+  int64_t issued_ns = 0;  // after enqueue()
+  int64_t end_ns = 0;     // after synchronize()
+};
+
+// One request, for whoever looks at it by other means than its time. The caller holds the runner's
+// scope.
+Request run_once(Runner& runner);
 
 // Latency of `samples` requests, in ns each; prepare() runs before each of them and is not in it.
 // The caller holds the runner's scope. With a `prober`, it looks at the host between samples.

@@ -20,6 +20,7 @@ class GradModeScope : public Runner::Scope {
     if (mode == GradMode::kInference) {
       inference_.emplace(true);
     } else {
+      inference_.emplace(false);  // the caller may be in inference mode, which is another rung's
       no_grad_.emplace(false);
     }
   }

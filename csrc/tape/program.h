@@ -43,6 +43,7 @@ struct Step {
 
 struct InputFacts {
   std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;  // operators were chosen, and views made, for this layout
   at::ScalarType dtype;
   c10::Device device;
 };

@@ -35,12 +35,17 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::
     held_.push_back(input);
     const int slot = add_slot(input);
     program_.input_slots.push_back(slot);
-    program_.input_facts.push_back({input.sizes().vec(), input.scalar_type(), input.device()});
+    const bool strided = input.layout() == at::kStrided && !input.is_nested();
+    program_.input_facts.push_back({input.sizes().vec(),
+                                    strided ? input.strides().vec() : std::vector<int64_t>{},
+                                    input.scalar_type(), input.device()});
+    note_outside(input);
     outside_slots_.insert(slot);
   }
   for (const at::Tensor& weight : weights) {
     held_.push_back(weight);
     weights_.insert(weight.unsafeGetTensorImpl());
+    note_outside(weight);
   }
 }
 
@@ -66,6 +71,11 @@ void Recorder::keep_constant(int slot, const at::Tensor& tensor) {
   held_.push_back(tensor);
   program_.constants.emplace_back(slot, tensor);
   outside_slots_.insert(slot);
+  note_outside(tensor);
+}
+
+void Recorder::note_outside(const at::Tensor& tensor) {
+  if (c10::StorageImpl* storage = get_storage(tensor)) outside_storages_.insert(storage);
 }
 
 int Recorder::find_or_capture(const at::Tensor& tensor) {
@@ -122,9 +132,12 @@ void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
     unwritten_.erase(tensor);
     const bool writes = pending.step.op->operator_name().name != "aten::detach_";
     pending.mutates_outside |=
-        writes && outside_slots_.contains(slots_.at(tensor.unsafeGetTensorImpl()));
+        writes && (outside_storages_.contains(get_storage(tensor)) ||
+                   outside_slots_.contains(slots_.at(tensor.unsafeGetTensorImpl())));
   } else if (const at::Tensor contents = unwritten_.copy(tensor); contents.defined()) {
     pending.fills.emplace_back(tensor, contents);
+  } else if (!tensor.is_cpu() && tensor.numel() > 0 && unwritten_.contains(tensor)) {
+    pending.unwritten.push_back(tensor);
   }
 }
 
@@ -160,6 +173,7 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
     const std::string change = state_.describe_change(ThreadState::capture(device_));
     if (!change.empty()) throw UnsupportedError("its forward changes " + change);
     convert_arguments(pending, stack);
+    inside_call_ = true;
     return pending;
   } catch (const std::exception& error) {
     fail(error.what());
@@ -200,11 +214,30 @@ Output Recorder::add_output(const c10::IValue& value) {
   return output;
 }
 
+// A kernel that Triton or an extension launches itself is no call, and a replay that leaves it out
+// may still find its last results in memory that the allocator hands out again.
+void Recorder::refuse_unwritten(const Pending& pending,
+                                const std::vector<c10::IValue>& stack) const {
+  if (UnwrittenMemory::reads_shapes_only(*pending.step.op)) return;
+  for (const at::Tensor& tensor : pending.unwritten) {
+    const bool is_view = !stack.empty() && stack.back().isTensor() &&
+                         stack.back().toTensor().defined() &&
+                         get_storage(stack.back().toTensor()) == get_storage(tensor);
+    if (is_view) continue;
+    throw UnsupportedError(
+        "it reads memory of the GPU that no operator call wrote (a Triton kernel or an extension "
+        "that is launched directly?); register what fills it as an operator, for example with "
+        "torch.library.triton_op");
+  }
+}
+
 void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept {
+  inside_call_ = false;
   if (!pending.has_value() || !failure_.empty()) return;
   try {
     const auto& returns = pending->step.op->schema().returns();
     const size_t first = stack.size() - returns.size();
+    refuse_unwritten(*pending, stack);
     if (!returns.empty()) commit_fills(*pending, stack);
     const int index = static_cast<int>(program_.steps.size());
     for (size_t i = 0; i < returns.size(); ++i) {
@@ -249,6 +282,12 @@ Program Recorder::finish(const std::vector<at::Tensor>& outputs) {
           "cannot tape this model: output " + std::to_string(i) + " of shape " +
           c10::str(outputs[i].sizes()) +
           " was not made by an operator call (made with numpy, .data or a C++ extension?)");
+    }
+    if (outputs[i].numel() > 0 && unwritten_.contains(outputs[i])) {
+      throw UnsupportedError("cannot tape this model: no operator call wrote its output " +
+                             std::to_string(i) +
+                             " (a Triton kernel, numpy or an extension did?); register what fills "
+                             "it as an operator, for example with torch.library.triton_op");
     }
     program_.output_slots.push_back(find_or_capture(outputs[i]));
   }

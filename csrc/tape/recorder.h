@@ -31,6 +31,8 @@ class Recorder {
     Step step;
     // Arguments that nobody was seen to write, and what they held before the call.
     std::vector<std::pair<at::Tensor, at::Tensor>> fills;
+    // Arguments in device memory that nobody was seen to write, and that cannot be copied cheaply.
+    std::vector<at::Tensor> unwritten;
     bool mutates_outside = false;
   };
 
@@ -43,6 +45,12 @@ class Recorder {
 
   // Dotted path of the module whose forward runs now.
   void set_module(std::string path) { module_path_ = std::move(path); }
+
+  // Whether a call has begun and not ended: what happens meanwhile is the operator's.
+  [[nodiscard]] bool is_inside_call() const { return inside_call_; }
+
+  // Ends the recording with this reason, as if a call could not be taped.
+  void refuse(const std::string& what) noexcept { fail(what); }
 
   // The program, its outputs being these tensors. Throws UnsupportedError, naming operator and
   // module, if the inference cannot be taped. Call once.
@@ -60,7 +68,9 @@ class Recorder {
   [[nodiscard]] Output add_output(const c10::IValue& value);
   [[nodiscard]] int add_slot(const at::Tensor& tensor);
   [[nodiscard]] int find_or_capture(const at::Tensor& tensor);
+  void note_outside(const at::Tensor& tensor);
   void keep_constant(int slot, const at::Tensor& tensor);
+  void refuse_unwritten(const Pending& pending, const std::vector<c10::IValue>& stack) const;
   void compute_releases();
   void fail(const std::string& what) noexcept;
 
@@ -75,6 +85,9 @@ class Recorder {
   std::unordered_set<c10::TensorImpl*> weights_;
   UnwrittenMemory unwritten_;
   std::unordered_set<int> outside_slots_;  // inputs and constants
+  // Of inputs, weights and constants. A write is one of memory, whatever tensor it goes through.
+  std::unordered_set<c10::StorageImpl*> outside_storages_;
+  bool inside_call_ = false;
   std::vector<WeakTensor> weak_tensors_;
   std::vector<WeakStorage> weak_storages_;
   std::vector<at::Tensor> held_;

@@ -3,8 +3,10 @@
 // taped, because a replay would not know when to change it.
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <c10/core/Stream.h>
 
+#include <array>
 #include <optional>
 #include <string>
 
@@ -13,9 +15,18 @@ namespace ftax {
 struct ThreadState {
   bool autocast_cpu = false;
   bool autocast_cuda = false;
+  at::ScalarType autocast_cpu_dtype = at::kFloat;  // that autocast computes in, on or off
+  at::ScalarType autocast_cuda_dtype = at::kFloat;
+  at::ScalarType default_dtype = at::kFloat;
   bool grad = false;
   bool inference = false;
   bool deterministic = false;
+  std::array<int, 6> fp32_precision{};  // TF32 and its like, of each library and kind of operator
+  std::array<int, 2> reductions{};      // whether fp16 and bf16 products may be summed as such
+  bool cudnn = false;
+  bool cudnn_benchmark = false;
+  bool cudnn_deterministic = false;
+  bool mkldnn = false;
   bool sdp_flash = false;
   bool sdp_memory_efficient = false;
   bool sdp_math = false;

@@ -24,6 +24,12 @@ bool UnwrittenMemory::is_made_by(const c10::OperatorHandle& op) {
   return name.starts_with("aten::empty") || name.starts_with("aten::new_empty");
 }
 
+bool UnwrittenMemory::reads_shapes_only(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name.ends_with("_like") || name.starts_with("aten::new_") ||
+         name.starts_with("aten::sym_") || name == "aten::detach" || name == "aten::is_same_size";
+}
+
 at::Tensor UnwrittenMemory::copy(const at::Tensor& tensor) const {
   c10::StorageImpl* storage = get_storage(tensor);
   if (storage == nullptr || !storages_.contains(storage) || !covers_storage(tensor)) return {};

@@ -5,6 +5,8 @@
 // call that only makes a view (its output shares the storage) reads nothing, except `lift_fresh`,
 // which is torch's own mark for "this was filled". A call that writes a part of the memory counts
 // as writing it all: what a model does with torch.empty and indexing is computed, not filled.
+// On a device there is no such copy: what reads unwritten memory there is refused, because a replay
+// could find it filled by an earlier run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,6 +26,13 @@ class UnwrittenMemory {
   // Whether the contents of what `op` returns are undefined: empty, empty_like, new_empty, ...
   [[nodiscard]] static bool is_made_by(const c10::OperatorHandle& op);
 
+  // Whether `op` looks at its arguments' shapes and never at what they hold: empty_like,
+  // zeros_like, new_zeros, ...
+  [[nodiscard]] static bool reads_shapes_only(const c10::OperatorHandle& op);
+
+  [[nodiscard]] bool contains(const at::Tensor& tensor) const {
+    return storages_.contains(get_storage(tensor));
+  }
   void insert(const at::Tensor& tensor) { storages_.insert(get_storage(tensor)); }
   // Returns whether it was there.
   bool erase(const at::Tensor& tensor) { return storages_.erase(get_storage(tensor)) > 0; }

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ftax.measure import Plan, Progress, measure, require
+from ftax.models.state import leave_as_found
 from ftax.preparing import Model, prepare, use_threads
 from ftax.results import Measurement
 from ftax.runtimes import Host
@@ -107,7 +108,7 @@ def compare_hosts(
     """
     from ftax.host_comparison import HostComparison
 
-    with use_threads(threads):
+    with use_threads(threads), leave_as_found(model, inputs, model_options):
         loaded, preparations = prepare(
             model,
             inputs,
@@ -136,7 +137,7 @@ def _bench(
     progress: Progress | None,
     model_options: dict[str, Any],
 ) -> Measurement:
-    with use_threads(threads):
+    with use_threads(threads), leave_as_found(model, inputs, model_options):
         loaded, preparations = prepare(
             model,
             inputs,

@@ -12,7 +12,7 @@ counts with the median ratio of its turns. On a steady clock nothing ties the tw
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
@@ -21,6 +21,7 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError
 from ftax.records import Count, Record, Rule
 from ftax.results import Measurement, append_record, register_kind
+from ftax.results.outputs import read_outputs, read_work_problem
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +41,8 @@ class Comparison(Record):
 
     "equal" means that the interval contains 1 and lies within the margin; "cannot-tell" that it
     contains 1 and is wider than that. ``core_hz_a`` and ``core_hz_b`` are the clocks of the hosts'
-    cores (`Measurement.core_hz`, the median of a side).
+    cores (`Measurement.core_hz`, the median of a side). ``problems`` say where a side is not the
+    model that it is called: other outputs than eager's, calls that are not all the same work.
     """
 
     kind: ClassVar[str] = "comparison"
@@ -59,6 +61,7 @@ class Comparison(Record):
     units_b: Count
     core_hz_a: float | None = None
     core_hz_b: float | None = None
+    problems: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -86,6 +89,7 @@ class Comparison(Record):
             method=core.method,
             units_a=core.units_a,
             units_b=core.units_b,
+            problems=tuple(dict.fromkeys(text for item in (*a, *b) for text in _judge(item))),
         )
 
     def describe(self) -> str:
@@ -102,12 +106,13 @@ class Comparison(Record):
         units = f"{self.units_a} and {self.units_b} {_PLURALS[self.unit]}"
         of_a = self.a.split()
         name = " ".join(word for word in self.b.split() if "=" not in word or word not in of_a)
-        return f"{name} {words}: {change}, from {units}"
+        wrong = "; not to be relied on, see below" if self.problems else ""
+        return f"{name} {words}: {change}, from {units}{wrong}"
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before believing it."""
-        found = []
+        found = [*self.problems]
         if self.unit == "round":
             found.append(
                 "tested between rounds of one process each: another process may differ by more "
@@ -190,6 +195,15 @@ def compare_values(
     """The test itself, on one number per unit (ns)."""
     test = _core.compare_paired if paired else _core.compare_unpaired
     return test(list(a_ns), list(b_ns), margin=margin, confidence=confidence)
+
+
+def _judge(measurement: Measurement) -> Iterator[str]:
+    """Why a latency is not that of the model that its label names."""
+    label = measurement.cell.label()
+    if problem := read_outputs(measurement.checks).problem:
+        yield f"{label} gives other outputs than eager: {problem}"
+    if problem := read_work_problem(measurement.checks):
+        yield f"{label}: not the same work: {problem}"
 
 
 def _find_clock(side: Sequence[Measurement]) -> float | None:

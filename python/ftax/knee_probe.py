@@ -22,6 +22,7 @@ from ftax.gate import measure_gate
 from ftax.knee_record import KneePoint
 from ftax.measure import Plan, Progress, Session, measure
 from ftax.models import LoadedModel
+from ftax.results.outputs import read_outputs
 from ftax.runtimes import Prepared
 
 _FIRST_LOOK = 10  # rounds: the extremes of eight or more attain a confidence of 99 %
@@ -180,9 +181,8 @@ class Prober:
         return issue.median_ns, device.median_ns
 
     def _note_outputs(self, size: int, prepared: Prepared) -> None:
-        outputs = prepared.checks.get("outputs")
-        if isinstance(outputs, dict) and not outputs["within_tolerance"]:
-            self._warnings.append(f"outputs at {self.over} {size}: {outputs['problem']}")
+        if problem := read_outputs(prepared.checks).problem:
+            self._warnings.append(f"outputs at {self.over} {size}: {problem}")
 
     def _tell(self, size: int, phase: str) -> None:
         self._tell_round(size, phase, 0, 1)

@@ -20,6 +20,7 @@ from ftax.knee_record import Knee, KneePoint, Over
 from ftax.knee_search import choose_size
 from ftax.measure import Plan, Progress, make_cell
 from ftax.models import LoadedModel, load_model
+from ftax.models.state import leave_as_found
 from ftax.runtimes import Host, Workspace, check_host, find_runtime
 
 KNEE_PLAN = Plan(max_rounds=80, duration_s=120.0)
@@ -70,7 +71,7 @@ def knee(
     from ftax.preparing import use_threads
 
     spec = find_runtime(runtime)
-    with use_threads(threads):
+    with use_threads(threads), leave_as_found(model):
         load, limit = choose_loader(model, inputs, over, model_options)
         high = choose_high(over, low, high, limit)
         start = time.perf_counter()

@@ -18,6 +18,7 @@ from ftax import _core
 from ftax.evidence import RungEvidence, compare_work
 from ftax.records import Name, Record, Rule
 from ftax.results import Measurement
+from ftax.results.outputs import read_work_problem
 from ftax.runtimes import Host
 
 # (runtime, host) of each rung, top to bottom. Those below the tape need a GPU, and the one without
@@ -100,9 +101,12 @@ def compute_lines(
     """The lines for rungs given from top to bottom; their times sum to the first one's latency.
 
     With a reliable trace of the lowest rung among ``evidence``, its time is split into kernels and
-    what lies between them.
+    what lies between them. Where eager's calls were not all the same work there is one line, and no
+    tax.
     """
     top_ns = rungs[0].latency_ns
+    if problem := read_work_problem(rungs[0].checks):
+        return (_make_undivided(rungs[0], f"not the same work: {problem}"),)
     found = {(item.runtime, item.host): item for item in evidence}
     traced = [found.get(_place(rung)) for rung in rungs]
     contrasts = [_unit(len(rungs), i, i + 1) for i in range(len(rungs))]
@@ -124,6 +128,19 @@ def compute_lines(
         )
     lines += _make_rest(rungs[-1], traced[-1], intervals[-1], top_ns)
     return tuple(lines)
+
+
+def _make_undivided(rung: Measurement, problem: str) -> Line:
+    """All of a latency of which nothing can be called a tax."""
+    return _make_line(
+        ("everything", "calls that are not all the same work have no parts that could be told"),
+        (label(*_place(rung)), None),
+        rung.latency_ns,
+        rung.interval_ns,
+        rung.latency_ns,
+        len(rung.values_ns),
+        problem=problem,
+    )
 
 
 def _make_rest(

@@ -19,10 +19,13 @@ from ftax.environment import Condition, Environment, collect_condition, collect_
 from ftax.environment.gpu_watch import GpuWatch, watch_gpu
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel
+from ftax.models.state import Snapshot
 from ftax.results import Cell, Measurement
 from ftax.results.measurement import ProcessRecord, make_session_id
+from ftax.results.outputs import read_outputs, read_work_problem
 from ftax.runtimes import Prepared
 from ftax.runtimes.files import FileModel
+from ftax.runtimes.same_work import WorkWatch
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
 Subject = LoadedModel | FileModel  # what a cell says of a model
@@ -166,18 +169,27 @@ def measure(
     prepared: Sequence[Prepared],
     plan: Plan,
     progress: Progress | None = None,
+    work: WorkWatch | None = None,
 ) -> Session:
     """Time all of ``prepared`` in the same interleaved rounds.
 
     A runner that fails leaves the measurement with its error; the rounds it completed are kept.
+    Meanwhile eager is watched by ``work``, where it is among ``prepared``: whether its calls stay
+    the same work. What the model writes beside its weights is put back afterwards.
     Raises KeyboardInterrupt only if nothing was measured yet.
     """
     environment = collect_environment(device=loaded.device)
     before = collect_condition()
-    with _watch(loaded.device) as watch, quiet() as gc_ms:
+    if work is None and isinstance(loaded, LoadedModel) and _has_eager(prepared):
+        work = WorkWatch(loaded, None)
+    with _watch(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
         result = _core.measure_rounds(
-            [item.runner for item in prepared], plan.to_core(), watch.wrap(progress)
+            [item.runner for item in prepared],
+            plan.to_core(),
+            _look_between(watch.wrap(progress), work),
         )
+        if work is not None and result.stop_reason != "interrupted":
+            work.look_in_a_row(plan.duration_s)
     conditions = (before, collect_condition())
     process = ProcessRecord.current(
         session=plan.session or make_session_id(), index=plan.process_index
@@ -190,7 +202,7 @@ def measure(
     measurements = [
         _make_measurement(
             loaded, item, rounds, plan, result.stop_reason, environment, conditions, process,
-            disturbed, probe, waited_s, watch,
+            disturbed, probe, waited_s, watch, work, written,
         )
         for item, rounds in zip(prepared, result.runners, strict=True)
     ]  # fmt: skip
@@ -201,6 +213,55 @@ def measure(
         elapsed_s=result.elapsed_ns / 1e9,
         gc_ms=gc_ms,
     )
+
+
+def _has_eager(prepared: Sequence[Prepared]) -> bool:
+    return any(item.runtime == "eager" for item in prepared)
+
+
+def _look_between(progress: Progress | None, work: WorkWatch | None) -> Progress | None:
+    """``progress``, after which ``work`` looks once a round, where no sample is under way."""
+    if work is None:
+        return progress
+
+    def tell(phase: str, done: int, total: int) -> None:
+        if progress is not None:
+            progress(phase, done, total)
+        if phase == "round" and done > 0:
+            work.look()
+
+    return tell
+
+
+@contextmanager
+def _put_back(loaded: Subject) -> Iterator[list[str]]:
+    """Whatever the model holds beside its weights, and its inputs, are afterwards as they were;
+    yields the names of what was not, once that is known."""
+    written: list[str] = []
+    if not isinstance(loaded, LoadedModel):
+        yield written
+        return
+    before = Snapshot(loaded.module, [*loaded.flat_inputs(), *loaded.flat_check_inputs()])
+    try:
+        yield written
+    finally:
+        written += before.put_back()
+
+
+def _judge_work(
+    prepared: Prepared, work: WorkWatch | None, written: Sequence[str]
+) -> Iterator[str]:
+    """What a reader has to know of outputs that are not eager's and of calls that differ."""
+    label = f"{prepared.runtime}/{prepared.host}"
+    if (outputs := read_outputs(prepared.checks)).problem:
+        what = "other outputs than eager"
+        if label == "eager/python":
+            what = "other outputs when it is called again"
+        yield f"{label} gives {what}: {outputs.problem}"
+    if work is not None and (problem := read_work_problem({"same_work": work.to_check()})):
+        yield f"not the same work: {problem}; latencies are of calls that differ"
+    if written:
+        yield f"the model writes into {', '.join(written[:3])}, which was put back after measuring"
 
 
 def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
@@ -273,6 +334,8 @@ def _make_measurement(
     probe: dict[str, float],
     waited_s: float,
     watch: GpuWatch,
+    work: WorkWatch | None,
+    written: Sequence[str],
 ) -> Measurement | None:
     if not rounds.values_ns:
         return None
@@ -284,6 +347,7 @@ def _make_measurement(
     if disturbed:
         warnings.append(_describe_disturbance(len(rounds.values_ns), disturbed))
     warnings += [*prepared.judge(), *watch.judge()]
+    warnings += _judge_work(prepared, work, written)
     return Measurement(
         cell=make_cell(loaded, prepared),
         mode=plan.mode,
@@ -308,6 +372,7 @@ def _make_measurement(
             "disturbed_rounds": list(disturbed),
             "host_probe_ns": probe,
             "waited_for_core_s": waited_s,
+            **({} if work is None else {"same_work": work.to_check()}),
         },
         preparation=dict(prepared.facts),
         warnings=tuple(warnings),

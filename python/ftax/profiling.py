@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.models import LoadedModel
+from ftax.models.state import leave_as_found
 from ftax.preparing import Model, prepare
 from ftax.runtimes import Host, Prepared
 
@@ -40,12 +41,16 @@ def trace(
         UnavailableError: no CUPTI, or another profiler is using it.
         RunnerError: the model failed.
     """
-    from ftax.tracing.run import trace_prepared
+    from ftax.tracing.run import detach, trace_prepared
 
     if iterations < 1:
         raise InvalidArgumentError(f"iterations is {iterations}; give 1 or more")
-    loaded, prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)
-    return trace_prepared(loaded, prepared, iterations=iterations, kinds=kinds)
+    with leave_as_found(model, inputs, model_options):
+        loaded, prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)
+        try:
+            return trace_prepared(loaded, prepared, iterations=iterations, kinds=kinds)
+        finally:
+            detach()
 
 
 def profile_once(
@@ -62,11 +67,12 @@ def profile_once(
     For nsys and ncu, which can be told to look at nothing else. Arguments and errors are those of
     `trace`.
     """
-    prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)[1]
-    runner = _core.NvtxRunner(prepared.runner, f"{runtime}/{host}")
-    for _ in range(5):
-        runner.run_once()
-    _core.profile_once(runner)
+    with leave_as_found(model, inputs, model_options):
+        prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)[1]
+        runner = _core.NvtxRunner(prepared.runner, f"{runtime}/{host}")
+        for _ in range(5):
+            runner.run_once()
+        _core.profile_once(runner)
 
 
 def _prepare_on_gpu(

@@ -17,6 +17,7 @@ from ftax.gpu import EnergyLine, GpuReadings, compute_energy_tax
 from ftax.ladder import RUNGS, Line, compute_difference, compute_lines
 from ftax.records import Count, FrozenMap, Name, Record
 from ftax.results import Measurement, append_record, read_records, register_kind
+from ftax.results.outputs import read_work_problem
 from ftax.runtime_table import RuntimeRow, compute_rows
 from ftax.tracing.timeline import Timeline
 
@@ -114,8 +115,16 @@ class Receipt(Record):
         return compute_lines(self.rungs, self.evidence)
 
     @property
+    def work_problem(self) -> str:
+        """How eager's calls differed while they were timed; "" if no difference was seen."""
+        return read_work_problem(self.rungs[0].checks)
+
+    @property
     def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
-        """Python eager minus the tape, with its interval; None if there is no tape."""
+        """Python eager minus the tape, with its interval; None if there is no tape, and if eager's
+        calls were not all the same work."""
+        if self.work_problem:
+            return None
         for place, rung in enumerate(self.rungs):
             if (rung.cell.runtime, rung.cell.host) == ("eager", "cpp"):
                 return compute_difference(self.rungs, 0, place)

@@ -75,7 +75,7 @@ def run_tax(
         with name_faults("the cold cache could not be prepared"):
             prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
     prepared_s = time.perf_counter() - started
-    session = measure(workspace.loaded, prepared, plan, progress)
+    session = measure(workspace.loaded, prepared, plan, progress, workspace.watch_work())
     measurements, failed = _split_failures(prepared, session)
     _require_eager(measurements, failed)
     rungs = tuple(m for m in measurements if _place(m) in RUNGS)
@@ -203,7 +203,9 @@ def _look_closer(
     if device != "cpu" and options.trace != "none" and whole:
         job = None
         if options.model is not None and options.trace == "worker":
-            job = make_job(workspace, prepared, options.model, options.model_options)
+            job = make_job(
+                workspace, prepared, options.model, options.model_options, cold=options.cold
+            )
         found = attempt(
             lambda: look_at(workspace.loaded, prepared, job=job, progress=progress),
             default=found, what="the runtimes were not looked at on the GPU", warnings=warnings,
@@ -244,6 +246,8 @@ def make_job(
     prepared: Sequence[Prepared],
     model: str,
     options: Mapping[str, object],
+    *,
+    cold: bool = False,
 ) -> TraceJob | None:
     """What a worker traces; None if it cannot make this model and these inputs again."""
     if not workspace.loaded.reproducible:
@@ -255,6 +259,7 @@ def make_job(
         model_options={**options, "device": workspace.loaded.device},
         no_grad=workspace.no_grad,
         transfers=workspace.transfers,
+        cold=cold,
     )
 
 

@@ -24,6 +24,11 @@ _SAME_WORK = (("cuda-graph", "cpp"), ("cuda-graph", "python"), ("eager", "cpp"))
 
 def recommend(receipt: Receipt) -> str:
     """Host-bound or device-bound, the largest tax, and what gives most of it back."""
+    if receipt.work_problem:
+        return (
+            f"Not the same work: {receipt.work_problem}. So there is no tax to tell, and no "
+            "runtime that could take the model's place; measure a step whose work does not change."
+        )
     sentences = [_say_what_binds(receipt), _say_largest_line(receipt)]
     rows = receipt.runtimes
     same = _find_fastest(rows, same_work=True)

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from ftax.evidence import RungEvidence
 from ftax.ladder import RUNGS, compute_intervals
-from ftax.preparation_cost import PreparationCost, read_number
+from ftax.preparation_cost import PreparationCost
 from ftax.results import Measurement
+from ftax.results.outputs import read_outputs, read_work_problem
 
 Ends = tuple[float, float]
 
@@ -144,23 +145,11 @@ def compute_rows(
             intervals[2 * place : 2 * place + 2],
             found,
             rates.get(_place(item)),
-            _exclude(item, references),
+            _exclude(item, references, read_work_problem(measurements[0].checks)),
         )
         for place, (item, base) in enumerate(zip(measurements, baselines, strict=True))
     ]
     return tuple(sorted(rows, key=lambda row: row.latency_ns))
-
-
-def describe_outputs(measurement: Measurement) -> tuple[bool, str]:
-    """Whether the outputs were equal to eager's within tolerance, and how to say it."""
-    facts = measurement.checks.get("outputs")
-    if not isinstance(facts, Mapping):
-        return False, "not checked"
-    if facts["bitwise"]:
-        return True, "bitwise equal"
-    if facts["within_tolerance"]:
-        return True, f"equal within {facts['difference']:.0e}"
-    return False, str(facts["problem"])
 
 
 def _make_row(
@@ -180,8 +169,7 @@ def _make_row(
     busy_removed_ns = None
     if busy_ns is not None and base_busy_ns is not None:
         busy_removed_ns = base_busy_ns - busy_ns
-    equal, words = describe_outputs(item)
-    checks = item.checks.get("outputs")
+    outputs = read_outputs(item.checks)
     return RuntimeRow(
         measurement=item,
         baseline=base,
@@ -192,9 +180,9 @@ def _make_row(
             max(0.0, base.latency_ns + spread[0]) / item.latency_ns,
             (base.latency_ns + spread[1]) / item.latency_ns,
         ),
-        outputs_equal=equal,
-        outputs=words,
-        tolerance=read_number(checks, "tolerance") if isinstance(checks, Mapping) else None,
+        outputs_equal=outputs.equal,
+        outputs=outputs.words,
+        tolerance=outputs.tolerance,
         busy_ns=busy_ns,
         tax_removed_ns=(
             None if busy_removed_ns is None or saved_ns is None else saved_ns - busy_removed_ns
@@ -206,11 +194,13 @@ def _make_row(
         issue_ns=None if mine is None else mine.issue_ns,
         preparation=PreparationCost.of(item.preparation),
         examples_per_s=rate,
-        excluded=excluded or ("" if equal or _place(item) == RUNGS[0] else words),
+        excluded=excluded or ("" if outputs.equal or _place(item) == RUNGS[0] else outputs.words),
     )  # fmt: skip
 
 
-def _exclude(item: Measurement, references: set[object]) -> str:
+def _exclude(item: Measurement, references: set[object], work_problem: str) -> str:
+    if work_problem:
+        return "eager's calls are not all the same work"
     baseline = item.preparation.get("baseline")
     if isinstance(baseline, str):
         return f"it is compared with {baseline}, not with eager"

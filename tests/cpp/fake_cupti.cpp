@@ -202,4 +202,22 @@ CUptiResult cuptiActivityGetNumDroppedRecords(CUcontext, uint32_t, size_t* dropp
   return CUPTI_SUCCESS;
 }
 
+CUptiResult cuptiSubscribe(CUpti_SubscriberHandle* subscriber, CUpti_CallbackFunc, void*) {
+  if (state.knobs.other_subscriber) return CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED;
+  *subscriber = nullptr;
+  return CUPTI_SUCCESS;
+}
+
+CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle) { return CUPTI_SUCCESS; }
+
+// All that was registered goes, as in a process that never had a session.
+CUptiResult cuptiFinalize() {
+  state.request = nullptr;
+  state.complete = nullptr;
+  state.clock = nullptr;
+  state.enabled.clear();
+  state.journal.emplace_back("finalize");
+  return CUPTI_SUCCESS;
+}
+
 }  // extern "C"

@@ -26,6 +26,7 @@ struct Knobs {
   int wrong_clock_flushes = 1 << 30;  // ...until so many flushes have happened
   bool break_buffers = false;         // the record after the last one is reported as invalid
   bool keep_buffers = false;          // a flush returns nothing
+  bool other_subscriber = false;      // another client has the only subscription
 };
 
 Knobs& knobs();
@@ -43,7 +44,7 @@ void deliver_foreign();
 
 std::vector<int> enabled_kinds();
 // What the library was asked to do, in order: "callbacks", "clock", "+10" (kind 10 enabled), "-10",
-// "flush".
+// "flush", "finalize".
 const std::vector<std::string>& journal();
 // The time that the clock in force tells.
 uint64_t read_clock();

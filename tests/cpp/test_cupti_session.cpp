@@ -46,6 +46,31 @@ TEST(records_reach_the_session) {
   CHECK(collection.foreign_buffers == 0);
 }
 
+TEST(detaching_leaves_nothing_and_a_later_session_attaches_again) {
+  const Library library = make_library();
+  {
+    const Session session(library, kKinds);
+  }
+  CHECK(detach(library));
+  CHECK(fake_cupti::journal().back() == "finalize");
+  Session session(library, kKinds);
+  fake_cupti::launch("later", kUs);
+  CHECK(session.collect().activities.kernels.size() == 1);
+}
+
+TEST(nothing_is_detached_from_under_another_client_or_an_open_session) {
+  const Library library = make_library();
+  fake_cupti::knobs().other_subscriber = true;
+  CHECK(!detach(library));
+  fake_cupti::knobs().other_subscriber = false;
+  {
+    const Session session(library, kKinds);
+    CHECK(!detach(library));
+  }
+  for (const std::string& entry : fake_cupti::journal()) CHECK(entry != "finalize");
+  CHECK(detach(library));
+}
+
 TEST(what_was_collected_does_not_come_again) {
   const Library library = make_library();
   Session session(library, kKinds);

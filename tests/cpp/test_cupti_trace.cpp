@@ -34,6 +34,23 @@ bool contains(const std::vector<std::string>& texts, const std::string& fragment
   return false;
 }
 
+TEST(what_prepare_does_on_the_device_is_in_no_iteration_and_no_trace) {
+  const Library library = make_library();
+  FakeRunner runner("a", nullptr, launch_two);
+  int prepared = 0;
+  runner.on_prepare = [&] {
+    ++prepared;
+    fake_cupti::launch("flush", kUs);
+    spin(20 * kUs);
+  };
+  const RawTrace trace = trace_runner(library, runner, 5, 3, {"runtime"});
+  CHECK(prepared == 5 + 3 + 1);  // before every request, warm-up included
+  CHECK(trace.problems.empty());
+  CHECK(trace.activities.kernels.size() == 10);
+  CHECK(trace.activities.api_calls.size() == 10);
+  for (const KernelActivity& kernel : trace.activities.kernels) CHECK(kernel.name != "flush");
+}
+
 TEST(each_iteration_holds_its_own_kernels_and_nothing_else_is_there) {
   const Library library = make_library();
   FakeRunner runner("a", nullptr, launch_two);
@@ -46,7 +63,7 @@ TEST(each_iteration_holds_its_own_kernels_and_nothing_else_is_there) {
   CHECK(trace.activities.api_calls.empty());
   int64_t previous_end_ns = 0;
   for (size_t i = 0; i < trace.iterations.size(); ++i) {
-    const Iteration& iteration = trace.iterations[i];
+    const Request& iteration = trace.iterations[i];
     CHECK(previous_end_ns <= iteration.begin_ns);
     CHECK(iteration.begin_ns < iteration.issued_ns && iteration.issued_ns <= iteration.end_ns);
     const KernelActivity& first = trace.activities.kernels.at(2 * i);

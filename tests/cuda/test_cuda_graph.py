@@ -19,9 +19,9 @@ from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.models import LoadedModel, load_model
 from ftax.runtimes import Prepared, Workspace, find_runtime
 from ftax.runtimes.capture import capture_calls
-from ftax.runtimes.equality import same_bytes
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape import run_eager
+from ftax.tensors import same_bytes
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -23,9 +23,9 @@ from ftax.measure import Plan
 from ftax.models import flatten_outputs, load_model
 from ftax.runtimes import Prepared, Workspace, find_runtime
 from ftax.runtimes.capture import capture_calls
-from ftax.runtimes.equality import same_bytes
 from ftax.runtimes.prepared import drive_python
 from ftax.runtimes.replays import check_on_both_inputs
+from ftax.tensors import same_bytes
 from ftax.tracing import KernelSet, Trace, compare_durations, compare_kernel_sets, judge
 from ftax.tracing.run import trace_prepared
 

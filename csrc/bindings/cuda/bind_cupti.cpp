@@ -5,6 +5,7 @@
 #include "bindings/bindings.h"
 #include "core/error.h"
 #include "cupti/library.h"
+#include "cupti/session.h"
 #include "cupti/trace.h"
 
 namespace ftax {
@@ -78,7 +79,7 @@ void bind_trace(py::module_& m) {
       .def_property_readonly("iterations",
                              [](const RawTrace& trace) {
                                py::list result;
-                               for (const cupti::Iteration& iteration : trace.iterations) {
+                               for (const Request& iteration : trace.iterations) {
                                  result.append(py::make_tuple(
                                      iteration.begin_ns, iteration.issued_ns, iteration.end_ns));
                                }
@@ -116,6 +117,7 @@ void bind_cupti(py::module_& m) {
         return cupti::trace_runner(cupti::Library::open(), runner, iterations, warmup, kinds);
       },
       py::arg("runner"), py::kw_only(), py::arg("iterations"), py::arg("warmup"), py::arg("kinds"));
+  m.def("detach_cupti", [] { return cupti::detach(cupti::Library::open()); });
   m.def("cupti_info", [] {
     const cupti::Library& library = cupti::Library::open();
     py::dict result;

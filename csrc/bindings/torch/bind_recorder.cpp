@@ -21,6 +21,8 @@ class Recording {
 
   void start() { scope_ = std::make_unique<GenericModeScope>(recorder_); }
   void stop() { scope_.reset(); }
+  [[nodiscard]] bool is_inside_call() const { return recorder_.is_inside_call(); }
+  void refuse(const std::string& what) { recorder_.refuse(what); }
   void set_module(std::string path) { recorder_.set_module(std::move(path)); }
 
   void begin(const std::string& name, const std::string& overload, const py::tuple& args,
@@ -69,6 +71,8 @@ void bind_recorder(py::module_& m) {
            py::arg("inputs"), py::arg("weights"), py::arg("device"))
       .def("start", &Recording::start, "Observe this thread through the dispatch key.")
       .def("stop", &Recording::stop)
+      .def_property_readonly("is_inside_call", &Recording::is_inside_call)
+      .def("refuse", &Recording::refuse, py::arg("what"), "No tape: `finish` raises the reason.")
       .def("set_module", &Recording::set_module, py::arg("path"))
       .def("begin", &Recording::begin, py::arg("name"), py::arg("overload"), py::arg("args"))
       .def("end", &Recording::end, py::arg("result"))

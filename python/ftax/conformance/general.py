@@ -14,9 +14,10 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError
 from ftax.faults import describe
-from ftax.runtimes.equality import compare_outputs, same_bytes
+from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugin import check_device
 from ftax.runtimes.plugin_case import BoundPlugin, CheckFailedError, Subject
+from ftax.tensors import same_bytes
 
 _NONSENSE = "no-library-knows-this-config=1"
 

@@ -15,8 +15,9 @@ from ftax import _core
 from ftax.conformance.general import warm_up
 from ftax.errors import UnavailableError
 from ftax.measure import quiet
-from ftax.runtimes.equality import compare_outputs, same_bytes
+from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugin_case import BoundPlugin, CheckFailedError, CheckSkippedError, Subject
+from ftax.tensors import same_bytes
 from ftax.tracing.records import Trace
 from ftax.tracing.run import require_tracer
 

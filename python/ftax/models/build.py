@@ -109,6 +109,8 @@ def finish_built_model(
         parameter_count=count_parameters(module),
         source=source,
         warnings=(*warnings, *pair.warnings),
+        varied=pair.varied,
+        steady_check=pair.steady_check,
         arguments={
             **arguments,
             "dtype": dtype,

@@ -20,13 +20,19 @@ WEIGHT_STREAM, INPUT_STREAM, CHECK_STREAM, CALIBRATION_STREAM = range(4)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InputPair:
-    """Two inputs of equal shapes, and what a reader of results should know about the second."""
+    """Two inputs of equal shapes, and what a reader of results should know about the second.
+
+    ``varied`` names arguments that are constant in the first and not in the second; with
+    ``steady_check`` (args, kwargs) there is a second input in which they are.
+    """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     check_args: tuple[Any, ...]
     check_kwargs: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
+    steady_check: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
+    varied: tuple[str, ...] = ()
 
 
 def make_generator(seed: int, stream: int) -> torch.Generator:

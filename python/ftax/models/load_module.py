@@ -1,13 +1,14 @@
 """Takes a module and inputs that the user made, as they are.
 
 The surprising choice: the module is not converted, moved or copied. Only what inference needs is
-changed in place (eval mode, no gradients), and the record says so.
+changed in place (eval mode, no gradients); the record says so, and who measures puts it back.
 """
 
 from collections import Counter
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.models.build import count_parameters, pair_user_inputs, resolve_user_sizes
@@ -20,6 +21,7 @@ from ftax.models.user_inputs import split_inputs
 def load_module(module: nn.Module, request: LoadRequest) -> LoadedModel:
     """`module` with the user's inputs; raises where they, or the request, do not fit."""
     kind = type(module)
+    _refuse_odd_modules(module)
     if request.inputs is None:
         raise InvalidArgumentError(
             f"inputs is missing, and {kind.__name__} is not in the zoo, so ftax cannot make any: "
@@ -50,7 +52,28 @@ def load_module(module: nn.Module, request: LoadRequest) -> LoadedModel:
         parameter_count=count_parameters(module),
         source=f"module {kind.__module__}.{kind.__qualname__}",
         warnings=(*_prepare(module), *pair.warnings),
+        varied=pair.varied,
+        steady_check=pair.steady_check,
     )
+
+
+_LAZY = (UninitializedBuffer, UninitializedParameter)
+
+
+def _refuse_odd_modules(module: nn.Module) -> None:
+    """Raises UnsupportedError for modules that are none of Python, and those that are not ready."""
+    for name, part in module.named_modules():
+        where = f"its part {name!r}" if name else "the module"
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UnsupportedError(
+                f"{where} is a ScriptModule, which TorchScript runs and not Python: save the "
+                "module with torch.jit.save, and give the file with runtime='torchscript'"
+            )
+        if any(isinstance(item, _LAZY) for item in _tensors_of(part)):
+            raise UnsupportedError(
+                f"{where} is lazy ({type(part).__name__}) and has no weights yet: call the module "
+                "once, so that it makes them"
+            )
 
 
 def _prepare(module: nn.Module) -> tuple[str, ...]:
@@ -58,14 +81,10 @@ def _prepare(module: nn.Module) -> tuple[str, ...]:
     notes = []
     training = sum(part.training for part in module.modules())
     if training:
-        notes.append(
-            f"the module was in training mode ({training} parts) and was switched to eval mode"
-        )
+        notes.append(f"the module is in training mode ({training} parts): measured in eval mode")
     learning = sum(parameter.requires_grad for parameter in module.parameters())
     if learning:
-        notes.append(
-            f"{learning} parameters required gradients and were set to requires_grad=False in place"
-        )
+        notes.append(f"{learning} parameters require gradients: measured without")
     module.eval().requires_grad_(False)
     return tuple(notes)
 

@@ -6,7 +6,7 @@ believed only once it agrees with the module on another.
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,6 +50,10 @@ class LoadedModel:
     arguments: Mapping[str, JsonScalar] | None = field(default=None, repr=False)
     max_sequence: int | None = None  # the longest request that the model takes, if that is known
     resize: Resize | None = field(default=None, repr=False)
+    # Arguments that are constant in the main inputs and not in the check inputs, and the check
+    # inputs (args, kwargs) in which they are constant too, for a model that needs them so.
+    varied: tuple[str, ...] = ()
+    steady_check: tuple[tuple[Any, ...], Mapping[str, Any]] | None = field(default=None, repr=False)
 
     @property
     def reproducible(self) -> bool:
@@ -83,6 +87,24 @@ class LoadedModel:
                 "size: give inputs of each size yourself"
             )
         return self.resize(batch, sequence)
+
+    def keep_constants(self) -> "LoadedModel":
+        """The same model checked on inputs in which what is constant stays so; it says why."""
+        if self.steady_check is None:
+            return self
+        args, kwargs = self.steady_check
+        note = (
+            "other values than the constant ones take another path through the model, or fail: all "
+            f"numbers are of inputs in which {', '.join(self.varied)} is constant"
+        )
+        return replace(
+            self,
+            check_args=args,
+            check_kwargs=kwargs,
+            steady_check=None,
+            varied=(),
+            warnings=(*self.warnings, note),
+        )
 
     def bind(self) -> Callable[[], Any]:
         """`call` without a Python frame of ours: what a timed loop calls."""

@@ -5,6 +5,7 @@ is an error, because a silent copy would be measured or, worse, not be.
 """
 
 import collections.abc
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,10 +13,16 @@ from torch.utils import _pytree as pytree
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.models.inputs import InputPair
+from ftax.models.loaded import flatten_tensors
+from ftax.tensors import find_memory, same_bytes
 
 _FORMS = (
     "pass a tensor, a tuple or list of positional arguments, a dict of keyword arguments, "
     "or a pair (args, kwargs) of a tuple and a dict"
+)
+_NOTHING_VARIED = (
+    "check_inputs hold the same values as inputs, so programs are checked on one input only: give "
+    "others, or leave check_inputs out"
 )
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
@@ -51,8 +58,12 @@ def read_user_inputs(
     """
     args, kwargs = split_inputs(inputs)
     _check_leaves("inputs", args, kwargs, device)
+    steady: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    varied: tuple[str, ...] = ()
     if check_inputs is None:
-        check_args, check_kwargs, notes = derive_check_inputs(args, kwargs, generator)
+        derived = derive_check_inputs(args, kwargs, generator)
+        check_args, check_kwargs, notes = derived.args, derived.kwargs, derived.notes
+        steady, varied = derived.steady, derived.varied
     else:
         check_args, check_kwargs = split_inputs(check_inputs)
         _check_leaves("check_inputs", check_args, check_kwargs, device)
@@ -60,27 +71,50 @@ def read_user_inputs(
         if check_kwargs.keys() == kwargs.keys():
             check_kwargs = {key: check_kwargs[key] for key in kwargs}
         _check_same_shapes((args, kwargs), (check_args, check_kwargs))
-        notes = ()
+        pairs = zip(
+            flatten_tensors((args, kwargs)),
+            flatten_tensors((check_args, check_kwargs)),
+            strict=True,
+        )
+        notes = () if any(not same_bytes(*pair) for pair in pairs) else (_NOTHING_VARIED,)
     return InputPair(
         args=args,
         kwargs=kwargs,
         check_args=check_args,
         check_kwargs=check_kwargs,
         warnings=notes,
+        steady_check=steady,
+        varied=varied,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """Check inputs. ``notes``: a sentence for each tensor that had to stay as it is. ``varied``
+    names those that were constant and are not here; in ``steady`` they are, None if there are
+    none."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    notes: tuple[str, ...]
+    varied: tuple[str, ...]
+    steady: tuple[tuple[Any, ...], dict[str, Any]] | None
 
 
 def derive_check_inputs(
     args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator
-) -> tuple[tuple[Any, ...], dict[str, Any], tuple[str, ...]]:
-    """Another input of the same shapes, and a note for each tensor that had to stay as it is.
+) -> Derived:
+    """Another input of the same shapes and layouts.
 
     Floating point tensors get normal samples of the same mean and standard deviation, integers
-    uniform samples between their smallest and largest value, booleans their own values shuffled
-    within each row of the last dimension (a mask keeps as many entries per row). Constant tensors
-    and those with values that are not finite stay. A tensor that occurs twice still occurs twice.
+    uniform samples between their smallest and largest value; booleans, and floating point tensors
+    with values that are not finite, their own values shuffled within each row of the last dimension
+    (a mask keeps as many entries per row). What is constant gets values around it, integers only
+    such as lie between it and 0, so that an index stays one. A tensor that occurs twice still
+    occurs twice.
     """
     fresh: dict[int, torch.Tensor] = {}
+    constant: dict[int, str] = {}
     notes: list[str] = []
 
     def derive(path: Any, leaf: Any) -> Any:
@@ -93,11 +127,22 @@ def derive_check_inputs(
                     f"the check input keeps {_describe(path, leaf)} because it is {reason}: "
                     "pass check_inputs to vary it"
                 )
+            elif _is_constant(leaf):
+                constant[id(leaf)] = _describe(path, leaf)
             fresh[id(leaf)] = leaf if reason else _draw_like(leaf, generator)
         return fresh[id(leaf)]
 
+    def keep_constants(leaf: Any) -> Any:
+        return leaf if id(leaf) in constant else fresh.get(id(leaf), leaf)
+
     new_args, new_kwargs = pytree.tree_map_with_path(derive, (args, kwargs))
-    return new_args, new_kwargs, tuple(notes)
+    return Derived(
+        args=new_args,
+        kwargs=new_kwargs,
+        notes=tuple(notes),
+        varied=tuple(constant.values()),
+        steady=pytree.tree_map(keep_constants, (args, kwargs)) if constant else None,
+    )
 
 
 def _keywords(mapping: collections.abc.Mapping[Any, Any]) -> dict[str, Any]:
@@ -143,11 +188,11 @@ def _check_same_shapes(main: Any, check: Any) -> None:
                 f"{type(leaf).__name__}: give the same arguments with other values"
             )
         if isinstance(leaf, torch.Tensor):
-            same = leaf.shape == other.shape and leaf.dtype == other.dtype
-            if not same:
+            facts, other_facts = _list_facts(leaf), _list_facts(other)
+            if facts != other_facts:
                 raise InvalidArgumentError(
-                    f"check_inputs has {tuple(other.shape)} {other.dtype} at{_place(path)}, "
-                    f"inputs has {tuple(leaf.shape)} {leaf.dtype}: give the same shape and dtype"
+                    f"check_inputs has {', '.join(other_facts)} at{_place(path)}, inputs has "
+                    f"{', '.join(facts)}: give the same shape, dtype and memory layout"
                 )
         elif leaf != other:
             raise InvalidArgumentError(
@@ -156,30 +201,81 @@ def _check_same_shapes(main: Any, check: Any) -> None:
             )
 
 
+def _list_facts(tensor: torch.Tensor) -> tuple[str, ...]:
+    """Shape, dtype and layout in words; strides of dimensions of size 1 say nothing."""
+    if tensor.is_nested or tensor.layout != torch.strided:
+        return (str(tensor.dtype), str(tensor.layout), f"nested: {tensor.is_nested}")
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    strides = [stride if size > 1 else 0 for size, stride in sizes]
+    return (str(tuple(tensor.shape)), str(tensor.dtype), f"strides {strides}")
+
+
 def _reason_to_keep(tensor: torch.Tensor) -> str | None:
-    if tensor.is_nested or tensor.is_sparse or tensor.is_quantized or tensor.is_complex():
-        return "not a dense tensor of real numbers"
-    if tensor.is_floating_point() and not bool(tensor.double().isfinite().all()):
-        return "not finite everywhere"
-    if tensor.numel() == 0 or bool((tensor == tensor.flatten()[0]).all()):
-        return "constant"
+    if tensor.is_nested or tensor.is_quantized or tensor.is_complex():
+        return "not a tensor of real numbers in one piece"
+    if tensor.layout != torch.strided:
+        return "sparse"
+    if tensor.numel() == 0:
+        return "empty"
+    memory = find_memory(tensor)
+    if not _is_dense(memory):
+        return "a view in which elements share memory"
+    if _is_constant(tensor):
+        value = tensor.flatten()[0]
+        if tensor.is_floating_point() and not bool(value.isfinite()):
+            return "constant and not finite"
+        if not tensor.is_floating_point() and not bool(value) and tensor.dtype is not torch.bool:
+            return "0 everywhere"  # other numbers may be no index of what it looks up
     return None
 
 
+def _is_constant(tensor: torch.Tensor) -> bool:
+    return bool((tensor == tensor.flatten()[0]).all())
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether no two elements have one place in memory."""
+    reach = 1
+    pairs = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    for stride, size in pairs:
+        if size > 1:
+            if stride < reach:
+                return False
+            reach = stride * size
+    return True
+
+
 def _draw_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """New values in a tensor of the same shape, memory format, dtype and device."""
-    values = tensor.detach().cpu()
-    if tensor.is_floating_point():
+    """New values in a tensor of the same shape, strides, dtype and device."""
+    memory = find_memory(tensor)
+    values = memory.detach().cpu()
+    drawn = _draw(values, generator)
+    if bool((drawn == values).all()):
+        drawn.view(-1)[0] = 0 if values.dtype is not torch.bool else ~values.flatten()[0]
+    fresh = torch.empty_strided(
+        memory.shape, memory.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return fresh.copy_(drawn).expand(tensor.shape)
+
+
+def _draw(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    constant = _is_constant(values)
+    finite = not values.is_floating_point() or bool(values.double().isfinite().all())
+    if values.is_floating_point() and finite:
         wide = values.double()
-        drawn = torch.randn(tensor.shape, generator=generator) * wide.std() + wide.mean()
-    elif tensor.dtype is torch.bool:
-        order = torch.rand(tensor.shape, generator=generator).argsort(dim=-1)
-        drawn = values.gather(-1, order)
-    else:
-        wide = values.long()
-        low, high = int(wide.min()), min(int(wide.max()), 2**63 - 2)
-        drawn = torch.randint(low, high + 1, tensor.shape, generator=generator)
-    return torch.empty_like(tensor).copy_(drawn)
+        spread = wide.std() if not constant else wide.flatten()[0].abs() / 2
+        noise = torch.randn(values.shape, generator=generator)
+        return noise * (spread if spread > 0 else 1.0) + wide.mean()
+    if values.dtype is torch.bool and constant:
+        return torch.rand(values.shape, generator=generator) < 0.5
+    if values.dtype is torch.bool or not finite:
+        order = torch.rand(values.shape, generator=generator).argsort(dim=-1)
+        return values.gather(-1, order)
+    wide = values.long()
+    low, high = int(wide.min()), min(int(wide.max()), 2**63 - 2)
+    if constant:
+        low, high = min(low, 0), max(high, 0)
+    return torch.randint(low, high + 1, values.shape, generator=generator)
 
 
 def _place(path: Any) -> str:

@@ -134,8 +134,8 @@ def _format_speedup(row: RuntimeRow) -> str:
 def _format_outputs(row: RuntimeRow) -> str:
     cell = row.measurement.cell
     if (cell.runtime, cell.host) == ("eager", "python"):
-        return "the reference"
-    if row.tolerance is None or not row.outputs_equal or row.outputs == "bitwise equal":
+        return "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
+    if row.tolerance is None or not row.outputs_equal or row.outputs.startswith("bitwise equal"):
         return row.outputs
     return f"{row.outputs} (limit {row.tolerance:.0e})"
 

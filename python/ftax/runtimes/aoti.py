@@ -7,6 +7,7 @@ not raise: it ends the process.
 
 from __future__ import annotations
 
+import functools
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
@@ -23,7 +24,6 @@ from ftax.runtimes.aoti_trial import try_package
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.inductor import caches_in, describe_failure, name_device, sound_compiler
 from ftax.runtimes.prepared import Host, Prepared, drive_python, grad_mode
-from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.runner_graph import prepare_graph
 from ftax.runtimes.workspace import Workspace
 from ftax.time_limit import time_limit
@@ -37,31 +37,21 @@ def prepare_aoti(workspace: Workspace, host: Host) -> Prepared:
     package, facts = make_package(workspace)
     inputs = loaded.flat_inputs()
     runner: _core.Runner
-    run_on: Callable[[list[torch.Tensor]], Any]
+    call: Callable[[], Any]
     if host == "cpp":
         cpp_runner = _make_runner(workspace, package, runtime, single_threaded=False)
-        runner = cpp_runner
-
-        def run_on(tensors: list[torch.Tensor]) -> Any:
-            cpp_runner.bind_inputs(tensors)
-            return cpp_runner.run()
+        runner, call = cpp_runner, cpp_runner.run
     else:
         index = torch.device(loaded.device).index
         model = _load(package, -1 if index is None else index)
-        runner = drive_python(workspace, runtime, lambda: model(*inputs))
-
-        def run_on(tensors: list[torch.Tensor]) -> Any:
-            return flatten_outputs(model(*tensors))
+        call = functools.partial(model, *inputs)
+        runner = drive_python(workspace, runtime, call)
 
     def run() -> list[torch.Tensor]:
         with torch.inference_mode():
-            return list(run_on(inputs))
+            return flatten_outputs(call())
 
-    checks = check_on_both_inputs(
-        loaded, workspace.reference, lambda given: run_on(list(given)), name=runtime, refuse=False
-    )
-    run()  # binds the main inputs again
-    return Prepared(runtime=runtime, host=host, runner=runner, run=run, facts=facts, checks=checks)
+    return Prepared(runtime=runtime, host=host, runner=runner, run=run, facts=facts)
 
 
 def prepare_aoti_graph(workspace: Workspace, host: Host) -> Prepared:

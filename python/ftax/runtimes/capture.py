@@ -20,7 +20,7 @@ from ftax.errors import RunnerError, UnsupportedError
 from ftax.models import LoadedModel
 from ftax.models.loaded import flatten_tensors
 from ftax.runtimes.replays import Buffers
-from ftax.runtimes.tape import Taped, preserve_state
+from ftax.runtimes.tape import Taped, describe_place, preserve_state
 
 _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")  # with all their overloads
 
@@ -208,5 +208,5 @@ def draws_random(graph: torch.cuda.CUDAGraph, device_index: int) -> bool:
 
 
 def _list_host_reads(taped: Taped) -> tuple[str, ...]:
-    places = taped.checks["host_reads"]
-    return tuple(map(str, places)) if isinstance(places, list) else ()
+    steps = taped.tape.steps
+    return tuple(describe_place(steps[index]) for index in taped.tape.host_reads)

@@ -21,7 +21,7 @@ from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.faults import name_faults
 from ftax.runtimes import entry_points
 from ftax.runtimes.onnxruntime_wheel import find_provider_obstacle
-from ftax.runtimes.prepared import Host, Prepared
+from ftax.runtimes.prepared import Host, Prepared, check_both_inputs
 from ftax.runtimes.transfers import add_transfers
 from ftax.runtimes.workspace import Workspace
 
@@ -91,6 +91,9 @@ class RuntimeSpec:
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
+            if "second_input" not in prepared.checks:
+                checks = {**prepared.checks, **check_both_inputs(workspace, prepared)}
+                prepared = replace(prepared, checks=checks)
             if workspace.transfers:
                 prepared = add_transfers(workspace, prepared)
             facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}

@@ -16,7 +16,7 @@ from ftax.errors import FtaxError, UnavailableError, UnsupportedError
 from ftax.faults import describe
 from ftax.models import flatten_outputs
 from ftax.runtimes.cost import measure_cost
-from ftax.runtimes.prepared import Prepared, check_outputs, drive_python
+from ftax.runtimes.prepared import Prepared, drive_python
 from ftax.runtimes.workspace import Workspace
 
 GROUP = "ftax.runtimes"
@@ -76,7 +76,6 @@ def prepare_entry_point(workspace: Workspace, point: EntryPoint) -> Prepared:
         runner=drive_python(workspace, point.name, call),
         run=run,
         facts={**cost.to_facts(), "from_cache": False, "distribution": origin(point)},
-        checks=check_outputs(workspace, run()),
     )
 
 

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from ftax.runtimes import tf32
+from ftax.tensors import same_bytes
 
 # Relative norm of the difference that another order of summation may cause.
-TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+TOLERANCE = {
+    torch.float32: 1e-4,
+    torch.float64: 1e-10,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+    torch.complex64: 1e-4,
+    torch.complex128: 1e-10,
+}
 _TF32_TOLERANCE = 5e-3  # fp32 on a GPU where torch allows TF32, which has the mantissa of fp16
 
 
@@ -57,14 +65,7 @@ def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.T
     has_nan = any(bool(torch.isnan(t).any()) for t in reference if t.is_floating_point())
     problem = _find_mismatch(reference, outputs)
     if problem is not None:
-        return Equality(
-            bitwise=False,
-            within_tolerance=False,
-            difference=math.inf,
-            tolerance=tolerance,
-            problem=problem,
-            has_nan=has_nan,
-        )
+        return replace(fail_equality(problem, tolerance), has_nan=has_nan)
     pairs = list(zip(reference, outputs, strict=True))
     bitwise = all(same_bytes(a, b) for a, b in pairs)
     difference = 0.0 if bitwise else max(_difference(a, b) for a, b in pairs)
@@ -76,6 +77,18 @@ def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.T
         tolerance=tolerance,
         problem=None if within else f"outputs differ by {difference:.1e} (limit {tolerance:.0e})",
         has_nan=has_nan,
+    )
+
+
+def fail_equality(problem: str, tolerance: float) -> Equality:
+    """Outputs that there are none of, or none that could be compared."""
+    return Equality(
+        bitwise=False,
+        within_tolerance=False,
+        difference=math.inf,
+        tolerance=tolerance,
+        problem=problem,
+        has_nan=False,
     )
 
 
@@ -92,26 +105,22 @@ def _find_mismatch(
     if len(reference) != len(outputs):
         return f"{len(outputs)} outputs instead of {len(reference)}"
     for place, (a, b) in enumerate(zip(reference, outputs, strict=True)):
-        if a.shape != b.shape:
+        if a.layout != b.layout or a.is_nested != b.is_nested:
+            return f"output {place} has another layout: {b.layout} instead of {a.layout}"
+        if not a.is_nested and a.shape != b.shape:
             return f"output {place} has shape {tuple(b.shape)} instead of {tuple(a.shape)}"
         if a.dtype != b.dtype:
             return f"output {place} has dtype {b.dtype} instead of {a.dtype}"
     return None
 
 
-def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of one shape and dtype hold the same bits, NaNs included."""
-    if a.is_complex() or a.is_sparse or a.is_quantized:
-        return bool(torch.equal(a, b))
-    flat_a, flat_b = (t.detach().contiguous().reshape(-1) for t in (a, b))
-    if flat_a.device != flat_b.device:
-        flat_b = flat_b.to(flat_a.device)
-    return bool(torch.equal(flat_a.view(torch.uint8), flat_b.view(torch.uint8)))
-
-
 def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
     if a.numel() == 0:
         return 0.0
+    if a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    if a.is_complex():
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     if not a.is_floating_point():
         return 0.0 if torch.equal(a, b.to(a.device)) else math.inf
     x, y = a.detach().double(), b.detach().to(a.device).double()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -24,11 +24,12 @@ from ftax.errors import UnavailableError, UnsupportedError
 from ftax.models import LoadedModel
 from ftax.runtimes import tf32
 from ftax.runtimes.flattened import Flattened
-from ftax.runtimes.prepared import Host, Prepared, check_outputs, grad_mode
+from ftax.runtimes.prepared import Host, Prepared, grad_mode
 from ftax.runtimes.workspace import Workspace
 
 _PACKAGES = ("jax", "jaxlib", "torchax")
 _Call = Callable[[], Any]
+_Feed = Callable[[Sequence[torch.Tensor]], None]
 
 
 def prepare_jax(workspace: Workspace, host: Host) -> Prepared:
@@ -42,7 +43,7 @@ def prepare_jax(workspace: Workspace, host: Host) -> Prepared:
     device = _find_device(jax, loaded.device)
     precision = choose_precision(loaded)
     versions = {name: version(name) for name in _PACKAGES}
-    compiled: list[_Call] = []
+    compiled: list[tuple[_Call, _Feed]] = []
 
     def make(folder: Path) -> Mapping[str, object]:
         before = _read_memory(device)
@@ -53,7 +54,7 @@ def prepare_jax(workspace: Workspace, host: Host) -> Prepared:
     artefact = workspace.artefact("jax", options, make)
     if not compiled:
         compiled.append(_compile(jax, torchax, loaded, device, precision, artefact.folder))
-    (call,) = compiled
+    ((call, feed),) = compiled
 
     def run() -> list[torch.Tensor]:
         outputs = call()
@@ -68,6 +69,7 @@ def prepare_jax(workspace: Workspace, host: Host) -> Prepared:
         # "cpu": the callable has waited for the device when it returns.
         runner=_core.PythonRunner(call, "jax", device="cpu", grad_mode=grad_mode(workspace)),
         run=run,
+        feed=feed,
         facts={
             **artefact.facts,
             # What torch's allocator says is not about JAX.
@@ -77,7 +79,6 @@ def prepare_jax(workspace: Workspace, host: Host) -> Prepared:
             "matmul_precision": precision,
             **versions,
         },
-        checks=check_outputs(workspace, run()),
         warnings=_warn_of_threads(loaded.device),
     )
 
@@ -148,14 +149,25 @@ def _compile(
     device: Any,
     precision: str | None,
     folder: Path,
-) -> _Call:
-    """A request as a callable: compiled, run once, and blocking."""
+) -> tuple[_Call, _Feed]:
+    """A request as a callable (compiled, run once, and blocking), and what gives it other inputs,
+    which JAX keeps in memory of its own."""
+
+    inputs: Any = None
+
+    def move(tensors: Sequence[torch.Tensor]) -> Any:
+        return jax.device_put(torchax.default_env().t2j_copy(tuple(tensors)), device)
+
+    def feed(tensors: Sequence[torch.Tensor]) -> None:
+        nonlocal inputs
+        inputs = move(tensors)
+
     try:
         with warnings.catch_warnings(), _cache_in(jax, folder), torch.no_grad():
             warnings.simplefilter("ignore")  # int64 becomes int32, as JAX has it by default
             weights, function = torchax.extract_jax(Flattened(loaded))
-            inputs = torchax.default_env().t2j_copy(tuple(loaded.flat_inputs()))
-            weights, inputs = jax.device_put((weights, inputs), device)
+            weights = jax.device_put(weights, device)
+            inputs = move(loaded.flat_inputs())
 
             # Inside, so that the precision belongs to the program and not to who calls it.
             def forward(weights: Any, inputs: Any) -> Any:
@@ -169,7 +181,7 @@ def _compile(
             f"jax.jit through torchax cannot compile {loaded.name}: {_first_line(error)}"
         ) from error
     wait = jax.block_until_ready
-    return lambda: wait(jitted(weights, inputs))
+    return (lambda: wait(jitted(weights, inputs))), feed
 
 
 @contextmanager

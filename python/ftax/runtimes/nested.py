@@ -9,7 +9,7 @@ outputs are compared with the padded original's.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,8 +30,9 @@ from ftax.runtimes.padding import (
 )
 from ftax.runtimes.prepared import Host, Prepared
 from ftax.runtimes.recording import observe
-from ftax.runtimes.tape import preserve_state
+from ftax.runtimes.tape import preserve_state, run_eager
 from ftax.runtimes.workspace import Workspace
+from ftax.tensors import copy_into
 
 _LAYER = "aten::_transformer_encoder_layer_fwd"
 
@@ -109,11 +110,10 @@ def prepare_padded(workspace: Workspace, host: Host) -> Prepared:
     variant, cost = workspace.variant("padded", pad)
     mask = variant.loaded.kwargs["attention_mask"]
     prepared = prepare_eager(variant, host, runtime="padded")
-    equality = compare_outputs(run_unpadded(variant.loaded), keep_tokens(prepared.run(), mask))
     return replace(
         prepared,
         facts={**prepared.facts, **cost, **_describe_texts(mask)},
-        checks={**prepared.checks, "outputs": equality.to_dict()},
+        checks={**prepared.checks, **_check_texts(variant, prepared, run_unpadded)},
         options=_describe_options(mask),
     )
 
@@ -132,15 +132,35 @@ def prepare_nested(workspace: Workspace, host: Host) -> Prepared:
         warnings.filterwarnings("ignore", message=".*nested tensors is in prototype stage")
         layers = _count_layers(variant.loaded)
         prepared = prepare_eager(variant, host, runtime="nested")
-        outputs = prepared.run()
-    equality = compare_outputs(keep_tokens(padded.reference, mask), keep_tokens(outputs, mask))
+        checks = _check_texts(variant, prepared, lambda texts: run_eager(texts.call, texts), padded)
     facts = {"baseline": "padded", "fast_path_layers": layers, **_describe_texts(mask)}
     return replace(
         prepared,
         facts={**prepared.facts, **cost, **facts},
-        checks={**prepared.checks, "outputs": equality.to_dict()},
+        checks={**prepared.checks, **checks},
         options=_describe_options(mask),
     )
+
+
+def _check_texts(
+    workspace: Workspace,
+    prepared: Prepared,
+    run_right: Callable[[LoadedModel], tuple[torch.Tensor, ...]],
+    right: Workspace | None = None,
+) -> dict[str, object]:
+    """Outputs where there are tokens against those of ``run_right(model)``, the model being that of
+    ``right``, on the texts and on the check texts."""
+    loaded = workspace.loaded
+    main = [tensor.clone() for tensor in loaded.flat_inputs()]
+    checks: dict[str, object] = {}
+    for key, given in (("outputs", main), ("second_input", loaded.flat_check_inputs())):
+        with preserve_state(loaded):
+            copy_into(loaded.flat_inputs(), given)
+            mask = loaded.kwargs["attention_mask"]
+            texts = replace(loaded, module=(right or workspace).loaded.module)
+            expected = keep_tokens(run_right(texts), mask)
+            checks[key] = compare_outputs(expected, keep_tokens(prepared.run(), mask)).to_dict()
+    return checks
 
 
 def _describe_texts(mask: torch.Tensor) -> dict[str, object]:
@@ -228,7 +248,7 @@ def _rename_weights(layer: Any, family: _Family) -> dict[str, torch.Tensor]:
 def _count_layers(loaded: LoadedModel) -> int:
     """Layers that ran as one operator. Raises UnsupportedError unless all did."""
     with preserve_state(loaded):
-        seen = observe(loaded.call)
+        seen = [call.name for call in observe(loaded.call)]
     module: Any = loaded.module
     expected = len(module.encoder.layers)
     if seen.count(_LAYER) != expected or "aten::_nested_tensor_from_mask" not in seen:

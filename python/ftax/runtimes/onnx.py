@@ -168,10 +168,7 @@ def _prepare(
     path = artefact.folder / _FILE
     row = _open(path, _copy(loaded), host, runtime, settings, workspace.stream)
     equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
-    second = equalities["second_input"].problem
     row.run(inputs)  # the memory has the second input
-    if second:
-        warnings = (*warnings, f"on a second input {second}")
     chosen = workspace.runtime_options.get("optimization")
     return Prepared(
         runtime=runtime,

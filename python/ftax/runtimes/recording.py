@@ -2,15 +2,17 @@
 
 Two instruments live here on purpose. `record` is the tape's own: a dispatch key that C++ observes
 (or, where torch does not offer it, a TorchDispatchMode that feeds the same recorder). `observe` is
-the second opinion: a plain TorchDispatchMode that only writes down names. What the tape says it
-runs is checked against what `observe` saw.
+the second opinion: a plain TorchDispatchMode that only writes down names and shapes. What the tape
+says it runs is checked against what `observe` saw. A function mode listens beside the recorder:
+reads of memory that are no operator call (`tolist`, `numpy`, `data_ptr`) pass it, and nothing else.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
@@ -18,6 +20,7 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax import _core
@@ -26,7 +29,36 @@ from ftax.models.outputs import flatten_outputs
 
 Observer = Literal["auto", "dispatch-key", "python"]
 
+# Methods by which Python reaches a tensor's memory without an operator call, on a CPU.
+_HOST_READS = frozenset(
+    ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "untyped_storage", "storage")
+)
+
+_FEW = 3  # shapes in a message
+
 _key_works: bool | None = None
+
+
+class Call(NamedTuple):
+    """One operator call: its name as the tape writes it, and the shapes of its tensors."""
+
+    name: str
+    shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
+
+    def describe(self) -> str:
+        """``aten::cat on (1, 8), (1, 8)``."""
+        few = ["nested" if shape is None else str(shape) for shape in self.shapes[:_FEW]]
+        if len(self.shapes) > _FEW:
+            few.append(f"{len(self.shapes) - _FEW} more")
+        return f"{self.name} on {', '.join(few)}" if few else self.name
+
+
+class Recorded(NamedTuple):
+    """``host_reads``: where Python read a tensor's memory without any operator call."""
+
+    tape: _core.Tape
+    outputs: list[torch.Tensor]
+    host_reads: tuple[str, ...]
 
 
 def operator_name(func: Any) -> str:
@@ -45,14 +77,23 @@ class _PlainMode(TorchDispatchMode):
         return False
 
 
-class _NameLog(_PlainMode):
+class _CallLog(_PlainMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.names: list[str] = []
+        self.calls: list[Call] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.append(operator_name(func))
-        return func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        self.calls.append(Call(operator_name(func), tuple(_list_shapes((*args, *kwargs.values())))))
+        return func(*args, **kwargs)
+
+
+def _list_shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...] | None]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield None if value.is_nested else tuple(value.shape)
+        elif isinstance(value, list | tuple):
+            yield from _list_shapes(value)
 
 
 class _FeedRecorder(_PlainMode):
@@ -68,11 +109,24 @@ class _FeedRecorder(_PlainMode):
         return result
 
 
-def observe(call: Callable[[], Any]) -> list[str]:
+class _HostReadLog(TorchFunctionMode):
+    def __init__(self, recording: _core.Recording, where: Callable[[], str]) -> None:
+        super().__init__()
+        self.recording, self.where = recording, where
+        self.reads: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _HOST_READS and not self.recording.is_inside_call:
+            self.reads.append(f"Tensor.{name} in {self.where() or 'the model itself'}")
+        return func(*args, **(kwargs or {}))
+
+
+def observe(call: Callable[[], Any]) -> list[Call]:
     """Operator calls of one inference in order, as a TorchDispatchMode sees them."""
-    with torch.inference_mode(), _NameLog() as log:
+    with torch.inference_mode(), _CallLog() as log:
         call()
-    return list(log.names)
+    return list(log.calls)
 
 
 def dispatch_key_works() -> bool:
@@ -82,10 +136,10 @@ def dispatch_key_works() -> bool:
         x = torch.ones(1, 2)
         weight = torch.ones(2, 2)
         try:
-            tape, _ = _record_with_key(
+            found = _record_with_key(
                 lambda: torch.nn.functional.linear(x, weight), [x], [weight], "cpu", None
             )
-            _key_works = tape.operators == ["aten::linear"]
+            _key_works = found.tape.operators == ["aten::linear"]
         except UnavailableError:
             _key_works = False
     return _key_works
@@ -98,7 +152,7 @@ def record(
     module: nn.Module | None,
     device: str,
     observer: Observer = "auto",
-) -> tuple[_core.Tape, list[torch.Tensor]]:
+) -> Recorded:
     """Run ``call`` once under inference mode and return its tape and its outputs.
 
     ``inputs`` are the tensors that may be rebound; parameters and buffers of ``module`` are shared
@@ -118,16 +172,16 @@ def _record_with_key(
     weights: list[torch.Tensor],
     device: str,
     module: nn.Module | None,
-) -> tuple[_core.Tape, list[torch.Tensor]]:
+) -> Recorded:
     with torch.inference_mode():
         recording = _core.Recording(inputs, weights, device)
-        with _module_paths(module, recording):
+        with _listen(module, recording) as reads:
             recording.start()
             try:
                 result = call_model(call)
             finally:
                 recording.stop()
-    return _finish(recording, result, inputs)
+    return _finish(recording, result, inputs, reads)
 
 
 def record_fragment(expression: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> _core.Tape:
@@ -149,21 +203,21 @@ def _record_with_python(
     weights: list[torch.Tensor],
     device: str,
     module: nn.Module | None,
-) -> tuple[_core.Tape, list[torch.Tensor]]:
+) -> Recorded:
     with torch.inference_mode():
         recording = _core.Recording(inputs, weights, device)
-        with _module_paths(module, recording), _FeedRecorder(recording):
+        with _listen(module, recording) as reads, _FeedRecorder(recording):
             result = call_model(call)
-    return _finish(recording, result, inputs)
+    return _finish(recording, result, inputs, reads)
 
 
 def _finish(
-    recording: _core.Recording, result: Any, inputs: list[torch.Tensor]
-) -> tuple[_core.Tape, list[torch.Tensor]]:
+    recording: _core.Recording, result: Any, inputs: list[torch.Tensor], reads: Sequence[str]
+) -> Recorded:
     outputs = flatten_outputs(result)
     tape = recording.finish(outputs)
     tape.bind_inputs(inputs)
-    return tape, outputs
+    return Recorded(tape, outputs, tuple(reads))
 
 
 def call_model(call: Callable[[], Any]) -> Any:
@@ -175,10 +229,48 @@ def call_model(call: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def _module_paths(module: nn.Module | None, recording: _core.Recording) -> Iterator[None]:
-    """Tell the recording which submodule's forward is running."""
-    if module is None:
+def _listen(module: nn.Module | None, recording: _core.Recording) -> Iterator[list[str]]:
+    """Tell the recording what no operator call tells it; yields the host reads, as they come."""
+    with ExitStack() as stack:
+        where = stack.enter_context(_module_paths(module, recording))
+        stack.enter_context(_refuse_triton(recording))
+        yield stack.enter_context(_HostReadLog(recording, where)).reads
+
+
+@contextmanager
+def _refuse_triton(recording: _core.Recording) -> Iterator[None]:
+    """A Triton kernel that the model launches itself makes no operator call: a replay would leave
+    it out. Inside an operator (torch.library.triton_op) it is the operator's."""
+    jit = sys.modules.get("triton.runtime.jit")
+    function: Any = getattr(jit, "JITFunction", None)
+    if function is None:
         yield
+        return
+    run = function.run
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not recording.is_inside_call:
+            recording.refuse(
+                f"it launches the Triton kernel {getattr(self, '__name__', '?')} by itself, which "
+                "is no operator call that a replay could make; register it with "
+                "torch.library.triton_op"
+            )
+        return run(self, *args, **kwargs)
+
+    function.run = refuse
+    try:
+        yield
+    finally:
+        function.run = run
+
+
+@contextmanager
+def _module_paths(
+    module: nn.Module | None, recording: _core.Recording
+) -> Iterator[Callable[[], str]]:
+    """Tell the recording which submodule's forward is running; yields how to ask for it."""
+    if module is None:
+        yield str
         return
     paths = {id(child): name for name, child in module.named_modules()}
     running: list[str] = []
@@ -196,7 +288,7 @@ def _module_paths(module: nn.Module | None, recording: _core.Recording) -> Itera
         register_module_forward_hook(leave, always_call=True),
     ]
     try:
-        yield
+        yield lambda: running[-1] if running else ""
     finally:
         for handle in handles:
             handle.remove()

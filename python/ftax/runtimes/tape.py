@@ -3,7 +3,9 @@
 A tape is believed only after five checks, none of which the recorder can pass by itself: another
 instrument saw the same operators; a replay gives eager's outputs; a second input takes the same
 path (a branch on data would not); a replay on the second input gives eager's outputs there; and
-peak memory is eager's. What fails raises; what is merely worth knowing becomes a warning.
+peak memory is eager's. What fails raises; what is merely worth knowing becomes a warning. The
+surprising part: all of that holds for the state in which the model was recorded, to which every
+check returns it. Whether later calls are the same work is watched while they are timed.
 """
 
 from __future__ import annotations
@@ -18,10 +20,22 @@ import torch
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.models import LoadedModel, flatten_outputs
-from ftax.runtimes.equality import Equality, compare_outputs, same_bytes
-from ftax.runtimes.recording import Observer, call_model, dispatch_key_works, observe, record
+from ftax.models.state import Snapshot
+from ftax.runtimes.equality import Equality, compare_outputs
+from ftax.runtimes.recording import (
+    Call,
+    Observer,
+    Recorded,
+    call_model,
+    dispatch_key_works,
+    observe,
+    record,
+)
+from ftax.tensors import find_memory
 
 _MEMORY_LIMIT = 1.05  # of eager's peak
+_SETTLING_CALLS = 2  # the first makes what is kept, the second finds it
+_COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +44,7 @@ class Taped:
 
     tape: _core.Tape
     reference: tuple[torch.Tensor, ...]  # eager outputs on the main inputs
+    calls: tuple[Call, ...]  # of eager on the main inputs, as a TorchDispatchMode saw them
     checks: dict[str, object]
     warnings: tuple[str, ...]
 
@@ -41,12 +56,14 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
         UnsupportedError: the model cannot be taped; the message names operator and module.
         RunnerError: the model's forward raised.
     """
+    settle(loaded)
     reference = run_eager(loaded.call, loaded)
     check_reference = run_eager(loaded.call_check, loaded)
     if observer == "auto":
         observer = "dispatch-key" if dispatch_key_works() else "python"
-    tape = _record(loaded, observer)
-    _check_sequence(loaded, tape)
+    recorded = _record(loaded, observer)
+    tape = recorded.tape
+    calls = _check_sequence(loaded, tape)
     equality = _check_outputs(loaded, tape, loaded.flat_inputs(), reference, "the recorded input")
     _check_path(loaded, tape)
     check_equality = _check_outputs(
@@ -55,7 +72,8 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     tape.bind_inputs(loaded.flat_inputs())
     memory = _measure_memory(loaded, tape)
     steps = tape.steps
-    host_reads = [_place(steps[index]) for index in tape.host_reads]
+    host_reads = [describe_place(steps[index]) for index in tape.host_reads]
+    host_reads += [*recorded.host_reads, *_find_copies_to_host(steps, loaded.device)]
     checks: dict[str, object] = {
         "operators": len(tape.operators),
         "sequence": "equal to what a TorchDispatchMode saw",
@@ -67,7 +85,22 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
         **memory,
     }
     warnings = _collect_warnings(tape, steps, equality, host_reads, memory)
-    return Taped(tape=tape, reference=reference, checks=checks, warnings=warnings)
+    return Taped(
+        tape=tape, reference=reference, calls=tuple(calls), checks=checks, warnings=warnings
+    )
+
+
+def settle(loaded: LoadedModel) -> None:
+    """Call the model as often as it takes for what it makes at its first call to be there: masks,
+    tables, positions, kept in attributes. What is recorded and checked is a later call."""
+    tensors = [*loaded.flat_inputs(), *loaded.flat_check_inputs(), *loaded.module.buffers()]
+    memories = [find_memory(item.detach()) for item in tensors if not item.is_nested]
+    kept = [(memory, memory.clone()) for memory in memories]
+    with _seeded(), torch.inference_mode():
+        for _ in range(_SETTLING_CALLS):
+            call_model(loaded.call)
+        for memory, before in kept:
+            memory.copy_(before)
 
 
 def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tensor, ...]:
@@ -81,57 +114,68 @@ def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tenso
 
 @contextmanager
 def preserve_state(loaded: LoadedModel) -> Iterator[None]:
-    """Fix the generators' seeds inside; restore generators, buffers and inputs afterwards."""
-    inputs = [*loaded.flat_inputs(), *loaded.flat_check_inputs()]
-    kept = [
-        (tensor, tensor.detach().clone())
-        for tensor in (*loaded.module.buffers(), *inputs)
-        if not tensor.is_nested
-    ]
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(0)
+    """Fix the generators' seeds inside; restore generators, what the module holds beside its
+    weights, and inputs afterwards."""
+    before = Snapshot(loaded.module, [*loaded.flat_inputs(), *loaded.flat_check_inputs()])
+    with _seeded():
         try:
             yield
         finally:
-            with torch.inference_mode():
-                for tensor, before in kept:
-                    if not same_bytes(tensor, before):
-                        tensor.copy_(before)
+            before.put_back()
 
 
-def _record(loaded: LoadedModel, observer: Observer) -> _core.Tape:
+@contextmanager
+def _seeded() -> Iterator[None]:
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(0)
+        yield
+
+
+def _record(loaded: LoadedModel, observer: Observer) -> Recorded:
     with preserve_state(loaded):
-        tape, _ = record(
+        return record(
             loaded.call,
             inputs=loaded.flat_inputs(),
             module=loaded.module,
             device=loaded.device,
             observer=observer,
         )
-    return tape
 
 
-def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> None:
+def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     sequence = tape.visible_operators
     with preserve_state(loaded):
-        seen = observe(loaded.call)
+        calls = observe(loaded.call)
+    seen = [call.name for call in calls]
     if seen != sequence:
         raise UnsupportedError(
             "cannot tape this model: the tape and a TorchDispatchMode disagree on the operators "
             f"that it calls: {_describe_divergence(sequence, seen)}"
         )
+    return calls
+
+
+def _find_copies_to_host(steps: Sequence[dict[str, Any]], device: str) -> Iterator[str]:
+    """Copies from the device, each of which waits for it: `tolist` and `cpu` are made of them."""
+    if device == "cpu":
+        return
+    for step in steps:
+        constants = [value for kind, value in step["arguments"] if kind == "const"]
+        to_host = any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)
+        if to_host and step["operator"].split(".")[0] in _COPIES:
+            yield describe_place(step)
 
 
 def _check_path(loaded: LoadedModel, tape: _core.Tape) -> None:
     """A second input must make the same calls, or some branch depends on the data."""
     sequence = tape.visible_operators
     with preserve_state(loaded):
-        seen = observe(loaded.call_check)
+        seen = [call.name for call in observe(loaded.call_check)]
     if seen != sequence:
         call = _first_divergence(sequence, seen)
         visible = [s for s in tape.steps if s["fill"] is None and not s["hidden"]]
-        where = _place(visible[min(call, len(visible) - 1)])
+        where = describe_place(visible[min(call, len(visible) - 1)])
         raise UnsupportedError(
             "cannot tape this model: its control flow depends on the data. A second input takes "
             f"another path from call {call}, {where}: {_describe_divergence(sequence, seen)}"
@@ -179,13 +223,14 @@ def _collect_warnings(
     warnings = []
     if host_reads:
         warnings.append(
-            f"the model reads {len(host_reads)} value(s) back to the host ({host_reads[0]}); the "
+            f"the model reads {len(host_reads)} value(s) on the host ({host_reads[0]}); the "
             "tape has them baked in, and on a GPU they synchronise"
         )
     if tape.mutations:
+        place = describe_place(steps[tape.mutations[0]])
         warnings.append(
-            "the model writes into its inputs or weights "
-            f"({_place(steps[tape.mutations[0]])}): repeated inferences are not the same work"
+            f"the model writes into its inputs or weights ({place}): repeated inferences are not "
+            "the same work"
         )
     if equality.has_nan:
         warnings.append("the outputs contain NaN, so equality of outputs says little")
@@ -195,7 +240,8 @@ def _collect_warnings(
     return tuple(warnings)
 
 
-def _place(step: dict[str, Any]) -> str:
+def describe_place(step: dict[str, Any]) -> str:
+    """``aten::add.Tensor in encoder.layer.0``, of a step of the tape."""
     module = step["module"]
     return f"{step['operator']} in {module or 'the model itself'}"
 

@@ -12,6 +12,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from ftax.runtimes.inductor import (
     sound_compiler,
     without_warnings,
 )
-from ftax.runtimes.prepared import Host, Prepared, check_outputs, drive_python
+from ftax.runtimes.prepared import Host, Prepared, check_both_inputs, drive_python
 from ftax.runtimes.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.time_limit import time_limit
@@ -96,10 +97,12 @@ class _Compilation:
             runner=runner,
             run=self._run,
             facts=facts,
-            checks=check_outputs(workspace, self._run()),
-            warnings=(*warnings, *self._rehearse(workspace.on_stream(runner).run_once)),
             judge=_judge_rounds,
         )
+        # Here, and not by who asked for it: a branch that only the second input takes is compiled.
+        checks = check_both_inputs(workspace, prepared)
+        warnings += self._rehearse(workspace.on_stream(runner).run_once)
+        prepared = replace(prepared, checks=checks, warnings=tuple(warnings))
         _alive.add(self.module)
         _settle()
         return prepared
@@ -171,7 +174,8 @@ def _as_timed(workspace: Workspace) -> Iterator[None]:
     """The gradient mode and the stream of the timed loop."""
     on_cpu = workspace.loaded.device == "cpu"
     stream = nullcontext() if on_cpu else torch.cuda.stream(workspace.stream)
-    with stream, torch.no_grad() if workspace.no_grad else torch.inference_mode():
+    # no_grad is no_grad also where the caller is in inference mode, as for the timed loop.
+    with stream, torch.inference_mode(not workspace.no_grad), torch.no_grad():
         yield
 
 

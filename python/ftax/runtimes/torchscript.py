@@ -24,7 +24,7 @@ from ftax.models import flatten_outputs
 from ftax.runtimes.cache import Artefact
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.inductor import describe_failure
-from ftax.runtimes.prepared import Host, Prepared, check_outputs, drive_python, grad_mode
+from ftax.runtimes.prepared import Host, Prepared, drive_python, grad_mode
 from ftax.runtimes.recording import call_model
 from ftax.runtimes.runner_graph import prepare_graph
 from ftax.runtimes.workspace import Workspace
@@ -135,7 +135,6 @@ def _prepare(
         runner=runner,
         run=run,
         facts={**facts, "compile_seconds": compile_seconds},
-        checks=check_outputs(workspace, run()),
     )
 
 

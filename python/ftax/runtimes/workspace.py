@@ -17,9 +17,10 @@ from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_ke
 from ftax.runtimes.capture import CapturedGraph, capture
 from ftax.runtimes.cost import Cost, measure_cost
 from ftax.runtimes.flat import FlatProgram, make_flat
-from ftax.runtimes.recording import Observer
+from ftax.runtimes.recording import Observer, observe
+from ftax.runtimes.same_work import WorkWatch
 from ftax.runtimes.streams import make_stream, wrap_runner
-from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager
+from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager, settle
 
 
 class Workspace:
@@ -39,7 +40,7 @@ class Workspace:
         transfers: bool = False,
         many_sizes: bool = False,
     ) -> None:
-        self.loaded = loaded
+        self.loaded = loaded if loaded.steady_check is None else _choose_check_inputs(loaded)
         self.observer: Observer = observer
         self.no_grad = no_grad
         self.runtime_options = dict(runtime_options or {})
@@ -56,7 +57,18 @@ class Workspace:
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
         """Eager outputs on the main inputs."""
+        settle(self.loaded)
         return run_eager(self.loaded.call, self.loaded)
+
+    @cached_property
+    def check_reference(self) -> tuple[torch.Tensor, ...]:
+        """Eager outputs on the check inputs."""
+        return run_eager(self.loaded.call_check, self.loaded)
+
+    def watch_work(self) -> WorkWatch:
+        """What looks whether later calls are the work of the tape, if there is one."""
+        taped = self._taped
+        return WorkWatch(self.loaded, None if isinstance(taped, FtaxError) else taped.calls)
 
     @cached_property
     def _taped(self) -> Taped | FtaxError:
@@ -134,6 +146,7 @@ class Workspace:
         if name not in self._variants:
             with measure_cost(self.loaded.device) as cost:
                 loaded = replace(make(self.loaded), arguments=None)  # no longer what they make
+            loaded = replace(loaded, steady_check=None)  # chosen for this model already
             made = Workspace(loaded, observer=self.observer, no_grad=self.no_grad)
             self._variants[name] = made, {**cost.to_facts(), "from_cache": False}
         return self._variants[name]
@@ -163,3 +176,20 @@ class Workspace:
             return {**facts, **cost.to_facts()}
 
         return make_with_cost
+
+
+def _choose_check_inputs(loaded: LoadedModel) -> LoadedModel:
+    """``loaded`` with check inputs on which it takes the path of its main ones: a mask of ones may
+    be one that the model leaves out."""
+    try:
+        settle(loaded)
+        with preserve_state(loaded):
+            main = [call.name for call in observe(loaded.call)]
+    except Exception:  # what a model raises on its main inputs is for whoever runs it first
+        return loaded
+    try:
+        with preserve_state(loaded):
+            second = [call.name for call in observe(loaded.call_check)]
+    except Exception:  # whatever it raises: such values are none that it takes
+        return loaded.keep_constants()
+    return loaded if second == main else loaded.keep_constants()

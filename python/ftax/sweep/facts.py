@@ -12,7 +12,7 @@ from ftax.measure import UNSTEADY
 from ftax.models import LoadedModel
 from ftax.records import JsonScalar
 from ftax.results import Measurement
-from ftax.runtime_table import describe_outputs
+from ftax.results.outputs import read_outputs
 from ftax.sweep.job import Group
 
 _APART = (
@@ -25,12 +25,12 @@ def make_fields(
     loaded: LoadedModel, found: Measurement, group: Group, work: Mapping[str, int], problem: str
 ) -> dict[str, Any]:
     """The fields of a measured cell; see `ftax.sweep.record.SweepCell`."""
-    equal, outputs = describe_outputs(found)
+    outputs = read_outputs(found.checks)
     facts = {
         **keep_scalars(found.cell.options),
         **keep_scalars(found.preparation),
-        "outputs_equal": equal,
-        "outputs": outputs,
+        "outputs_equal": outputs.equal,
+        "outputs": outputs.words,
         "warmup_steady": UNSTEADY not in found.warnings,
         "stop_reason": found.stop_reason,
         "session": found.process.session,  # whose cells shared their rounds

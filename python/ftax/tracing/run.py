@@ -1,13 +1,16 @@
 """Traces prepared runtimes through CUPTI, in this process, after they have been timed.
 
-What a trace leaves behind slows the process for good; `ftax.tracing.worker` does the same in a
-process that can be thrown away.
+What a trace leaves behind slows every later launch, so CUPTI is taken out of the process again,
+unless another profiler is in; `ftax.tracing.worker` does the same in a process that can be thrown
+away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import torch
 
 from ftax import _core
 from ftax.environment import collect_environment
@@ -32,7 +35,8 @@ def trace_prepared(
     iterations: int = ITERATIONS,
     kinds: Sequence[str] = KINDS,
 ) -> Trace:
-    """Trace ``iterations`` synchronised inferences of one runtime, in this process.
+    """Trace ``iterations`` synchronised inferences of one runtime, in this process, in which CUPTI
+    stays: see `detach`.
 
     Args:
         kinds: "runtime" and "driver" add API calls, "overhead" CUPTI's own; kernels, copies and
@@ -57,6 +61,19 @@ def trace_prepared(
     )
 
 
+def detach() -> bool:
+    """Take CUPTI out of this process. False where another profiler is in, which stays, and where
+    there is no CUPTI."""
+    if not hasattr(_core, "detach_cupti"):
+        return False
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(device)  # nothing may be in flight
+    try:
+        return _core.detach_cupti()
+    except FtaxError:
+        return False
+
+
 def require_tracer() -> None:
     """Raise UnavailableError if this build of ftax has no CUPTI part."""
     if not hasattr(_core, "trace_runner"):
@@ -74,15 +91,19 @@ def trace_all(
     kinds: Sequence[str] = KINDS,
     progress: Progress | None = None,
 ) -> list[Trace | FtaxError]:
-    """Trace each runtime in turn; one that cannot be traced leaves its error in its place."""
+    """Trace each runtime in turn, then detach; one that cannot be traced leaves its error in its
+    place."""
     traces: list[Trace | FtaxError] = []
-    for place, item in enumerate(prepared):
-        if progress:
-            progress("tracing kernels", place, len(prepared))
-        try:
-            traces.append(trace_prepared(loaded, item, iterations=iterations, kinds=kinds))
-        except FtaxError as error:
-            traces.append(error)
-        except RuntimeError as error:  # torch's and CUDA's own
-            traces.append(RunnerError(describe(error)))
+    try:
+        for place, item in enumerate(prepared):
+            if progress:
+                progress("tracing kernels", place, len(prepared))
+            try:
+                traces.append(trace_prepared(loaded, item, iterations=iterations, kinds=kinds))
+            except FtaxError as error:
+                traces.append(error)
+            except RuntimeError as error:  # torch's and CUDA's own
+                traces.append(RunnerError(describe(error)))
+    finally:
+        detach()
     return traces

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ftax import _core
 from ftax.errors import FtaxError, RunnerError
 from ftax.faults import describe, is_out_of_memory
 from ftax.tracing.records import Trace
@@ -35,6 +36,7 @@ class TraceJob:
     model_options: Mapping[str, Any] = field(default_factory=dict)
     no_grad: bool = False
     transfers: bool = False
+    cold: bool = False
     iterations: int = ITERATIONS
     kinds: tuple[str, ...] = KINDS
 
@@ -125,6 +127,8 @@ def _work(folder: Path) -> None:
         error_file.touch()
         try:
             prepared = find_runtime(runtime).prepare(workspace, check_host(host))
+            if data["cold"]:
+                prepared = replace(prepared, runner=_core.ColdRunner(prepared.runner))
             trace = trace_prepared(
                 loaded, prepared, iterations=data["iterations"], kinds=data["kinds"]
             )

@@ -1,0 +1,88 @@
+"""Watches, beside the timing, that every call of a model is the same work as the one recorded.
+
+Checks before the rounds cannot know what a model does later: a cache that grows, every hundredth
+call doing more. So eager is observed once a round, outside its samples, and many times in a row
+after the last one. The surprising choice: it is let run as it is, with nothing put back, because
+that is what is timed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+
+from ftax.errors import FtaxError
+from ftax.faults import describe
+from ftax.models import LoadedModel
+from ftax.runtimes.recording import Call, call_model, observe
+
+_SHARE = 0.25  # of the time between observations that one may take, or it waits for later rounds
+_MOST_IN_A_ROW = 128
+_ROW_SHARE = 0.1  # of the time limit of the rounds, for the calls in a row
+_LEAST_IN_A_ROW = 3
+
+
+class WorkWatch:
+    """``calls`` are those of the tape; without a tape the first observation takes their place."""
+
+    def __init__(self, loaded: LoadedModel, calls: Sequence[Call] | None) -> None:
+        self._loaded = loaded
+        self._calls = None if calls is None else list(calls)
+        self._observed = self._in_a_row = 0
+        self._problem = ""
+        self._last_end, self._cost_s = time.perf_counter(), 0.0
+
+    def look(self) -> None:
+        """Observe one call, unless the last one took a large part of the time since."""
+        if time.perf_counter() - self._last_end >= self._cost_s / _SHARE:
+            self._observe()
+
+    def look_in_a_row(self, limit_s: float) -> None:
+        """Observe consecutive calls: work that changes with a period of fewer calls is seen for
+        certain."""
+        end = time.perf_counter() + _ROW_SHARE * limit_s
+        while not self._problem and self._in_a_row < _MOST_IN_A_ROW:
+            if self._in_a_row >= _LEAST_IN_A_ROW and time.perf_counter() > end:
+                break
+            self._observe()
+            self._in_a_row += 1
+
+    def to_check(self) -> dict[str, object]:
+        """JSON-able: how many calls were observed, how many of them in a row, and the problem."""
+        return {
+            "observed": self._observed,
+            "in_a_row": self._in_a_row,
+            "calls": len(self._calls or ()),
+            "problem": self._problem,
+        }
+
+    def _observe(self) -> None:
+        if self._problem:
+            return
+        start = time.perf_counter()
+        try:
+            seen = observe(lambda: call_model(self._loaded.call))
+            if self._loaded.device != "cpu":
+                torch.cuda.synchronize(self._loaded.device)  # or it would run into the next round
+        except (FtaxError, RuntimeError) as error:
+            self._problem = f"a later call failed: {describe(error)}"
+            return
+        self._observed += 1
+        if self._calls is None:
+            self._calls = seen
+        elif seen != self._calls:
+            self._problem = _describe_difference(self._calls, seen)
+        self._last_end = time.perf_counter()
+        self._cost_s = self._last_end - start
+
+
+def _describe_difference(before: Sequence[Call], now: Sequence[Call]) -> str:
+    if len(before) != len(now):
+        return f"a later call makes {len(now)} operator calls where the first made {len(before)}"
+    place = next(i for i, (a, b) in enumerate(zip(before, now, strict=True)) if a != b)
+    return (
+        f"operator call {place} of a later call is {now[place].describe()} where the first made "
+        f"{before[place].describe()}"
+    )
