@@ -88,7 +88,7 @@ def measure_cell(
     ]
     loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(batch, width))
     inputs = loaded.flat_inputs()
-    tape = record(loaded.call, inputs=inputs, module=loaded.module, device="cpu").tape
+    tape = record(loaded.call, inputs=inputs, module=loaded.module, device="cpu")[0]
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
     cell = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
     cpus = tuple(os.sched_getaffinity(0))

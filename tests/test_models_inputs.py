@@ -15,6 +15,7 @@ from torch import nn
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
 from ftax.models import LoadedModel, flatten_outputs, load_model
 from ftax.models.user_inputs import derive_check_inputs, split_inputs
+from ftax.runtimes import Workspace
 
 X = torch.arange(6.0).view(2, 3)
 
@@ -28,8 +29,8 @@ def load_linear(**arguments: Any) -> LoadedModel:
 
 
 def derive(*args: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-    fresh, _, notes = derive_check_inputs(args, {}, torch.Generator().manual_seed(0))
-    return fresh, notes
+    found = derive_check_inputs(args, {}, torch.Generator().manual_seed(0))
+    return found.args, found.notes
 
 
 @pytest.mark.parametrize(
@@ -86,11 +87,12 @@ def test_booleans_keep_their_count_in_each_row() -> None:
 @pytest.mark.parametrize(
     ("original", "reason"),
     [
-        (torch.full((2, 2), 7), "constant"),
-        (torch.tensor(1.5), "constant"),
-        (torch.empty(0), "constant"),
-        (torch.tensor([0.0, float("-inf")]), "not finite"),
-        (torch.eye(2).to_sparse(), "not a dense tensor"),
+        (torch.zeros(2, 2, dtype=torch.int64), "0 everywhere"),
+        (torch.full((2,), float("-inf")), "constant and not finite"),
+        (torch.empty(0), "empty"),
+        (torch.eye(2).to_sparse(), "sparse"),
+        (torch.randn(4, dtype=torch.complex64), "not a tensor of real numbers"),
+        (torch.arange(6.0).as_strided((3, 3), (1, 1)), "elements share memory"),
     ],
 )
 def test_values_that_cannot_vary_stay_and_are_listed(original: Any, reason: str) -> None:
@@ -100,6 +102,75 @@ def test_values_that_cannot_vary_stay_and_are_listed(original: Any, reason: str)
     assert reason in notes[0]
     assert "argument 0" in notes[0]
     assert "check_inputs" in notes[0]
+
+
+@pytest.mark.parametrize(
+    "original",
+    [
+        torch.full((2, 2), 7),
+        torch.tensor(-3),
+        torch.tensor(1.5),
+        torch.zeros(4),
+        torch.ones(4, dtype=torch.bool),
+        torch.tensor([0.0, float("-inf")]),
+        torch.ones(2, 1).expand(2, 3),
+    ],
+)
+def test_what_is_constant_varies_too(original: torch.Tensor) -> None:
+    found = derive_check_inputs((original,), {}, torch.Generator().manual_seed(0))
+    (fresh,) = found.args
+    assert found.notes == ()
+    assert not torch.equal(fresh, original)
+    assert (fresh.dtype, fresh.shape, fresh.stride()) == (
+        original.dtype, original.shape, original.stride()
+    )  # fmt: skip
+    if not original.is_floating_point():
+        between = (fresh.long() - original.long()) * original.long().sign() <= 0
+        assert bool(between.all())  # an index stays one
+
+
+def test_constants_are_kept_where_they_are_asked_for() -> None:
+    mask = torch.ones(2, 3, dtype=torch.int64)
+    loaded = load_model(frozen(nn.Bilinear(3, 3, 1)), inputs=(X, mask.float()))
+    assert loaded.varied == ("argument 1 (torch.float32, shape (2, 3))",)
+    steady = loaded.keep_constants()
+    assert torch.equal(steady.check_args[1], mask.float())
+    assert not torch.equal(steady.check_args[0], X)
+    assert "is constant" in steady.warnings[-1]
+    assert steady.keep_constants() is steady
+
+
+def test_a_mask_that_the_model_leaves_out_is_kept_and_said() -> None:
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x + 1 if bool(mask.all()) else x.masked_fill(mask == 0, 0) + 1
+
+    loaded = load_model(Masked(), inputs=(X, torch.ones(2, 3, dtype=torch.int64)))
+    assert not bool(loaded.check_args[1].all())
+    workspace = Workspace(loaded)
+    assert bool(workspace.loaded.check_args[1].all())
+    assert "argument 1" in workspace.loaded.warnings[-1]
+    assert workspace.taped.checks["second_input"]["bitwise"]  # type: ignore[index]
+
+
+def test_check_inputs_that_are_the_inputs_check_nothing_and_say_so() -> None:
+    assert "checked on one input only" in load_linear(check_inputs=X.clone()).warnings[-1]
+    assert load_linear(check_inputs=X + 1).warnings == ()
+
+
+def test_check_inputs_of_another_layout_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"strides \[3, 1\].*memory layout"):
+        load_linear(check_inputs=torch.randn(3, 2).t())
+
+
+def test_script_modules_and_lazy_modules_are_refused_with_the_remedy() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and still around
+        scripted = torch.jit.script(nn.Linear(3, 4))
+    with pytest.raises(UnsupportedError, match=r"ScriptModule.*torch\.jit\.save"):
+        load_model(scripted, inputs=X)
+    with pytest.raises(UnsupportedError, match=r"'0' is lazy \(LazyLinear\).*call the module once"):
+        load_model(nn.Sequential(nn.LazyLinear(4)), inputs=X)
 
 
 def test_tensor_that_occurs_twice_still_occurs_twice() -> None:
@@ -132,8 +203,8 @@ def test_training_mode_and_gradients_are_switched_off_and_listed() -> None:
     assert [part.training for part in module.modules()] == [False] * 3
     assert not any(parameter.requires_grad for parameter in module.parameters())
     assert [note.split(" ", 3)[:3] for note in model.warnings] == [
-        ["the", "module", "was"],
-        ["2", "parameters", "required"],
+        ["the", "module", "is"],
+        ["2", "parameters", "require"],
     ]
 
 

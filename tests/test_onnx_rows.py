@@ -62,7 +62,6 @@ def test_a_row_that_is_right_on_one_input_only_says_so(host: Host) -> None:
     prepared = find_runtime("onnxruntime").prepare(Workspace(loaded), host)
     assert prepared.checks["outputs"]["bitwise"]  # type: ignore[index]
     assert not prepared.checks["second_input"]["within_tolerance"]  # type: ignore[index]
-    assert prepared.warnings[0].startswith("on a second input outputs differ by")
     assert torch.equal(prepared.run()[0], ones + 1)  # the memory has the main input again
 
 

@@ -58,7 +58,7 @@ def test_random_programs_are_reproduced_bit_by_bit(program: list[tuple[int, int]
         return values[-1]
 
     inputs, others = [normal(4, 4), normal(4, 4, seed=1)], [normal(4, 4, seed=2), torch.ones(4, 4)]
-    tape = record(lambda: run(*inputs), inputs=inputs, module=None, device="cpu").tape
+    tape = record(lambda: run(*inputs), inputs=inputs, module=None, device="cpu")[0]
     flat = make_flat(tape, inputs)
     assert tape.visible_operators == log_operators(lambda: run(*inputs))
     assert tape.operators == log_operators(lambda: flat.function(*inputs))

@@ -55,7 +55,7 @@ def test_observers_record_the_same_program(tiny_zoo: Workspace) -> None:
     loaded = tiny_zoo.loaded
     tapes, outputs = [], []
     for observer in ("dispatch-key", "python"):
-        tape, returned, _ = record(
+        tape, returned = record(
             loaded.call,
             inputs=loaded.flat_inputs(),
             module=loaded.module,

@@ -27,7 +27,7 @@ class Snapshot:
     are now; with tensors that the module is given."""
 
     def __init__(self, module: nn.Module, inputs: Sequence[torch.Tensor] = ()) -> None:
-        self._containers: dict[int, tuple[str, Any, Any]] = {}  # by id: name, object, copy
+        self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
         self._tensors: dict[int, tuple[str, torch.Tensor, torch.Tensor]] = {}
         for place, tensor in enumerate(inputs):
             self._keep_tensor(f"input {place}", tensor)
@@ -35,12 +35,9 @@ class Snapshot:
             self._keep_container(path or "the model", part.__dict__, 0)
 
     def put_back(self) -> list[str]:
-        """Restore what is not as it was; names of it, such as "input 0" or "layer.cache"."""
+        """Restore what tensors hold that do not hold what they did; names of them, such as
+        "input 0" or "layer.cache"."""
         changed = []
-        for name, container, before in self._containers.values():
-            if not _is_same(container, before):
-                changed.append(_name_change(name, container, before))
-                _refill(container, before)
         # Not under the caller's mode: a tensor made before may not be written under grad mode.
         with torch.inference_mode():
             for name, tensor, before in self._tensors.values():
@@ -53,6 +50,12 @@ class Snapshot:
                 changed.append(name)
         return list(dict.fromkeys(changed))
 
+    def put_back_attributes(self) -> None:
+        """Restore which objects attributes, lists and dictionaries hold."""
+        for container, before in self._containers.values():
+            if not _is_same(container, before):
+                _refill(container, before)
+
     def _keep_tensor(self, name: str, tensor: torch.Tensor) -> None:
         if id(tensor) in self._tensors or tensor.is_nested or tensor.is_meta:
             return
@@ -61,7 +64,7 @@ class Snapshot:
     def _keep_container(self, name: str, container: Any, depth: int) -> None:
         if id(container) in self._containers:
             return
-        self._containers[id(container)] = (name, container, container.copy())
+        self._containers[id(container)] = (container, container.copy())
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in items:
             if not isinstance(value, nn.Module | nn.Parameter):
@@ -120,15 +123,6 @@ def _refill(container: Any, before: Any) -> None:
         container.update(before)
 
 
-def _name_change(name: str, container: Any, before: Any) -> str:
-    """The attribute, where one can be named."""
-    if isinstance(container, dict):
-        keys = [*container.keys() - before.keys(), *before.keys() - container.keys()]
-        keys += [key for key in before if key in container and container[key] is not before[key]]
-        return _name_inner(name, keys[0])
-    return name
-
-
 def _name_inner(name: str, key: Any) -> str:
     if key in ("_buffers", "_parameters", "_modules"):
         return name
@@ -162,6 +156,7 @@ def leave_as_found(*given: Any) -> Iterator[None]:
         yield
     finally:
         for snapshot, modes, flags in kept:
+            snapshot.put_back_attributes()
             snapshot.put_back()
             for part, training in modes:
                 part.training = training

@@ -71,12 +71,9 @@ def read_user_inputs(
         if check_kwargs.keys() == kwargs.keys():
             check_kwargs = {key: check_kwargs[key] for key in kwargs}
         _check_same_shapes((args, kwargs), (check_args, check_kwargs))
-        pairs = zip(
-            flatten_tensors((args, kwargs)),
-            flatten_tensors((check_args, check_kwargs)),
-            strict=True,
-        )
-        notes = () if any(not same_bytes(*pair) for pair in pairs) else (_NOTHING_VARIED,)
+        main, others = flatten_tensors((args, kwargs)), flatten_tensors((check_args, check_kwargs))
+        same = all(same_bytes(a, b) for a, b in zip(main, others, strict=True))
+        notes = (_NOTHING_VARIED,) if same else ()
     return InputPair(
         args=args,
         kwargs=kwargs,
@@ -107,11 +104,11 @@ def derive_check_inputs(
     """Another input of the same shapes and layouts.
 
     Floating point tensors get normal samples of the same mean and standard deviation, integers
-    uniform samples between their smallest and largest value; booleans, and floating point tensors
-    with values that are not finite, their own values shuffled within each row of the last dimension
-    (a mask keeps as many entries per row). What is constant gets values around it, integers only
-    such as lie between it and 0, so that an index stays one. A tensor that occurs twice still
-    occurs twice.
+    uniform samples between their smallest and largest value. Booleans get their own values shuffled
+    within each row of the last dimension, floating point tensors that are not finite everywhere
+    their own values shifted there: a mask keeps as many entries per row. What is constant gets
+    values around it, integers only such as lie between it and 0, so that an index stays one. A
+    tensor that occurs twice still occurs twice.
     """
     fresh: dict[int, torch.Tensor] = {}
     constant: dict[int, str] = {}
@@ -268,7 +265,9 @@ def _draw(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         return noise * (spread if spread > 0 else 1.0) + wide.mean()
     if values.dtype is torch.bool and constant:
         return torch.rand(values.shape, generator=generator) < 0.5
-    if values.dtype is torch.bool or not finite:
+    if not finite:
+        return values.roll(1, -1)
+    if values.dtype is torch.bool:
         order = torch.rand(values.shape, generator=generator).argsort(dim=-1)
         return values.gather(-1, order)
     wide = values.long()

@@ -3,15 +3,16 @@
 Two instruments live here on purpose. `record` is the tape's own: a dispatch key that C++ observes
 (or, where torch does not offer it, a TorchDispatchMode that feeds the same recorder). `observe` is
 the second opinion: a plain TorchDispatchMode that only writes down names and shapes. What the tape
-says it runs is checked against what `observe` saw. A function mode listens beside the recorder:
-reads of memory that are no operator call (`tolist`, `numpy`, `data_ptr`) pass it, and nothing else.
+says it runs is checked against what `observe` saw. A third, `find_host_reads`, has a run of its
+own: reads of memory that are no operator call (`tolist`, `numpy`, `data_ptr`) pass a function mode
+alone, and torch takes other paths where one is active (its fast path for transformers does).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -51,14 +52,6 @@ class Call(NamedTuple):
         if len(self.shapes) > _FEW:
             few.append(f"{len(self.shapes) - _FEW} more")
         return f"{self.name} on {', '.join(few)}" if few else self.name
-
-
-class Recorded(NamedTuple):
-    """``host_reads``: where Python read a tensor's memory without any operator call."""
-
-    tape: _core.Tape
-    outputs: list[torch.Tensor]
-    host_reads: tuple[str, ...]
 
 
 def operator_name(func: Any) -> str:
@@ -110,14 +103,14 @@ class _FeedRecorder(_PlainMode):
 
 
 class _HostReadLog(TorchFunctionMode):
-    def __init__(self, recording: _core.Recording, where: Callable[[], str]) -> None:
+    def __init__(self, where: Callable[[], str]) -> None:
         super().__init__()
-        self.recording, self.where = recording, where
+        self.where = where
         self.reads: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        if name in _HOST_READS and not self.recording.is_inside_call:
+        if name in _HOST_READS:
             self.reads.append(f"Tensor.{name} in {self.where() or 'the model itself'}")
         return func(*args, **(kwargs or {}))
 
@@ -129,6 +122,15 @@ def observe(call: Callable[[], Any]) -> list[Call]:
     return list(log.calls)
 
 
+def find_host_reads(call: Callable[[], Any], module: nn.Module | None) -> list[str]:
+    """Where one inference reads a tensor's memory from Python without any operator call."""
+    with torch.inference_mode(), _module_paths(module, lambda _: None) as where:
+        log = _HostReadLog(where)
+        with log:
+            call_model(call)
+    return log.reads
+
+
 def dispatch_key_works() -> bool:
     """Whether this torch lets the dispatch key observe calls: probed once with a real call."""
     global _key_works
@@ -136,10 +138,10 @@ def dispatch_key_works() -> bool:
         x = torch.ones(1, 2)
         weight = torch.ones(2, 2)
         try:
-            found = _record_with_key(
+            tape, _ = _record_with_key(
                 lambda: torch.nn.functional.linear(x, weight), [x], [weight], "cpu", None
             )
-            _key_works = found.tape.operators == ["aten::linear"]
+            _key_works = tape.operators == ["aten::linear"]
         except UnavailableError:
             _key_works = False
     return _key_works
@@ -152,7 +154,7 @@ def record(
     module: nn.Module | None,
     device: str,
     observer: Observer = "auto",
-) -> Recorded:
+) -> tuple[_core.Tape, list[torch.Tensor]]:
     """Run ``call`` once under inference mode and return its tape and its outputs.
 
     ``inputs`` are the tensors that may be rebound; parameters and buffers of ``module`` are shared
@@ -172,16 +174,16 @@ def _record_with_key(
     weights: list[torch.Tensor],
     device: str,
     module: nn.Module | None,
-) -> Recorded:
+) -> tuple[_core.Tape, list[torch.Tensor]]:
     with torch.inference_mode():
         recording = _core.Recording(inputs, weights, device)
-        with _listen(module, recording) as reads:
+        with _module_paths(module, recording.set_module), _refuse_triton(recording):
             recording.start()
             try:
                 result = call_model(call)
             finally:
                 recording.stop()
-    return _finish(recording, result, inputs, reads)
+    return _finish(recording, result, inputs)
 
 
 def record_fragment(expression: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> _core.Tape:
@@ -203,21 +205,22 @@ def _record_with_python(
     weights: list[torch.Tensor],
     device: str,
     module: nn.Module | None,
-) -> Recorded:
+) -> tuple[_core.Tape, list[torch.Tensor]]:
     with torch.inference_mode():
         recording = _core.Recording(inputs, weights, device)
-        with _listen(module, recording) as reads, _FeedRecorder(recording):
+        paths = _module_paths(module, recording.set_module)
+        with paths, _refuse_triton(recording), _FeedRecorder(recording):
             result = call_model(call)
-    return _finish(recording, result, inputs, reads)
+    return _finish(recording, result, inputs)
 
 
 def _finish(
-    recording: _core.Recording, result: Any, inputs: list[torch.Tensor], reads: Sequence[str]
-) -> Recorded:
+    recording: _core.Recording, result: Any, inputs: list[torch.Tensor]
+) -> tuple[_core.Tape, list[torch.Tensor]]:
     outputs = flatten_outputs(result)
     tape = recording.finish(outputs)
     tape.bind_inputs(inputs)
-    return Recorded(tape, outputs, tuple(reads))
+    return tape, outputs
 
 
 def call_model(call: Callable[[], Any]) -> Any:
@@ -226,15 +229,6 @@ def call_model(call: Callable[[], Any]) -> Any:
         return call()
     except Exception as error:
         raise RunnerError(f"the model raised {type(error).__name__}: {error}") from error
-
-
-@contextmanager
-def _listen(module: nn.Module | None, recording: _core.Recording) -> Iterator[list[str]]:
-    """Tell the recording what no operator call tells it; yields the host reads, as they come."""
-    with ExitStack() as stack:
-        where = stack.enter_context(_module_paths(module, recording))
-        stack.enter_context(_refuse_triton(recording))
-        yield stack.enter_context(_HostReadLog(recording, where)).reads
 
 
 @contextmanager
@@ -266,9 +260,9 @@ def _refuse_triton(recording: _core.Recording) -> Iterator[None]:
 
 @contextmanager
 def _module_paths(
-    module: nn.Module | None, recording: _core.Recording
+    module: nn.Module | None, tell: Callable[[str], None]
 ) -> Iterator[Callable[[], str]]:
-    """Tell the recording which submodule's forward is running; yields how to ask for it."""
+    """``tell`` which submodule's forward is running; yields how to ask for it."""
     if module is None:
         yield str
         return
@@ -277,11 +271,11 @@ def _module_paths(
 
     def enter(child: nn.Module, _args: Any) -> None:
         running.append(paths.get(id(child), type(child).__name__))
-        recording.set_module(running[-1])
+        tell(running[-1])
 
     def leave(_child: nn.Module, _args: Any, _output: Any) -> None:
         running.pop()
-        recording.set_module(running[-1] if running else "")
+        tell(running[-1] if running else "")
 
     handles = [
         register_module_forward_pre_hook(enter),

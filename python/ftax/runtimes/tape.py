@@ -25,9 +25,9 @@ from ftax.runtimes.equality import Equality, compare_outputs
 from ftax.runtimes.recording import (
     Call,
     Observer,
-    Recorded,
     call_model,
     dispatch_key_works,
+    find_host_reads,
     observe,
     record,
 )
@@ -61,8 +61,7 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     check_reference = run_eager(loaded.call_check, loaded)
     if observer == "auto":
         observer = "dispatch-key" if dispatch_key_works() else "python"
-    recorded = _record(loaded, observer)
-    tape = recorded.tape
+    tape = _record(loaded, observer)
     calls = _check_sequence(loaded, tape)
     equality = _check_outputs(loaded, tape, loaded.flat_inputs(), reference, "the recorded input")
     _check_path(loaded, tape)
@@ -73,7 +72,9 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     memory = _measure_memory(loaded, tape)
     steps = tape.steps
     host_reads = [describe_place(steps[index]) for index in tape.host_reads]
-    host_reads += [*recorded.host_reads, *_find_copies_to_host(steps, loaded.device)]
+    with preserve_state(loaded):
+        host_reads += find_host_reads(loaded.call, loaded.module)
+    host_reads += [*_find_copies_to_host(steps, loaded.device)]
     checks: dict[str, object] = {
         "operators": len(tape.operators),
         "sequence": "equal to what a TorchDispatchMode saw",
@@ -114,8 +115,9 @@ def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tenso
 
 @contextmanager
 def preserve_state(loaded: LoadedModel) -> Iterator[None]:
-    """Fix the generators' seeds inside; restore generators, what the module holds beside its
-    weights, and inputs afterwards."""
+    """Fix the generators' seeds inside; restore generators, inputs, and what tensors of the module
+    that are no weights hold afterwards. What Python keeps (a counter, a list) goes on: a replay
+    that cannot follow it has to be found out."""
     before = Snapshot(loaded.module, [*loaded.flat_inputs(), *loaded.flat_check_inputs()])
     with _seeded():
         try:
@@ -132,15 +134,16 @@ def _seeded() -> Iterator[None]:
         yield
 
 
-def _record(loaded: LoadedModel, observer: Observer) -> Recorded:
+def _record(loaded: LoadedModel, observer: Observer) -> _core.Tape:
     with preserve_state(loaded):
-        return record(
+        tape, _ = record(
             loaded.call,
             inputs=loaded.flat_inputs(),
             module=loaded.module,
             device=loaded.device,
             observer=observer,
         )
+    return tape
 
 
 def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
