@@ -6,6 +6,10 @@ choice: all observers take turns in one process, in random order, and each is co
 unobserved latency of its own round. That latency is not quite innocent, since an observer leaves
 CUPTI initialised behind it; what it left is a figure of its own, against the rounds before the
 first observer.
+
+What ftax leaves when it takes CUPTI out again comes first, in each process: unobserved, then by
+turns traced, detached, and unobserved. Latencies that the host decides go with its clock, so they
+are compared in cycles of the host's core. ``--left-behind --processes 10`` does that alone.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from ftax.errors import RunnerError
 from ftax.measure import quiet
 from ftax.models import load_model
 from ftax.runtimes import Host, Workspace, find_runtime
-from ftax.tracing.run import require_tracer
+from ftax.tracing.run import detach, require_tracer
 
 _MODEL = "bert-base"
 _SUBJECTS: dict[str, tuple[str, Host]] = {
@@ -45,6 +49,11 @@ Observer = Callable[[_core.Runner, int], list[int]]
 def time_unobserved(runner: _core.Runner, iterations: int) -> list[int]:
     """Wall time of each of ``iterations`` requests in ftax's loop, ns; it takes two rounds or
     more."""
+    return _time(runner, iterations)[0]
+
+
+def _time(runner: _core.Runner, iterations: int) -> tuple[list[int], float]:
+    """The same, and how long the probe of the host's clock took, ns."""
     plan = _core.RoundPlan()
     rule = plan.rule
     rule.fixed, rule.min_rounds, rule.max_rounds = True, 2, 2
@@ -52,10 +61,40 @@ def time_unobserved(runner: _core.Runner, iterations: int) -> list[int]:
     plan.warmup.iterations = _WARMUP
     plan.dropped_per_round = 1
     plan.samples_per_round = iterations // 2 + 1
-    (rounds,) = _core.measure_rounds([runner], plan).runners
+    result = _core.measure_rounds([runner], plan)
+    (rounds,) = result.runners
     if rounds.error:
         raise RunnerError(rounds.error)
-    return [sample for samples in rounds.samples_ns for sample in samples[rounds.dropped :]]
+    walls = [sample for samples in rounds.samples_ns for sample in samples[rounds.dropped :]]
+    return walls, statistics.median(probe.loop_ns for probe in result.probes)
+
+
+def look_left_behind(runner: _core.Runner, turns: int, iterations: int) -> dict[str, Any]:
+    """Latency before the first trace, after each trace that was detached, and after one that was
+    not, in lengths of the probe of the host's clock."""
+
+    def take_one() -> float:
+        walls, probe_ns = _time(runner, iterations)
+        return _core.compute_median(walls) / probe_ns
+
+    observe = trace("runtime", "driver")
+    with quiet():
+        before = [take_one() for _ in range(turns)]
+        after = []
+        for _ in range(turns):
+            observe(runner, iterations)
+            if not detach():
+                raise RunnerError("CUPTI could not be detached")
+            after.append(take_one())
+        observe(runner, iterations)
+        attached = [take_one() for _ in range(turns)]
+        detach()
+    middle = statistics.median(before)
+    return {
+        "before": before, "after": after, "attached": attached,
+        "detached_ratio": statistics.median(after) / middle,
+        "attached_ratio": statistics.median(attached) / middle,
+    }  # fmt: skip
 
 
 def trace(*kinds: str) -> Observer:
@@ -138,7 +177,7 @@ def divide(values: Sequence[float], bases: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def work(quick: bool) -> dict[str, Any]:
+def work(quick: bool, left_behind: bool) -> dict[str, Any]:
     """One process."""
     require_tracer()
     torch.set_num_threads(1)
@@ -151,10 +190,14 @@ def work(quick: bool) -> dict[str, Any]:
     for runner in runners.values():
         for _ in range(50):
             runner.run_once()
+    left = {name: look_left_behind(runners[name], rounds, iterations) for name in runners}
+    environment = collect_environment(device="cuda").to_dict()
+    if left_behind:
+        return {"left": left, "environment": environment}
     before = take([_NONE], runners, rounds, iterations)
     found = take(list(_OBSERVERS), runners, rounds, iterations)
     subjects = {name: describe(before[name][_NONE], found[name]) for name in runners}
-    return {"subjects": subjects, "environment": collect_environment(device="cuda").to_dict()}
+    return {"subjects": subjects, "left": left, "environment": environment}
 
 
 def show_subjects(outputs: Sequence[dict[str, Any]]) -> None:
@@ -207,19 +250,40 @@ def make_figures(outputs: Sequence[dict[str, Any]]) -> list[Figure]:
     return figures
 
 
+def make_left_figures(outputs: Sequence[dict[str, Any]]) -> list[Figure]:
+    """What a trace leaves, with CUPTI taken out of the process and with CUPTI in it."""
+    figures = []
+    for subject in _SUBJECTS:
+        found = [output["left"][subject] for output in outputs]
+        for key, title, limit in (
+            ("detached_ratio", "after a trace that was detached", 1.02),
+            ("attached_ratio", "after a trace that was not", None),
+        ):
+            values = tuple(item[key] for item in found)
+            name = f"{subject}, {title}, in cycles"
+            figures.append(Figure(name=name, values=values, unit="of before", at_most=limit))
+    return figures
+
+
 def main() -> None:
     """Run the workers, print the tables, save the record."""
-    options = make_parser(__doc__).parse_args()
+    parser = make_parser(__doc__)
+    parser.add_argument("--left-behind", action="store_true", help="only what a trace leaves")
+    options = parser.parse_args()
     if options.worker:
-        print(json.dumps(work(options.quick)))
+        print(json.dumps(work(options.quick, options.left_behind)))
         return
     if not torch.cuda.is_available():
         progress("gpu_observer: torch finds no CUDA device, so there is nothing to observe")
         return
-    outputs = run_workers(__file__, options)
-    show_subjects(outputs)
-    raw = [output["subjects"] for output in outputs]
-    finish(__file__, options, make_figures(outputs), raw=raw, environment=outputs[0]["environment"])
+    flags = ["--left-behind"] if options.left_behind else []
+    outputs = run_workers(__file__, options, *flags)
+    figures = make_left_figures(outputs)
+    if not options.left_behind:
+        show_subjects(outputs)
+        figures += make_figures(outputs)
+    raw = [{name: output.get(name) for name in ("subjects", "left")} for output in outputs]
+    finish(__file__, options, figures, raw=raw, environment=outputs[0]["environment"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ row, aliasing), since their values are random.
 
 import dataclasses
 import types
+import warnings
 from typing import Any, NamedTuple
 
 import pytest

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from ftax.runtimes.cache import get_or_make
+from ftax.runtimes.environment_variables import environment_with
 
 _SCRIPT = """#!/bin/sh
 case " $* " in *" -shared "*) set -- "$@" {flag} ;; esac
@@ -41,17 +42,11 @@ def caches_in(folder: Path) -> Iterator[None]:
         "TORCHINDUCTOR_CACHE_DIR": str(folder),
         "TRITON_CACHE_DIR": str(folder / "triton"),
     }
-    before = {name: os.environ.get(name) for name in variables}
     clear_caches()
-    os.environ.update(variables)
     try:
-        yield
+        with environment_with(variables):
+            yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
         clear_caches()
 
 

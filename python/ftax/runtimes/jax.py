@@ -23,6 +23,7 @@ from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.models import LoadedModel
 from ftax.runtimes import tf32
+from ftax.runtimes.environment_variables import environment_with
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.prepared import Host, Prepared, grad_mode
 from ftax.runtimes.workspace import Workspace
@@ -100,12 +101,9 @@ def choose_precision(loaded: LoadedModel) -> str | None:
 @functools.cache
 def _import_once() -> tuple[Any, Any] | UnavailableError:
     """JAX and torchax, or why not: a second try would fail half-way, with another message."""
-    # Read when JAX's back end starts, which would take three quarters of the GPU's memory.
-    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    os.environ.setdefault("ENABLE_RUNTIME_UPTIME_TELEMETRY", "0")  # torchax would set it to 1
     fast_path = torch.backends.mha.get_fastpath_enabled()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), environment_with(_quiet_start()):
             warnings.simplefilter("ignore")
             import jax
             import torchax
@@ -124,6 +122,13 @@ def _import_once() -> tuple[Any, Any] | UnavailableError:
     return jax, torchax
 
 
+def _quiet_start() -> dict[str, str]:
+    """Read when JAX's back end starts, which would take three quarters of the GPU's memory, and by
+    torchax, which would report home; what the user has set stays."""
+    wanted = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "ENABLE_RUNTIME_UPTIME_TELEMETRY": "0"}
+    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+
+
 def _import_packages() -> tuple[Any, Any]:
     packages = _import_once()
     if isinstance(packages, UnavailableError):
@@ -134,7 +139,8 @@ def _import_packages() -> tuple[Any, Any]:
 def _find_device(jax: Any, device: str) -> Any:
     kind, _, index = device.partition(":")
     try:
-        return jax.devices(kind)[int(index or 0)]
+        with environment_with(_quiet_start()):
+            return jax.devices(kind)[int(index or 0)]
     except (RuntimeError, IndexError) as error:
         raise UnavailableError(
             f"jax.devices({kind!r}) has no {device} ({_first_line(error)}); for a GPU: "

@@ -7,7 +7,6 @@ options, and read and write tensors that are bound once, outside the timed regio
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from ftax.runtimes.environment_variables import environment_with
 from ftax.runtimes.onnx_export import Exporter, OnnxExport, export_onnx
 from ftax.runtimes.onnxruntime_settings import Optimization, SessionSettings
 from ftax.runtimes.onnxruntime_wheel import find_library
@@ -114,8 +114,8 @@ def make_python_callable(bound: BoundSession) -> Callable[[], None]:
     On CUDA a call returns before the device is done, if the settings have a stream. Raises
     UnavailableError if the session lacks the provider, UnsupportedError if it cannot be made.
     """
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when the module loads
-    import onnxruntime
+    with environment_with({"ORT_DISABLE_TELEMETRY": "1"}):  # read when the module loads
+        import onnxruntime
 
     session = _make_python_session(onnxruntime, bound.path, bound.settings)
     binding = session.io_binding()
