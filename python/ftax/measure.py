@@ -180,9 +180,10 @@ def measure(
     """
     environment = collect_environment(device=loaded.device)
     before = collect_condition()
-    if work is None and isinstance(loaded, LoadedModel) and _has_eager(prepared):
-        work = WorkWatch(loaded, None)
     with _watch(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
+        if work is None and isinstance(loaded, LoadedModel) and _has_eager(prepared):
+            work = WorkWatch(loaded, None)
+            work.look()  # what later calls are held against
         result = _core.measure_rounds(
             [item.runner for item in prepared],
             plan.to_core(),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ftax.errors import InvalidArgumentError
 from ftax.measure import Plan, Progress
+from ftax.models.state import leave_as_found
 from ftax.preparing import Model, load, use_threads
 from ftax.receipt import Receipt
 from ftax.runtimes import Workspace
@@ -113,7 +114,7 @@ def tax_with_traces(
 
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     where = _choose_trace(trace, can_be_built_again=name is not None)
-    with use_threads(threads):
+    with use_threads(threads), leave_as_found(model, inputs, model_options):
         loaded = load(model, inputs, model_options)
         if loaded.device == "cpu" and (energy or cold):
             raise InvalidArgumentError(

@@ -69,7 +69,8 @@ def _refuse_odd_modules(module: nn.Module) -> None:
                 f"{where} is a ScriptModule, which TorchScript runs and not Python: save the "
                 "module with torch.jit.save, and give the file with runtime='torchscript'"
             )
-        if any(isinstance(item, _LAZY) for item in _tensors_of(part)):
+        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        if any(isinstance(item, _LAZY) for item in own):
             raise UnsupportedError(
                 f"{where} is lazy ({type(part).__name__}) and has no weights yet: call the module "
                 "once, so that it makes them"

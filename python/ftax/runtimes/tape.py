@@ -31,7 +31,6 @@ from ftax.runtimes.recording import (
     observe,
     record,
 )
-from ftax.tensors import find_memory
 
 _MEMORY_LIMIT = 1.05  # of eager's peak
 _SETTLING_CALLS = 2  # the first makes what is kept, the second finds it
@@ -94,14 +93,9 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
 def settle(loaded: LoadedModel) -> None:
     """Call the model as often as it takes for what it makes at its first call to be there: masks,
     tables, positions, kept in attributes. What is recorded and checked is a later call."""
-    tensors = [*loaded.flat_inputs(), *loaded.flat_check_inputs(), *loaded.module.buffers()]
-    memories = [find_memory(item.detach()) for item in tensors if not item.is_nested]
-    kept = [(memory, memory.clone()) for memory in memories]
-    with _seeded(), torch.inference_mode():
+    with preserve_state(loaded), torch.inference_mode():
         for _ in range(_SETTLING_CALLS):
             call_model(loaded.call)
-        for memory, before in kept:
-            memory.copy_(before)
 
 
 def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tensor, ...]:
@@ -119,19 +113,13 @@ def preserve_state(loaded: LoadedModel) -> Iterator[None]:
     that are no weights hold afterwards. What Python keeps (a counter, a list) goes on: a replay
     that cannot follow it has to be found out."""
     before = Snapshot(loaded.module, [*loaded.flat_inputs(), *loaded.flat_check_inputs()])
-    with _seeded():
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(0)
         try:
             yield
         finally:
             before.put_back()
-
-
-@contextmanager
-def _seeded() -> Iterator[None]:
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(0)
-        yield
 
 
 def _record(loaded: LoadedModel, observer: Observer) -> _core.Tape:
