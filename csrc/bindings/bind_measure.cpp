@@ -98,10 +98,12 @@ void bind_measure(py::module_& m) {
       .def_property_readonly("name", &Runner::name)
       .def_property_readonly("host", [](const Runner& r) { return to_string(r.host()); })
       .def_property_readonly("needs_gil", &Runner::needs_gil)
+      .def_property_readonly("needs_prepare", &Runner::needs_prepare)
       .def(
           "run_once",
           [](Runner& runner) {
             const auto scope = runner.enter();
+            runner.prepare();
             runner.enqueue();
             runner.synchronize();
           },

@@ -4,6 +4,7 @@
 #include "cupti/trace.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -53,6 +54,7 @@ void check_count(const char* name, int value, int minimum) {
 
 Iteration run_iteration(Runner& runner) {
   Iteration iteration;
+  runner.prepare();
   iteration.begin_ns = now_ns();
   runner.enqueue();
   iteration.issued_ns = now_ns();
@@ -142,6 +144,19 @@ void keep_after(int64_t begin_ns, std::vector<Record>& records) {
                    [](const Record& a, const Record& b) { return a.start_ns < b.start_ns; });
 }
 
+// Drops what lies between two iterations. Only for a runner that is prepared there: of any other it
+// is work that outlived its iteration, and a reader has to see it.
+template <typename Record>
+void drop_between(const std::vector<Iteration>& iterations, std::vector<Record>& records) {
+  std::erase_if(records, [&](const Record& record) {
+    const auto next = std::lower_bound(
+        iterations.begin(), iterations.end(), record.end_ns,
+        [](const Iteration& iteration, int64_t end_ns) { return iteration.begin_ns < end_ns; });
+    return next != iterations.begin() && next != iterations.end() &&
+           std::prev(next)->end_ns <= record.start_ns;
+  });
+}
+
 }  // namespace
 
 RawTrace trace_runner(const Library& library, Runner& runner, int iterations, int warmup,
@@ -172,6 +187,12 @@ RawTrace trace_runner(const Library& library, Runner& runner, int iterations, in
   keep_after(first_ns, trace.activities.memsets);
   keep_after(first_ns, trace.activities.api_calls);
   keep_after(first_ns, trace.activities.overheads);
+  if (runner.needs_prepare()) {
+    drop_between(trace.iterations, trace.activities.kernels);
+    drop_between(trace.iterations, trace.activities.memcpys);
+    drop_between(trace.iterations, trace.activities.memsets);
+    drop_between(trace.iterations, trace.activities.api_calls);
+  }
   return trace;
 }
 

@@ -60,6 +60,23 @@ TEST(each_iteration_holds_its_own_kernels_and_nothing_else_is_there) {
   }
 }
 
+TEST(a_runner_is_prepared_before_each_iteration_and_that_is_not_in_the_trace) {
+  const Library library = make_library();
+  FakeRunner runner("a", nullptr, launch_two);
+  int prepared = 0;
+  runner.on_prepare = [&] {
+    ++prepared;
+    spin(10 * kUs);
+    fake_cupti::launch("reset", 2 * kUs);
+    spin(20 * kUs);
+  };
+  const RawTrace trace = trace_runner(library, runner, 3, 1, {"runtime"});
+  CHECK(prepared == 5);  // one warm-up, one that takes the new buffer, three that count
+  CHECK(trace.activities.kernels.size() == 6);
+  CHECK(trace.activities.api_calls.size() == 6);
+  for (const KernelActivity& kernel : trace.activities.kernels) CHECK(kernel.name != "reset");
+}
+
 TEST(a_trace_names_the_library_it_came_from) {
   const Library library = make_library();
   FakeRunner runner("a", nullptr, launch_two);
