@@ -79,7 +79,7 @@ typedef struct ftax_tensor {
 /* Where and how to run, and what is asking; gone when create returns. */
 typedef struct ftax_context {
   uint32_t struct_size; /* sizeof(ftax_context), to ftax */
-  uint32_t abi_version; /* of ftax: an FTAX_RUNNER_ABI_VERSION that takes libraries of yours */
+  uint32_t abi_version; /* FTAX_RUNNER_ABI_VERSION, to ftax: yours, or one that still takes it */
   uint32_t api_size;    /* sizeof(ftax_runner_api), to ftax: what lies past it is never called */
   int32_t device_type;  /* FTAX_DEVICE_CPU or FTAX_DEVICE_CUDA */
   int32_t device_index; /* 0 on the CPU */

@@ -40,7 +40,7 @@ class Check:
 
 CHECKS = (
     Check(name="interface version", function="general:check_interface"),
-    Check(name="takes a later ftax's structs", function="general:check_later"),
+    Check(name="takes longer structs", function="general:check_later"),
     Check(name="refuses an unknown config", function="general:check_unknown_config"),
     Check(name="refuses wrong tensors", function="general:check_wrong_tensors"),
     Check(name="refuses to run unbound", function="general:check_unbound"),
