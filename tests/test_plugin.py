@@ -3,6 +3,7 @@ one line if not."""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from plugins import compile_c
+from plugins import THROWING, VERSION_1, compile_c, compile_cpp, compile_text
 from small_models import normal
 from torch import nn
 
@@ -65,7 +66,8 @@ def test_library_has_no_python_host(mlp: LoadedModel, library: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
-        ("wrong-version", "version 2 of the runner interface"),
+        ("new-version", "version 3 of the runner interface"),
+        ("prepare-fails", "prepare failed with status 1"),
         ("no-device", "FTAX_RUNS_ON_CPU"),
         ("crashes-in-create", "create: the process was ended by SIGABRT"),
         ("crashes-in-enqueue", "enqueue: the process was ended by SIGSEGV"),
@@ -124,6 +126,126 @@ def test_library_without_the_symbol(tmp_path: Path) -> None:
         _core.open_plugin(str(path))
 
 
+def test_library_of_version_1_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    remedy = "library.so was built for version 1 .* speaks version 2; build it with the header"
+    with pytest.raises(UnsupportedError, match=remedy):
+        _core.open_plugin(compile_text(tmp_path, VERSION_1))
+
+
+@pytest.mark.parametrize("form", ["short-table", "long-table"])
+def test_table_of_another_length_is_timed(form: str, mlp: LoadedModel, tmp_path: Path) -> None:
+    measurement = ftax.cpp_bench(mlp, runtime=compile_c(tmp_path, form), plan=QUICK)
+    assert measurement.checks["outputs"]["within_tolerance"]
+    assert measurement.preparation["has_prepare"] is False
+
+
+def test_library_is_told_who_asks(tmp_path: Path) -> None:
+    told = _core.open_plugin(
+        compile_text(
+            tmp_path,
+            """
+            #include <stdio.h>
+            #include "ftax/runner.h"
+            static char told[99];
+            static int32_t create(const char* config, const ftax_context* c, ftax_runner** r) {
+              snprintf(told, sizeof told, "%u of %u, table of %u, on %d:%d with %d", c->abi_version,
+                       c->struct_size, c->api_size, c->device_type, c->device_index, c->threads);
+              return FTAX_ERROR;
+            }
+            static const char* last_error(const ftax_runner* runner) { return told; }
+            const ftax_runner_api* ftax_get_runner_api(void) {
+              static const ftax_runner_api api = {
+                  FTAX_RUNNER_ABI_VERSION, sizeof api, FTAX_RUNS_ON_CPU, "asks", create,
+                  (void*)1, (void*)1, (void*)1, last_error};
+              return &api;
+            }
+            """,
+        )
+    )
+    with pytest.raises(RunnerError, match=r"2 of 24, table of 80, on 0:0 with 3$"):
+        _core.Plugin(told, "", "cpu", 3)
+    with pytest.raises(RunnerError, match=r"2 of 88, table of 144, on 0:0 with 3$"):
+        _core.Plugin(told, "", "cpu", 3, later=True)
+    with pytest.raises(UnsupportedError, match=r"device is 'meta:0', which ftax/runner.h has no"):
+        _core.Plugin(told, "", "meta", 3)
+
+
+def read_calls(library: str) -> str:
+    """What the form "journal" of the library wrote down in this process."""
+    read = ctypes.CDLL(library).read_calls
+    read.restype = ctypes.c_char_p
+    found: bytes = read()
+    return found.decode()
+
+
+def time_journal(mlp: LoadedModel, library: str, device: str) -> float:
+    """The least time of an inference, in ns, with a runner that thinks it runs on ``device``."""
+    bound = Subject(path=library, config="", case=make_case(mlp)).bind()
+    runner = _core.PluginRunner(bound.plugin, "journal", device, memory_owner=bound)
+    assert runner.needs_prepare
+    result = _core.measure_rounds([runner], QUICK.to_core())
+    assert [rounds.error for rounds in result.runners] == [""]
+    return min(result.runners[0].values_ns)
+
+
+def test_on_the_cpu_the_library_waits_and_that_is_timed_but_prepare_is_not(
+    mlp: LoadedModel, tmp_path: Path
+) -> None:
+    library = compile_c(tmp_path, "journal")
+    least_ns = time_journal(mlp, library, "cpu")
+    assert 2e6 <= least_ns < 20e6
+    calls = read_calls(library)
+    assert len(calls) > 8 and calls == "pses" * (len(calls) // 4)
+
+
+def test_on_another_device_ftax_waits_and_the_library_is_not_asked_to(
+    mlp: LoadedModel, tmp_path: Path
+) -> None:
+    # Of all devices that are not the CPU, torch has this one on every machine; it is always idle.
+    library = compile_c(tmp_path, "journal")
+    assert time_journal(mlp, library, "meta") < 2e6
+    calls = read_calls(library)
+    assert len(calls) > 8 and calls == "pe" * (len(calls) // 2)
+
+
+def test_library_with_state_is_prepared_before_every_inference(
+    mlp: LoadedModel, tmp_path: Path
+) -> None:
+    library = compile_c(tmp_path, "has-state")
+    measurement = ftax.cpp_bench(mlp, runtime=library, plan=QUICK)
+    assert measurement.checks["outputs"]["within_tolerance"]
+    assert measurement.preparation["has_prepare"] is True
+    prepared = find_runtime(library).prepare(Workspace(mlp), "cpp")
+    for _ in range(3):
+        prepared.runner.run_once()
+        prepared.run()
+
+
+def test_library_that_is_prepared_has_no_throughput(mlp: LoadedModel, tmp_path: Path) -> None:
+    library = compile_c(tmp_path, "has-state")
+    plan = dataclasses.replace(QUICK, mode="throughput")
+    with pytest.raises(InvalidArgumentError, match="has to be prepared before each request"):
+        ftax.cpp_bench(mlp, runtime=library, plan=plan)
+
+
+def test_receipt_has_the_throughput_of_the_others(mlp: LoadedModel, tmp_path: Path) -> None:
+    library = compile_c(tmp_path, "has-state")
+    receipt = ftax.tax(mlp, runtimes=[library], plan=QUICK, operators=False, throughput=True)
+    assert [m.cell.runtime for m in receipt.others] == [library]
+    rungs = [(m.cell.runtime, m.cell.host) for m in receipt.rungs]
+    assert [(m.cell.runtime, m.cell.host) for m in receipt.throughputs] == rungs
+    (said,) = [text for text in receipt.warnings if "throughput" in text]
+    assert library in said and "prepared before each request" in said
+
+
+def test_prepare_that_throws_is_an_error_and_no_crash(tmp_path: Path, mlp: LoadedModel) -> None:
+    library = compile_cpp(tmp_path, THROWING)
+    plugin = Subject(path=library, config="prepare", case=make_case(mlp)).create()
+    runner = _core.PluginRunner(plugin, "throws", "cpu")
+    with pytest.raises(RunnerError, match=r"prepare threw a C\+\+ exception \(no way back\)"):
+        runner.run_once()
+
+
 def test_library_that_changed_is_not_opened_again(library: str) -> None:
     opened = _core.open_plugin(library)
     assert _core.open_plugin(library) is not None and opened.name == "mlp-in-c"
@@ -134,11 +256,11 @@ def test_library_that_changed_is_not_opened_again(library: str) -> None:
 
 def test_runner_reports_what_enqueue_refuses(mlp: LoadedModel, library: str) -> None:
     plugin = Subject(path=library, config="", case=make_case(mlp)).create()
-    runner = _core.PluginRunner(plugin, "unbound")
+    runner = _core.PluginRunner(plugin, "unbound", "cpu")
     with pytest.raises(RunnerError, match=r"enqueue failed with status 1: first.weight"):
         runner.run_once()
     with pytest.raises(UnavailableError, match="allocations are not counted"):
-        plugin.count_allocations(0, 1)
+        plugin.count_allocations(1)
     with pytest.raises(UnsupportedError, match="dtype is 'complex64'"):
         plugin.bind("input", "input0", 0, [1], "complex64")
 

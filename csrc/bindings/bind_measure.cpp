@@ -98,6 +98,7 @@ void bind_measure(py::module_& m) {
       .def_property_readonly("name", &Runner::name)
       .def_property_readonly("host", [](const Runner& r) { return to_string(r.host()); })
       .def_property_readonly("needs_gil", &Runner::needs_gil)
+      .def_property_readonly("needs_prepare", &Runner::needs_prepare)
       .def(
           "run_once",
           [](Runner& runner) {

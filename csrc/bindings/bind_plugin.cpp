@@ -1,5 +1,6 @@
 // Runtimes of others as Python sees them. Tensors and streams cross as addresses: whoever binds
 // keeps the tensors alive and hands them to the runner.
+#include <c10/core/DeviceGuard.h>
 #include <pybind11/stl.h>
 
 #include <array>
@@ -18,7 +19,6 @@ using Code = std::pair<std::string_view, int32_t>;
 
 constexpr std::array<Code, 3> kKinds{
     {{"weight", FTAX_WEIGHT}, {"input", FTAX_INPUT}, {"output", FTAX_OUTPUT}}};
-constexpr std::array<Code, 2> kDevices{{{"cpu", FTAX_DEVICE_CPU}, {"cuda", FTAX_DEVICE_CUDA}}};
 constexpr std::array<Code, 10> kDtypes{{{"float32", FTAX_FLOAT32},
                                         {"float16", FTAX_FLOAT16},
                                         {"bfloat16", FTAX_BFLOAT16},
@@ -42,10 +42,18 @@ int32_t find_code(const std::array<Code, N>& codes, const char* what, const std:
 void* to_pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 std::shared_ptr<Plugin> make_plugin(const PluginLibrary& library, const std::string& config,
-                                    const std::string& device_type, int device_index, int threads) {
-  const ftax_context context{find_code(kDevices, "device", device_type), device_index, threads};
+                                    const std::string& device, int threads, bool later) {
+  const c10::Device where(device);
   const py::gil_scoped_release release;
-  return std::make_shared<Plugin>(library, config, context);
+  return std::make_shared<Plugin>(library, config, where,
+                                  PluginOptions{.threads = threads, .later = later});
+}
+
+// One call of an inference, from Python: each with the device made current.
+template <void (Plugin::*Call)(void*)>
+void call_on_device(Plugin& self, uintptr_t stream) {
+  const c10::DeviceGuard current(self.device());
+  (self.*Call)(to_pointer(stream));
 }
 
 void bind_tensor(Plugin& self, const std::string& kind, const std::string& name, uintptr_t address,
@@ -72,35 +80,28 @@ void bind_plugin(py::module_& m) {
       .def_property_readonly("name", &PluginLibrary::name)
       .def_property_readonly("runs_on_cpu", has(FTAX_RUNS_ON_CPU))
       .def_property_readonly("runs_on_cuda", has(FTAX_RUNS_ON_CUDA))
-      .def_property_readonly("capture_safe", has(FTAX_CAPTURE_SAFE));
+      .def_property_readonly("capture_safe", has(FTAX_CAPTURE_SAFE))
+      .def_property_readonly(
+          "has_prepare", [](const PluginLibrary& self) { return self.api().prepare != nullptr; });
   m.def("open_plugin", &PluginLibrary::open, py::arg("path"), py::return_value_policy::reference,
         Release());
   py::class_<Plugin, std::shared_ptr<Plugin>>(m, "Plugin")
-      .def(py::init(&make_plugin), py::arg("library"), py::arg("config"), py::arg("device_type"),
-           py::arg("device_index"), py::arg("threads"))
+      .def(py::init(&make_plugin), py::arg("library"), py::arg("config"), py::arg("device"),
+           py::arg("threads"), py::arg("later") = false)
       .def("bind", &bind_tensor, py::arg("kind"), py::arg("name"), py::arg("data_ptr"),
            py::arg("shape"), py::arg("dtype"))
-      .def(
-          "enqueue", [](Plugin& self, uintptr_t stream) { self.enqueue(to_pointer(stream)); },
-          py::arg("stream") = 0, Release())
-      .def(
-          "synchronize",
-          [](Plugin& self, uintptr_t stream) { self.synchronize(to_pointer(stream)); },
-          py::arg("stream") = 0, Release())
-      .def(
-          "count_allocations",
-          [](Plugin& self, uintptr_t stream, int count) {
-            return self.count_allocations(to_pointer(stream), count);
-          },
-          py::arg("stream"), py::arg("count"), Release());
+      .def("prepare", &call_on_device<&Plugin::prepare>, py::arg("stream") = 0, Release())
+      .def("enqueue", &call_on_device<&Plugin::enqueue>, py::arg("stream") = 0, Release())
+      .def("synchronize", &call_on_device<&Plugin::synchronize>, py::arg("stream") = 0, Release())
+      .def("count_allocations", &Plugin::count_allocations, py::arg("count"), Release());
   py::class_<PluginRunner, Runner, std::shared_ptr<PluginRunner>>(m, "PluginRunner")
-      .def(py::init([](std::shared_ptr<Plugin> plugin, std::string name, uintptr_t stream,
-                       py::object owner) {
+      .def(py::init([](std::shared_ptr<Plugin> plugin, std::string name, const std::string& device,
+                       uintptr_t stream, py::object owner) {
              return std::make_shared<PluginRunner>(std::move(plugin), std::move(name),
-                                                   to_pointer(stream),
+                                                   c10::Device(device), to_pointer(stream),
                                                    share_owner(std::move(owner)));
            }),
-           py::arg("plugin"), py::arg("name"), py::arg("stream") = 0,
+           py::arg("plugin"), py::arg("name"), py::arg("device"), py::arg("stream") = 0,
            py::arg("memory_owner") = py::none());
 }
 

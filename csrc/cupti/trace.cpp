@@ -4,6 +4,7 @@
 #include "cupti/trace.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -132,14 +133,16 @@ void keep_after(int64_t begin_ns, std::vector<Record>& records) {
                    [](const Record& a, const Record& b) { return a.start_ns < b.start_ns; });
 }
 
-// Drops what started in no iteration: between two of them the runner was prepared, and what that
-// made the device do (the flush of a cache) is none of the request.
+// Drops what lies between two iterations. Only for a runner that is prepared there: of any other it
+// is work that outlived its iteration, and a reader has to see it.
 template <typename Record>
 void drop_between(const std::vector<Request>& iterations, std::vector<Record>& records) {
   std::erase_if(records, [&](const Record& record) {
-    return std::none_of(iterations.begin(), iterations.end(), [&](const Request& request) {
-      return request.begin_ns <= record.start_ns && record.start_ns <= request.end_ns;
-    });
+    const auto next = std::lower_bound(
+        iterations.begin(), iterations.end(), record.end_ns,
+        [](const Request& request, int64_t end_ns) { return request.begin_ns < end_ns; });
+    return next != iterations.begin() && next != iterations.end() &&
+           std::prev(next)->end_ns <= record.start_ns;
   });
 }
 

@@ -28,9 +28,10 @@ struct RawTrace {
 };
 
 // Warms the runner up (at least twice: see settle() in trace.cpp) and traces `iterations`
-// inferences. `kinds`: "kernel" (always on; copies and memsets with it), "runtime", "driver",
-// "overhead". What the runner throws comes out after CUPTI was switched off. Throws
-// InvalidArgumentError, and UnavailableError as Session does.
+// inferences, each of them prepared before its begin; what that did is not in the trace. `kinds`:
+// "kernel" (always on; copies and memsets with it), "runtime", "driver", "overhead". What the
+// runner throws comes out after CUPTI was switched off. Throws InvalidArgumentError, and
+// UnavailableError as Session does.
 [[nodiscard]] RawTrace trace_runner(const Library& library, Runner& runner, int iterations,
                                     int warmup, const std::vector<std::string>& kinds);
 

@@ -1,10 +1,17 @@
 // Every call into the library goes through `guard`: a C++ exception that leaves it becomes an error
-// of ours, and the status tells the rest.
+// of ours, and the status tells the rest. The surprising choice: a library's table is copied, as
+// far as it goes, over one of nulls. So a table that is shorter than ours, or longer, is one of
+// ours.
 #include "runners/plugin.h"
 
+#include <c10/core/DeviceGuard.h>
 #include <dlfcn.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -16,6 +23,28 @@ namespace ftax {
 namespace {
 
 using GetApi = const ftax_runner_api* (*)();
+
+// The layout of version 2 as it was first given out: what comes later goes behind, and the sizes
+// here grow with it. A field in padding would leave the size as it was, so there is none.
+static_assert(offsetof(ftax_tensor, ndim) == 24 && sizeof(ftax_tensor) == 32);
+static_assert(offsetof(ftax_context, threads) == 20 && sizeof(ftax_context) == 24);
+static_assert(offsetof(ftax_runner_api, prepare) == 72 && sizeof(ftax_runner_api) == 80);
+
+// What every library has: all before the first optional function.
+constexpr size_t kLeastApiBytes = offsetof(ftax_runner_api, synchronize);
+
+constexpr size_t kLaterBytes = 64;
+
+// A struct as a later ftax would send it, with what this one does not know set to nonsense.
+template <typename Struct>
+struct Later {
+  explicit Later(const Struct& now, bool is_later) : known(now) {
+    if (is_later) known.struct_size = sizeof(Later);
+    unknown.fill(std::byte{0xa5});
+  }
+  Struct known;
+  std::array<std::byte, kLaterBytes> unknown{};
+};
 
 // Which file it is, and when it last changed.
 struct FileState {
@@ -64,35 +93,46 @@ void check_version(const ftax_runner_api* api, const std::string& file_name) {
                            ": ftax_get_runner_api returned null; return the address of a table");
   }
   if (api->abi_version != FTAX_RUNNER_ABI_VERSION) {
-    throw UnsupportedError(
-        file_name + " was built for version " + std::to_string(api->abi_version) +
-        " of the runner interface, and this ftax speaks version " +
-        std::to_string(FTAX_RUNNER_ABI_VERSION) + "; build it with the header of this ftax");
+    throw UnsupportedError(file_name + " was built for version " +
+                           std::to_string(api->abi_version) +
+                           " of the runner interface, and this ftax speaks version " +
+                           std::to_string(FTAX_RUNNER_ABI_VERSION) +
+                           "; build it with the header of this ftax, which says what differs");
   }
-  if (api->struct_size < sizeof(ftax_runner_api)) {
+  if (api->struct_size < kLeastApiBytes || api->struct_size % alignof(ftax_runner_api) != 0) {
     throw UnsupportedError(file_name + ": its table has struct_size " +
-                           std::to_string(api->struct_size) + " and needs " +
-                           std::to_string(sizeof(ftax_runner_api)) +
-                           "; set it to sizeof(ftax_runner_api)");
+                           std::to_string(api->struct_size) +
+                           ", and what every library has takes " + std::to_string(kLeastApiBytes) +
+                           " bytes, in whole functions; set it to sizeof(ftax_runner_api)");
   }
+}
+
+// Functions past its end, null; without what is past ours.
+ftax_runner_api copy_api(const ftax_runner_api& api) {
+  ftax_runner_api known{};
+  std::memcpy(&known, &api, std::min<size_t>(api.struct_size, sizeof known));
+  return known;
 }
 
 void check_functions(const ftax_runner_api& api, const std::string& file_name) {
   const std::pair<const char*, bool> present[] = {
-      {"name", api.name != nullptr},
-      {"create", api.create != nullptr},
-      {"bind", api.bind != nullptr},
-      {"enqueue", api.enqueue != nullptr},
-      {"synchronize", api.synchronize != nullptr},
-      {"destroy", api.destroy != nullptr},
-      {"last_error", api.last_error != nullptr},
+      {"name", api.name != nullptr},       {"create", api.create != nullptr},
+      {"bind", api.bind != nullptr},       {"enqueue", api.enqueue != nullptr},
+      {"destroy", api.destroy != nullptr}, {"last_error", api.last_error != nullptr},
   };
   for (const auto& [field, is_set] : present) {
     if (!is_set) {
       throw UnsupportedError(file_name + ": `" + field +
-                             "` of its table is null; every field has to be set");
+                             "` of its table is null; only synchronize and prepare may be");
     }
   }
+}
+
+int32_t find_device_code(c10::Device device) {
+  if (device.is_cpu()) return FTAX_DEVICE_CPU;
+  if (device.is_cuda()) return FTAX_DEVICE_CUDA;
+  throw UnsupportedError("device is '" + device.str() +
+                         "', which ftax/runner.h has no code for; it has cpu and cuda");
 }
 
 [[noreturn]] void throw_status(int32_t status, const std::string& file_name,
@@ -133,18 +173,31 @@ PluginLibrary::PluginLibrary(const std::string& path)
   }
   const ftax_runner_api* api = get_api(handle, file_name_);
   check_version(api, file_name_);
-  check_functions(*api, file_name_);
-  api_ = api;
+  api_ = copy_api(*api);
+  check_functions(api_, file_name_);
 }
 
-std::string PluginLibrary::name() const { return api_->name; }
+std::string PluginLibrary::name() const { return api_.name; }
 
-Plugin::Plugin(const PluginLibrary& library, const std::string& config, const ftax_context& context)
-    : library_(library) {
+Plugin::Plugin(const PluginLibrary& library, const std::string& config, c10::Device device,
+               const PluginOptions& options)
+    : library_(library),
+      device_(device.type(), std::max<c10::DeviceIndex>(device.index(), 0)),
+      later_(options.later) {
+  const Later<ftax_context> context(
+      {.struct_size = sizeof(ftax_context),
+       .abi_version = FTAX_RUNNER_ABI_VERSION,
+       .api_size = static_cast<uint32_t>(sizeof(ftax_runner_api) + (later_ ? kLaterBytes : 0)),
+       .device_type = find_device_code(device_),
+       .device_index = device_.index(),
+       .threads = options.threads},
+      later_);
+  const c10::DeviceGuard current(device_);
   const std::string call = "create(\"" + config + "\")";
   const std::string& file_name = library_.file_name();
-  const int32_t status = guard(
-      file_name, call, [&] { return library_.api().create(config.c_str(), &context, &runner_); });
+  const int32_t status = guard(file_name, call, [&] {
+    return library_.api().create(config.c_str(), &context.known, &runner_);
+  });
   if (status != FTAX_OK) {
     throw_status(status, file_name, call, guard(file_name, "last_error", [&] {
                    return library_.api().last_error(nullptr);
@@ -157,17 +210,23 @@ Plugin::Plugin(const PluginLibrary& library, const std::string& config, const ft
 
 Plugin::~Plugin() {
   try {
+    const c10::DeviceGuard current(device_);
     library_.api().destroy(runner_);
-  } catch (...) {  // a destructor has nobody to tell; `ftax conform` destroys by hand
+  } catch (...) {  // a destructor has nobody to tell
   }
 }
 
 void Plugin::bind(int32_t kind, const std::string& name, const PluginTensor& tensor) {
-  const ftax_tensor view{tensor.data, tensor.shape.data(),
-                         static_cast<int32_t>(tensor.shape.size()), tensor.dtype};
+  const Later<ftax_tensor> view({.struct_size = sizeof(ftax_tensor),
+                                 .dtype = tensor.dtype,
+                                 .data = tensor.data,
+                                 .shape = tensor.shape.data(),
+                                 .ndim = static_cast<int64_t>(tensor.shape.size())},
+                                later_);
+  const c10::DeviceGuard current(device_);
   const std::string call = "bind(\"" + name + "\")";
   status_ = guard(library_.file_name(), call,
-                  [&] { return library_.api().bind(runner_, kind, name.c_str(), &view); });
+                  [&] { return library_.api().bind(runner_, kind, name.c_str(), &view.known); });
   if (status_ != FTAX_OK) fail(call);
 }
 
@@ -181,25 +240,34 @@ int32_t Plugin::call_enqueue(void* stream) {
 }
 
 void Plugin::synchronize(void* stream) {
-  status_ = guard(library_.file_name(), "synchronize",
-                  [&] { return library_.api().synchronize(runner_, stream); });
-  if (status_ != FTAX_OK) fail("synchronize");
+  call_optional(library_.api().synchronize, "synchronize", stream);
 }
 
-int64_t Plugin::count_allocations(void* stream, int count) {
+void Plugin::prepare(void* stream) { call_optional(library_.api().prepare, "prepare", stream); }
+
+void Plugin::call_optional(Call function, const char* name, void* stream) {
+  if (function == nullptr) return;
+  status_ = guard(library_.file_name(), name, [&] { return function(runner_, stream); });
+  if (status_ != FTAX_OK) fail(name);
+}
+
+int64_t Plugin::count_allocations(int count) {
   auto* begin = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "ftax_begin_counting"));
   auto* end = reinterpret_cast<int64_t (*)()>(dlsym(RTLD_DEFAULT, "ftax_end_counting"));
   if (begin == nullptr || end == nullptr) {
     throw UnavailableError("allocations are not counted in this process: preload ftax's library");
   }
-  begin();
+  int64_t allocations = 0;
   for (int call = 0; call < count; ++call) {
-    if (call_enqueue(stream) != FTAX_OK) {
-      (void)end();
-      fail("enqueue");
-    }
+    prepare(nullptr);
+    synchronize(nullptr);
+    begin();
+    const int32_t status = call_enqueue(nullptr);
+    if (status == FTAX_OK) synchronize(nullptr);  // its threads may work until then
+    allocations += end();
+    if (status != FTAX_OK) fail("enqueue");
   }
-  return end();
+  return allocations;
 }
 
 void Plugin::fail(const std::string& call) {

@@ -3,6 +3,8 @@
 // of its own, whose end would race with the end of the process.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,7 +25,8 @@ class PluginLibrary {
   // InvalidArgumentError if the file has changed since this process opened it.
   [[nodiscard]] static const PluginLibrary& open(const std::string& path);
 
-  [[nodiscard]] const ftax_runner_api& api() const { return *api_; }
+  // Its table as far as this ftax knows it: functions that the library lacks are null.
+  [[nodiscard]] const ftax_runner_api& api() const { return api_; }
   // The file name, for messages: a path would tell where somebody keeps things.
   [[nodiscard]] const std::string& file_name() const { return file_name_; }
   [[nodiscard]] std::string name() const;
@@ -32,7 +35,7 @@ class PluginLibrary {
   explicit PluginLibrary(const std::string& path);
 
   std::string file_name_;
-  const ftax_runner_api* api_ = nullptr;
+  ftax_runner_api api_{};
 };
 
 // Codes are those of the header.
@@ -42,34 +45,54 @@ struct PluginTensor {
   int32_t dtype = FTAX_FLOAT32;
 };
 
+struct PluginOptions {
+  int threads = 1;
+  // Hands over structs of a later ftax, which are longer: `ftax conform` asks whether a library
+  // lives with that.
+  bool later = false;
+};
+
 // One runner of a library. A call that fails throws RunnerError, or UnsupportedError where the
 // library says so, with the library, the call and the library's own reason; so does a C++ exception
-// that it lets out.
+// that it lets out. The device is made current where a runner is made, bound and destroyed; around
+// an inference it is the caller's to make it so, once for many.
 class Plugin {
  public:
-  Plugin(const PluginLibrary& library, const std::string& config, const ftax_context& context);
+  // Throws UnsupportedError for a device that the header has no code for.
+  Plugin(const PluginLibrary& library, const std::string& config, c10::Device device,
+         const PluginOptions& options);
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
   ~Plugin();
 
   [[nodiscard]] const PluginLibrary& library() const { return library_; }
+  [[nodiscard]] c10::Device device() const { return device_; }
+  [[nodiscard]] bool has_prepare() const { return library_.api().prepare != nullptr; }
   void bind(int32_t kind, const std::string& name, const PluginTensor& tensor);
   void enqueue(void* stream) {
     if (call_enqueue(stream) != FTAX_OK) [[unlikely]] {
       fail("enqueue");
     }
   }
+  // Each does nothing where the library has no such function.
   void synchronize(void* stream);
+  void prepare(void* stream);
 
-  // Allocations of the whole process during `count` calls of enqueue. Throws UnavailableError
-  // unless the process was started with ftax's counting library (csrc/conform) preloaded.
-  [[nodiscard]] int64_t count_allocations(void* stream, int count);
+  // Allocations of the whole process during `count` inferences on the CPU, without what prepares
+  // them. Throws UnavailableError unless the process was started with ftax's counting library
+  // (csrc/conform) preloaded.
+  [[nodiscard]] int64_t count_allocations(int count);
 
  private:
+  using Call = int32_t (*)(ftax_runner* runner, void* stream);
+
   int32_t call_enqueue(void* stream);
+  void call_optional(Call function, const char* name, void* stream);
   [[noreturn]] void fail(const std::string& call);
 
   const PluginLibrary& library_;
+  c10::Device device_;
+  bool later_;
   ftax_runner* runner_ = nullptr;
   int32_t status_ = FTAX_OK;  // of the call that failed
 };

@@ -137,12 +137,6 @@ static int32_t enqueue(ftax_runner* runner, void* stream) {
   return FTAX_OK;
 }
 
-static int32_t synchronize(ftax_runner* runner, void* stream) {
-  (void)runner;
-  (void)stream;
-  return FTAX_OK; /* enqueue has done the work */
-}
-
 static void destroy(ftax_runner* runner) {
   free(runner->hidden);
   free(runner);
@@ -161,9 +155,9 @@ const ftax_runner_api* ftax_get_runner_api(void) {
       .create = create,
       .bind = bind,
       .enqueue = enqueue,
-      .synchronize = synchronize,
       .destroy = destroy,
       .last_error = last_error,
+      /* no synchronize: enqueue has done the work; no prepare: nothing is to be put back */
   };
   return &api;
 }

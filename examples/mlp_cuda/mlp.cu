@@ -186,11 +186,6 @@ int32_t enqueue(ftax_runner* runner, void* stream) {
   return check(runner, cudaGetLastError(), "launch");  // asks the host, not the device
 }
 
-int32_t synchronize(ftax_runner* runner, void* stream) {
-  return check(runner, cudaStreamSynchronize(static_cast<cudaStream_t>(stream)),
-               "cudaStreamSynchronize");
-}
-
 void destroy(ftax_runner* runner) {
   cudaFree(runner->hidden);
   delete runner;
@@ -211,9 +206,10 @@ extern "C" const ftax_runner_api* ftax_get_runner_api(void) {
       create,
       bind,
       enqueue,
-      synchronize,
       destroy,
       last_error,
+      nullptr,  // synchronize is the CPU's
+      nullptr,  // prepare: nothing is to be put back
   };
   return &api;
 }

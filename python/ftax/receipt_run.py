@@ -188,7 +188,7 @@ def _look_closer(
     throughputs: tuple[Measurement, ...] = ()
     if options.throughput and whole:  # like the rounds, before anything else has left its mark
         throughputs = attempt(
-            lambda: _measure_throughput(workspace, prepared, plan, progress),
+            lambda: _measure_throughput(workspace, prepared, plan, warnings, progress),
             default=(), what="throughput was not measured", warnings=warnings,
         )  # fmt: skip
     costs, floors = _time_parts(workspace, rungs, options.operators, warnings)
@@ -216,11 +216,22 @@ def _look_closer(
 
 
 def _measure_throughput(
-    workspace: Workspace, prepared: Sequence[Prepared], plan: Plan, progress: Progress | None
+    workspace: Workspace,
+    prepared: Sequence[Prepared],
+    plan: Plan,
+    warnings: list[str],
+    progress: Progress | None,
 ) -> tuple[Measurement, ...]:
-    """A short session of its own, interleaved too, with requests back to back."""
+    """A short session of its own, interleaved too, with requests back to back. Where all have to be
+    prepared before each request (a cold cache), measuring says so."""
     short = replace(plan, mode="throughput", rounds=_THROUGHPUT_ROUNDS, warmup=None)
-    found = measure(workspace.loaded, prepared, short, progress).measurements
+    able = [item for item in prepared if not item.runner.needs_prepare] or prepared
+    warnings += [
+        f"throughput of {item.runtime} was not measured: it has to be prepared before each request"
+        for item in prepared
+        if item not in able
+    ]
+    found = measure(workspace.loaded, able, short, progress).measurements
     return tuple(item for item in found if item is not None)
 
 

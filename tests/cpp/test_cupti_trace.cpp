@@ -34,23 +34,6 @@ bool contains(const std::vector<std::string>& texts, const std::string& fragment
   return false;
 }
 
-TEST(what_prepare_does_on_the_device_is_in_no_iteration_and_no_trace) {
-  const Library library = make_library();
-  FakeRunner runner("a", nullptr, launch_two);
-  int prepared = 0;
-  runner.on_prepare = [&] {
-    ++prepared;
-    fake_cupti::launch("flush", kUs);
-    spin(20 * kUs);
-  };
-  const RawTrace trace = trace_runner(library, runner, 5, 3, {"runtime"});
-  CHECK(prepared == 5 + 3 + 1);  // before every request, warm-up included
-  CHECK(trace.problems.empty());
-  CHECK(trace.activities.kernels.size() == 10);
-  CHECK(trace.activities.api_calls.size() == 10);
-  for (const KernelActivity& kernel : trace.activities.kernels) CHECK(kernel.name != "flush");
-}
-
 TEST(each_iteration_holds_its_own_kernels_and_nothing_else_is_there) {
   const Library library = make_library();
   FakeRunner runner("a", nullptr, launch_two);
@@ -75,6 +58,23 @@ TEST(each_iteration_holds_its_own_kernels_and_nothing_else_is_there) {
     CHECK(second.end_ns <= iteration.end_ns);
     previous_end_ns = iteration.end_ns;
   }
+}
+
+TEST(a_runner_is_prepared_before_each_iteration_and_that_is_not_in_the_trace) {
+  const Library library = make_library();
+  FakeRunner runner("a", nullptr, launch_two);
+  int prepared = 0;
+  runner.on_prepare = [&] {
+    ++prepared;
+    spin(10 * kUs);
+    fake_cupti::launch("reset", 2 * kUs);
+    spin(20 * kUs);
+  };
+  const RawTrace trace = trace_runner(library, runner, 3, 1, {"runtime"});
+  CHECK(prepared == 5);  // one warm-up, one that takes the new buffer, three that count
+  CHECK(trace.activities.kernels.size() == 6);
+  CHECK(trace.activities.api_calls.size() == 6);
+  for (const KernelActivity& kernel : trace.activities.kernels) CHECK(kernel.name != "reset");
 }
 
 TEST(a_trace_names_the_library_it_came_from) {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from ftax.cli import app
 from ftax.errors import InvalidArgumentError
 from ftax.sweep.grid import Grid, join_cells, make_grid
 from ftax.sweep.grid_file import read_grids
@@ -130,3 +132,48 @@ def test_a_file_that_is_wrong_is_named(text, message, tmp_path):
     assert str(path) in str(caught.value)
     with pytest.raises(InvalidArgumentError, match="cannot be read"):
         read_grids(tmp_path / "none.toml")
+
+
+LIBRARIES = """
+[[grid]]
+models = "bert-base"
+
+[[grid]]
+models = "bert-base"
+runtimes = ["eager/python", "./from-elsewhere.so?tile=64/cpp"]
+"""
+
+
+def test_a_file_names_no_library_that_nobody_allowed(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text(LIBRARIES)
+    message = (
+        r"grid.toml, grid 2: runtimes has '\./from-elsewhere.so\?tile=64', .*--allow-libraries"
+    )
+    with pytest.raises(InvalidArgumentError, match=message):
+        read_grids(path)
+    runtimes = [cell.runtime for cell in join_cells(read_grids(path, allow_libraries=True))]
+    assert runtimes == ["eager", "./from-elsewhere.so?tile=64"]
+
+
+def test_the_command_line_allows_libraries_of_a_file_or_names_them(tmp_path, monkeypatch):
+    path = tmp_path / "grid.toml"
+    path.write_text(LIBRARIES)
+    swept = []
+
+    def note(grids, folder, **options):
+        swept.append([cell.runtime for cell in join_cells(grids)])
+        raise InvalidArgumentError("not in this test")
+
+    monkeypatch.setattr("ftax.sweep.run.run_sweep", note)
+    sweep = ["sweep", "-o", str(tmp_path / "out")]
+
+    def invoke(*arguments):
+        return str(CliRunner().invoke(app, [*sweep, *arguments]).exception)
+
+    assert "--allow-libraries" in invoke(str(path))
+    assert "--allow-libraries" in invoke(str(path), "--resume")
+    assert swept == []
+    assert invoke(str(path), "--allow-libraries") == "not in this test"
+    assert invoke("--model", "bert-base", "--runtime", "./mine.so/cpp") == "not in this test"
+    assert swept == [["eager", "./from-elsewhere.so?tile=64"], ["./mine.so"]]

@@ -50,6 +50,10 @@ def sweep(
     utilisation: Annotated[
         bool, typer.Option("--utilisation", help="GPU: read its counters, a second a cell.")
     ] = False,
+    allow_libraries: Annotated[
+        bool,
+        typer.Option("--allow-libraries", help="The file may name shared libraries as runtimes."),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="Run only what the folder lacks.")
     ] = False,
@@ -96,7 +100,8 @@ def sweep(
         "tiny": tiny or None, "attention": attention, "use_cache": use_cache or None,
         "utilisation": utilisation or None,
     }  # fmt: skip
-    grids = _choose_grids(grid, {name: value for name, value in axes.items() if value is not None})
+    chosen = {name: value for name, value in axes.items() if value is not None}
+    grids = _choose_grids(grid, chosen, allow_libraries)
     interrupted = False
     with progress_bar("sweep") as progress:
         try:
@@ -133,7 +138,9 @@ def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> 
         typer.echo(f"! {problem}", err=True)
 
 
-def _choose_grids(path: Path | None, axes: dict[str, Any]) -> tuple[Grid, ...]:
+def _choose_grids(
+    path: Path | None, axes: dict[str, Any], allow_libraries: bool
+) -> tuple[Grid, ...]:
     from ftax.sweep.grid import make_grid
     from ftax.sweep.grid_file import read_grids
 
@@ -146,7 +153,7 @@ def _choose_grids(path: Path | None, axes: dict[str, Any]) -> tuple[Grid, ...]:
             f"{next(iter(axes))} is given beside {path}, which says it for each grid; change it "
             "there, or leave the file out"
         )
-    return read_grids(path)
+    return read_grids(path, allow_libraries=allow_libraries)
 
 
 def _split(texts: list[str] | None) -> list[str] | None:

@@ -16,7 +16,7 @@ from ftax.errors import FtaxError
 from ftax.faults import describe
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugin import check_device
-from ftax.runtimes.plugin_case import BoundPlugin, CheckFailedError, Subject
+from ftax.runtimes.plugin_case import BoundPlugin, CheckFailedError, CheckSkippedError, Subject
 from ftax.tensors import same_bytes
 
 _NONSENSE = "no-library-knows-this-config=1"
@@ -31,6 +31,18 @@ def check_interface(subject: Subject) -> str:
 def check_unknown_config(subject: Subject) -> str:
     """`create` with nonsense."""
     return _expect_refusal(lambda: subject.create(_NONSENSE), f'create("{_NONSENSE}")')
+
+
+def check_later(subject: Subject) -> None:
+    """A context and tensors that go on behind what this version knows, and say so."""
+    try:
+        bound = subject.bind(later=True)
+        outputs = bound.run(0)
+    except FtaxError as error:
+        raise CheckFailedError(
+            f"a later ftax sends longer structs, which were refused: {describe(error)}"
+        ) from error
+    _compare(subject, 0, outputs)
 
 
 def check_wrong_tensors(subject: Subject) -> None:
@@ -67,6 +79,26 @@ def check_outputs(subject: Subject) -> str:
     return "bitwise" if worst == 0 else f"within {worst:.1e}"
 
 
+def check_prepare(subject: Subject) -> str:
+    """`prepare` leaves the outputs alone, also twice in a row, and keeps nothing of the inputs."""
+    if not subject.open_library().has_prepare:
+        raise CheckSkippedError("the library has none: each inference starts from the same state")
+    bound = subject.bind()
+    worst = 0.0
+    for place in (1, 0):
+        bound.set_inputs(1 - place)
+        bound.poison()
+        bound.prepare()
+        bound.prepare()
+        if not all(map(same_bytes, bound.outputs, bound.make_poison())):
+            raise CheckFailedError("prepare wrote outputs; the inference belongs into enqueue")
+        bound.set_inputs(place)
+        bound.enqueue()
+        bound.wait()
+        worst = max(worst, _compare(subject, place, bound.outputs))
+    return "bitwise" if worst == 0 else f"within {worst:.1e}"
+
+
 def check_rebinding(subject: Subject) -> None:
     """New memory under the same names: the old one is not read and not written any more."""
     bound = subject.bind()
@@ -87,8 +119,7 @@ def check_two_runners(subject: Subject) -> None:
     _compare(subject, 0, one.run(0))
     _compare(subject, 1, other.run(1))
     one.poison()
-    one.enqueue()
-    one.synchronize()
+    one.run_once()
     _compare(subject, 0, one.outputs)
     del one
     _compare(subject, 1, other.run(1))
@@ -115,8 +146,7 @@ def check_other_thread(subject: Subject) -> None:
 def warm_up(bound: BoundPlugin) -> None:
     """The calls of enqueue in which a library may still prepare."""
     for _ in range(3):
-        bound.enqueue()
-        bound.synchronize()
+        bound.run_once()
 
 
 def _compare(subject: Subject, place: int, outputs: list[torch.Tensor]) -> float:

@@ -24,6 +24,7 @@ from ftax.tracing.run import require_tracer
 _HOLD_CYCLES = 1_000_000_000  # half a second at 2 GHz
 _LOOK_S = 0.05  # after which work on a wrong stream would have been done
 _ITERATIONS = 5
+_CROWD_ROWS, _CROWD_PRODUCTS = 4096, 8  # of a product in fp32: some milliseconds each
 _WAITS = re.compile(r"cu(da)?(Device|Ctx|Stream|Event)Synchronize")
 _ALLOCATES = re.compile(r"cu(da)?(Mem)?(Malloc|Alloc|Free|HostAlloc|MallocHost|FreeHost)")
 _COPIES = re.compile(r"cu(da)?Memcpy(?!\w*Async)")
@@ -36,6 +37,7 @@ def check_stream(subject: Subject) -> None:
     seen = [output.clone() for output in bound.outputs]
     _copy(seen, bound.outputs, watcher)  # once before: a first copy may wait for the device
     bound.poison()
+    bound.prepare()
     held = _hold(stream)
     bound.enqueue()
     time.sleep(_LOOK_S)
@@ -47,17 +49,46 @@ def check_stream(subject: Subject) -> None:
             raise CheckFailedError(
                 "outputs were written while the given stream was held: enqueue uses another stream"
             )
-    bound.synchronize()
-    if not held.query():
-        raise CheckFailedError("synchronize returned while the given stream was still busy")
+    bound.wait()
     equality = compare_outputs(subject.case.references[0], bound.outputs)
     if not equality.within_tolerance:
         raise CheckFailedError(f"behind a held stream: {equality.problem}")
 
 
+def check_done(subject: Subject) -> None:
+    """On a crowded GPU, where each kernel waits for a place: once ftax's wait for the given stream
+    is over, so is the inference.
+
+    Outputs are read while the crowd is still there, by a copy that needs no place. What works on
+    another stream without this one waiting for it has not come to its turn by then.
+    """
+    _, bound = _prepare(subject)
+    device = bound.outputs[0].device
+    seen = [torch.empty_like(output, device="cpu").pin_memory() for output in bound.outputs]
+    watcher = torch.cuda.Stream(device)
+    crowd = _Crowd(device)
+    for _ in range(_ITERATIONS):
+        bound.poison()
+        _copy(seen, bound.outputs, watcher)
+        bound.prepare()
+        crowd.gather()
+        bound.enqueue()
+        bound.wait()
+        _copy(seen, bound.outputs, watcher)
+        bound.settle()
+        references = [right.cpu() for right in subject.case.references[0]]
+        equality = compare_outputs(references, seen)
+        if not equality.within_tolerance:
+            raise CheckFailedError(
+                "outputs were not there when the given stream was idle: enqueue works on another "
+                f"stream, and this one does not wait for it ({equality.problem})"
+            )
+
+
 def check_no_wait(subject: Subject) -> None:
     """Enqueue returns while its stream is held."""
     stream, bound = _prepare(subject)
+    bound.prepare()
     held = _hold(stream)
     bound.enqueue()
     waited = held.query()
@@ -76,9 +107,10 @@ def check_other_streams(subject: Subject) -> None:
         ("another stream", torch.cuda.Stream(device)),
         ("the default stream", torch.cuda.default_stream(device)),
     ):
+        bound.prepare()
         held = _hold(other)
         bound.enqueue()
-        bound.synchronize()
+        bound.wait()
         waited = held.query()
         bound.settle()
         if waited:
@@ -93,7 +125,9 @@ def check_api_calls(subject: Subject) -> str:
         raise CheckSkippedError(str(error)) from error
     stream, bound = _prepare(subject)
     runner = _core.StreamRunner(
-        _core.PluginRunner(bound.plugin, "conform", bound.stream, memory_owner=bound),
+        _core.PluginRunner(
+            bound.plugin, "conform", subject.case.device, bound.stream, memory_owner=bound
+        ),
         stream.stream_id,
         stream.device_index,
         stream.device_type,
@@ -137,12 +171,14 @@ def check_capture(subject: Subject) -> None:
     if not subject.open_library().capture_safe:
         raise CheckSkippedError("the library says that it is not (no FTAX_CAPTURE_SAFE)")
     stream, bound = _prepare(subject)
+    bound.prepare()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
         bound.enqueue()
     for place in (1, 0):
         bound.set_inputs(place)
         bound.poison()
+        bound.prepare()
         subject.note("replaying a captured enqueue")
         with torch.cuda.stream(stream):
             graph.replay()
@@ -161,6 +197,25 @@ def _prepare(subject: Subject) -> tuple[torch.cuda.Stream, BoundPlugin]:
     warm_up(bound)
     bound.settle()
     return stream, bound
+
+
+class _Crowd:
+    """Products that take every multiprocessor, on two streams, so that while one product ends the
+    other has blocks that wait: whatever is launched behind them waits too."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._streams = [torch.cuda.Stream(device) for _ in range(2)]
+        self._factor = torch.ones(_CROWD_ROWS, _CROWD_ROWS, device=device)
+        self._products = [torch.empty_like(self._factor) for _ in self._streams]
+        self.gather()  # once before: a first product loads its library
+        torch.cuda.synchronize(device)
+
+    def gather(self) -> None:
+        """Have them queue up; they leave by themselves."""
+        for _ in range(_CROWD_PRODUCTS):
+            for stream, product in zip(self._streams, self._products, strict=True):
+                with torch.cuda.stream(stream):
+                    torch.mm(self._factor, self._factor, out=product)
 
 
 def _hold(stream: torch.cuda.Stream) -> torch.cuda.Event:

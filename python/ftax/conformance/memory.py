@@ -39,7 +39,7 @@ def check_allocations(subject: Subject) -> str:
     bound = subject.bind()
     warm_up(bound)
     subject.note("enqueue")
-    count = bound.plugin.count_allocations(bound.stream, _CALLS)
+    count = bound.plugin.count_allocations(_CALLS)
     if count:
         raise CheckFailedError(
             f"{count} allocations in {_CALLS} calls of enqueue; allocate in bind, or in the first "

@@ -40,10 +40,12 @@ class Check:
 
 CHECKS = (
     Check(name="interface version", function="general:check_interface"),
+    Check(name="takes longer structs", function="general:check_later"),
     Check(name="refuses an unknown config", function="general:check_unknown_config"),
     Check(name="refuses wrong tensors", function="general:check_wrong_tensors"),
     Check(name="refuses to run unbound", function="general:check_unbound"),
     Check(name="outputs equal eager's", function="general:check_outputs"),
+    Check(name="prepare is no inference", function="general:check_prepare"),
     Check(name="tensors can be bound again", function="general:check_rebinding"),
     Check(name="two runners at once", function="general:check_two_runners"),
     Check(name="works from another thread", function="general:check_other_thread"),
@@ -55,6 +57,7 @@ CHECKS = (
         counts_allocations=True,
     ),
     Check(name="uses the given stream", function="gpu:check_stream", devices=("cuda",)),
+    Check(name="is done when its stream is", function="gpu:check_done", devices=("cuda",)),
     Check(name="enqueue does not wait", function="gpu:check_no_wait", devices=("cuda",)),
     Check(name="waits for no other stream", function="gpu:check_other_streams", devices=("cuda",)),
     Check(name="no API call that waits", function="gpu:check_api_calls", devices=("cuda",)),

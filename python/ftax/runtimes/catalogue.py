@@ -329,7 +329,7 @@ def find_runtime(name: str) -> RuntimeSpec:
     for spec in _RUNTIMES:
         if spec.name == name:
             return spec
-    if _is_library(name):
+    if is_library(name):
         return _describe_library(name)
     installed = _list_installed()
     for spec in installed:
@@ -341,7 +341,8 @@ def find_runtime(name: str) -> RuntimeSpec:
     raise InvalidArgumentError(f"there is no runtime {name!r}; {hint}there are {', '.join(names)}")
 
 
-def _is_library(name: str) -> bool:
+def is_library(name: str) -> bool:
+    """Whether a runtime of this name is code in a file, which preparing it loads and runs."""
     path, _, _ = name.partition("?")
     return path.endswith(".so") and os.sep in path
 

@@ -52,8 +52,7 @@ def prepare_plugin(workspace: Workspace, name: str) -> Prepared:
 
     def run() -> list[torch.Tensor]:
         bound.poison()
-        bound.enqueue()
-        bound.synchronize()
+        bound.run_once()
         return [output.clone() for output in bound.outputs]
 
     checks: dict[str, object] = {}
@@ -65,7 +64,9 @@ def prepare_plugin(workspace: Workspace, name: str) -> Prepared:
     return Prepared(
         runtime=name,
         host="cpp",
-        runner=_core.PluginRunner(bound.plugin, opened.name, stream, memory_owner=bound),
+        runner=_core.PluginRunner(
+            bound.plugin, opened.name, workspace.loaded.device, stream, memory_owner=bound
+        ),
         run=run,
         facts={
             **cost.to_facts(),
@@ -75,6 +76,7 @@ def prepare_plugin(workspace: Workspace, name: str) -> Prepared:
             "library_digest": _digest(Path(library)),
             "config": config,
             "capture_safe": opened.capture_safe,
+            "has_prepare": opened.has_prepare,
         },
         checks=checks,
     )
@@ -116,8 +118,7 @@ def try_out(subject: Subject) -> None:
             )
     end = time.monotonic() + _SOAK_S
     for _ in range(_SOAK_RUNS):
-        bound.enqueue()
-        bound.synchronize()
+        bound.run_once()
         if time.monotonic() > end:
             break
 

@@ -7,7 +7,6 @@ exists only in memory does not, so any model's library can be tried in a process
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -101,23 +100,16 @@ class Subject:
         self.note("loading the library")
         return _core.open_plugin(self.path)
 
-    def create(self, config: str | None = None) -> _core.Plugin:
-        """A runner with nothing bound."""
+    def create(self, config: str | None = None, *, later: bool = False) -> _core.Plugin:
+        """A runner with nothing bound; ``later``: it is told what a later ftax would tell it."""
         library = self.open_library()
         chosen = self.config if config is None else config
-        device = torch.device(self.case.device)
         self.note("create")
-        with self.on_device():
-            return _core.Plugin(library, chosen, device.type, device.index or 0, self.case.threads)
+        return _core.Plugin(library, chosen, self.case.device, self.case.threads, later)
 
-    def bind(self, *, stream: int = 0) -> BoundPlugin:
+    def bind(self, *, stream: int = 0, later: bool = False) -> BoundPlugin:
         """A runner with the case's weights, main inputs, and outputs of its own bound."""
-        return BoundPlugin(self, self.create(), stream)
-
-    def on_device(self) -> AbstractContextManager[object]:
-        """Makes the case's device current, as the interface promises to a library."""
-        on_gpu = torch.device(self.case.device).type == "cuda"
-        return torch.cuda.device(self.case.device) if on_gpu else nullcontext()
+        return BoundPlugin(self, self.create(later=later), stream)
 
 
 class BoundPlugin:
@@ -149,8 +141,7 @@ class BoundPlugin:
         """One call of bind, under any name."""
         self.subject.note(f'bind("{name}")')
         dtype = str(tensor.dtype).removeprefix("torch.")
-        with self.subject.on_device():
-            self.plugin.bind(kind, name, tensor.data_ptr(), list(tensor.shape), dtype)
+        self.plugin.bind(kind, name, tensor.data_ptr(), list(tensor.shape), dtype)
 
     def poison(self) -> None:
         """Fill the outputs with what is not the answer, and wait for it."""
@@ -178,22 +169,41 @@ class BoundPlugin:
             bound.copy_(value)
         self.settle()
 
+    def prepare(self) -> None:
+        """One call of prepare, and a wait for it; nothing if the library has none."""
+        if self.subject.open_library().has_prepare:
+            self.subject.note("prepare")
+            self.plugin.prepare(self.stream)
+            self.wait()
+
     def enqueue(self) -> None:
         """One call of enqueue."""
         self.subject.note("enqueue")
-        with self.subject.on_device():
-            self.plugin.enqueue(self.stream)
+        self.plugin.enqueue(self.stream)
 
-    def synchronize(self) -> None:
-        """One call of synchronize."""
-        self.subject.note("synchronize")
-        with self.subject.on_device():
+    def wait(self) -> None:
+        """Wait for an inference as the timed loop does: on a GPU for the stream, on the CPU by the
+        library's synchronize, if it has one."""
+        device = torch.device(self.subject.case.device)
+        if device.type == "cuda":
+            self.subject.note("waiting for the stream")
+            # Of address 0, torch would make a new stream.
+            by_default = torch.cuda.default_stream(device)
+            given = torch.cuda.ExternalStream(self.stream, device) if self.stream else by_default
+            given.synchronize()
+        else:
+            self.subject.note("synchronize")
             self.plugin.synchronize(self.stream)
+
+    def run_once(self) -> None:
+        """One inference on what is bound: prepared, enqueued and waited for."""
+        self.prepare()
+        self.enqueue()
+        self.wait()
 
     def run(self, place: int = 0) -> list[torch.Tensor]:
         """Poisoned outputs, input set ``place``, one inference: copies of what it wrote."""
         self.set_inputs(place)
         self.poison()
-        self.enqueue()
-        self.synchronize()
+        self.run_once()
         return [output.clone() for output in self.outputs]
