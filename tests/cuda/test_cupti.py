@@ -249,3 +249,44 @@ def test_torch_profiler_sees_the_kernels_of_a_graph_after_a_trace():
     assert result["profiled"] == [8, 8]
     traced_ns, *others_ns = result["ns"]
     assert others_ns == [pytest.approx(traced_ns, rel=0.1)] * 2
+
+
+def test_a_cold_runner_is_traced_cold_and_its_flush_is_in_no_trace():
+    result = run_script("""
+        big = torch.ones(1 << 21, device="cuda")  # 8 MiB: in L2 as a whole, when it is warm
+        out = torch.empty((), device="cuda")
+        runner = make_runner(lambda: torch.sum(big, dim=0, out=out))
+        def look(runner):
+            found = _core.trace_runner(runner, iterations=30, warmup=5, kinds=["runtime"])
+            spans = sorted(k.end_ns - k.start_ns for k in found.kernels)
+            return [found.problems, len(found.memsets), len(found.kernels), spans[len(spans) // 2]]
+        print(json.dumps({"warm": look(runner), "cold": look(_core.ColdRunner(runner))}))
+    """)
+    warm, cold = result["warm"], result["cold"]
+    assert warm[0] == cold[0] == []
+    assert warm[1] == cold[1] == 0
+    assert warm[2] == cold[2]
+    assert cold[3] > warm[3]
+
+
+def test_cupti_leaves_the_process_and_comes_back():
+    result = run_script("""
+        first = trace()
+        detached = [_core.detach_cupti()]
+        second = trace()
+        detached.append(_core.detach_cupti())
+        ours = profile()
+        third = trace()
+        detached.append(_core.detach_cupti())  # not from under torch.profiler, which stays in
+        again = profile()
+        print(json.dumps({
+            "detached": detached,
+            "kernels": [len(item.kernels) / 10 for item in (first, second, third)],
+            "problems": [item.problems for item in (first, second, third)],
+            "torch": [ours[0], again[0]],
+        }))
+    """)
+    assert result["detached"] == [True, True, False]
+    assert result["kernels"] == [8, 8, 8]
+    assert result["problems"] == [[], [], []]
+    assert result["torch"] == [8, 8]
