@@ -264,8 +264,8 @@ def test_a_cold_runner_is_traced_cold_and_its_flush_is_in_no_trace():
     """)
     warm, cold = result["warm"], result["cold"]
     assert warm[0] == cold[0] == []
-    assert warm[1] == cold[1] == 0
-    assert warm[2] == cold[2]
+    assert warm[1] == cold[1]  # what the sum itself clears, and no flush
+    assert warm[2] == cold[2] > 0
     assert cold[3] > warm[3]
 
 

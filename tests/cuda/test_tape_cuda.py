@@ -2,20 +2,19 @@
 
 import pytest
 import torch
-from small_models import load_function
+from small_models import Lambda
 
 import ftax
 from ftax.errors import UnsupportedError
+from ftax.models import load_model
 from ftax.runtimes.tape import make_tape
 
 pytestmark = pytest.mark.needs_cuda
 
 
 def load(function):
-    x = torch.randn(1024, device="cuda")
-    loaded = load_function(function, x, check_inputs=torch.randn(1024, device="cuda"))
-    loaded.module.cuda()
-    return loaded
+    x, other = torch.randn(2, 1024, device="cuda")
+    return load_model(Lambda(function).cuda(), inputs=x, check_inputs=other)
 
 
 def test_a_triton_kernel_that_is_launched_directly_is_refused() -> None:
