@@ -32,7 +32,8 @@ _SENTENCES = 3  # of torch's message: what was asked for, and how much there was
 def is_out_of_memory(error: BaseException | str) -> bool:
     """Whether memory ran out, by the type of an error or by what it says."""
     text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or any(word in text for word in _WORDS)
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or any(word in text for word in _WORDS)
 
 
 def describe(error: BaseException | str) -> str:
@@ -41,8 +42,9 @@ def describe(error: BaseException | str) -> str:
     if not is_out_of_memory(error) or _REMEDY in text:
         return text
     text = " ".join(_SENTENCE.split(text)[:_SENTENCES]).rstrip(".")
-    prefix = "" if "out of memory" in text.lower() else "out of memory: "
-    return f"{prefix}{text}; {_REMEDY}"
+    if "out of memory" not in text.lower():
+        text = f"out of memory: {text}" if text else "out of memory"  # Python's own says nothing
+    return f"{text}; {_REMEDY}"
 
 
 def tell_in_full(error: BaseException) -> str:
@@ -61,12 +63,13 @@ def tell_in_full(error: BaseException) -> str:
 def name_faults(what: str) -> Iterator[None]:
     """Inside, what torch and CUDA raise becomes an error of ours that begins with ``what``.
 
-    Only RuntimeError, the base of all theirs, is taken for theirs; errors of ours pass, but if
-    memory ran out they get the remedy too, and what their frames hold is let go.
+    Only RuntimeError, the base of all theirs, and Python's MemoryError are taken for theirs; errors
+    of ours pass, but if memory ran out they get the remedy too, and what their frames hold is let
+    go.
     """
     try:
         yield
-    except (FtaxError, RuntimeError) as error:
+    except (FtaxError, RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
             release(error)
         elif isinstance(error, FtaxError):
@@ -81,7 +84,7 @@ def attempt(step: Callable[[], _T], *, default: _T, what: str, warnings: list[st
     """
     try:
         return step()
-    except (FtaxError, RuntimeError) as error:
+    except (FtaxError, RuntimeError, MemoryError, OSError) as error:
         if is_out_of_memory(error):
             release(error)
         warnings.append(f"{what}: {describe(error)}")
