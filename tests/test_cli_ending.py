@@ -50,8 +50,9 @@ def run_failing(statement, **environment):
         ("sys.exit(1)", 70, "SystemExit: 1"),
         ("raise MemoryError", 4, "ftax: out of memory; choose a smaller batch"),
         ("raise KeyboardInterrupt", 130, "ftax: interrupted"),
-        ("raise BrokenPipeError(32, 'x')", 141, ""),
+        ("raise BrokenPipeError(32, 'to a worker')", 70, "BrokenPipeError: [Errno 32] to a worker"),
         ("raise PermissionError(13, 'Denied', 'there')", 2, "ftax: there: Denied; choose a path"),
+        ("import warnings; warnings.warn('[/x]\\x1b[2J'); 1 / 0", 70, r"UserWarning: [/x]\x1b[2J"),
         ("raise ExceptionGroup('several', [KeyError(1)])", 70, "several"),
     ],
 )

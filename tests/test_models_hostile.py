@@ -75,6 +75,12 @@ def test_what_would_run_other_code_is_refused_by_name(tmp_path: Path, changes: A
         load_model(write(tmp_path, **changes))
 
 
+def test_an_adapter_leads_to_no_other_folder(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "/elsewhere"}')
+    with pytest.raises(UnsupportedError, match="an adapter of another model"):
+        load_model(write(tmp_path))
+
+
 @pytest.mark.parametrize(
     "changes",
     [

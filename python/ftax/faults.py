@@ -18,6 +18,7 @@ from ftax.errors import FtaxError, RunnerError
 
 _T = TypeVar("_T")
 
+_FOREIGN = (RuntimeError, MemoryError, OSError)
 _WORDS = ("out of memory", "alloc_failed", "allocation_failed", "can't allocate memory")
 _REMEDY = (
     "choose a smaller batch or sequence, name fewer runtimes, or free memory on the device "
@@ -63,13 +64,13 @@ def tell_in_full(error: BaseException) -> str:
 def name_faults(what: str) -> Iterator[None]:
     """Inside, what torch and CUDA raise becomes an error of ours that begins with ``what``.
 
-    Only RuntimeError, the base of all theirs, and Python's MemoryError are taken for theirs; errors
-    of ours pass, but if memory ran out they get the remedy too, and what their frames hold is let
-    go.
+    RuntimeError, the base of all theirs, is taken for theirs, and what a machine that is full
+    raises: MemoryError and OSError. Errors of ours pass, but if memory ran out they get the remedy
+    too, and what their frames hold is let go.
     """
     try:
         yield
-    except (FtaxError, RuntimeError, MemoryError) as error:
+    except (FtaxError, *_FOREIGN) as error:
         if is_out_of_memory(error):
             release(error)
         elif isinstance(error, FtaxError):
@@ -84,7 +85,7 @@ def attempt(step: Callable[[], _T], *, default: _T, what: str, warnings: list[st
     """
     try:
         return step()
-    except (FtaxError, RuntimeError, MemoryError, OSError) as error:
+    except (FtaxError, *_FOREIGN) as error:
         if is_out_of_memory(error):
             release(error)
         warnings.append(f"{what}: {describe(error)}")

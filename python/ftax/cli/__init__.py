@@ -20,4 +20,6 @@ def main() -> None:
         from ftax._refusal import refuse
 
         refuse(error)
+    except KeyboardInterrupt:
+        sys.exit(130)
     sys.exit(run(app, sys.argv[1:]))

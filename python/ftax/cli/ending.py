@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import select
 import signal
 import sys
 import traceback
@@ -86,7 +87,7 @@ def _explain(error: BaseException) -> tuple[int, str]:
         return WRONG, f"ftax: {said.rstrip('.')}{hint}"
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return INTERRUPTED, "ftax: interrupted"
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) and _has_lost_its_reader():
         return _UNHEARD, ""
     if isinstance(error, FtaxError):
         return _choose_code(error), f"ftax: {error}"
@@ -167,6 +168,14 @@ def _show_warning(
         say(text, end="")
     else:
         file.write(text)
+
+
+def _has_lost_its_reader() -> bool:
+    """Whether it is our output that is broken, and no pipe to another process."""
+    outputs = select.poll()
+    for descriptor in (1, 2):
+        outputs.register(descriptor, 0)  # errors alone
+    return any(event & select.POLLERR for _, event in outputs.poll(0))
 
 
 def _let_go(stream: TextIO | None, descriptor: int) -> None:

@@ -155,6 +155,11 @@ def load_folder_config(path: Path, attention: Attention | None, use_cache: bool)
 def _refuse_foreign_wishes(path: Path) -> None:
     """What transformers would fetch or run because a file says so, beside auto_map; and counts that
     it would not come to the end of."""
+    if (adapter := path / "adapter_config.json").exists():
+        raise UnsupportedError(
+            f"{adapter} makes the folder an adapter of another model, which ftax does not load: "
+            "merge the two and save the model with save_pretrained"
+        )
     file = path / "config.json"
     pending: list[Any] = [json.loads(file.read_text(encoding="utf-8"))]
     while pending:
