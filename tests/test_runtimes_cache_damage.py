@@ -1,6 +1,7 @@
 """Damage in the cache and a full disk: what is kept is made again or not kept, never believed."""
 
 import errno
+import io
 import os
 import resource
 import signal
@@ -10,9 +11,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 from ftax.errors import UnavailableError
-from ftax.runtimes import cache
+from ftax.models import LoadedModel
+from ftax.runtimes import Workspace, aoti, cache
 from ftax.runtimes.cache import cache_root, get_or_make
 from ftax.runtimes.disk import write_through_memory
 
@@ -152,3 +155,17 @@ def test_an_export_to_a_full_disk_is_said_and_does_not_end_the_process(runtime: 
     )
     assert result.returncode == 0, result.stderr[-2000:]
     assert "cannot be written" in result.stdout and "make room" in result.stdout
+
+
+def test_no_writer_of_torch_is_given_a_path(
+    tmp_path: Path, mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of TorchScript and AOTInductor end the process where a disk is full."""
+
+    def package(program: object, package_path: io.BytesIO) -> None:
+        package_path.write(b"package")
+
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", package)
+    facts = aoti._compile(Workspace(mlp), tmp_path)
+    assert (tmp_path / "model.pt2").read_bytes() == b"package"
+    assert facts["package_bytes"] == 7
