@@ -10,11 +10,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import torch as _torch  # noqa: F401  (first: see above)
+try:
+    import torch as _torch  # noqa: F401  (first: see above)
 
-from ftax._build_check import check_build as _check_build
+    from ftax._build_check import check_build as _check_build
 
-_check_build()
+    _check_build()
+except ImportError as _error:
+    from ftax._refusal import is_command as _is_command
+    from ftax._refusal import refuse as _refuse
+
+    if _is_command():
+        _refuse(_error)
+    raise
 
 __version__ = "0.1.0"
 

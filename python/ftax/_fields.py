@@ -8,6 +8,7 @@ A reader is the function that an annotation turns into. It takes what Python or 
 import collections.abc
 import functools
 import math
+import reprlib
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 __all__ = ["FrozenMap", "MismatchError", "Nested", "Reader", "Rule", "make_plain", "make_reader"]
 
 Reader = Callable[[object], Any]
+
+# Of JSON in a field. What is read has to be written, compared and shown without running out of
+# Python's stack; ours is three deep.
+_MOST_DEPTH = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,21 @@ class MismatchError(Exception):
         self.path = ""
 
     def __str__(self) -> str:
-        found = repr(self.value)
-        if len(found) > 60:
-            found = found[:57] + "..."
-        return f"{self.path} is {found}; it has to be {self.wanted}"
+        return f"{self.path} is {describe_value(self.value)}; it has to be {self.wanted}"
+
+
+_brief = reprlib.Repr()
+_brief.maxlevel, _brief.maxstring, _brief.maxother = 4, 200, 200
+_brief.maxlist = _brief.maxtuple = _brief.maxdict = 30
+
+
+def describe_value(value: object) -> str:
+    """The value in at most 60 characters, however long or deep it is."""
+    try:
+        found = _brief.repr(value)
+    except ValueError:  # Python writes no integer of more than some thousand digits
+        found = f"a {type(value).__name__} that is too long to write"
+    return found if len(found) <= 60 else found[:57] + "..."
 
 
 class Nested:
@@ -186,11 +202,14 @@ def _read_mapping(read: Reader, value: object) -> FrozenMap:
     return FrozenMap(items)
 
 
-def _freeze_json(value: object) -> object:
-    if isinstance(value, Mapping):
-        return _read_mapping(_freeze_json, value)
-    if isinstance(value, list | tuple):
-        return _read_tuple(_freeze_json, value)
+def _freeze_json(value: object, depth: int = 0) -> object:
+    if isinstance(value, Mapping | list | tuple):
+        if depth >= _MOST_DEPTH:
+            raise MismatchError(value, f"nested at most {_MOST_DEPTH} deep")
+        freeze = functools.partial(_freeze_json, depth=depth + 1)
+        if isinstance(value, Mapping):
+            return _read_mapping(freeze, value)
+        return _read_tuple(freeze, value)
     if type(value) in (int, float):
         return _SCALAR_READERS[type(value)](value)
     if type(value) not in (str, bool, types.NoneType):

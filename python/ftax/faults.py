@@ -18,6 +18,7 @@ from ftax.errors import FtaxError, RunnerError
 
 _T = TypeVar("_T")
 
+_FOREIGN = (RuntimeError, MemoryError, OSError)
 _WORDS = ("out of memory", "alloc_failed", "allocation_failed", "can't allocate memory")
 _REMEDY = (
     "choose a smaller batch or sequence, name fewer runtimes, or free memory on the device "
@@ -32,7 +33,8 @@ _SENTENCES = 3  # of torch's message: what was asked for, and how much there was
 def is_out_of_memory(error: BaseException | str) -> bool:
     """Whether memory ran out, by the type of an error or by what it says."""
     text = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError) or any(word in text for word in _WORDS)
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or any(word in text for word in _WORDS)
 
 
 def describe(error: BaseException | str) -> str:
@@ -41,8 +43,9 @@ def describe(error: BaseException | str) -> str:
     if not is_out_of_memory(error) or _REMEDY in text:
         return text
     text = " ".join(_SENTENCE.split(text)[:_SENTENCES]).rstrip(".")
-    prefix = "" if "out of memory" in text.lower() else "out of memory: "
-    return f"{prefix}{text}; {_REMEDY}"
+    if "out of memory" not in text.lower():
+        text = f"out of memory: {text}" if text else "out of memory"  # Python's own says nothing
+    return f"{text}; {_REMEDY}"
 
 
 def tell_in_full(error: BaseException) -> str:
@@ -61,12 +64,13 @@ def tell_in_full(error: BaseException) -> str:
 def name_faults(what: str) -> Iterator[None]:
     """Inside, what torch and CUDA raise becomes an error of ours that begins with ``what``.
 
-    Only RuntimeError, the base of all theirs, is taken for theirs; errors of ours pass, but if
-    memory ran out they get the remedy too, and what their frames hold is let go.
+    RuntimeError, the base of all theirs, is taken for theirs, and what a machine that is full
+    raises: MemoryError and OSError. Errors of ours pass, but if memory ran out they get the remedy
+    too, and what their frames hold is let go.
     """
     try:
         yield
-    except (FtaxError, RuntimeError) as error:
+    except (FtaxError, *_FOREIGN) as error:
         if is_out_of_memory(error):
             release(error)
         elif isinstance(error, FtaxError):
@@ -81,7 +85,7 @@ def attempt(step: Callable[[], _T], *, default: _T, what: str, warnings: list[st
     """
     try:
         return step()
-    except (FtaxError, RuntimeError) as error:
+    except (FtaxError, *_FOREIGN) as error:
         if is_out_of_memory(error):
             release(error)
         warnings.append(f"{what}: {describe(error)}")

@@ -73,11 +73,11 @@ class HostComparison(Record):
 
     def __rich__(self) -> RenderableType:
         from rich.console import Group
-        from rich.text import Text
 
         from ftax.report.measurement_table import make_measurement_table
+        from ftax.report.terminal import plain
 
-        return Group(make_measurement_table([*self]).to_rich(), Text(self.describe()))
+        return Group(make_measurement_table([*self]).to_rich(), plain(self.describe()))
 
     def __str__(self) -> str:
         from ftax.report.plain import to_text

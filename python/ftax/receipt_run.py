@@ -97,8 +97,11 @@ def run_tax(
             unavailable=(*unavailable, *fatal, *failed),
             warnings=tuple(warnings),
         )
-        if options.keep is not None:
-            options.keep(receipt)
+        if (keep := options.keep) is not None:
+            attempt(
+                lambda: keep(receipt),
+                default=None, what="the rounds were not kept meanwhile", warnings=warnings,
+            )  # fmt: skip
         after = _look_closer(workspace, survivors, rungs, options, plan, warnings, progress, whole)
     preparation = {
         "prepare_seconds": prepared_s,

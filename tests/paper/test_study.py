@@ -10,7 +10,7 @@ import pytest
 from paper_results import MACHINE, make_cell, make_results, measure_all
 from typer.testing import CliRunner
 
-from ftax.cli import app
+from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError
 from ftax.paper import run
 from ftax.paper.items import list_items

@@ -121,7 +121,7 @@ def test_a_page_is_written_over(folder, tmp_path):
 
 
 def test_the_command_writes_the_page_and_says_what_it_left_out(folder, tmp_path):
-    from ftax.cli import app
+    from ftax.cli.commands import app
 
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"some":"json"}\n')

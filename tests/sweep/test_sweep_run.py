@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ftax.cli import app
+from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.results import read_records
 from ftax.sweep import SweepCell, SweepRun, SweepTimes

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import leave_if_ended, progress_bar, save, show
+from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError
+from ftax.report.terminal import say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -85,14 +86,14 @@ def bench(
     with progress_bar(model) as progress:
         runs = run_jobs([job], processes=processes, progress=progress)
     measurements = runs.sides[0]
-    save(json, measurements)
-    table = make_measurement_table(measurements)
-    compared: RenderableType = table.to_rich()
-    if len(hosts) == 2 and processes == 1 and mode == "latency":
-        compared = HostComparison(python=measurements[0], cpp=measurements[1])
-    show(compared, [table], csv=csv, markdown=markdown)
-    for warning in dict.fromkeys(w for m in measurements for w in m.warnings):
-        typer.echo(f"! {warning}", err=True)
+    with saved(json, measurements):
+        table = make_measurement_table(measurements)
+        compared: RenderableType = table.to_rich()
+        if len(hosts) == 2 and processes == 1 and mode == "latency":
+            compared = HostComparison(python=measurements[0], cpp=measurements[1])
+        show(compared, [table], csv=csv, markdown=markdown)
+        for warning in dict.fromkeys(w for m in measurements for w in m.warnings):
+            say(f"! {warning}")
     leave_if_ended(runs, processes)
     if any(m.stop_reason == "interrupted" for m in measurements):
         raise typer.Exit(130)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import leave_if_ended, progress_bar, save, show
+from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.results import Measurement
 
@@ -86,10 +86,11 @@ def compare(
         with progress_bar("comparing") as progress:
             runs = run_jobs(jobs, processes=processes, progress=progress)
         sides = runs.sides
-        save(json, [measurement for side in sides for measurement in side])
-    result = compare_measurements(sides[0], sides[1], margin=margin, confidence=confidence)
-    save(json, [result])
-    show(result, [], csv=False, markdown=False)
+    measured = [] if runs is None else [item for side in runs.sides for item in side]
+    with saved(json, measured):
+        result = compare_measurements(sides[0], sides[1], margin=margin, confidence=confidence)
+        with saved(json, [result]):
+            show(result, [], csv=False, markdown=False)
     if runs is not None:
         leave_if_ended(runs, processes)
     if result.verdict == "slower":

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, save, show
+from ftax.cli.show import progress_bar, saved, show
 from ftax.report.table import Rows
 
 
@@ -41,7 +41,6 @@ def conform(
             device=device,
             **options,
         )
-    save(json, [found])
     counts = {
         status: sum(finding.status == status for finding in found.findings)
         for status in ("passed", "failed", "skipped")
@@ -53,6 +52,7 @@ def conform(
         numeric=(),
         rows=tuple((finding.name, finding.status, finding.reason) for finding in found.findings),
     )
-    show(table.to_rich(), [table], csv=csv, markdown=markdown)
+    with saved(json, [found]):
+        show(table.to_rich(), [table], csv=csv, markdown=markdown)
     if not found.conforms:
         raise typer.Exit(1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Group
-from rich.text import Text
 
 from ftax.cli import options as o
 from ftax.cli.show import show
 from ftax.report.table import Rows
+from ftax.report.terminal import plain
 
 
 def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
@@ -42,7 +42,7 @@ def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = 
             ("GPU", environment.gpu.name if environment.gpu else "not used"),
         ),
     )
-    concerns = [Text(f"! {concern}", style="yellow") for concern in find_concerns(environment)]
+    concerns = [plain(f"! {concern}", "yellow") for concern in find_concerns(environment)]
     show(
         Group(floors.to_rich(), machine.to_rich(), *concerns),
         [floors, machine],

@@ -6,13 +6,14 @@ why and the next one goes on, and Ctrl-C ends with the rows that there are.
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, save, show
+from ftax.cli.show import progress_bar, saved, show
 from ftax.errors import FtaxError, InvalidArgumentError
 from ftax.faults import describe, release
 from ftax.report.table import Rows
@@ -77,28 +78,29 @@ def knee(
         raise InvalidArgumentError(
             f"--{over} is given, but the knee is looked for over {over}; give --low instead"
         )
-    with progress_bar(model) as progress:
-        progress("building the model", 0, 1)
-        loaded = load_model(
-            model, dtype=dtype, device=device, tiny=tiny, attention=attention,  # type: ignore[arg-type]
-            batch=batch,
-            sequence=sequence,
-        )  # fmt: skip
-        knees, failures, interrupted = find_knees(
-            loaded,
-            wanted,
-            {"over": over, "low": low, "high": high, "margin": margin, "resolution": resolution,
-             "plan": plan, "threads": threads, "no_grad": no_grad},
-            progress=progress,
-            path=json,
-        )  # fmt: skip
-    if not knees:
-        raise failures[0][2]  # there is no row to show
-    failed = make_failure_table(failures)
-    tables = [*make_knee_tables(knees), *failed]
-    show(render_knees(knees), tables, csv=csv, markdown=markdown)
-    if failed and not csv and not markdown:
-        show(failed[0].to_rich(), [], csv=False, markdown=False)
+    with ExitStack() as saving:  # a row that cannot be saved is shown before that is said
+        with progress_bar(model) as progress:
+            progress("building the model", 0, 1)
+            loaded = load_model(
+                model, dtype=dtype, device=device, tiny=tiny, attention=attention,  # type: ignore[arg-type]
+                batch=batch,
+                sequence=sequence,
+            )  # fmt: skip
+            knees, failures, interrupted = find_knees(
+                loaded,
+                wanted,
+                {"over": over, "low": low, "high": high, "margin": margin, "resolution": resolution,
+                 "plan": plan, "threads": threads, "no_grad": no_grad},
+                progress=progress,
+                keep=lambda found: saving.enter_context(saved(json, [found])),
+            )  # fmt: skip
+        if not knees:
+            raise failures[0][2]  # there is no row to show
+        failed = make_failure_table(failures)
+        tables = [*make_knee_tables(knees), *failed]
+        show(render_knees(knees), tables, csv=csv, markdown=markdown)
+        if failed and not csv and not markdown:
+            show(failed[0].to_rich(), [], csv=False, markdown=False)
     if interrupted:
         raise typer.Exit(130)
 
@@ -109,7 +111,7 @@ def find_knees(
     settings: dict[str, Any],
     *,
     progress: Any,
-    path: Path | None,
+    keep: Callable[[Knee], None],
 ) -> tuple[list[Knee], Failures, bool]:
     """The knees of ``wanted`` one after the other, why others failed, and whether Ctrl-C came."""
     from ftax.knee_run import knee as find_knee
@@ -134,7 +136,7 @@ def find_knees(
                 raise
             return knees, failures, True
         knees.append(found)
-        save(path, [found])
+        keep(found)
         if found.stop_reason == "interrupted":
             return knees, failures, True
     return knees, failures, False

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, save, show
+from ftax.cli.show import progress_bar, saved, show
 from ftax.measure import Plan
 
 
@@ -53,6 +53,6 @@ def ops(
     if not receipt.operator_costs:
         reasons = [u.reason for u in receipt.unavailable if (u.runtime, u.host) == ("eager", "cpp")]
         raise ftax.UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
-    save(json, [receipt])
-    table = make_operator_table(receipt, limit=limit, by_kind=not calls)
-    show(table.to_rich(), [table], csv=csv, markdown=markdown)
+    with saved(json, [receipt]):
+        table = make_operator_table(receipt, limit=limit, by_kind=not calls)
+        show(table.to_rich(), [table], csv=csv, markdown=markdown)

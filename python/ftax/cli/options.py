@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated
@@ -14,16 +15,37 @@ from ftax.results.store import check_appendable
 
 def _check_json(path: Path | None) -> Path | None:
     if path is not None:
+        _refuse_dash(path)
         check_appendable(path)
     return path
 
 
 def _check_output(path: Path | None) -> Path | None:
-    if path is not None and not path.absolute().parent.is_dir():
+    if path is None:
+        return None
+    _refuse_dash(path)
+    folder = path.absolute().parent
+    if not folder.is_dir():
         raise typer.BadParameter(f"there is no folder {path.parent}; make it, or choose another")
-    if path is not None and path.is_dir():
+    if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder; name a file in it")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise typer.BadParameter(f"{path} may not be written; choose another path")
     return path
+
+
+def _refuse_dash(path: Path) -> None:
+    if str(path) == "-":
+        raise typer.BadParameter(
+            "'-' would be a file of that name, not standard output; name a file, such as r.jsonl"
+        )
+
+
+def _check_format(context: typer.Context, given: bool) -> bool:
+    """Before anything is measured; whichever of the two comes second sees the first."""
+    if given and any(context.params.get(name) for name in ("csv", "markdown")):
+        raise typer.BadParameter("give --csv or --markdown, not both")
+    return given
 
 
 ModelName = Annotated[
@@ -94,8 +116,13 @@ ChromeOutput = Annotated[
         help="Write the trace here for Perfetto or chrome://tracing.",
     ),
 ]
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV instead of tables.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown instead of tables.")]
+Csv = Annotated[
+    bool, typer.Option("--csv", callback=_check_format, help="Print CSV instead of tables.")
+]
+Markdown = Annotated[
+    bool,
+    typer.Option("--markdown", callback=_check_format, help="Print Markdown instead of tables."),
+]
 
 
 def make_plan(

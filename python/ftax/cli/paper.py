@@ -14,6 +14,7 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, show
 from ftax.errors import InvalidArgumentError
+from ftax.report.terminal import say
 
 if TYPE_CHECKING:
     from ftax.paper.run import Study
@@ -79,7 +80,7 @@ def paper(
     study = choose_study(items or [], setting)
     known = load_results(folder)
     first = estimate(study, known, read_times(folder))
-    typer.echo(f"{setting.describe()}: {first.describe()}; in {folder}", err=True)
+    say(f"{setting.describe()}: {first.describe()}; in {folder}")
     if plan:
         return
     if draw and any(item.kind == "figure" for item in study.items):
@@ -96,14 +97,13 @@ def paper(
                     gpus=shared, workers=workers, progress=progress,
                 )  # fmt: skip
             except KeyboardInterrupt:
-                typer.echo("interrupted; give the same command again, and it goes on", err=True)
+                say("interrupted; give the same command again, and it goes on")
                 raise typer.Exit(130) from None
     if not complete:
         left = estimate(study, known, read_times(folder))
-        typer.echo(
+        say(
             f"the time is up: {left.describe()}; give the same command again, or show what there "
-            "is with --no-measure",
-            err=True,
+            "is with --no-measure"
         )
     elif draw:
         _write(study, folder)
@@ -116,7 +116,7 @@ def _write(study: Study, folder: Path) -> None:
     for page in write_study(study, load_results(folder), folder):
         _show_page(page, study)
     if study.is_whole:
-        typer.echo(f"all of it as one page: ftax report {folder} -o report.html", err=True)
+        say(f"all of it as one page: ftax report {folder} -o report.html")
 
 
 def _show_page(page: Page, study: Study) -> None:
@@ -135,20 +135,20 @@ def _show_page(page: Page, study: Study) -> None:
     for item in page.shown:
         if alone or not item.measured:
             what = "" if item.measured else ": nothing of it was measured"
-            typer.echo(f"{item.item.name}{what}", err=True)
+            say(f"{item.item.name}{what}")
             for line in describe_missing(item.missing):
-                typer.echo(f"  {line}", err=True)
+                say(f"  {line}")
         elif item.missing:
             lacking = sum(missing.count for missing in item.missing)
-            typer.echo(f"{item.item.name}: {lacking} cells are missing or lack a part", err=True)
+            say(f"{item.item.name}: {lacking} cells are missing or lack a part")
     if page.verdicts:
-        typer.echo(count_outcomes(page.verdicts))
+        say(count_outcomes(page.verdicts), error=False)
     elif page.view.tiny and not page.shown:
-        typer.echo("no claim is tested on tiny models; leave --quick out, or take a GPU")
+        say("no claim is tested on tiny models; leave --quick out, or take a GPU", error=False)
     for path in () if study.is_whole else page.files:
-        typer.echo(str(path))
+        say(str(path), error=False)
     place = page.folder / "today.md" if study.is_whole else page.folder
-    typer.echo(f"{page.view.label}: {place}")
+    say(f"{page.view.label}: {place}", error=False)
 
 
 def _list_items() -> None:

@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ftax.report.terminal import say
+
+_MOST_PROBLEMS = 20  # on a terminal
+
 
 def report(
     results: Annotated[
@@ -27,10 +31,11 @@ def report(
 
     sources = write_report(results, output, skip_bad=skip_bad, title=title)
     size = output.stat().st_size / 1e6
-    typer.echo(
+    say(
         f"wrote {len(sources.found)} record(s) of {len(sources.files)} file(s) to {output} "
-        f"({size:.1f} MB)",
-        err=True,
+        f"({size:.1f} MB)"
     )
-    for problem in sources.problems:
-        typer.echo(f"left out: {problem}", err=True)
+    for problem in sources.problems[:_MOST_PROBLEMS]:
+        say(f"left out: {problem}")
+    if len(sources.problems) > _MOST_PROBLEMS:
+        say(f"left out: {len(sources.problems)} lines in all; the page lists them")

@@ -1,7 +1,8 @@
 """Progress while measuring, and results in the format that was asked for.
 
 The bar moves only between rounds: a thread that redrew it meanwhile would take the GIL from the
-rungs that need it, and be measured.
+rungs that need it, and be measured. What comes after measuring may fail, and costs nothing that was
+measured: records that cannot be saved are shown, and kept elsewhere.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.console import RenderableType
 
-from ftax.errors import UnavailableError
+from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError
 from ftax.measure import Progress as Callback
 from ftax.report.table import Rows, join_csv, join_markdown
+from ftax.report.terminal import clean_line, make_bar, make_console, say
 from ftax.results import append_record
 from ftax.results.store import Storable
 
@@ -31,52 +32,42 @@ if TYPE_CHECKING:
 @contextmanager
 def progress_bar(reason: str) -> Iterator[Callback]:
     """A bar on stderr; off where stderr is no terminal, which gets one line a phase instead."""
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
+    reason = clean_line(reason)
     if not console.is_terminal:
-        yield _line_per_phase(console, reason)
+        yield _line_per_phase(reason)
         return
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-        console=console,
-        auto_refresh=False,
-        transient=True,
-    )
+    bar = make_bar(console)
     with bar:
         task = bar.add_task(reason, total=1)
 
         def update(phase: str, done: int, total: int) -> None:
-            bar.update(task, description=f"{reason}: {phase}", completed=done, total=total)
+            text = f"{reason}: {clean_line(phase)}"
+            bar.update(task, description=text, completed=done, total=total)
             bar.refresh()
 
         yield update
 
 
-def _line_per_phase(console: Console, reason: str) -> Callback:
+def _line_per_phase(reason: str) -> Callback:
     seen: set[str] = set()
 
     def update(phase: str, done: int, total: int) -> None:
         if phase not in seen:
             seen.add(phase)
-            console.print(f"{reason}: {phase}", highlight=False, soft_wrap=True)
+            say(f"{reason}: {clean_line(phase)}")
 
     return update
 
 
 def show(renderable: RenderableType, tables: Sequence[Rows], *, csv: bool, markdown: bool) -> None:
     """Print tables as CSV or Markdown, or the renderable for people."""
-    if csv and markdown:
-        raise typer.BadParameter("give --csv or --markdown, not both")
     if csv:
-        typer.echo(join_csv(tables), nl=False)
+        say(join_csv(tables), error=False, end="")
     elif markdown:
-        typer.echo(join_markdown(tables), nl=False)
+        say(join_markdown(tables), error=False, end="")
     else:
-        # A pipe has no width; 80 columns would fold every cell.
-        width = None if Console().is_terminal or "COLUMNS" in os.environ else 160
-        Console(width=width).print(renderable)
+        make_console().print(renderable)
 
 
 def write_traces(traces: Sequence[Trace], path: Path) -> None:
@@ -85,25 +76,55 @@ def write_traces(traces: Sequence[Trace], path: Path) -> None:
 
     if not traces:
         raise UnavailableError(f"there is no trace to write to {path}: none was taken")
-    write_chrome_trace(traces, path)
+    try:
+        write_chrome_trace(traces, path)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{path}: {error.strerror or error}; choose a path that can be written"
+        ) from error
 
 
 @contextmanager
 def keep_rounds(path: Path | None) -> Iterator[Callable[[Storable], None]]:
     """What keeps a receipt beside the results file (or among temporary files) until the command is
     done, so that a fault of a runtime while it is traced costs no round that was measured."""
-    kept = Path(f"{path}.rounds" if path else f"{tempfile.gettempdir()}/ftax-{os.getpid()}.rounds")
+    kept: list[Path] = []
 
     def keep(receipt: Storable) -> None:
-        append_record(kept, receipt)
+        try:
+            kept.append(_make_private(path))
+            append_record(kept[-1], receipt)
+        except (FtaxError, OSError) as error:  # no reason to lose the receipt itself
+            say(f"! the rounds were not kept until the command is done: {error}")
+
+    def find_kept() -> list[Path]:
+        return [file for file in kept if file.exists() and file.stat().st_size > 0]
 
     try:
         yield keep
     except BaseException:  # Ctrl-C too
-        if kept.exists():
-            typer.echo(f"the rounds that were measured are in {kept}", err=True)
+        for file in find_kept():
+            say(f"the rounds that were measured are in {file}")
         raise
-    kept.unlink(missing_ok=True)
+    for file in kept:
+        with suppress(OSError):
+            file.unlink()
+
+
+def _make_private(path: Path | None) -> Path:
+    """A new empty file that its user alone may open, beside ``path`` if that can be, under a name
+    that nobody could foresee: in a folder of all users it might be a link of another's."""
+    name = "ftax" if path is None else path.name
+    for folder in () if path is None else (path.absolute().parent,):
+        with suppress(OSError):
+            return _make_file(folder, name)
+    return _make_file(Path(tempfile.gettempdir()), name)
+
+
+def _make_file(folder: Path, name: str) -> Path:
+    descriptor, file = tempfile.mkstemp(prefix=f"{name[:64]}.", suffix=".rounds", dir=folder)
+    os.close(descriptor)
+    return Path(file)
 
 
 def leave_if_ended(runs: JobRuns, processes: int) -> None:
@@ -113,14 +134,45 @@ def leave_if_ended(runs: JobRuns, processes: int) -> None:
     interrupted = isinstance(runs.ended, KeyboardInterrupt)
     reason = "interrupted" if interrupted else str(runs.ended)
     done = len({m.process.index for m in runs.sides[0]})
-    typer.echo(f"{reason}; this is the answer of {done} of {processes} processes", err=True)
+    say(f"{reason}; this is the answer of {done} of {processes} processes")
     raise typer.Exit(130 if interrupted else 4)
 
 
 def save(path: Path | None, records: Sequence[Storable]) -> None:
-    """Append records to a results file, if one was asked for."""
+    """Append records to a results file, if one was asked for.
+
+    Raises ResultsError if it cannot be written, which says where the records are kept instead.
+    """
     if path is None:
         return
-    for record in records:
-        append_record(path, record)
-    typer.echo(f"appended {len(records)} record(s) to {path}", err=True)
+    for place, record in enumerate(records):
+        try:
+            append_record(path, record)
+        except ResultsError as error:
+            raise ResultsError(f"{error}{_rescue(records[place:])}") from error
+    say(f"appended {len(records)} record(s) to {path}")
+
+
+@contextmanager
+def saved(path: Path | None, records: Sequence[Storable]) -> Iterator[None]:
+    """`save`, but what is inside is done even if that fails; what `save` raises comes after it."""
+    failure = None
+    try:
+        save(path, records)
+    except ResultsError as error:
+        failure = error
+    try:
+        yield
+    finally:
+        if failure is not None:
+            raise failure
+
+
+def _rescue(records: Sequence[Storable]) -> str:
+    try:
+        file = _make_private(None)
+        for record in records:
+            append_record(file, record)
+    except (FtaxError, OSError):
+        return ""
+    return f". What was to be saved is in {file}"

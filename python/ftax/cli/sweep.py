@@ -13,6 +13,7 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, show
 from ftax.errors import InvalidArgumentError
+from ftax.report.terminal import say
 
 if TYPE_CHECKING:
     from ftax.sweep import SweepResults
@@ -116,10 +117,10 @@ def sweep(
             interrupted, results = True, SweepResults.load(output)
     _show(results, output, csv=csv, markdown=markdown)
     if interrupted:
-        typer.echo(f"interrupted; go on with --resume -o {output}", err=True)
+        say(f"interrupted; go on with --resume -o {output}")
         raise typer.Exit(130)
     if results.is_late:
-        typer.echo(f"the time is up; go on with --resume -o {output}", err=True)
+        say(f"the time is up; go on with --resume -o {output}")
 
 
 def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> None:
@@ -133,9 +134,9 @@ def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> 
         missing = [cell for cell in results.cells if cell.status != "measured"]
         shown = [make_missing_table(missing)] if missing else []
     show(Group(*(table.to_rich() for table in shown)), tables, csv=csv, markdown=markdown)
-    typer.echo(f"{summarise(results)}; in {output}", err=True)
+    say(f"{summarise(results)}; in {output}")
     for problem in results.problems:
-        typer.echo(f"! {problem}", err=True)
+        say(f"! {problem}")
 
 
 def _choose_grids(

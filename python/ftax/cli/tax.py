@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import keep_rounds, progress_bar, save, show, write_traces
+from ftax.cli.show import keep_rounds, progress_bar, saved, show, write_traces
+from ftax.report.terminal import say
 
 
 def tax(
@@ -104,10 +105,10 @@ def tax(
             progress=progress,
             keep=keep,
         )
-    save(json, [receipt])
-    show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
+    with saved(json, [receipt]):
+        show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
     if runtimes == "quick":
-        typer.echo(f"--runtimes available adds {', '.join(list_slower(device))}.", err=True)
+        say(f"--runtimes available adds {', '.join(list_slower(device))}.")
     if trace is not None:
         write_traces(traces, trace)
     if receipt.rungs[0].stop_reason == "interrupted":

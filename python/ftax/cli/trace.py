@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, save, show, write_traces
+from ftax.cli.show import progress_bar, saved, show, write_traces
+from ftax.report.terminal import plain, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -69,22 +70,23 @@ def trace(
             no_grad=no_grad,
             **options,
         )
-    save(json, [found])
-    if chrome is not None:
-        write_traces([found], chrome)
-    _show(found, limit=limit, csv=csv, markdown=markdown)
+    with saved(json, [found]):
+        try:
+            if chrome is not None:
+                write_traces([found], chrome)
+        finally:
+            _show(found, limit=limit, csv=csv, markdown=markdown)
 
 
 def _show(found: Trace, *, limit: int, csv: bool, markdown: bool) -> None:
     from rich.console import Group
-    from rich.text import Text
 
     from ftax.report.timeline_table import make_kernel_table, make_timeline_table
     from ftax.tracing import KernelSet, compute_timeline, judge
 
     verdict = judge(found)
     if not verdict.ok:
-        typer.echo(f"! the trace is {verdict.describe()}", err=True)
+        say(f"! the trace is {verdict.describe()}")
         raise typer.Exit(1)
     tables = [
         make_kernel_table(KernelSet.of(found), limit=limit),
@@ -92,6 +94,6 @@ def _show(found: Trace, *, limit: int, csv: bool, markdown: bool) -> None:
     ]
     parts: list[RenderableType] = [
         *(table.to_rich() for table in tables),
-        *(Text(note) for note in verdict.notes),
+        *(plain(note) for note in verdict.notes),
     ]
     show(Group(*parts), tables, csv=csv, markdown=markdown)

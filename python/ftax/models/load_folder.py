@@ -14,6 +14,7 @@ from torch import nn
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.models.build import build_random_module, finish_built_model
 from ftax.models.huggingface import (
+    blame_config,
     build_folder_model,
     has_weights,
     load_folder_config,
@@ -37,6 +38,11 @@ def load_folder(path: Path, request: LoadRequest) -> LoadedModel:
         raise InvalidArgumentError(
             f"tiny is True, but the size of {path} is set by its config.json: leave tiny out"
         )
+    with blame_config(path):
+        return _load(path, request)
+
+
+def _load(path: Path, request: LoadRequest) -> LoadedModel:
     config = load_folder_config(path, request.attention, request.use_cache)
     size = _default_size(config)
     _check_sequence(path, config, request)

@@ -52,7 +52,11 @@ def _describe_folder(path: Path) -> PathKind:
         )
     try:
         settings = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{config} cannot be read ({error}): check its permissions"
+        ) from error
+    except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(
             f"{config} is not JSON ({error}): save the model again with save_pretrained"
         ) from error

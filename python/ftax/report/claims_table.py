@@ -8,10 +8,10 @@ from typing import get_args
 
 from rich.console import Group, RenderableType
 from rich.table import Table
-from rich.text import Text
 
 from ftax.paper.claims_record import OUTCOMES, ClaimValue, PaperVerdict, Verdict
 from ftax.report.table import Rows
+from ftax.report.terminal import plain
 
 _STYLE = {
     "holds": "green",
@@ -126,15 +126,15 @@ def render_claims(verdicts: Sequence[Verdict]) -> RenderableType:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for verdict in verdicts:
-        words = Text(verdict.today, style=_STYLE[verdict.today])
-        words.append(f"\npaper: {verdict.paper}", style="dim")
-        told = Text(verdict.claim)
-        told.append(f"\n{verdict.id}, section {verdict.section}", style="dim")
+        words = plain(verdict.today, style=_STYLE[verdict.today])
+        words.append_text(plain(f"\npaper: {verdict.paper}", "dim"))
+        told = plain(verdict.claim)
+        told.append_text(plain(f"\n{verdict.id}, section {verdict.section}", "dim"))
         if verdict.machine:
-            told.append(f", {verdict.machine}", style="dim")
+            told.append_text(plain(f", {verdict.machine}", "dim"))
         for line in (describe_numbers(verdict), describe_reason(verdict)):
             if line not in ("", "-"):
-                told.append(f"\n{line}")
+                told.append_text(plain(f"\n{line}"))
         table.add_row(words, told)
     return Group(make_outcome_table(verdicts).to_rich(), table)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from ftax.comparison import Comparison
+from ftax.report.terminal import plain
 
 _STYLE = {"faster": "green", "slower": "red", "equal": "bold", "cannot-tell": "yellow"}
 
@@ -13,11 +13,11 @@ _STYLE = {"faster": "green", "slower": "red", "equal": "bold", "cannot-tell": "y
 def render_comparison(comparison: Comparison) -> RenderableType:
     """For a terminal."""
     lines: list[RenderableType] = [
-        Text(f"a: {comparison.a}"),
-        Text(f"b: {comparison.b}"),
-        Text(f"b against a: {comparison.verdict}", style=_STYLE[comparison.verdict]),
-        Text(comparison.describe()),
-        Text(f"{comparison.method}; p = {comparison.p_value:.3g}"),
+        plain(f"a: {comparison.a}"),
+        plain(f"b: {comparison.b}"),
+        plain(f"b against a: {comparison.verdict}", style=_STYLE[comparison.verdict]),
+        plain(comparison.describe()),
+        plain(f"{comparison.method}; p = {comparison.p_value:.3g}"),
     ]
-    lines += [Text(f"! {warning}", style="yellow") for warning in comparison.warnings]
+    lines += [plain(f"! {warning}", "yellow") for warning in comparison.warnings]
     return Group(*lines)

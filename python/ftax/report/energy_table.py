@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from ftax.gpu import Energy, EnergyLine, GpuReadings, IdlePower, PeakMemory, Utilisation
 from ftax.report.table import Rows
+from ftax.report.terminal import plain
 
 _MISSING = "-"
 
@@ -24,8 +24,8 @@ def render_gpu_readings(
     parts: list[RenderableType] = [make_gpu_table(readings).to_rich()]
     if lines:
         parts.append(make_energy_tax_table(lines).to_rich())
-    parts += [Text(text) for text in describe_idle(readings)]
-    parts += [Text(f"! {text}", style="yellow") for text in describe_missing(readings)]
+    parts += [plain(text) for text in describe_idle(readings)]
+    parts += [plain(f"! {text}", "yellow") for text in describe_missing(readings)]
     return Group(*parts)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from ftax.knee_record import Knee, KneePoint
 from ftax.report.table import Rows
+from ftax.report.terminal import plain
 from ftax.report.units import format_time
 
 _ANSWERS = {"on": "on the plateau", "off": "off", "unsure": "cannot tell", "limit": "not run"}
@@ -69,7 +69,7 @@ def render_knees(knees: Sequence[Knee]) -> RenderableType:
         for knee in knees
         for warning in knee.warnings
     )
-    parts += [Text(text, style="yellow") for text in seen]
+    parts += [plain(text, "yellow") for text in seen]
     return Group(*parts)
 
 

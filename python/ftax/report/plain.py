@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
+
+from ftax.report.terminal import make_console
 
 
 def to_text(renderable: RenderableType, *, width: int = 160) -> str:
     """The renderable as plain text of at most ``width`` columns."""
-    console = Console(width=width, color_system=None, force_terminal=False)
+    console = make_console(width=width, is_plain=True)
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from ftax.ladder import Line
 from ftax.receipt import OperatorCost, Receipt
@@ -11,6 +10,7 @@ from ftax.report.energy_table import render_gpu_readings
 from ftax.report.evidence_table import make_evidence_tables
 from ftax.report.runtime_table import make_runtime_tables, make_unavailable_table
 from ftax.report.table import Rows
+from ftax.report.terminal import plain
 from ftax.report.units import format_clock, format_interval, format_rounds, format_time
 
 
@@ -55,8 +55,8 @@ def render_receipt(receipt: Receipt) -> RenderableType:
     parts: list[RenderableType] = [table.to_rich() for table in make_receipt_tables(receipt)]
     if receipt.readings:
         parts.append(render_gpu_readings(receipt.readings, receipt.energy_tax()))
-    parts.append(Text(receipt.recommendation))
-    parts += [Text(f"! {warning}", style="yellow") for warning in receipt.collect_warnings()]
+    parts.append(plain(receipt.recommendation))
+    parts += [plain(f"! {warning}", "yellow") for warning in receipt.collect_warnings()]
     return Group(*parts)
 
 

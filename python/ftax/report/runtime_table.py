@@ -7,11 +7,11 @@ left out.
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from ftax.receipt import Receipt
 from ftax.report.energy_table import format_bytes
 from ftax.report.table import Rows
+from ftax.report.terminal import plain
 from ftax.report.units import format_interval, format_time
 from ftax.runtime_table import RuntimeRow
 
@@ -56,8 +56,8 @@ def render_runtimes(receipt: Receipt) -> RenderableType:
     parts: list[RenderableType] = [table.to_rich() for table in tables]
     if unavailable is not None:
         parts.append(unavailable.to_rich())
-    parts.append(Text(receipt.recommendation))
-    parts += [Text(f"! {warning}", style="yellow") for warning in receipt.collect_warnings()]
+    parts.append(plain(receipt.recommendation))
+    parts += [plain(f"! {warning}", "yellow") for warning in receipt.collect_warnings()]
     return Group(*parts)
 
 

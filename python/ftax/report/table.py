@@ -1,15 +1,25 @@
 """One kind of table for every output: rows of text, rendered by rich or written as CSV or
-Markdown."""
+Markdown.
+
+The surprising choice: a text that a spreadsheet would run gets an apostrophe in CSV. Names come
+from elsewhere, and `=HYPERLINK(...)` may be one.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich import box
 from rich.table import Table
+
+from ftax.report.terminal import clean, clean_line, plain
+
+# Begins like a formula, and calls something: a function, another program, or a cell elsewhere.
+_FORMULA = re.compile(r"\s*[=+@-].*[(|!]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,29 +33,38 @@ class Rows:
 
     def to_rich(self) -> Table:
         """For a terminal."""
-        table = Table(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        title = plain(self.title, "table.title")
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for column in self.columns:
             is_number = column in self.numeric
             table.add_column(
-                column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
+                plain(column),
+                justify="right" if is_number else "left",
+                no_wrap=is_number,
+                overflow="fold",
             )
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(plain, row))
         return table
 
     def to_csv(self) -> str:
         """For a spreadsheet."""
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(self.rows)
+        writer.writerow(map(clean, self.columns))
+        is_number = [column in self.numeric for column in self.columns]
+        for row in self.rows:
+            writer.writerow(
+                clean(text) if number else _disarm(clean(text))
+                for text, number in zip(row, is_number, strict=True)
+            )
         return buffer.getvalue()
 
     def to_markdown(self) -> str:
         """For a page; the title goes above as bold text."""
         rule = ["---:" if column in self.numeric else "---" for column in self.columns]
         lines = [self.columns, rule, *self.rows]
-        return f"**{self.title}**\n\n" + "".join(
+        return f"**{clean_line(self.title)}**\n\n" + "".join(
             f"| {' | '.join(map(_escape, line))} |\n" for line in lines
         )
 
@@ -61,4 +80,8 @@ def join_markdown(tables: Sequence[Rows]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|")
+    return clean_line(text.replace("\n", " ")).replace("|", "\\|")
+
+
+def _disarm(text: str) -> str:
+    return f"'{text}" if _FORMULA.match(text) else text

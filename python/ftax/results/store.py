@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from ftax._fields import describe_value
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
 
 __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_records"]
@@ -51,6 +52,7 @@ _HOMES = {
 
 _PREFIX = b'{"ftax_schema":'
 MEND = "delete the line, or read the rest with skip_bad=True"
+_MOST_CHARACTERS = 1000  # of what is wrong with a line
 
 
 class Storable(Protocol):
@@ -217,10 +219,25 @@ def _sync_directory(path: str | Path) -> None:
 
 def _parse_line(line: bytes) -> Any:
     try:
+        return _read_line(line)
+    except ResultsError as error:
+        if len(str(error)) <= _MOST_CHARACTERS:
+            raise
+        raise ResultsError(_shorten(str(error))) from error
+
+
+def _shorten(text: str) -> str:
+    """Both ends: what is wrong, and the remedy. Between them stands what the line brought along."""
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]} [...] {text[-half:]}"
+
+
+def _read_line(line: bytes) -> Any:
+    try:
         fields = json.loads(
             line.decode("utf-8"), object_pairs_hook=_make_object, parse_constant=_refuse_constant
         )
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, MemoryError) as error:
         raise ResultsError(
             f"not a whole line of JSON ({type(error).__name__}: {error}): its writer was stopped "
             f"in the middle of it, or the file is damaged; {MEND}"
@@ -230,8 +247,8 @@ def _parse_line(line: bytes) -> Any:
     version = fields.pop("ftax_schema")
     if type(version) is not int or version not in _READABLE:
         raise ResultsError(
-            f"schema version {version!r}, while this ftax reads {SCHEMA_VERSION}; use the ftax "
-            f"that wrote it or a newer one, or {MEND}"
+            f"schema version {describe_value(version)}, while this ftax reads {SCHEMA_VERSION}; "
+            f"use the ftax that wrote it or a newer one, or {MEND}"
         )
     if set(fields) != {"kind", "record"} or not isinstance(fields["record"], dict):
         raise ResultsError(
@@ -244,8 +261,8 @@ def _parse_line(line: bytes) -> Any:
     if not isinstance(kind, str) or kind not in _from_dict:
         known = sorted({*_from_dict, *_HOMES})
         raise ResultsError(
-            f"kind {kind!r} is unknown, while this ftax knows {known}; install a newer ftax, or "
-            f"{MEND}"
+            f"kind {describe_value(kind)} is unknown, while this ftax knows {known}; install a "
+            f"newer ftax, or {MEND}"
         )
     try:
         if version == 2 and kind == "receipt":
@@ -257,6 +274,10 @@ def _parse_line(line: bytes) -> Any:
         return _from_dict[kind](fields["record"])
     except FtaxError as error:
         raise ResultsError(f"{kind}: {error}; {MEND}") from error
+    except Exception as error:  # a record of another program stumbles anywhere, and is just as bad
+        raise ResultsError(
+            f"{kind}: cannot be read ({type(error).__name__}: {error}); {MEND}"
+        ) from error
 
 
 def _upgrade_receipt(record: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from ftax.errors import FtaxError, UnsupportedError
 from ftax.faults import is_out_of_memory
 from ftax.models import flatten_outputs
 from ftax.runtimes.aoti_trial import try_package
+from ftax.runtimes.disk import write_through_memory
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.inductor import caches_in, describe_failure, name_device, sound_compiler
 from ftax.runtimes.prepared import Host, Prepared, drive_python, grad_mode
@@ -97,7 +98,12 @@ def _compile(workspace: Workspace, folder: Path) -> Mapping[str, object]:
                 caches_in(Path(scratch)),
                 sound_compiler() as library,
             ):
-                torch._inductor.aoti_compile_and_package(exported, package_path=str(package))
+                write_through_memory(
+                    package,
+                    lambda file: torch._inductor.aoti_compile_and_package(
+                        exported, package_path=file
+                    ),
+                )
     except FtaxError:
         raise
     except Exception as error:

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from ftax.errors import UnsupportedError
+from ftax.runtimes.disk import write_through_memory
 from ftax.time_limit import default_seconds
 
 
@@ -27,7 +28,7 @@ def try_package(package: Path, inputs: Sequence[torch.Tensor]) -> dict[str, obje
     """
     with tempfile.TemporaryDirectory(prefix="ftax-") as folder:
         path = Path(folder) / "inputs.pt"
-        torch.save(list(inputs), path)
+        write_through_memory(path, lambda file: torch.save(list(inputs), file))
         try:
             worker = subprocess.run(
                 [sys.executable, "-m", "ftax.runtimes.aoti_trial", str(package), str(path)],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import importlib.util
 import logging
 import os
@@ -86,6 +87,7 @@ def export_onnx(
                 opset, input_names, output_names = _export(module, inputs, path, exporter, free)
         except Exception as error:
             _remove_export(path)
+            _refuse_full_disk(error, path)
             reasons.append(f"{exporter}: {_describe_cause(error)}")
             continue
         return OnnxExport(
@@ -153,6 +155,18 @@ def _describe_cause(error: BaseException) -> str:
         error = error.__cause__
     lines = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}"
+
+
+def _refuse_full_disk(error: BaseException, path: Path) -> None:
+    """That says nothing of the module, and is not to be remembered as if it did."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise UnavailableError(
+                f"{path} cannot be written ({cause.strerror}); make room, or choose another folder "
+                "(FTAX_CACHE for what is kept)"
+            ) from error
+        cause = cause.__cause__ or cause.__context__
 
 
 def _remove_export(path: Path) -> None:

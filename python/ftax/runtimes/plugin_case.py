@@ -16,6 +16,7 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError
 from ftax.models import LoadedModel
+from ftax.runtimes.disk import write_through_memory
 from ftax.runtimes.tape import run_eager
 
 Tensors = tuple[torch.Tensor, ...]
@@ -45,7 +46,8 @@ class PluginCase:
         """Write it for `load`."""
         names = ("model", "device", "threads", "inputs", "references")
         content = {name: getattr(self, name) for name in names}
-        torch.save({**content, "weights": dict(self.weights)}, path)
+        content["weights"] = dict(self.weights)
+        write_through_memory(path, lambda file: torch.save(content, file))
 
     @classmethod
     def load(cls, path: Path) -> Self:

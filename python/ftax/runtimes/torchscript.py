@@ -22,6 +22,7 @@ from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
 from ftax.models import flatten_outputs
 from ftax.runtimes.cache import Artefact
+from ftax.runtimes.disk import write_through_memory
 from ftax.runtimes.flattened import Flattened
 from ftax.runtimes.inductor import describe_failure
 from ftax.runtimes.prepared import Host, Prepared, drive_python, grad_mode
@@ -176,7 +177,7 @@ def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, obj
             )
             if frozen:
                 traced = torch.jit.freeze(traced)
-            torch.jit.save(traced, str(folder / _FILE))
+            write_through_memory(folder / _FILE, lambda file: torch.jit.save(traced, file))
         except FtaxError:
             raise
         except Exception as error:

@@ -49,8 +49,8 @@ def write_report(
     _check_target(target)
     sources = read_sources(paths, skip_bad=skip_bad)
     text = make_page(sources, skip_bad=skip_bad, title=title or "ftax report")
-    try:
-        _write(target, text.encode("utf-8"))
+    try:  # a path that is not UTF-8 has lone surrogates, in a record as JSON has them
+        _write(target, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise InvalidArgumentError(
             f"{target}: {error.strerror or error}; choose a path that can be written"

@@ -1,0 +1,190 @@
+"""How a command ends: what it raised becomes a sentence, or a short report, and an exit code.
+
+The surprising choice: typer's own way of ending is not used. It gives 1, which is `ftax compare`'s
+word for slower, to a broken pipe and to whatever nobody foresaw; a gate would take both for an
+answer. What is left to Python, 1 as well, is only what fails before this file is imported.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import select
+import signal
+import sys
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, TextIO
+
+import typer
+
+from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
+from ftax.faults import describe, is_out_of_memory
+from ftax.report.terminal import say
+
+WRONG, LACKING, FAILED = 2, 3, 4
+UNFORESEEN = 70  # EX_SOFTWARE in sysexits.h
+INTERRUPTED = 128 + signal.SIGINT
+_UNHEARD = 128 + signal.SIGPIPE  # whoever read the output has gone
+
+# What typer raises for wrong usage. Its home differs between versions of typer, its heir's not.
+_UsageError: Any = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
+# The paths and the disk are the user's; other failures of the system are nobody's to foresee.
+_OF_THE_DISK = {
+    errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG, errno.ENOSPC,
+    errno.EPERM, errno.EROFS,
+}  # fmt: skip
+_PACKAGE = Path(__file__).parents[1]
+
+
+def run(app: typer.Typer, arguments: list[str]) -> int:
+    """Run the command that ``arguments`` name; its exit code."""
+    _prepare_streams()
+    try:
+        code = _run(app, arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BaseException as error:
+        code = _end(error)
+    _let_go(sys.stdout, 1)
+    _let_go(sys.stderr, 2)
+    return code
+
+
+def _run(app: typer.Typer, arguments: list[str]) -> int:
+    try:
+        command = typer.main.get_command(app)
+        with command.make_context("ftax", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _end(error: BaseException) -> int:
+    """Say what ended the command, if anybody hears it."""
+    try:
+        code, text = _explain(error)
+        if text:
+            say(text)
+    except BrokenPipeError:
+        return _UNHEARD
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _explain(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, _UsageError):
+        said, place = error.format_message(), getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help itself, or nothing
+            return WRONG, said
+        hint = f"; see `{place.command_path} --help`" if place is not None else ""
+        return WRONG, f"ftax: {said.rstrip('.')}{hint}"
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return INTERRUPTED, "ftax: interrupted"
+    if isinstance(error, BrokenPipeError) and _has_lost_its_reader():
+        return _UNHEARD, ""
+    if isinstance(error, FtaxError):
+        return _choose_code(error), f"ftax: {error}"
+    if is_out_of_memory(error):
+        return FAILED, f"ftax: {describe(error)}"
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        what = error.filename if error.filename is not None else "the output"
+        return WRONG, (
+            f"ftax: {what}: {error.strerror}; choose a path that can be written, or make room"
+        )
+    return UNFORESEEN, _report(error)
+
+
+def _choose_code(error: FtaxError) -> int:
+    if isinstance(error, (UnavailableError, UnsupportedError)):
+        return LACKING
+    return FAILED if isinstance(error, RunnerError) else WRONG
+
+
+def _report(error: BaseException) -> str:
+    """What happened, where, with which versions, and what to do; with FTAX_TRACEBACK, all of it."""
+    import torch
+
+    import ftax
+
+    what = "".join(traceback.format_exception_only(error)).strip()
+    lines = [f"ftax: this was not foreseen, and is a fault of ftax: {what}"]
+    if place := _find_place(error):
+        lines.append(f"  in {place}")
+    lines.append(
+        f"  ftax {ftax.__version__}, torch {torch.__version__}, Python "
+        f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
+    lines.append("  please report it, with the command and what FTAX_TRACEBACK=1 makes of it")
+    if os.environ.get("FTAX_TRACEBACK"):
+        lines.append("".join(traceback.format_exception(error)).rstrip())
+    return "\n".join(lines)
+
+
+def _find_place(error: BaseException) -> str | None:
+    """The last line of ftax that the error came through, beside this file's own."""
+    found = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        path = Path(frame.filename)
+        if path.is_relative_to(_PACKAGE) and path != Path(__file__):
+            found = f"ftax/{path.relative_to(_PACKAGE)}, line {frame.lineno}, {frame.name}"
+    return found
+
+
+def _prepare_streams() -> None:
+    # A closed standard stream leaves its number to the next file that is opened, and what a library
+    # prints would go into it.
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != descriptor:
+                os.dup2(null, descriptor)
+                os.close(null)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a locale without our letters
+    warnings.showwarning = _show_warning
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Libraries warn of what models do, in the models' words."""
+    text = warnings.formatwarning(message, category, filename, lineno, line)
+    if file is None:
+        say(text, end="")
+    else:
+        file.write(text)
+
+
+def _has_lost_its_reader() -> bool:
+    """Whether it is our output that is broken, and no pipe to another process."""
+    outputs = select.poll()
+    for descriptor in (1, 2):
+        outputs.register(descriptor, 0)  # errors alone
+    return any(event & select.POLLERR for _, event in outputs.poll(0))
+
+
+def _let_go(stream: TextIO | None, descriptor: int) -> None:
+    """What cannot be written now must not be tried again when Python ends: that would change the
+    exit code."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except (OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, descriptor)
+        os.close(null)
