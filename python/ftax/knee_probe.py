@@ -8,6 +8,7 @@ cannot be told from the margin gets more of them, up to a limit.
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -106,6 +107,7 @@ class Prober:
     def _measure(self, size: int, prepared: Prepared) -> KneePoint | None:
         plateau_ns: list[float] = []
         values_ns: list[float] = []
+        queued: list[float] = []
         point = None
         deadline = time.perf_counter() + self.plan.duration_s * _MOST_OF_LIMIT
         for look in self._looks():
@@ -121,8 +123,12 @@ class Prober:
             if len(measured) == 2:
                 plateau_ns += measured[0].all_values_ns
                 values_ns += measured[1].all_values_ns
+                queued += map(max, measured[0].queued_ratios, measured[1].queued_ratios)
                 point = KneePoint(
-                    size=size, plateau_values_ns=tuple(plateau_ns), values_ns=tuple(values_ns)
+                    size=size,
+                    plateau_values_ns=tuple(plateau_ns),
+                    values_ns=tuple(values_ns),
+                    queued_ratio=statistics.median(queued) if queued else None,
                 )
             if session.stop_reason == "interrupted":
                 self.stopped = "interrupted"

@@ -20,7 +20,7 @@ from ftax.environment.gpu_watch import GpuWatch, watch_gpu
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel
 from ftax.results import Cell, Measurement
-from ftax.results.measurement import ProcessRecord, make_session_id
+from ftax.results.measurement import QUEUED, ProcessRecord, make_session_id
 from ftax.runtimes import Prepared
 from ftax.runtimes.files import FileModel
 
@@ -306,6 +306,7 @@ def _make_measurement(
                 "steady": rounds.warmup.steady,
             },
             "disturbed_rounds": list(disturbed),
+            QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
             "host_probe_ns": probe,
             "waited_for_core_s": waited_s,
         },

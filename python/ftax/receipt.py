@@ -142,7 +142,10 @@ class Receipt(Record):
         """Warnings of the receipt and of its measurements, each once."""
         found = [*self.warnings]
         for measurement in (*self.rungs, *self.others):
-            found += measurement.warnings
+            found += measurement.remarks
+        for measurement in self.throughputs:
+            if measurement.doubt:
+                found.append(f"the throughput of {measurement.remarks[-1]}")
         return list(dict.fromkeys(found))
 
     def energy_tax(self) -> tuple[EnergyLine, ...]:

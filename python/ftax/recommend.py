@@ -1,16 +1,18 @@
 """What the numbers of a receipt advise, in sentences; docs/receipt.md states the rules.
 
-The surprising choice: only what is resolved is said to be so. A saving whose interval contains 0 is
-no saving, outputs beyond tolerance are no alternative, and where neither host nor device accounts
-for more than half of a latency for certain, the sentence says that.
+The surprising choice: only what is resolved is said to be so. A latency that is not to go by
+(`Measurement.doubt`) is compared with nothing, a saving whose interval contains 0 is no saving,
+outputs beyond tolerance are no alternative, and where neither host nor device accounts for more
+than half of a latency for certain, the sentence says that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftax.ladder import compute_difference
+from ftax.ladder import compute_difference, find_doubt_of
 from ftax.report.units import format_interval, format_time
+from ftax.results import NOT_RESOLVED
 
 if TYPE_CHECKING:
     from ftax.ladder import Line
@@ -41,6 +43,9 @@ def recommend(receipt: Receipt) -> str:
 def _say_what_binds(receipt: Receipt) -> str:
     """On a GPU the share of tax, by the busy time that the receipt's last line has."""
     batch, total_ns = receipt.rungs[0].cell.batch, receipt.latency_ns
+    doubt = receipt.rungs[0].doubt
+    if doubt:
+        return f"The latency of {format_time(total_ns)} is {NOT_RESOLVED}: {doubt}."
     kernels = receipt.lines[-1]
     if kernels.upper != "busy" or kernels.interval_ns is None:
         return _say_python(receipt)
@@ -67,6 +72,9 @@ def _say_python(receipt: Receipt) -> str:
         return ""
     time_ns, interval = tax
     total = format_time(receipt.latency_ns)
+    tape = next(rung for rung in receipt.rungs if rung.cell.host == "cpp")  # or there is no tax
+    if tape.doubt:
+        return f"Python's cost is {NOT_RESOLVED}: {find_doubt_of([tape])}."
     if interval is None or interval[0] <= 0:
         return f"Python's cost is not resolved: {format_interval(interval)} of {total}."
     return (

@@ -91,7 +91,7 @@ def bench(
     if len(hosts) == 2 and processes == 1 and mode == "latency":
         compared = HostComparison(python=measurements[0], cpp=measurements[1])
     show(compared, [table], csv=csv, markdown=markdown)
-    for warning in dict.fromkeys(w for m in measurements for w in m.warnings):
+    for warning in dict.fromkeys(w for m in measurements for w in m.remarks):
         typer.echo(f"! {warning}", err=True)
     leave_if_ended(runs, processes)
     if any(m.stop_reason == "interrupted" for m in measurements):

@@ -11,8 +11,10 @@ from ftax.results.store import (
     read_records,
     register_kind,
 )
+from ftax.results.trust import NOT_RESOLVED, find_doubt, find_doubt_of_mean, find_doubt_of_waits
 
 __all__ = [
+    "NOT_RESOLVED",
     "SCHEMA_VERSION",
     "Cell",
     "Measurement",
@@ -24,6 +26,9 @@ __all__ = [
     "append_record",
     "compute_interval",
     "compute_mean",
+    "find_doubt",
+    "find_doubt_of_mean",
+    "find_doubt_of_waits",
     "make_session_id",
     "read_records",
     "register_kind",

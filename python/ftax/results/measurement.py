@@ -21,7 +21,9 @@ from ftax.results import _statistics
 from ftax.results._statistics import Statistics, Summary
 from ftax.results.cell import Cell
 from ftax.results.store import append_record, read_records
+from ftax.results.trust import NOT_RESOLVED, find_doubt_of_mean
 
+QUEUED = "queued_ratios"  # the check that has `Measurement.queued_ratio` of each round
 TURNS = "rounds_a_turn"  # the check by which a measurement says that it took turns
 
 Nanoseconds = Annotated[
@@ -150,6 +152,35 @@ class Measurement(Record):
         the same for all that was measured in the same rounds."""
         left_out = self.disturbed_rounds if self.counted == "quiet" else ()
         return tuple(_core.choose_rounds(len(self.samples_ns), left_out))
+
+    @property
+    def queued_ratios(self) -> tuple[float, ...]:
+        """Of each round, the share of requests that can have been a fifth longer because a thread
+        of the process waited for a CPU; () where nobody looked."""
+        found = self.checks.get(QUEUED)
+        is_whole = isinstance(found, Sequence) and len(found) == len(self.samples_ns)
+        return tuple(found) if is_whole else ()  # type: ignore[arg-type]  # a sequence, as was seen
+
+    @property
+    def queued_ratio(self) -> float | None:
+        """The median of `queued_ratios` over the rounds that count; None where nobody looked."""
+        found = self.queued_ratios
+        if not found:
+            return None
+        return _statistics.compute_median([found[place] for place in self.counted_rounds])
+
+    @property
+    def doubt(self) -> str:
+        """Why `latency_ns` is not to go by; "" if it is. See `ftax.results.trust`."""
+        return find_doubt_of_mean(self.values_ns, self.interval_ns, queued_ratio=self.queued_ratio)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The warnings, and the doubt if there is one."""
+        if not self.doubt:
+            return self.warnings
+        doubt = f"{self.cell.runtime}/{self.cell.host} is {NOT_RESOLVED}: {self.doubt}"
+        return (*self.warnings, doubt)
 
     @property
     def kept_ns(self) -> tuple[tuple[int, ...], ...]:
