@@ -43,10 +43,14 @@ class Plan:
 
     Attributes:
         mode: one synchronised request a sample, or requests back to back.
-        warmup: exactly so many requests before the rounds; None: until steady, with a limit.
-        rounds: exactly so many rounds; None: as the precision asks, up to ``max_rounds``.
+        warmup: so many requests before the rounds; None: until steady. In half of ``duration_s`` at
+            most, over all runners together: what has no time left for it is not warmed up.
+        rounds: so many rounds, all of which are made if there is time; None: as the precision asks,
+            up to ``max_rounds``.
         max_rounds: None: ten for each second of ``duration_s``, and no less than 200.
-        duration_s: time limit of warm-up and rounds together, in seconds.
+        duration_s: time limit of warm-up and rounds together, in seconds. After it nothing begins,
+            no request of the warm-up and no round, but for the first round; what is under way ends.
+            Preparation and checks come before, and what looks closer comes after.
         round_ms: aimed length of one runner's part of a round, in milliseconds.
         target_ratio: half-width of each interval over its mean at which measuring stops.
         seed: of the order of runners in the rounds and of the resampling.

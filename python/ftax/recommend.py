@@ -43,15 +43,14 @@ def recommend(receipt: Receipt) -> str:
 def _say_what_binds(receipt: Receipt) -> str:
     """On a GPU the share of tax, by the busy time that the receipt's last line has."""
     batch, total_ns = receipt.rungs[0].cell.batch, receipt.latency_ns
-    doubt = receipt.rungs[0].doubt
-    if doubt:
-        return f"The latency of {format_time(total_ns)} is {NOT_RESOLVED}: {doubt}."
     kernels = receipt.lines[-1]
     if kernels.upper != "busy" or kernels.interval_ns is None:
         return _say_python(receipt)
     latency = receipt.rungs[0].interval_ns
     if latency is None:
         return _say_python(receipt)
+    if kernels.doubt:
+        return f"Whether host or device binds at batch {batch} is {NOT_RESOLVED}: {kernels.doubt}."
     # The extremes of both intervals: wider than need be, and right whatever their correlation.
     low = 1 - kernels.interval_ns[1] / latency[0]
     high = 1 - kernels.interval_ns[0] / latency[1]
@@ -73,8 +72,8 @@ def _say_python(receipt: Receipt) -> str:
     time_ns, interval = tax
     total = format_time(receipt.latency_ns)
     tape = next(rung for rung in receipt.rungs if rung.cell.host == "cpp")  # or there is no tax
-    if tape.doubt:
-        return f"Python's cost is {NOT_RESOLVED}: {find_doubt_of([tape])}."
+    if doubt := find_doubt_of([receipt.rungs[0], tape]):
+        return f"Python's cost is {NOT_RESOLVED}: {doubt}."
     if interval is None or interval[0] <= 0:
         return f"Python's cost is not resolved: {format_interval(interval)} of {total}."
     return (
