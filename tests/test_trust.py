@@ -20,7 +20,13 @@ from ftax.report.measurement_table import make_measurement_table
 from ftax.report.receipt_table import make_line_table
 from ftax.report.runtime_table import make_runtime_tables
 from ftax.report.sweep_table import _make_cells
-from ftax.results import Measurement, find_doubt, find_doubt_of_mean, find_doubt_of_waits
+from ftax.results import (
+    Measurement,
+    describe_doubts,
+    find_doubt,
+    find_doubt_of_mean,
+    find_doubt_of_waits,
+)
 from ftax.results.measurement import QUEUED
 from records import make_measurement
 
@@ -149,7 +155,10 @@ def test_ftax_bench_marks_it():
     good, bad = make_measurement([100, 101, 99]), queue(make_measurement([100, 101, 99]), 1.0)
     table = make_measurement_table([good, bad])
     assert [row[3] for row in table.rows] == ["100 ns", "100 ns, not resolved"]
-    assert good.remarks == () and "eager/python is not resolved" in bad.remarks[0]
+    assert describe_doubts([good]) == []
+    flat = queue(make_measurement([100, 101, 99], runtime="flat"), 1.0)
+    (told,) = describe_doubts([bad, good, flat])
+    assert told.startswith("eager/python, flat/python are not resolved: its requests waited")
     hosts = HostComparison(python=bad, cpp=make_measurement([50, 51, 49], host="cpp"))
     assert "is not resolved: eager/python" in hosts.describe()
 

@@ -89,15 +89,15 @@ class Measurement {
     return false;
   }
 
-  // What does not fit into the first half of the time is not warmed up: it has run once or more
-  // when it was made ready, and the round that is to come takes its own time.
+  // Who would begin after the limit is not warmed up: it has run when it was made ready, and the
+  // one round that follows takes its time.
   void warm_up_all(int64_t start) {
     const int total = static_cast<int>(runners_.size());
     for (size_t index = 0; index < runners_.size(); ++index) {
       report("warmup", static_cast<int>(index), total);
       guard(index, [&](Runner& runner, RunnerRounds& rounds) {
-        const bool fits = now_ns() - start - told_ns_ <= plan_.rule.time_limit_ns / 2;
-        if (index == 0 || fits) rounds.warmup = warm_up(runner, limit_warmup(total));
+        const bool is_over = now_ns() - start - told_ns_ > plan_.rule.time_limit_ns;
+        if (!is_over) rounds.warmup = warm_up(runner, limit_warmup(total));
         if (plan_.mode == Mode::kThroughput) {
           const int64_t fit = kBurstNs / find_latency(rounds);
           rounds.burst = static_cast<int>(std::clamp<int64_t>(fit, 2, kMaxBurst));
@@ -109,7 +109,7 @@ class Measurement {
     report("warmup", total, total);
   }
 
-  // All warm-ups together take at most half of the time there is.
+  // All warm-ups together take at most half of the time there is, but for one request each.
   [[nodiscard]] WarmupPlan limit_warmup(int runners) const {
     WarmupPlan warmup = plan_.warmup;
     const int64_t share_ns = plan_.rule.time_limit_ns / (2 * int64_t{runners});

@@ -21,7 +21,7 @@ from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
 from ftax.faults import describe, is_out_of_memory, name_faults, release
 from ftax.gate import measure_gate
 from ftax.knee_record import KneePoint
-from ftax.measure import Plan, Progress, Session, measure
+from ftax.measure import DISTURBANCE, Plan, Progress, Session, measure
 from ftax.models import LoadedModel
 from ftax.runtimes import Prepared
 
@@ -88,7 +88,7 @@ class Prober:
         if self._disturbed:
             found.append(
                 f"the host was disturbed in {self._disturbed} of {self._rounds} rounds "
-                "(steal time, or a fixed loop ran 20 % slower)"
+                f"{DISTURBANCE}"
             )
         return tuple(dict.fromkeys(found))
 

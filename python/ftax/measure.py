@@ -29,6 +29,7 @@ Subject = LoadedModel | FileModel  # what a cell says of a model
 Mode = Literal["latency", "throughput"]
 
 UNSTEADY = "the warm-up reached its time limit before latency was steady; --duration gives it more"
+DISTURBANCE = "(steal time, a fixed loop that ran 20 % slower, or requests that waited for a CPU)"
 
 _SEED_LIMIT = 2**63
 _MOST = 2**31 - 1  # what the core counts with
@@ -43,8 +44,8 @@ class Plan:
 
     Attributes:
         mode: one synchronised request a sample, or requests back to back.
-        warmup: so many requests before the rounds; None: until steady. In half of ``duration_s`` at
-            most, over all runners together: what has no time left for it is not warmed up.
+        warmup: so many requests before the rounds; None: until steady. Over all runners together in
+            half of ``duration_s`` at most, but for one request each.
         rounds: so many rounds, all of which are made if there is time; None: as the precision asks,
             up to ``max_rounds``.
         max_rounds: None: ten for each second of ``duration_s``, and no less than 200.
@@ -255,12 +256,11 @@ def make_cell(loaded: Subject, prepared: Prepared) -> Cell:
 
 def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
     left_out = rounds - len(_core.choose_rounds(rounds, disturbed))
-    how = "(steal time, or a fixed loop ran 20 % slower)"
     if left_out:
-        return f"{left_out} of {rounds} rounds do not count: the host was disturbed {how}"
+        return f"{left_out} of {rounds} rounds do not count: the host was disturbed {DISTURBANCE}"
     return (
-        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {how}, too many to leave "
-        "out; --patience waits for it to be quiet"
+        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
+        "leave out; --patience waits for it to be quiet"
     )
 
 

@@ -2,7 +2,12 @@
 
 from ftax.results._statistics import Statistics, Summary, compute_interval, compute_mean
 from ftax.results.cell import Cell
-from ftax.results.measurement import Measurement, ProcessRecord, make_session_id
+from ftax.results.measurement import (
+    Measurement,
+    ProcessRecord,
+    describe_doubts,
+    make_session_id,
+)
 from ftax.results.store import (
     SCHEMA_VERSION,
     ReadResult,
@@ -26,6 +31,7 @@ __all__ = [
     "append_record",
     "compute_interval",
     "compute_mean",
+    "describe_doubts",
     "find_doubt",
     "find_doubt_of_mean",
     "find_doubt_of_waits",

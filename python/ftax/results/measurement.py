@@ -44,6 +44,18 @@ def make_session_id() -> str:
     return secrets.token_hex(8)
 
 
+def describe_doubts(measurements: Sequence["Measurement"]) -> list[str]:
+    """A sentence for each doubt: whose latencies are not to go by, and why."""
+    found: dict[str, list[str]] = {}
+    for item in measurements:
+        if doubt := item.doubt:
+            found.setdefault(doubt, []).append(f"{item.cell.runtime}/{item.cell.host}")
+    return [
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {NOT_RESOLVED}: {doubt}"
+        for doubt, names in found.items()
+    ]
+
+
 def _read_disturbed(checks: Mapping[str, object]) -> tuple[int, ...]:
     found = checks.get("disturbed_rounds", ())
     if not isinstance(found, Sequence) or not all(isinstance(item, int) for item in found):
@@ -173,14 +185,6 @@ class Measurement(Record):
     def doubt(self) -> str:
         """Why `latency_ns` is not to go by; "" if it is. See `ftax.results.trust`."""
         return find_doubt_of_mean(self.values_ns, self.interval_ns, queued_ratio=self.queued_ratio)
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """The warnings, and the doubt if there is one."""
-        if not self.doubt:
-            return self.warnings
-        doubt = f"{self.cell.runtime}/{self.cell.host} is {NOT_RESOLVED}: {self.doubt}"
-        return (*self.warnings, doubt)
 
     @property
     def kept_ns(self) -> tuple[tuple[int, ...], ...]:
