@@ -271,6 +271,31 @@ def test_measurement_holds_the_samples_of_its_rounds(mlp: LoadedModel) -> None:
     assert all({a, b} == {0, 1} for a, b in zip(*firsts, strict=True))
 
 
+def test_slow_requests_end_with_the_time_limit(mlp: LoadedModel) -> None:
+    """Of 60 ms in 80 ms: two warm up, and a round of three runners is the least there can be."""
+    calls: list[None] = []
+
+    def sleep() -> None:
+        calls.append(None)
+        time.sleep(0.06)
+
+    session = run(mlp, sleep, sleep, sleep, rounds=None, warmup=None, duration_s=0.08, round_ms=20)
+    assert len(calls) == 2 + 3
+    assert session.stop_reason == "time-limit"
+    for measurement in require(session):
+        assert len(measurement.samples_ns) == 1
+        assert "a single round has no interval" in measurement.doubt
+
+
+def test_a_measurement_says_how_many_requests_waited(mlp: LoadedModel) -> None:
+    (measurement,) = require(run(mlp, lambda: None, rounds=3))
+    assert len(measurement.queued_ratios) == 3
+    assert all(0.0 <= ratio <= 1.0 for ratio in measurement.queued_ratios)
+    assert measurement.queued_ratio == statistics.median(
+        measurement.queued_ratios[place] for place in measurement.counted_rounds
+    )
+
+
 def test_throughput_has_bursts(mlp: LoadedModel) -> None:
     calls: list[None] = []
     session = run(mlp, lambda: calls.append(None), rounds=2, mode="throughput")

@@ -55,10 +55,12 @@ void bind_result(py::module_& m) {
       .def_readonly("wide_ns", &HostProbe::wide_ns)
       .def_readonly("within_ns", &HostProbe::within_ns)
       .def_readonly("waited_ns", &HostProbe::waited_ns)
-      .def_readonly("left", &HostProbe::left);
+      .def_readonly("left", &HostProbe::left)
+      .def_readonly("queued_ratio", &HostProbe::queued_ratio);
   py::class_<RunnerRounds>(m, "RunnerRounds")
       .def_readonly("samples_ns", &RunnerRounds::samples_ns)
       .def_readonly("values_ns", &RunnerRounds::values_ns)
+      .def_readonly("queued_ratios", &RunnerRounds::queued_ratios)
       .def_readonly("positions", &RunnerRounds::positions)
       .def_readonly("warmup", &RunnerRounds::warmup)
       .def_readonly("dropped", &RunnerRounds::dropped)

@@ -66,6 +66,12 @@ std::vector<int> StoppingRule::compute_looks() const {
   return looks;
 }
 
+bool Looks::is_due(int counted, bool is_last_round) {
+  const size_t passed = passed_;
+  while (passed_ < points_.size() && points_[passed_] <= counted) ++passed_;
+  return passed_ > passed || (is_last_round && counted >= points_.front());
+}
+
 bool is_precise(const RoundTable& table, const StoppingRule& rule, uint64_t seed) {
   rule.check();
   const std::size_t columns = static_cast<std::size_t>(table.columns);

@@ -20,6 +20,16 @@ std::string list_cpus(const cpu_set_t& set) {
 
 }  // namespace
 
+std::vector<int> list_allowed_cpus() {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
 AffinityScope::AffinityScope(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
   if (sched_getaffinity(0, sizeof before_, &before_) != 0) {

@@ -9,6 +9,9 @@
 
 namespace ftax {
 
+// The CPUs that the calling thread may use, ascending; empty where the kernel does not say.
+[[nodiscard]] std::vector<int> list_allowed_cpus();
+
 class AffinityScope {
  public:
   // An empty set pins nothing. Throws InvalidArgumentError for a CPU that this process may not use.

@@ -3,14 +3,19 @@
 #include "measure/host_probe.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <fstream>
+#include <istream>
 #include <iterator>
 #include <limits>
 #include <numeric>
+#include <sstream>
 #include <string>
+#include <string_view>
 
 #include "core/clock.h"
+#include "measure/affinity.h"
 
 namespace ftax {
 namespace {
@@ -69,15 +74,9 @@ int64_t take_high_value(std::vector<int64_t>& times_ns) {
   return value;
 }
 
-// The eighth number of the first line of /proc/stat: "cpu user nice system idle iowait irq softirq
-// steal ...". 0 where the kernel does not say.
-int64_t read_steal_ticks() {
+int64_t read_steal_ticks(const std::vector<int>& cpus) {
   std::ifstream file("/proc/stat");
-  std::string label;
-  int64_t ticks = 0;
-  file >> label;
-  for (int field = 0; field < 8; ++field) file >> ticks;
-  return file ? ticks : 0;
+  return sum_steal_ticks(file, cpus);
 }
 
 }  // namespace
@@ -85,7 +84,18 @@ int64_t read_steal_ticks() {
 HostProber::HostProber(int64_t quiet_wide_ns)
     : fastest_wide_ns_(quiet_wide_ns > 0 ? quiet_wide_ns : std::numeric_limits<int64_t>::max()),
       fastest_loop_ns_(std::numeric_limits<int64_t>::max()),
-      last_steal_ticks_(read_steal_ticks()) {}
+      cpus_(list_allowed_cpus()),
+      last_steal_ticks_(read_steal_ticks(cpus_)) {}
+
+void HostProber::begin_part() { static_cast<void>(waits_.take_count(1)); }
+
+double HostProber::end_part(size_t samples, int64_t sample_ns) {
+  const auto least_ns = static_cast<int64_t>(static_cast<double>(sample_ns) * kProbeToleranceRatio);
+  const auto longer = static_cast<double>(waits_.take_count(least_ns));
+  const double ratio = samples == 0 ? 0.0 : std::min(longer / static_cast<double>(samples), 1.0);
+  queued_ratio_ = std::max(queued_ratio_, ratio);
+  return ratio;
+}
 
 int64_t HostProber::time_wide() {
   const int64_t wide_ns = time_wide_loop();
@@ -101,18 +111,21 @@ bool HostProber::is_shared(int64_t wide_ns) const {
 }
 
 HostProbe HostProber::probe() {
-  const int64_t steal_ticks = read_steal_ticks();
+  const int64_t steal_ticks = read_steal_ticks(cpus_);
   HostProbe result;
   result.loop_ns = last_loop_ns_ = time_chain();
   fastest_loop_ns_ = std::min(fastest_loop_ns_, last_loop_ns_);
   result.steal_ticks = steal_ticks - last_steal_ticks_;
   result.wide_ns = time_wide();
   result.within_ns = take_high_value(looks_ns_);
+  result.queued_ratio = queued_ratio_;
+  queued_ratio_ = 0;
+  waits_.find_threads();
   last_steal_ticks_ = steal_ticks;
   return result;
 }
 
-void HostProber::forget_steal() { last_steal_ticks_ = read_steal_ticks(); }
+void HostProber::forget_steal() { last_steal_ticks_ = read_steal_ticks(cpus_); }
 
 void HostProber::look(int64_t now) {
   if (now - last_look_ < kLookEveryNs) return;
@@ -135,6 +148,23 @@ void HostProber::wait_for_core(HostProbe& probe, int64_t limit_ns,
   probe.waited_ns = now_ns() - start;
   probe.left = quiet == kQuietLooks;
   forget_steal();
+}
+
+int64_t sum_steal_ticks(std::istream& stat, const std::vector<int>& cpus) {
+  // "cpu3 user nice system idle iowait irq softirq steal ...", after a line for all: "cpu  ...".
+  constexpr std::string_view kLabel = "cpu";
+  int64_t sum = 0;
+  for (std::string line; std::getline(stat, line) && line.starts_with(kLabel);) {
+    const char* end = line.data() + line.size();
+    int cpu = -1;
+    const auto [rest, problem] = std::from_chars(line.data() + kLabel.size(), end, cpu);
+    if (problem != std::errc() || std::find(cpus.begin(), cpus.end(), cpu) == cpus.end()) continue;
+    std::istringstream fields(std::string(rest, end));
+    int64_t ticks = 0;
+    for (int field = 0; field < 8; ++field) fields >> ticks;
+    if (fields) sum += ticks;
+  }
+  return sum;
 }
 
 std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
@@ -162,7 +192,8 @@ std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
   for (size_t round = 0; round + 1 < probes.size(); ++round) {
     const HostProbe& after = probes[round + 1];
     const bool began_slow = !probes[round].left && is_slow(probes[round]);
-    if (after.steal_ticks > 0 || began_slow || is_slow(after) || met_neighbour(after)) {
+    const bool queued = after.queued_ratio > kQueuedToleranceRatio;
+    if (after.steal_ticks > 0 || queued || began_slow || is_slow(after) || met_neighbour(after)) {
       disturbed.push_back(static_cast<int>(round));
     }
   }
@@ -172,10 +203,13 @@ std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
 std::vector<int> choose_rounds(int rounds, const std::vector<int>& disturbed) {
   std::vector<int> all(static_cast<size_t>(std::max(rounds, 0)));
   std::iota(all.begin(), all.end(), 0);
+  std::vector<bool> is_quiet(all.size(), true);
+  for (const int round : disturbed) {
+    if (round >= 0 && round < rounds) is_quiet[static_cast<size_t>(round)] = false;
+  }
   std::vector<int> quiet;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(quiet), [&](int round) {
-    return std::find(disturbed.begin(), disturbed.end(), round) == disturbed.end();
-  });
+  std::copy_if(all.begin(), all.end(), std::back_inserter(quiet),
+               [&](int round) { return is_quiet[static_cast<size_t>(round)]; });
   const bool are_many = quiet.size() >= kManyQuietRounds || 3 * quiet.size() >= all.size();
   return quiet.size() >= kLeastQuietRounds && are_many ? quiet : all;
 }

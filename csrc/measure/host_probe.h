@@ -1,15 +1,24 @@
 // What the host machine was like while a round ran: the times of two fixed computations, which
-// nothing but the machine can change, and the time that a hypervisor gave to others.
+// nothing but the machine can change, the time that a hypervisor gave to others, and how long
+// threads of this process waited for a CPU.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <vector>
+
+#include "measure/thread_waits.h"
 
 namespace ftax {
 
 // How much slower than its fastest a probe may be before the core counts as shared.
 inline constexpr double kProbeToleranceRatio = 0.2;
+
+// Of the requests of a runner's part of a round, how many threads may have kept waiting for a CPU
+// before the round counts as disturbed. A median does not see fewer.
+inline constexpr double kQueuedToleranceRatio = 0.2;
 
 // Of the chain: 16,000 times a multiplication (3 cycles on every x86-64 of the last decade) and an
 // addition. Other architectures have other latencies, so there its time is no clock.
@@ -17,13 +26,15 @@ inline constexpr int64_t kChainCycles = 64'000;
 
 struct HostProbe {
   int64_t loop_ns = 0;      // a fixed chain of dependent operations, kChainCycles long
-  int64_t steal_ticks = 0;  // since the probe before; 1/100 s each on Linux; 0 where unknown
+  int64_t steal_ticks = 0;  // since the probe before, on the CPUs that the measuring thread may
+                            // use; 1/100 s each on Linux; 0 where unknown
   int64_t wide_ns = 0;      // independent operations that fill the core, about 3 us: a neighbour on
                             // the core's other hardware thread slows these, and not the chain
   int64_t within_ns = 0;    // the same between requests since the probe before, of which a fifth
                             // were slower; 0 if there were none
   int64_t waited_ns = 0;    // afterwards, for a neighbour to leave
   bool left = false;        // and it did: what comes next begins on a core of its own
+  double queued_ratio = 0;  // the largest of `HostProber::end_part` since the probe before
 };
 
 class HostProber {
@@ -36,6 +47,13 @@ class HostProber {
   // Between two requests, neither of which it is part of: looks whether a neighbour is there, at
   // most every half millisecond. A neighbour that comes and goes within a round shows nowhere else.
   void look(int64_t now);
+
+  // Around a runner's part of a round, outside of all that is timed. Returns the share of the
+  // part's samples that can have been a fifth longer because a thread of this process, any of the
+  // team that does the work, waited for a CPU; 0 where the kernel does not say. `sample_ns` is the
+  // median.
+  void begin_part();
+  [[nodiscard]] double end_part(size_t samples, int64_t sample_ns);
 
   // After `probe`, which it completes: while a neighbour shares the core, waits for it to leave, at
   // most `limit_ns`. Calls `poll` about twenty times a second.
@@ -50,18 +68,25 @@ class HostProber {
 
   int64_t fastest_wide_ns_;
   int64_t fastest_loop_ns_, last_loop_ns_ = 0;
+  const std::vector<int> cpus_;
   int64_t last_steal_ticks_ = 0;
   int64_t last_look_ = 0;
   std::vector<int64_t> looks_ns_;
+  ThreadWaits waits_;
+  double queued_ratio_ = 0;
 };
+
+// The steal of `cpus`, from the text of /proc/stat, in ticks; 0 where it does not say. Those of the
+// whole machine would count what others lose on CPUs that are not this process's.
+[[nodiscard]] int64_t sum_steal_ticks(std::istream& stat, const std::vector<int>& cpus);
 
 // Indices of the rounds in which the host was disturbed. `probes` are those before each round and
 // the one after the last. A round is disturbed if steal time was taken in it, or if on either side
 // of it the chain ran more than `tolerance_ratio` slower than in the middle probe, or a neighbour
-// was there, or in a fifth of the looks within it. A neighbour slows the wide loop against its
-// fastest time, because one that stays for most of a run slows the middle too; and against the
-// chain, because a lower clock slows both and is no neighbour. They are flagged and kept;
-// `choose_rounds` says which count.
+// was there, or in a fifth of the looks within it, or a thread of this process waited for a CPU. A
+// neighbour slows the wide loop against its fastest time, because one that stays for most of a run
+// slows the middle too; and against the chain, because a lower clock slows both and is no
+// neighbour. They are flagged and kept; `choose_rounds` says which count.
 [[nodiscard]] std::vector<int> find_disturbed_rounds(const std::vector<HostProbe>& probes,
                                                      double tolerance_ratio = kProbeToleranceRatio);
 

@@ -18,8 +18,10 @@ namespace {
 
 constexpr int kMinKeptSamples = 3;       // unless one alone outlasts the round
 constexpr int64_t kLongNs = 50'000'000;  // cold caches at the start of a round are lost in it
-constexpr int kSettlingPart = 4;         // of a round: what ran before has left its caches cold
-constexpr int kMinRounds = 3;  // below this even a time limit yields no interval worth printing
+constexpr int64_t kLongestNs = 3'600'000'000'000;
+constexpr int kSettlingPart = 4;  // of a round: what ran before has left its caches cold
+constexpr int64_t kLongestPart =
+    10;  // lengths of a round, after which a part takes no more samples
 constexpr int kMaxSamples = 2000;
 constexpr int kMaxDropped = kMaxSamples / kSettlingPart;
 constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
@@ -47,7 +49,7 @@ class Measurement {
   RoundsResult run() {
     const int64_t start = now_ns();
     try {
-      warm_up_all();
+      warm_up_all(start);
       if (alive_.empty()) {
         result_.stop_reason = StopReason::kFailed;
       } else {
@@ -87,15 +89,18 @@ class Measurement {
     return false;
   }
 
-  void warm_up_all() {
+  // Who would begin after the limit is not warmed up: it has run when it was made ready, and the
+  // one round that follows takes its time.
+  void warm_up_all(int64_t start) {
     const int total = static_cast<int>(runners_.size());
     for (size_t index = 0; index < runners_.size(); ++index) {
       report("warmup", static_cast<int>(index), total);
       guard(index, [&](Runner& runner, RunnerRounds& rounds) {
-        rounds.warmup = warm_up(runner, limit_warmup(total));
+        const bool is_over = now_ns() - start - told_ns_ > plan_.rule.time_limit_ns;
+        if (!is_over) rounds.warmup = warm_up(runner, limit_warmup(total));
         if (plan_.mode == Mode::kThroughput) {
-          const int64_t latency_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1);
-          rounds.burst = static_cast<int>(std::clamp<int64_t>(kBurstNs / latency_ns, 2, kMaxBurst));
+          const int64_t fit = kBurstNs / find_latency(rounds);
+          rounds.burst = static_cast<int>(std::clamp<int64_t>(fit, 2, kMaxBurst));
         }
         rounds.dropped = plan_.dropped_per_round;
         samples_[index] = choose_samples(rounds);
@@ -104,7 +109,7 @@ class Measurement {
     report("warmup", total, total);
   }
 
-  // All warm-ups together take at most half of the time there is.
+  // All warm-ups together take at most half of the time there is, but for one request each.
   [[nodiscard]] WarmupPlan limit_warmup(int runners) const {
     WarmupPlan warmup = plan_.warmup;
     const int64_t share_ns = plan_.rule.time_limit_ns / (2 * int64_t{runners});
@@ -112,9 +117,15 @@ class Measurement {
     return warmup;
   }
 
+  // What was not warmed up for lack of time is taken for long.
+  [[nodiscard]] static int64_t find_latency(const RunnerRounds& rounds) {
+    return rounds.warmup.iterations > 0 ? std::max<int64_t>(rounds.warmup.latency_ns, 1)
+                                        : kLongestNs;
+  }
+
   [[nodiscard]] int choose_samples(RunnerRounds& rounds) const {
     if (plan_.samples_per_round > 0) return plan_.samples_per_round;
-    const int64_t sample_ns = std::max<int64_t>(rounds.warmup.latency_ns, 1) * rounds.burst;
+    const int64_t sample_ns = find_latency(rounds) * rounds.burst;
     const int64_t fits = plan_.round_duration_ns / sample_ns;
     if (fits == 0 && sample_ns >= kLongNs) {
       rounds.dropped = 0;
@@ -129,7 +140,7 @@ class Measurement {
   }
 
   void run_rounds(int64_t start) {
-    const std::vector<int> looks = plan_.rule.compute_looks();
+    Looks looks(plan_.rule);
     HostProber prober(plan_.quiet_wide_ns);
     result_.probes.push_back(prober.probe());
     int64_t patience_ns = plan_.patience_ns;
@@ -146,14 +157,13 @@ class Measurement {
         result_.stop_reason = StopReason::kFailed;
         return;
       }
-      const bool is_look = std::find(looks.begin(), looks.end(), round + 1) != looks.end();
-      if (!plan_.rule.fixed && is_look && is_precise(make_table(), plan_.rule, plan_.seed)) {
+      const bool is_last = round + 1 == plan_.rule.max_rounds;
+      if (!plan_.rule.fixed && is_precise_enough(looks, is_last)) {
         result_.stop_reason = StopReason::kPrecise;
         return;
       }
       const int64_t away_ns = plan_.patience_ns - patience_ns + told_ns_;
-      const bool may_stop = round + 1 >= kMinRounds && round + 1 < plan_.rule.max_rounds;
-      if (may_stop && now_ns() - start - away_ns > plan_.rule.time_limit_ns) {
+      if (!is_last && now_ns() - start - away_ns > plan_.rule.time_limit_ns) {
         result_.stop_reason = StopReason::kTimeLimit;
         return;
       }
@@ -164,18 +174,31 @@ class Measurement {
   void run_round(HostProber& prober) {
     const std::vector<size_t> order = shuffle(alive_, random_);
     std::vector<std::vector<int64_t>> taken(order.size());
+    std::vector<double> queued_ratios(order.size());
     for (size_t place = 0; place < order.size(); ++place) {
       const size_t index = order[place];
       guard(index, [&](Runner& runner, RunnerRounds& rounds) {
+        const SampleLimit limit = limit_part(rounds);
+        prober.begin_part();
         taken[place] = plan_.mode == Mode::kLatency
-                           ? time_latency(runner, samples_[index], &prober)
-                           : time_throughput(runner, samples_[index], rounds.burst, &prober);
+                           ? time_latency(runner, samples_[index], &prober, limit)
+                           : time_throughput(runner, samples_[index], rounds.burst, &prober, limit);
+        const auto sample_ns = static_cast<int64_t>(compute_median(taken[place]));
+        queued_ratios[place] = prober.end_part(taken[place].size(), sample_ns * rounds.burst);
       });
     }
     result_.probes.push_back(prober.probe());
     for (size_t place = 0; place < order.size(); ++place) {
-      if (!taken[place].empty()) commit(order[place], static_cast<int>(place), taken[place]);
+      if (taken[place].empty()) continue;
+      result_.runners[order[place]].queued_ratios.push_back(queued_ratios[place]);
+      commit(order[place], static_cast<int>(place), taken[place]);
     }
+  }
+
+  // Of a number of samples that was asked for all are taken.
+  [[nodiscard]] SampleLimit limit_part(const RunnerRounds& rounds) const {
+    if (plan_.samples_per_round > 0) return {};
+    return {kLongestPart * plan_.round_duration_ns, rounds.dropped + kMinKeptSamples};
   }
 
   void commit(size_t index, int place, std::vector<int64_t>& taken) {
@@ -186,13 +209,19 @@ class Measurement {
     rounds.samples_ns.push_back(std::move(taken));
   }
 
+  // Looks only where the rule declares it.
+  [[nodiscard]] bool is_precise_enough(Looks& looks, bool is_last) const {
+    const int rounds = static_cast<int>(result_.probes.size()) - 1;
+    const std::vector<int> counted = choose_rounds(rounds, find_disturbed_rounds(result_.probes));
+    return looks.is_due(static_cast<int>(counted.size()), is_last) &&
+           is_precise(make_table(counted), plan_.rule, plan_.seed);
+  }
+
   // Of the rounds that count.
-  [[nodiscard]] RoundTable make_table() const {
+  [[nodiscard]] RoundTable make_table(const std::vector<int>& counted) const {
     RoundTable table;
     table.columns = static_cast<int>(alive_.size());
-    if (alive_.empty()) return table;
-    const int rounds = static_cast<int>(result_.probes.size()) - 1;
-    for (const int round : choose_rounds(rounds, find_disturbed_rounds(result_.probes))) {
+    for (const int round : counted) {
       std::vector<double> row;
       row.reserve(alive_.size());
       for (const size_t index : alive_) {

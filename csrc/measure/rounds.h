@@ -29,6 +29,8 @@ class Interrupted : public Error {
 
 struct RoundPlan {
   Mode mode = Mode::kLatency;
+  // Nothing begins after its time limit, neither a request of the warm-up nor a round, but the
+  // first round: without it there would be no result. What is under way ends.
   StoppingRule rule;
   WarmupPlan warmup;
   int64_t round_duration_ns = 20'000'000;  // of one runner in one round, aimed at
@@ -51,6 +53,7 @@ struct RoundPlan {
 struct RunnerRounds {
   std::vector<std::vector<int64_t>> samples_ns;  // [round][sample], the dropped ones included
   std::vector<double> values_ns;                 // one a round
+  std::vector<double> queued_ratios;             // one a round, as of `HostProber::end_part`
   std::vector<int> positions;                    // place in the random order of each round
   int dropped = 0;                               // first samples of each round, not counted
   WarmupReport warmup;

@@ -21,29 +21,36 @@ Request run_once(Runner& runner) {
   return request;
 }
 
-std::vector<int64_t> time_latency(Runner& runner, int samples, HostProber* prober) {
+std::vector<int64_t> time_latency(Runner& runner, int samples, HostProber* prober,
+                                  SampleLimit limit) {
   // Sized before the loop and written once, so that no sample pays for a page fault.
   std::vector<int64_t> result(static_cast<std::size_t>(samples));
-  for (int64_t& sample : result) {
+  const int64_t begin = now_ns();
+  for (std::size_t i = 0; i < result.size(); ++i) {
     runner.prepare();
     const int64_t start = now_ns();
     runner.enqueue();
     runner.synchronize();
-    sample = now_ns() - start;
-    if (prober != nullptr) prober->look(start + sample);
+    const int64_t end = now_ns();
+    result[i] = end - start;
+    if (prober != nullptr) prober->look(end);
+    if (limit.is_over(i + 1, end - begin)) result.resize(i + 1);
   }
   return result;
 }
 
-std::vector<int64_t> time_throughput(Runner& runner, int samples, int burst, HostProber* prober) {
+std::vector<int64_t> time_throughput(Runner& runner, int samples, int burst, HostProber* prober,
+                                     SampleLimit limit) {
   std::vector<int64_t> result(static_cast<std::size_t>(samples));
-  for (int64_t& sample : result) {
+  const int64_t begin = now_ns();
+  for (std::size_t i = 0; i < result.size(); ++i) {
     const int64_t start = now_ns();
-    for (int i = 0; i < burst; ++i) runner.enqueue();
+    for (int k = 0; k < burst; ++k) runner.enqueue();
     runner.synchronize();
     const int64_t end = now_ns();
-    sample = (end - start) / burst;
+    result[i] = (end - start) / burst;
     if (prober != nullptr) prober->look(end);
+    if (limit.is_over(i + 1, end - begin)) result.resize(i + 1);
   }
   return result;
 }

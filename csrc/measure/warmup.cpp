@@ -26,31 +26,32 @@ int choose_window(int64_t latency_ns) {
 
 WarmupReport warm_up(Runner& runner, const WarmupPlan& plan) {
   const int64_t start = now_ns();
+  const auto left_ns = [&] { return plan.limit_ns - (now_ns() - start); };
   WarmupReport report;
   if (plan.iterations > 0) {
-    const auto samples = time_latency(runner, plan.iterations);
+    const auto samples = time_latency(runner, plan.iterations, nullptr, {plan.limit_ns});
     const auto tail = std::span(samples).last(std::min<size_t>(samples.size(), kMinWindow));
     report.latency_ns = static_cast<int64_t>(compute_median(tail));
-    report.iterations = plan.iterations;
-    report.steady = true;  // by decree
+    report.iterations = static_cast<int>(samples.size());
+    report.steady = report.iterations == plan.iterations;  // by decree
     report.elapsed_ns = now_ns() - start;
     return report;
   }
   report.latency_ns = time_latency(runner, 1).front();
   report.iterations = 1;
   int steady_windows = 0;
-  while (!report.steady) {
+  while (!report.steady && left_ns() > kMinWindow * report.latency_ns) {
     const int window = choose_window(report.latency_ns);
-    const auto median = static_cast<int64_t>(compute_median(time_latency(runner, window)));
+    const auto samples = time_latency(runner, window, nullptr, {left_ns(), kMinWindow});
+    const auto median = static_cast<int64_t>(compute_median(samples));
     const double fall = 1.0 - static_cast<double>(median) /
                                   static_cast<double>(std::max<int64_t>(report.latency_ns, 1));
     steady_windows = fall <= plan.tolerance_ratio ? steady_windows + 1 : 0;
     report.latency_ns = median;
-    report.iterations += window;
+    report.iterations += static_cast<int>(samples.size());
     report.steady = steady_windows >= 2 && report.iterations >= plan.min_iterations;
-    report.elapsed_ns = now_ns() - start;
-    if (report.elapsed_ns > plan.limit_ns) break;
   }
+  report.elapsed_ns = now_ns() - start;
   return report;
 }
 

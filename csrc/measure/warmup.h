@@ -1,4 +1,4 @@
-// Warm-up: run until latency has stopped falling, or until a limit.
+// Warm-up: run until latency has stopped falling, or until a limit, after which no request begins.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace ftax {
 
 struct WarmupPlan {
-  int iterations = 0;                 // exactly so many if > 0; until steady if 0
+  int iterations = 0;                 // so many if > 0, unless the limit is met; until steady if 0
   int min_iterations = 5;             // TorchScript still compiles on its second and third call
   int64_t limit_ns = 10'000'000'000;  // give up waiting for steadiness after this
   double tolerance_ratio = 0.02;      // steady: a window is not faster than the last by more

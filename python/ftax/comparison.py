@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from ftax import _core
 from ftax.errors import InvalidArgumentError
 from ftax.records import Count, Record, Rule
-from ftax.results import Measurement, append_record, register_kind
+from ftax.results import (
+    NOT_RESOLVED,
+    Measurement,
+    append_record,
+    find_doubt,
+    find_doubt_of_waits,
+    register_kind,
+)
 from ftax.results.outputs import read_outputs, read_work_problem
 
 if TYPE_CHECKING:
@@ -40,12 +47,14 @@ class Comparison(Record):
     """How b compares with a: ``ratio`` is b's latency over a's, above 1 means that b is slower.
 
     "equal" means that the interval contains 1 and lies within the margin; "cannot-tell" that it
-    contains 1 and is wider than that. ``core_hz_a`` and ``core_hz_b`` are the clocks of the hosts'
-    cores (`Measurement.core_hz`, the median of a side). ``problems`` say where a side is not the
-    model that it is called: other outputs than eager's, calls that are not all the same work.
+    contains 1 and is wider than that, or that a side is in ``doubt``. ``core_hz_a`` and
+    ``core_hz_b`` are the clocks of the hosts' cores (`Measurement.core_hz`, the median of a side).
+    ``problems`` say where a side is not the model that it is called: other outputs than eager's,
+    calls that are not all the same work.
     """
 
     kind: ClassVar[str] = "comparison"
+    later: ClassVar[frozenset[str]] = frozenset({"doubt"})
 
     a: str
     b: str
@@ -61,6 +70,7 @@ class Comparison(Record):
     units_b: Count
     core_hz_a: float | None = None
     core_hz_b: float | None = None
+    doubt: str = ""  # why a side is not to go by, and so the verdict is "cannot-tell"
     problems: tuple[str, ...] = ()
 
     @classmethod
@@ -72,6 +82,7 @@ class Comparison(Record):
         *,
         unit: str,
         confidence: float,
+        doubt: str = "",
     ) -> Self:
         """The record of what the core computed about two sides."""
         return cls(
@@ -83,7 +94,8 @@ class Comparison(Record):
             ratio_interval=(core.ratio_interval.low, core.ratio_interval.high),
             confidence=confidence,
             margin=core.margin,
-            verdict=core.verdict,  # type: ignore[arg-type]  # checked by the record
+            verdict="cannot-tell" if doubt else core.verdict,  # type: ignore[arg-type]  # checked
+            doubt=doubt,
             p_value=core.p_value,
             unit=unit,  # type: ignore[arg-type]  # checked by the record
             method=core.method,
@@ -112,7 +124,7 @@ class Comparison(Record):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before believing it."""
-        found = [*self.problems]
+        found = [*self.problems, *([f"{NOT_RESOLVED}: {self.doubt}"] if self.doubt else [])]
         if self.unit == "round":
             found.append(
                 "tested between rounds of one process each: another process may differ by more "
@@ -181,7 +193,8 @@ def compare(
         paired = _same_rounds(side_a[0], side_b[0])
         unit = "round"
     core = compare_values(values_a, values_b, margin=margin, confidence=confidence, paired=paired)
-    return Comparison.of(core, side_a, side_b, unit=unit, confidence=confidence)
+    doubt = _find_doubt("a", side_a) or _find_doubt("b", side_b)
+    return Comparison.of(core, side_a, side_b, unit=unit, confidence=confidence, doubt=doubt)
 
 
 def compare_values(
@@ -204,6 +217,16 @@ def _judge(measurement: Measurement) -> Iterator[str]:
         yield f"{label} gives other outputs than eager: {problem}"
     if problem := read_work_problem(measurement.checks):
         yield f"{label}: not the same work: {problem}"
+
+
+def _find_doubt(name: str, side: Sequence[Measurement]) -> str:
+    """Why a side is not to go by, which half of its processes have to be; "" if it is."""
+    if len(side) == 1:
+        doubts = [find_doubt(m.values_ns, queued_ratio=m.queued_ratio) for m in side]
+    else:  # a process counts with a median
+        doubts = [find_doubt_of_waits(m.queued_ratio) for m in side]
+    told = [doubt for doubt in doubts if doubt]
+    return f"{name}: {told[0]}" if 2 * len(told) >= len(side) else ""
 
 
 def _find_clock(side: Sequence[Measurement]) -> float | None:

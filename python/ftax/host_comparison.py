@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ftax.errors import InvalidArgumentError
-from ftax.ladder import compute_difference
+from ftax.ladder import compute_difference, find_doubt_of
 from ftax.records import Record
 from ftax.report.units import format_interval, format_time
-from ftax.results import Measurement, append_record, register_kind
+from ftax.results import NOT_RESOLVED, Measurement, append_record, register_kind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,6 +57,8 @@ class HostComparison(Record):
         cell, interval = self.python.cell, self.interval_ns
         what = f"the Python host of {cell.runtime} on {cell.model}"
         total = format_time(self.python.latency_ns)
+        if doubt := find_doubt_of([*self]):
+            return f"The cost of {what} is {NOT_RESOLVED}: {doubt}."
         if interval is None or interval[0] <= 0 <= interval[1]:
             return f"The cost of {what} is not resolved: {format_interval(interval)} of {total}."
         share = self.overhead_ns / self.python.latency_ns

@@ -8,6 +8,7 @@ cannot be told from the margin gets more of them, up to a limit.
 from __future__ import annotations
 
 import gc
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
 from ftax.faults import describe, is_out_of_memory, name_faults, release
 from ftax.gate import measure_gate
 from ftax.knee_record import KneePoint
-from ftax.measure import Plan, Progress, Session, measure
+from ftax.measure import DISTURBANCE, Plan, Progress, Session, measure
 from ftax.models import LoadedModel
 from ftax.results.outputs import read_outputs
 from ftax.runtimes import Prepared
@@ -88,7 +89,7 @@ class Prober:
         if self._disturbed:
             found.append(
                 f"the host was disturbed in {self._disturbed} of {self._rounds} rounds "
-                "(steal time, or a fixed loop ran 20 % slower)"
+                f"{DISTURBANCE}"
             )
         return tuple(dict.fromkeys(found))
 
@@ -107,6 +108,7 @@ class Prober:
     def _measure(self, size: int, prepared: Prepared) -> KneePoint | None:
         plateau_ns: list[float] = []
         values_ns: list[float] = []
+        queued: list[float] = []
         point = None
         deadline = time.perf_counter() + self.plan.duration_s * _MOST_OF_LIMIT
         for look in self._looks():
@@ -122,8 +124,12 @@ class Prober:
             if len(measured) == 2:
                 plateau_ns += measured[0].all_values_ns
                 values_ns += measured[1].all_values_ns
+                queued += map(max, measured[0].queued_ratios, measured[1].queued_ratios)
                 point = KneePoint(
-                    size=size, plateau_values_ns=tuple(plateau_ns), values_ns=tuple(values_ns)
+                    size=size,
+                    plateau_values_ns=tuple(plateau_ns),
+                    values_ns=tuple(values_ns),
+                    queued_ratio=statistics.median(queued) if queued else None,
                 )
             if session.stop_reason == "interrupted":
                 self.stopped = "interrupted"

@@ -18,7 +18,7 @@ from ftax.environment import Environment
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.knee_search import Answer, find_ends
 from ftax.records import FrozenMap, PositiveInt, Record, Rule
-from ftax.results import Cell, append_record, read_records, register_kind
+from ftax.results import Cell, append_record, find_doubt_of_waits, read_records, register_kind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,11 +33,14 @@ _Level = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 < val
 class KneePoint(Record):
     """One probed size beside the smallest one, in the same rounds; or why it could not be run."""
 
+    later: ClassVar[frozenset[str]] = frozenset({"queued_ratio"})
+
     size: PositiveInt
     plateau_values_ns: tuple[float, ...] = ()  # of the smallest size, one a round
     values_ns: tuple[float, ...] = ()  # of this size, in the same rounds
     problem: str | None = None
     out_of_memory: bool = False
+    queued_ratio: float | None = None  # the median over rounds of the larger of the two sizes'
     # On a GPU, behind the gate: host time to issue one request, and device time to do it.
     issue_ns: float | None = None
     device_ns: float | None = None
@@ -80,11 +83,17 @@ class KneePoint(Record):
         if self.problem is not None:
             return "limit"
         interval = self.ratio_interval(confidence)
-        if interval is None:
+        if interval is None or self.doubt:
             return "unsure"
         if interval[1] <= 1 + margin:
             return "on"
         return "off" if interval[0] > 1 + margin else "unsure"
+
+    @property
+    def doubt(self) -> str:
+        """Why its rounds are not to go by; "" if they are. What waits for a CPU takes as long at
+        one size as at another, and would be a plateau."""
+        return find_doubt_of_waits(self.queued_ratio)
 
     @property
     def host_bound(self) -> bool | None:

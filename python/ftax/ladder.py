@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from ftax import _core
 from ftax.evidence import RungEvidence, compare_work
@@ -74,8 +74,12 @@ class Line(Record):
     excludes 0; ``rounds_needed`` is about how many rounds would resolve it (None: it is resolved,
     or the difference is too close to 0 to say). ``host_ns`` is the difference of issue times, host
     work whether or not the device hides it; it sums to nothing here. A ``problem`` says why
-    ``time_ns`` is no tax: the two rungs did not run the same kernels.
+    ``time_ns`` is no tax: the two rungs did not run the same kernels. A ``doubt`` says why it is
+    not resolved whatever its interval: a latency that it is computed from is not to go by, or it is
+    no part of the whole, being below 0 or more than all of it.
     """
+
+    later: ClassVar[frozenset[str]] = frozenset({"doubt"})
 
     name: Name
     removes: str
@@ -88,6 +92,7 @@ class Line(Record):
     rounds_needed: int | None
     host_ns: float | None = None
     problem: str = ""
+    doubt: str = ""
 
 
 def label(runtime: str, host: str) -> str:
@@ -124,9 +129,11 @@ def compute_lines(
                 rounds=len(upper.values_ns),
                 host_ns=_subtract_issue(traced[place], traced[place + 1]),
                 problem=compare_work(traced[place], traced[place + 1]),
+                doubt=find_doubt_of((upper, lower, rungs[0])),
             )
         )
-    lines += _make_rest(rungs[-1], traced[-1], intervals[-1], top_ns)
+    doubt = find_doubt_of((rungs[-1], rungs[0]))
+    lines += _make_rest(rungs[-1], traced[-1], intervals[-1], top_ns, doubt)
     return tuple(lines)
 
 
@@ -148,6 +155,7 @@ def _make_rest(
     evidence: RungEvidence | None,
     interval: tuple[float, float] | None,
     top_ns: float,
+    doubt: str,
 ) -> list[Line]:
     """What no rung below takes away: one line, or two if a trace tells kernels from the rest."""
     name, rounds = label(*_place(rung)), len(rung.values_ns)
@@ -155,7 +163,7 @@ def _make_rest(
     if evidence is None or not evidence.splits(rung.latency_ns):
         return [
             _make_line(_REST[kind], (name, None), rung.latency_ns, interval, top_ns, rounds,
-                       host_ns=evidence.issue_ns if evidence else None)
+                       host_ns=evidence.issue_ns if evidence else None, doubt=doubt)
         ]  # fmt: skip
     busy_ns, busy_interval = evidence.compute_busy()
     gap_interval = None
@@ -168,8 +176,8 @@ def _make_rest(
         )  # fmt: skip
     return [
         _make_line(_GAPS[kind], (name, "busy"), rung.latency_ns - busy_ns, gap_interval, top_ns,
-                   rounds, host_ns=evidence.issue_ns),
-        _make_line(_KERNELS, ("busy", None), busy_ns, busy_interval, top_ns, rounds),
+                   rounds, host_ns=evidence.issue_ns, doubt=doubt),
+        _make_line(_KERNELS, ("busy", None), busy_ns, busy_interval, top_ns, rounds, doubt=doubt),
     ]  # fmt: skip
 
 
@@ -183,8 +191,12 @@ def _make_line(
     *,
     host_ns: float | None = None,
     problem: str = "",
+    doubt: str = "",
 ) -> Line:
-    resolved = not problem and interval is not None and not interval[0] <= 0.0 <= interval[1]
+    resolved = interval is not None and not interval[0] <= 0.0 <= interval[1]
+    if resolved and not 0.0 <= time_ns <= top_ns:
+        doubt = doubt or "a part of a latency is neither below 0 nor more than all of it"
+    resolved = resolved and not problem and not doubt
     return Line(
         name=words[0],
         removes=words[1],
@@ -194,10 +206,21 @@ def _make_line(
         interval_ns=interval,
         share_ratio=time_ns / top_ns,
         resolved=resolved,
-        rounds_needed=None if resolved else estimate_rounds(rounds, interval, abs(time_ns)),
+        rounds_needed=(
+            None if resolved or doubt else estimate_rounds(rounds, interval, abs(time_ns))
+        ),
         host_ns=host_ns,
         problem=problem,
+        doubt=doubt,
     )
+
+
+def find_doubt_of(measurements: Sequence[Measurement]) -> str:
+    """Of the first of them that is in doubt, whose latency it is and why; "" if none is."""
+    for item in measurements:
+        if item.doubt:
+            return f"{label(*_place(item))}: {item.doubt}"
+    return ""
 
 
 def compute_difference(

@@ -21,7 +21,7 @@ from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel
 from ftax.models.state import Snapshot
 from ftax.results import Cell, Measurement
-from ftax.results.measurement import ProcessRecord, make_session_id
+from ftax.results.measurement import QUEUED, ProcessRecord, make_session_id
 from ftax.results.outputs import read_outputs, read_work_problem
 from ftax.runtimes import Prepared
 from ftax.runtimes.files import FileModel
@@ -32,6 +32,7 @@ Subject = LoadedModel | FileModel  # what a cell says of a model
 Mode = Literal["latency", "throughput"]
 
 UNSTEADY = "the warm-up reached its time limit before latency was steady; --duration gives it more"
+DISTURBANCE = "(steal time, a fixed loop that ran 20 % slower, or requests that waited for a CPU)"
 
 _SEED_LIMIT = 2**63
 _MOST = 2**31 - 1  # what the core counts with
@@ -46,10 +47,14 @@ class Plan:
 
     Attributes:
         mode: one synchronised request a sample, or requests back to back.
-        warmup: exactly so many requests before the rounds; None: until steady, with a limit.
-        rounds: exactly so many rounds; None: as the precision asks, up to ``max_rounds``.
+        warmup: so many requests before the rounds; None: until steady. Over all runners together in
+            half of ``duration_s`` at most, but for one request each.
+        rounds: so many rounds, all of which are made if there is time; None: as the precision asks,
+            up to ``max_rounds``.
         max_rounds: None: ten for each second of ``duration_s``, and no less than 200.
-        duration_s: time limit of warm-up and rounds together, in seconds.
+        duration_s: time limit of warm-up and rounds together, in seconds. After it nothing begins,
+            no request of the warm-up and no round, but for the first round; what is under way ends.
+            Preparation and checks come before, and what looks closer comes after.
         round_ms: aimed length of one runner's part of a round, in milliseconds.
         target_ratio: half-width of each interval over its mean at which measuring stops.
         seed: of the order of runners in the rounds and of the resampling.
@@ -313,12 +318,11 @@ def make_cell(loaded: Subject, prepared: Prepared) -> Cell:
 
 def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
     left_out = rounds - len(_core.choose_rounds(rounds, disturbed))
-    how = "(steal time, or a fixed loop ran 20 % slower)"
     if left_out:
-        return f"{left_out} of {rounds} rounds do not count: the host was disturbed {how}"
+        return f"{left_out} of {rounds} rounds do not count: the host was disturbed {DISTURBANCE}"
     return (
-        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {how}, too many to leave "
-        "out; --patience waits for it to be quiet"
+        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
+        "leave out; --patience waits for it to be quiet"
     )
 
 
@@ -371,6 +375,7 @@ def _make_measurement(
                 "steady": rounds.warmup.steady,
             },
             "disturbed_rounds": list(disturbed),
+            QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
             "host_probe_ns": probe,
             "waited_for_core_s": waited_s,
             **({} if work is None else {"same_work": work.to_check()}),

@@ -16,7 +16,13 @@ from ftax.evidence import RungEvidence
 from ftax.gpu import EnergyLine, GpuReadings, compute_energy_tax
 from ftax.ladder import RUNGS, Line, compute_difference, compute_lines
 from ftax.records import Count, FrozenMap, Name, Record
-from ftax.results import Measurement, append_record, read_records, register_kind
+from ftax.results import (
+    Measurement,
+    append_record,
+    describe_doubts,
+    read_records,
+    register_kind,
+)
 from ftax.results.outputs import read_work_problem
 from ftax.runtime_table import RuntimeRow, compute_rows
 from ftax.tracing.timeline import Timeline
@@ -152,6 +158,8 @@ class Receipt(Record):
         found = [*self.warnings]
         for measurement in (*self.rungs, *self.others):
             found += measurement.warnings
+        found += describe_doubts((*self.rungs, *self.others))
+        found += [f"throughput: {text}" for text in describe_doubts(self.throughputs)]
         return list(dict.fromkeys(found))
 
     def energy_tax(self) -> tuple[EnergyLine, ...]:

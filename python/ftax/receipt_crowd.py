@@ -34,7 +34,7 @@ def check_crowd(
         measured: of the same runners, which tells how long a round takes.
     """
     limit_s = max(1.0, _SHARE * plan.duration_s)
-    round_s = sum(statistics.fmean(map(sum, item.samples_ns)) for item in measured) / 1e9
+    round_s = find_round_s(measured)
     if len(runners) < 2 or _LEAST_PAIRS * _ROUNDS * round_s > limit_s:
         return None
     short = replace(plan, rounds=_ROUNDS, warmup=2, duration_s=limit_s, patience_s=0.0)
@@ -50,6 +50,11 @@ def check_crowd(
             among.append(statistics.fmean(beside))
             alone.append(apart[-1])  # in the first round what ran before may still be at work
     return judge_crowd(alone, among)
+
+
+def find_round_s(measured: Sequence[Measurement]) -> float:
+    """How long a round of these takes, in seconds."""
+    return sum(statistics.fmean(map(sum, item.samples_ns)) for item in measured) / 1e9
 
 
 def judge_crowd(alone_ns: Sequence[float], among_ns: Sequence[float]) -> str | None:

@@ -21,7 +21,7 @@ from ftax.ladder import RUNGS
 from ftax.measure import Plan, Progress, Session, measure, quiet
 from ftax.receipt import OperatorCost, Receipt, Unavailable
 from ftax.receipt_choice import choose_alternatives, list_rungs, prepare_all
-from ftax.receipt_crowd import check_crowd
+from ftax.receipt_crowd import check_crowd, find_round_s
 from ftax.receipt_gpu import Look, look_at
 from ftax.receipt_warnings import warn_of_evidence, warn_of_rounds
 from ftax.rehearsal import Rehearsal, rehearse
@@ -79,7 +79,12 @@ def run_tax(
     measurements, failed = _split_failures(prepared, session)
     _require_eager(measurements, failed)
     rungs = tuple(m for m in measurements if _place(m) in RUNGS)
-    warnings = warn_of_rounds(session.stop_reason, len(rungs[0].samples_ns), plan)
+    warnings = warn_of_rounds(
+        session.stop_reason,
+        len(rungs[0].samples_ns),
+        plan,
+        round_s=find_round_s(measurements),
+    )
     places = {_place(m) for m in measurements}
     survivors = [item for item in prepared if (item.runtime, item.host) in places]
     whole = session.stop_reason != "interrupted"

@@ -6,11 +6,14 @@ and is expected to.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ftax.evidence import RungEvidence
 from ftax.ladder import RUNGS
 from ftax.measure import Plan
+
+_FEW = 5  # rounds, fewer of which have an interval that is wide or none
 
 
 def warn_of_evidence(evidence: Sequence[RungEvidence]) -> list[str]:
@@ -37,9 +40,20 @@ def warn_of_evidence(evidence: Sequence[RungEvidence]) -> list[str]:
     return warnings
 
 
-def warn_of_rounds(stop_reason: str, rounds: int, plan: Plan) -> list[str]:
-    """That the rounds ended before they were as precise as asked; empty if they did not."""
+def warn_of_rounds(stop_reason: str, rounds: int, plan: Plan, *, round_s: float = 0.0) -> list[str]:
+    """That the rounds ended before they were as precise as asked; empty if they did not.
+
+    Args:
+        round_s: how long a round took, over all runtimes.
+    """
     aim = f"before every interval was within {plan.target_ratio:.1%}"
+    if stop_reason == "time-limit" and rounds < _FEW:
+        return [
+            f"the time limit of {plan.duration_s:g} s was over after {rounds} "
+            f"round{'s' if rounds > 1 else ''} of {round_s:.2g} s, which is too few to resolve "
+            f"anything; --duration {math.ceil(2 * _FEW * round_s):g} has room for {_FEW}, fewer "
+            "--runtimes need less"
+        ]
     if stop_reason == "time-limit":
         return [
             f"stopped at the time limit of {plan.duration_s:g} s after {rounds} rounds, {aim}; "

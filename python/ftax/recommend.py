@@ -1,16 +1,18 @@
 """What the numbers of a receipt advise, in sentences; docs/receipt.md states the rules.
 
-The surprising choice: only what is resolved is said to be so. A saving whose interval contains 0 is
-no saving, outputs beyond tolerance are no alternative, and where neither host nor device accounts
-for more than half of a latency for certain, the sentence says that.
+The surprising choice: only what is resolved is said to be so. A latency that is not to go by
+(`Measurement.doubt`) is compared with nothing, a saving whose interval contains 0 is no saving,
+outputs beyond tolerance are no alternative, and where neither host nor device accounts for more
+than half of a latency for certain, the sentence says that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftax.ladder import compute_difference
+from ftax.ladder import compute_difference, find_doubt_of
 from ftax.report.units import format_interval, format_time
+from ftax.results import NOT_RESOLVED
 
 if TYPE_CHECKING:
     from ftax.ladder import Line
@@ -52,6 +54,8 @@ def _say_what_binds(receipt: Receipt) -> str:
     latency = receipt.rungs[0].interval_ns
     if latency is None:
         return _say_python(receipt)
+    if kernels.doubt:
+        return f"Whether host or device binds at batch {batch} is {NOT_RESOLVED}: {kernels.doubt}."
     # The extremes of both intervals: wider than need be, and right whatever their correlation.
     low = 1 - kernels.interval_ns[1] / latency[0]
     high = 1 - kernels.interval_ns[0] / latency[1]
@@ -72,6 +76,9 @@ def _say_python(receipt: Receipt) -> str:
         return ""
     time_ns, interval = tax
     total = format_time(receipt.latency_ns)
+    tape = next(rung for rung in receipt.rungs if rung.cell.host == "cpp")  # or there is no tax
+    if doubt := find_doubt_of([receipt.rungs[0], tape]):
+        return f"Python's cost is {NOT_RESOLVED}: {doubt}."
     if interval is None or interval[0] <= 0:
         return f"Python's cost is not resolved: {format_interval(interval)} of {total}."
     return (

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ftax.evidence import RungEvidence
-from ftax.ladder import RUNGS, compute_intervals
+from ftax.ladder import RUNGS, compute_intervals, find_doubt_of
 from ftax.preparation_cost import PreparationCost
 from ftax.results import Measurement
 from ftax.results.outputs import read_outputs, read_work_problem
@@ -39,7 +39,9 @@ class RuntimeRow:
         issue_ns: host time to issue one inference; None where the gate did not hold.
         calls_to_pay_back: calls after which what they save exceeds the preparation; None if no
             saving is resolved.
-        examples_per_s: back to back; None unless throughput was measured.
+        examples_per_s: back to back; None unless throughput was measured, and can be gone by.
+        doubt: why its latency, or its baseline's, is not to go by, and so nothing that is computed
+            from it; "" if both are.
         excluded: why it is not recommended in place of Python eager, however fast; "" if it may be.
     """
 
@@ -62,6 +64,7 @@ class RuntimeRow:
     preparation: PreparationCost | None
     examples_per_s: float | None
     excluded: str
+    doubt: str = ""
 
     @property
     def label(self) -> str:
@@ -86,7 +89,9 @@ class RuntimeRow:
     @property
     def is_faster(self) -> bool:
         """Whether it is faster than its baseline for certain."""
-        return self.saved_interval_ns is not None and self.saved_interval_ns[0] > 0
+        if self.doubt or self.saved_interval_ns is None:
+            return False
+        return self.saved_interval_ns[0] > 0
 
     @property
     def calls_to_pay_back(self) -> int | None:
@@ -102,6 +107,7 @@ class RuntimeRow:
             "latency_ns", "saved_ns", "speedup_ratio", "outputs_equal", "outputs", "tolerance",
             "busy_ns", "tax_left_ns", "tax_removed_ns", "busy_removed_ns", "kernels", "kernel_ns",
             "difference", "issue_ns", "calls_to_pay_back", "examples_per_s", "excluded",
+            "doubt",
         )  # fmt: skip
         ends = {
             "interval_ns": self.measurement.interval_ns,
@@ -136,7 +142,11 @@ def compute_rows(
         contrasts += [_contrast(len(measurements), base, place, r) for r in (1.0, ratio)]
     intervals = compute_intervals(measurements, contrasts)
     found: dict[tuple[str, str], RungEvidence] = {(e.runtime, e.host): e for e in evidence}
-    rates = {_place(item): item.cell.batch * 1e9 / item.latency_ns for item in throughputs}
+    rates = {
+        _place(item): item.cell.batch * 1e9 / item.latency_ns
+        for item in throughputs
+        if not item.doubt
+    }
     references = {item.preparation.get("baseline") for item in measurements}
     rows = [
         _make_row(
@@ -194,6 +204,7 @@ def _make_row(
         issue_ns=None if mine is None else mine.issue_ns,
         preparation=PreparationCost.of(item.preparation),
         examples_per_s=rate,
+        doubt=find_doubt_of([item] if base is None else [item, base]),
         excluded=excluded or ("" if outputs.equal or _place(item) == RUNGS[0] else outputs.words),
     )  # fmt: skip
 

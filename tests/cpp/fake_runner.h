@@ -2,16 +2,18 @@
 // instead of sleeping, because a sleep ends when the scheduler likes, which may be much too late.
 #pragma once
 
-#include <sched.h>
-
+#include <atomic>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/clock.h"
+#include "measure/affinity.h"
 #include "measure/runner.h"
 
 namespace ftax {
@@ -82,15 +84,32 @@ class FakeRunner final : public Runner {
   bool inside_ = false;
 };
 
-// The CPUs that the calling thread may use.
-inline std::vector<int> list_allowed_cpus() {
-  cpu_set_t set;
-  sched_getaffinity(0, sizeof set, &set);
-  std::vector<int> cpus;
-  for (size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(static_cast<int>(cpu));
+// A neighbour on `cpu` for as long as it lives: a thread that never sleeps.
+class Neighbour {
+ public:
+  explicit Neighbour(int cpu)
+      : thread_([this, cpu] {
+          const AffinityScope pinned({cpu});
+          while (!gone_) {
+          }
+        }) {}
+  ~Neighbour() {
+    gone_ = true;
+    thread_.join();
   }
-  return cpus;
+  Neighbour(const Neighbour&) = delete;
+  Neighbour& operator=(const Neighbour&) = delete;
+
+ private:
+  std::atomic<bool> gone_ = false;
+  std::thread thread_;  // the last member: it reads the other
+};
+
+// Whether the kernel says how long a thread has waited for a CPU.
+inline bool tells_waits() {
+  std::ifstream file("/proc/self/schedstat");
+  int64_t ran_ns = 0, waited_ns = 0;
+  return static_cast<bool>(file >> ran_ns >> waited_ns);
 }
 
 }  // namespace ftax

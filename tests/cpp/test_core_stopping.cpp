@@ -35,6 +35,21 @@ TEST(looks_of_an_unbounded_run_do_not_overflow) {
   for (std::size_t i = 1; i < looks.size(); ++i) CHECK(looks[i] > looks[i - 1]);
 }
 
+TEST(looks_are_taken_when_as_many_rounds_count) {
+  // Seven of the first twenty rounds count: no look, and none before twenty do.
+  Looks looks({.min_rounds = 20, .max_rounds = 60});  // 20, 30, 45, 60
+  CHECK(!looks.is_due(7, false));
+  CHECK(!looks.is_due(19, false));
+  CHECK(looks.is_due(20, false));
+  CHECK(!looks.is_due(20, false));  // the round after it did not count
+  CHECK(!looks.is_due(29, false));
+  CHECK(looks.is_due(50, false));  // rounds that had not counted do now: one look for two points
+  CHECK(!looks.is_due(31, false));
+  CHECK(!looks.is_due(55, false));
+  CHECK(looks.is_due(55, true));                                         // the end
+  CHECK(!Looks({.min_rounds = 20, .max_rounds = 60}).is_due(19, true));  // but not of too few
+}
+
 TEST(impossible_rules_are_named) {
   const auto check = [](const StoppingRule& rule) { rule.check(); };
   CHECK_THROWS(check({.min_rounds = 1}), InvalidArgumentError, "min_rounds is 1");

@@ -2,6 +2,7 @@
 // shared machine promise only one side, so times are compared with lower bounds.
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "measure/affinity.h"
 #include "measure/host_probe.h"
 #include "measure/runner_wrapper.h"
+#include "measure/thread_waits.h"
 #include "measure/timed_loop.h"
 #include "measure/warmup.h"
 
@@ -145,7 +147,28 @@ TEST(a_warm_up_that_reaches_its_limit_says_so) {
   FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });
   const WarmupReport report = warm_up(runner, {.limit_ns = 1});
   CHECK(!report.steady);
-  CHECK(report.iterations == 1 + 2);  // the window under way is completed
+  CHECK(report.iterations == 1);  // nothing begins after it
+}
+
+TEST(a_warm_up_begins_no_request_that_would_not_fit) {
+  FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });
+  CHECK(warm_up(runner, {.limit_ns = 20 * kMs}).iterations == 1);  // a window is two
+}
+
+TEST(a_warm_up_of_given_length_ends_at_its_limit_too) {
+  FakeRunner runner("a", nullptr, [](int) { spin(8 * kMs); });
+  const WarmupReport report = warm_up(runner, {.iterations = 7, .limit_ns = 12 * kMs});
+  CHECK(!report.steady);
+  CHECK(report.iterations <= 2);
+  CHECK(report.latency_ns >= 8 * kMs);
+}
+
+TEST(samples_end_early_after_their_time_once_there_are_enough) {
+  FakeRunner runner("a", nullptr, [](int) { spin(2 * kMs); });
+  CHECK(time_latency(runner, 9, nullptr, {.time_ns = 1}).size() == 1);
+  CHECK(time_latency(runner, 9, nullptr, {.time_ns = 1, .least = 4}).size() == 4);
+  CHECK(time_latency(runner, 3, nullptr, {.time_ns = 1, .least = 4}).size() == 3);
+  CHECK(time_throughput(runner, 9, 2, nullptr, {.time_ns = 1, .least = 2}).size() == 2);
 }
 
 TEST(a_probe_takes_time_and_counts_what_was_stolen) {
@@ -156,6 +179,78 @@ TEST(a_probe_takes_time_and_counts_what_was_stolen) {
     CHECK(probe.wide_ns > 0);
     CHECK(probe.steal_ticks >= 0);
   }
+}
+
+TEST(steal_is_that_of_the_cpus_in_use) {
+  const auto sum = [](const std::vector<int>& cpus) {
+    std::istringstream stat(
+        "cpu  900 0 90 9000 9 0 9 777 0 0\n"
+        "cpu0 100 0 10 1000 1 0 1 700 0 0\n"
+        "cpu1 200 0 20 2000 2 0 2 70 5 0\n"
+        "cpu10 300 0 30 3000 3 0 3 7 0 0\n"
+        "intr 77 1 2\ncpu0 1 1 1 1 1 1 1 1\n");
+    return sum_steal_ticks(stat, cpus);
+  };
+  CHECK(sum({1}) == 70);
+  CHECK(sum({1, 10}) == 77);
+  CHECK(sum({0, 1, 10}) == 777);
+  CHECK(sum({}) == 0 && sum({2}) == 0);
+  std::istringstream old("cpu0 100 0 10 1000\n");  // a kernel that knows of no steal
+  CHECK(sum_steal_ticks(old, {0}) == 0);
+}
+
+TEST(a_thread_that_waits_for_its_cpu_is_seen_from_another) {
+  if (!tells_waits()) return;
+  const int cpu = list_allowed_cpus().front();
+  const Neighbour one(cpu), other(cpu);  // one of them always waits
+  ThreadWaits waits;
+  waits.find_threads();
+  spin(20 * kMs);
+  static_cast<void>(waits.take_count(1));
+  spin(200 * kMs);
+  CHECK(waits.take_count(kMs) >= 5);  // slices of a few ms
+  spin(20 * kMs);
+  CHECK(waits.take_count(3600'000 * kMs) == 0);
+}
+
+TEST(a_thread_that_has_ended_is_forgotten) {
+  ThreadWaits waits;
+  {
+    const Neighbour neighbour(list_allowed_cpus().front());
+    waits.find_threads();
+  }
+  CHECK(waits.take_count(1) >= 0);
+  waits.find_threads();
+  CHECK(waits.take_count(1) >= 0);
+}
+
+TEST(a_part_whose_requests_waited_spoils_its_round) {
+  if (!tells_waits()) return;
+  HostProber prober;
+  static_cast<void>(prober.probe());
+  {
+    const int cpu = list_allowed_cpus().front();
+    const Neighbour neighbour(cpu);
+    const AffinityScope beside(std::vector<int>{cpu});
+    prober.begin_part();
+    spin(200 * kMs);
+    // Half of the time went to the neighbour: if it was one request, that was longer for it; ten
+    // thousand of 10 us were not, but for those few that a slice of the neighbour's fell into.
+    const double ratio = prober.end_part(1, 200 * kMs);
+    CHECK(ratio == 1.0);
+    prober.begin_part();
+    spin(200 * kMs);
+    CHECK(prober.end_part(10'000, kMs / 100) < kQueuedToleranceRatio);
+    CHECK(prober.probe().queued_ratio == ratio);
+  }
+  CHECK(prober.probe().queued_ratio == 0.0);
+}
+
+TEST(a_round_in_which_a_thread_waited_is_disturbed) {
+  std::vector<HostProbe> probes(4, HostProbe{.loop_ns = 100, .wide_ns = 40});
+  probes[1].queued_ratio = 0.2;
+  probes[2].queued_ratio = 0.21;
+  CHECK((find_disturbed_rounds(probes) == std::vector<int>{1}));
 }
 
 #if defined(__x86_64__)

@@ -49,6 +49,7 @@ def bench(
     from ftax.host_comparison import HostComparison
     from ftax.processes import BenchJob, run_jobs
     from ftax.report.measurement_table import make_measurement_table
+    from ftax.results import describe_doubts
     from ftax.runtimes import find_runtime
 
     hosts = find_runtime(runtime).hosts if host == "both" else (host,)
@@ -92,7 +93,8 @@ def bench(
         if len(hosts) == 2 and processes == 1 and mode == "latency":
             compared = HostComparison(python=measurements[0], cpp=measurements[1])
         show(compared, [table], csv=csv, markdown=markdown)
-        for warning in dict.fromkeys(w for m in measurements for w in m.warnings):
+        warnings = [warning for item in measurements for warning in item.warnings]
+        for warning in dict.fromkeys([*warnings, *describe_doubts(measurements)]):
             say(f"! {warning}")
     leave_if_ended(runs, processes)
     if any(m.stop_reason == "interrupted" for m in measurements):

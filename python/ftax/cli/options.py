@@ -82,9 +82,13 @@ Transfers = Annotated[
     typer.Option("--transfers", help="GPU: with copies from and to the host's memory."),
 ]
 Mode = Annotated[str, typer.Option(help="latency or throughput.")]
-Warmup = Annotated[int | None, typer.Option(help="Exactly so many warm-up requests.")]
-Rounds = Annotated[int | None, typer.Option(help="Exactly so many rounds.")]
-Duration = Annotated[float, typer.Option(help="Time limit of warm-up and rounds, in seconds.")]
+Warmup = Annotated[int | None, typer.Option(help="So many warm-up requests, if there is time.")]
+Rounds = Annotated[int | None, typer.Option(help="So many rounds, if there is time.")]
+DURATION = (
+    "Seconds of warm-up and rounds, after which nothing begins but a first round; getting ready "
+    "comes before, looking closer after"
+)
+Duration = Annotated[float, typer.Option(help=f"{DURATION}.")]
 Precision = Annotated[
     float,
     typer.Option(help="Stop when each interval's half-width is within this share of its mean."),

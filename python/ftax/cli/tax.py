@@ -34,9 +34,7 @@ def tax(
     rounds: o.Rounds = None,
     duration: Annotated[
         float | None,
-        typer.Option(
-            help="Time limit of warm-up and rounds, in seconds; 25 on a CPU, 10 on a GPU."
-        ),
+        typer.Option(help=f"{o.DURATION}; 25 on a CPU, 10 on a GPU."),
     ] = None,
     precision: o.Precision = 0.01,
     seed: o.Seed = 0,

@@ -76,6 +76,7 @@ def render_knees(knees: Sequence[Knee]) -> RenderableType:
 def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...]:
     interval = point.ratio_interval(knee.confidence)
     answer = _ANSWERS[point.judge(knee.margin, knee.confidence)]
+    why = point.problem or point.doubt
     times = (point.issue_ns, point.device_ns) if with_gate else ()
     return (
         str(point.size),
@@ -84,7 +85,7 @@ def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...
         "-" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}",
         str(len(point.values_ns)),
         *(_format_time(time_ns) for time_ns in times),
-        answer if point.problem is None else f"{answer}: {point.problem}",
+        f"{answer}: {why}" if why else answer,
     )
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftax.report.table import Rows
-from ftax.report.units import format_clock, format_interval, format_rounds, format_time
+from ftax.report.units import (
+    format_clock,
+    format_interval,
+    format_latency,
+    format_rounds,
+    format_time,
+)
 from ftax.results import Measurement
 
 
@@ -19,7 +25,7 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
                 item.cell.model,
                 item.cell.runtime,
                 item.cell.host,
-                format_time(item.latency_ns),
+                format_latency(item.latency_ns, item.doubt),
                 format_interval(item.interval_ns),
                 format_time(summary.p50_ns),
                 format_time(summary.p90_ns),

@@ -11,7 +11,14 @@ from ftax.report.evidence_table import make_evidence_tables
 from ftax.report.runtime_table import make_runtime_tables, make_unavailable_table
 from ftax.report.table import Rows
 from ftax.report.terminal import plain
-from ftax.report.units import format_clock, format_interval, format_rounds, format_time
+from ftax.report.units import (
+    format_clock,
+    format_interval,
+    format_latency,
+    format_rounds,
+    format_time,
+)
+from ftax.results import NOT_RESOLVED
 
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
@@ -66,7 +73,7 @@ def make_line_table(receipt: Receipt) -> Rows:
     lines = receipt.lines
     with_host = any(line.host_ns is not None for line in lines)
     rows = [_make_line(line, with_host) for line in lines]
-    total = ("= eager, host python", format_time(receipt.latency_ns),
+    total = ("= eager, host python", format_latency(receipt.latency_ns, receipt.rungs[0].doubt),
              format_interval(receipt.rungs[0].interval_ns), "100.0%",
              *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
     unit = "samples" if "sampling_hz" in cell.options else "tokens"
@@ -93,12 +100,12 @@ def _make_line(line: Line, with_host: bool) -> tuple[str, ...]:
         name += f" (no tax: {line.problem})"
     elif not line.resolved:
         rounds = f", needs about {line.rounds_needed} rounds" if line.rounds_needed else ""
-        name += f" (not resolved{rounds})"
+        name += f" ({NOT_RESOLVED}{rounds})"
     return (
         name,
         format_time(line.time_ns),
         format_interval(line.interval_ns),
-        f"{line.share_ratio:.1%}",
+        "-" if line.doubt else f"{line.share_ratio:.1%}",
         *([] if not with_host else ["-" if line.host_ns is None else format_time(line.host_ns)]),
         line.removes,
     )

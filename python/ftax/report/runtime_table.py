@@ -12,7 +12,8 @@ from ftax.receipt import Receipt
 from ftax.report.energy_table import format_bytes
 from ftax.report.table import Rows
 from ftax.report.terminal import plain
-from ftax.report.units import format_interval, format_time
+from ftax.report.units import format_interval, format_latency, format_time
+from ftax.results import NOT_RESOLVED
 from ftax.runtime_table import RuntimeRow
 
 _NOTHING = "-"
@@ -65,7 +66,7 @@ def _describe_latency(row: RuntimeRow) -> dict[str, str]:
     summary, rate = row.measurement.summary, row.examples_per_s
     return {
         **_name(row),
-        "latency": format_time(row.latency_ns),
+        "latency": format_latency(row.latency_ns, row.measurement.doubt),
         "95 % interval": format_interval(row.measurement.interval_ns),
         "p50": format_time(summary.p50_ns),
         "p90": format_time(summary.p90_ns),
@@ -77,12 +78,15 @@ def _describe_latency(row: RuntimeRow) -> dict[str, str]:
 
 
 def _describe_work(row: RuntimeRow) -> dict[str, str]:
+    def format_if_sure(time_ns: float | None) -> str:
+        return NOT_RESOLVED if row.doubt and time_ns is not None else _format_time(time_ns)
+
     return {
         **_name(row),
-        "saved": _format_time(row.saved_ns),
-        "tax removed": _format_time(row.tax_removed_ns),
+        "saved": format_if_sure(row.saved_ns),
+        "tax removed": format_if_sure(row.tax_removed_ns),
         "device time removed": _format_time(row.busy_removed_ns),
-        "tax left": _format_time(row.tax_left_ns),
+        "tax left": format_if_sure(row.tax_left_ns),
         "kernels": _NOTHING if row.kernels is None else str(row.kernels),
         "kernel time": _format_time(row.kernel_ns),
         "kernels against eager's": row.difference or _NOTHING,
@@ -122,6 +126,8 @@ def _make_table(title: str, rows: list[dict[str, str]]) -> Rows:
 def _format_speedup(row: RuntimeRow) -> str:
     if row.baseline is None or row.speedup_ratio is None:
         return _NOTHING
+    if row.doubt:
+        return NOT_RESOLVED
     if row.baseline is row.measurement:
         return f"{row.speedup_ratio:.2f}x"
     text = f"{row.speedup_ratio:.2f}x"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ftax.report.table import Rows
-from ftax.report.units import format_interval, format_time
+from ftax.report.units import format_interval, format_latency
 
 if TYPE_CHECKING:
     from ftax.sweep import SweepCell, SweepResults
@@ -64,10 +64,10 @@ def _make_cells(title: str, cells: Iterable[SweepCell]) -> Rows:
 
 
 def _make_row(cell: SweepCell) -> tuple[str, ...]:
-    place, share = cell.cell, cell.overhead_share
+    place, share = cell.cell, None if cell.doubt else cell.overhead_share
     return (
         *(_say(getattr(place, name)) for name in _COLUMNS),
-        format_time(cell.latency_ns),
+        format_latency(cell.latency_ns, cell.doubt),
         format_interval(cell.interval_ns),
         "-" if share is None else f"{share:.0%}",
         _say(cell.kernels),

@@ -6,7 +6,7 @@ three digits. Both ends of an interval have the unit of the longer one.
 
 from __future__ import annotations
 
-from ftax.results import Measurement
+from ftax.results import NOT_RESOLVED, Measurement
 
 _UNITS = (("ns", 1.0, 1e3), ("us", 1e3, 1e7), ("ms", 1e6, float("inf")))  # name, ns, up to ns
 
@@ -14,6 +14,11 @@ _UNITS = (("ns", 1.0, 1e3), ("us", 1e3, 1e7), ("ms", 1e6, float("inf")))  # name
 def format_time(time_ns: float) -> str:
     """``'12.3 us'``, ``'143 ms'``."""
     return _format(time_ns, abs(time_ns))
+
+
+def format_latency(time_ns: float, doubt: str) -> str:
+    """``'12.3 us'``, or ``'12.3 us, not resolved'``; the doubt itself is said below the table."""
+    return f"{format_time(time_ns)}, {NOT_RESOLVED}" if doubt else format_time(time_ns)
 
 
 def format_interval(interval_ns: tuple[float, ...] | None) -> str:

@@ -2,7 +2,12 @@
 
 from ftax.results._statistics import Statistics, Summary, compute_interval, compute_mean
 from ftax.results.cell import Cell
-from ftax.results.measurement import Measurement, ProcessRecord, make_session_id
+from ftax.results.measurement import (
+    Measurement,
+    ProcessRecord,
+    describe_doubts,
+    make_session_id,
+)
 from ftax.results.store import (
     SCHEMA_VERSION,
     ReadResult,
@@ -11,8 +16,10 @@ from ftax.results.store import (
     read_records,
     register_kind,
 )
+from ftax.results.trust import NOT_RESOLVED, find_doubt, find_doubt_of_mean, find_doubt_of_waits
 
 __all__ = [
+    "NOT_RESOLVED",
     "SCHEMA_VERSION",
     "Cell",
     "Measurement",
@@ -24,6 +31,10 @@ __all__ = [
     "append_record",
     "compute_interval",
     "compute_mean",
+    "describe_doubts",
+    "find_doubt",
+    "find_doubt_of_mean",
+    "find_doubt_of_waits",
     "make_session_id",
     "read_records",
     "register_kind",

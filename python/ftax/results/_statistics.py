@@ -39,7 +39,7 @@ class Statistics(Record):
     summary: Summary
 
 
-def compute_median(samples_ns: Sequence[int]) -> float:
+def compute_median(samples_ns: Sequence[float]) -> float:
     """Return the value of a round."""
     return _core.compute_median(samples_ns)
 

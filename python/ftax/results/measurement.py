@@ -21,7 +21,9 @@ from ftax.results import _statistics
 from ftax.results._statistics import Statistics, Summary
 from ftax.results.cell import Cell
 from ftax.results.store import append_record, read_records
+from ftax.results.trust import NOT_RESOLVED, find_doubt_of_mean
 
+QUEUED = "queued_ratios"  # the check that has `Measurement.queued_ratio` of each round
 TURNS = "rounds_a_turn"  # the check by which a measurement says that it took turns
 
 Nanoseconds = Annotated[
@@ -40,6 +42,18 @@ SessionId = Annotated[
 def make_session_id() -> str:
     """Return a random identity for one benchmark session, which may span several processes."""
     return secrets.token_hex(8)
+
+
+def describe_doubts(measurements: Sequence["Measurement"]) -> list[str]:
+    """A sentence for each doubt: whose latencies are not to go by, and why."""
+    found: dict[str, list[str]] = {}
+    for item in measurements:
+        if doubt := item.doubt:
+            found.setdefault(doubt, []).append(f"{item.cell.runtime}/{item.cell.host}")
+    return [
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {NOT_RESOLVED}: {doubt}"
+        for doubt, names in found.items()
+    ]
 
 
 def _read_disturbed(checks: Mapping[str, object]) -> tuple[int, ...]:
@@ -150,6 +164,27 @@ class Measurement(Record):
         the same for all that was measured in the same rounds."""
         left_out = self.disturbed_rounds if self.counted == "quiet" else ()
         return tuple(_core.choose_rounds(len(self.samples_ns), left_out))
+
+    @property
+    def queued_ratios(self) -> tuple[float, ...]:
+        """Of each round, the share of requests that can have been a fifth longer because a thread
+        of the process waited for a CPU; () where nobody looked."""
+        found = self.checks.get(QUEUED)
+        is_whole = isinstance(found, Sequence) and len(found) == len(self.samples_ns)
+        return tuple(found) if is_whole else ()  # type: ignore[arg-type]  # a sequence, as was seen
+
+    @property
+    def queued_ratio(self) -> float | None:
+        """The median of `queued_ratios` over the rounds that count; None where nobody looked."""
+        found = self.queued_ratios
+        if not found:
+            return None
+        return _statistics.compute_median([found[place] for place in self.counted_rounds])
+
+    @property
+    def doubt(self) -> str:
+        """Why `latency_ns` is not to go by; "" if it is. See `ftax.results.trust`."""
+        return find_doubt_of_mean(self.values_ns, self.interval_ns, queued_ratio=self.queued_ratio)
 
     @property
     def kept_ns(self) -> tuple[tuple[int, ...], ...]:

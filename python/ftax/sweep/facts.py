@@ -36,6 +36,7 @@ def make_fields(
         "session": found.process.session,  # whose cells shared their rounds
         "disturbed_rounds": len(found.disturbed_rounds),
         "core_hz": found.core_hz,  # of the host
+        "queued_ratio": found.queued_ratio,
     }
     # A sweep stays too short with each cell for most to be steady by its rules: a fact, no warning.
     warnings = [text for text in (*loaded.warnings, *found.warnings) if text != UNSTEADY]

@@ -17,7 +17,7 @@ from ftax.environment import Environment
 from ftax.environment.condition import UtcTime
 from ftax.errors import InvalidArgumentError
 from ftax.records import Count, FrozenMap, JsonScalar, Name, PositiveInt, Record, Rule
-from ftax.results import Cell, compute_interval, compute_mean
+from ftax.results import Cell, compute_interval, compute_mean, find_doubt_of_mean
 
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
@@ -151,6 +151,16 @@ class SweepCell(Record):
         """95 % interval of `latency_ns` from resampled rounds; None for fewer than two."""
         return compute_interval(
             self.values_ns, confidence=_CONFIDENCE, resamples=_RESAMPLES, seed=0
+        )
+
+    @property
+    def doubt(self) -> str:
+        """Why `latency_ns` is not to go by; "" if it is. See `ftax.results.trust`."""
+        queued = self.facts.get("queued_ratio")
+        return find_doubt_of_mean(
+            self.values_ns,
+            self.interval_ns,
+            queued_ratio=queued if isinstance(queued, float) else None,
         )
 
     @property

@@ -15,7 +15,7 @@ from ftax.report.html.machines import Machine
 from ftax.report.html.points import Point, describe_options
 from ftax.report.html.view import Chart, TableView
 from ftax.report.table import Rows
-from ftax.report.units import format_interval, format_time
+from ftax.report.units import format_interval, format_latency, format_time
 
 FILTERS = ("model", "runtime", "host", "dtype", "device", "sequence")
 _ALWAYS = FILTERS[:4]
@@ -239,7 +239,7 @@ def _make_row(point: Point) -> dict[str, str]:
         "sequence": _NOTHING if cell.sequence is None else str(cell.sequence),
         "options": describe_options(cell) or _NOTHING,
         "mode": point.mode,
-        "latency": format_time(point.latency_ns),
+        "latency": format_latency(point.latency_ns, point.doubt),
         "95 % interval": format_interval(point.interval_ns),
         "rounds": str(point.rounds),
         "overhead share": _NOTHING if share is None else f"{share:.1%}",

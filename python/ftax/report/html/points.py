@@ -19,7 +19,7 @@ from ftax.receipt import Receipt
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.sources import Found
 from ftax.report.html.view import typeset
-from ftax.report.units import format_interval, format_time
+from ftax.report.units import format_interval, format_latency, format_time
 from ftax.results import Cell, Measurement
 from ftax.sweep import SweepCell
 
@@ -39,6 +39,7 @@ class Point:
 
     Attributes:
         ref: the record's file and line.
+        doubt: why the latency is not to go by; "" if it is.
         busy_ns, kernel_ns: device busy time and summed kernel time of one inference, if traced.
         macs: multiply-accumulates of the whole batch, if counted.
     """
@@ -50,6 +51,7 @@ class Point:
     latency_ns: float
     interval_ns: tuple[float, float] | None
     rounds: int
+    doubt: str = ""
     busy_ns: float | None = None
     kernel_ns: float | None = None
     macs: int | None = None
@@ -57,7 +59,7 @@ class Point:
     @property
     def overhead_share(self) -> float | None:
         """Share of the latency in which the device was idle; None without a reliable trace."""
-        if self.busy_ns is None:
+        if self.busy_ns is None or self.doubt:
             return None
         return max(0.0, 1.0 - self.busy_ns / self.latency_ns)
 
@@ -70,7 +72,7 @@ class Point:
     def text(self) -> str:
         """For a label beside the pointer: lines separated by line feeds."""
         lines = [self.cell.model, f"{self.runtime}, {self.cell.dtype}, batch {self.cell.batch}",
-                 format_time(self.latency_ns)]  # fmt: skip
+                 format_latency(self.latency_ns, self.doubt)]  # fmt: skip
         if self.interval_ns is not None:
             lines[-1] += f" ({format_interval(self.interval_ns)})"
         if self.overhead_share is not None:
@@ -152,6 +154,7 @@ def _make_point(
         latency_ns=item.latency_ns,
         interval_ns=item.interval_ns,
         rounds=len(item.samples_ns),
+        doubt=item.doubt,
         **traced,
     )
 
@@ -165,6 +168,7 @@ def _make_sweep_point(record: SweepCell, ref: str, machine: Machine) -> Point:
         latency_ns=record.latency_ns,
         interval_ns=record.interval_ns,
         rounds=len(record.values_ns),
+        doubt=record.doubt,
         busy_ns=record.busy_ns,
         kernel_ns=record.kernel_ns,
         macs=record.macs,

@@ -21,7 +21,8 @@ from ftax.report.html.view import Chart, TableView, typeset
 from ftax.report.receipt_table import make_line_table, make_operator_table
 from ftax.report.runtime_table import make_runtime_tables, make_unavailable_table
 from ftax.report.table import Rows
-from ftax.report.units import format_interval, format_time
+from ftax.report.units import format_interval, format_latency, format_time
+from ftax.results import NOT_RESOLVED
 from ftax.runtime_table import RuntimeRow
 
 _OPERATORS = 15
@@ -114,14 +115,15 @@ def make_glance_table(receipts: Sequence[ReceiptView], found: Sequence[Found]) -
 def _glance(view: ReceiptView, receipt: Receipt) -> tuple[str, ...]:
     tax = receipt.python_tax_ns
     busy = next((line for line in receipt.lines if line.upper == "busy"), None)
-    allowed = [row for row in receipt.runtimes if not row.excluded]
+    allowed = [row for row in receipt.runtimes if not (row.excluded or row.doubt)]
+    is_doubtful = any(line.doubt for line in receipt.lines)
     best = allowed[0] if allowed else None
     return (
         view.title,
         view.machine.name,
-        format_time(receipt.latency_ns),
-        "-" if tax is None else f"{tax[0] / receipt.latency_ns:.0%}",
-        "-" if busy is None else f"{busy.share_ratio:.0%}",
+        format_latency(receipt.latency_ns, receipt.rungs[0].doubt),
+        "-" if tax is None or is_doubtful else f"{tax[0] / receipt.latency_ns:.0%}",
+        "-" if busy is None or busy.doubt else f"{busy.share_ratio:.0%}",
         "-" if best is None else best.label,
         "-" if best is None or best.speedup_ratio is None else f"{best.speedup_ratio:.2f}x",
     )
@@ -166,7 +168,7 @@ def _make_floors(receipt: Receipt) -> Rows:
 
 
 def _label_ladder(receipt: Receipt, title: str) -> str:
-    parts = ", ".join(f"{line.name} {line.share_ratio:.0%}" for line in receipt.lines)
+    parts = ", ".join(f"{line.name} {_format_share(line)}" for line in receipt.lines)
     return f"Where {format_time(receipt.latency_ns)} of {title} go: {parts}."
 
 
@@ -177,7 +179,7 @@ def _list_lines(lines: Sequence[Line], ref: str) -> list[dict[str, object]]:
         state = "problem" if line.problem else "resolved" if line.resolved else "unresolved"
         if state == "resolved" and line.upper == "busy":
             state = "kernels"
-        text = f"{line.name}: {format_time(line.time_ns)} ({line.share_ratio:.1%})"
+        text = f"{line.name}: {format_time(line.time_ns)} ({_format_share(line, '.1%')})"
         if line.interval_ns is not None:
             text += f"\n{format_interval(line.interval_ns)}"
         found.append(
@@ -187,18 +189,23 @@ def _list_lines(lines: Sequence[Line], ref: str) -> list[dict[str, object]]:
                 "time": line.time_ns,
                 "interval": None if line.interval_ns is None else list(line.interval_ns),
                 "state": state,
-                "value": typeset(f"{format_time(line.time_ns)}, {line.share_ratio:.0%}"),
-                "text": "\n".join([typeset(text), line.problem or line.removes, ref]),
+                "value": typeset(f"{format_time(line.time_ns)}, {_format_share(line)}"),
+                "text": "\n".join([typeset(text), line.problem or line.doubt or line.removes, ref]),
             }
         )
         start_ns += line.time_ns
     return found
 
 
+def _format_share(line: Line, digits: str = ".0%") -> str:
+    return NOT_RESOLVED if line.doubt else format(line.share_ratio, digits)
+
+
 def _describe_runtime(row: RuntimeRow, ref: str) -> dict[str, object]:
     interval = row.measurement.interval_ns
-    lines = [f"{row.label}: {format_time(row.latency_ns)} ({format_interval(interval)})"]
-    if row.speedup_ratio is not None:
+    latency = format_latency(row.latency_ns, row.measurement.doubt)
+    lines = [f"{row.label}: {latency} ({format_interval(interval)})"]
+    if row.speedup_ratio is not None and not row.doubt:
         lines.append(f"speed-up {row.speedup_ratio:.2f}x")
     if row.busy_ns is not None:
         lines.append(f"device busy {format_time(row.busy_ns)}")

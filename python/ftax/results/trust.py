@@ -1,0 +1,69 @@
+"""Whether the mean of some rounds is a latency to go by: the one place that judges it.
+
+A number that is not is still printed, with the words "not resolved" and the reason, and nothing is
+recommended by it. The surprising choice is how far rounds may be apart, because an honest result of
+a noisy machine has to pass: of 453 results in ``bench/results`` the mean of none is more than 1.18
+times the median of its rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ftax import _core
+
+NOT_RESOLVED = "not resolved"
+
+_MOST_QUEUED = 0.5  # of the requests of the middle round: a median of more is one that waited
+_FARTHEST = 1.5  # times, either way, that the mean of rounds may be their median
+
+
+def find_doubt_of_waits(queued_ratio: float | None) -> str:
+    """Why even the median of rounds says little of what was measured; "" if it can be believed.
+
+    Args:
+        queued_ratio: `Measurement.queued_ratio`; None where nobody knows.
+    """
+    if queued_ratio is None or queued_ratio < _MOST_QUEUED:
+        return ""
+    return (
+        "its requests waited for a CPU: other work had the CPUs, or there are more threads than "
+        "CPUs; leave the machine alone, or give fewer --threads"
+    )
+
+
+def find_doubt(values_ns: Sequence[float], *, queued_ratio: float | None = None) -> str:
+    """`find_doubt_of_waits`, and why their mean says less: few of the rounds decide it.
+
+    Args:
+        values_ns: one a round that counts; at least one.
+    """
+    doubt = find_doubt_of_waits(queued_ratio)
+    if doubt:
+        return doubt
+    mean = sum(values_ns) / len(values_ns)
+    median = _core.compute_median(list(values_ns))
+    if not median / _FARTHEST <= mean <= median * _FARTHEST:
+        ratio = mean / median if median else float("inf")
+        return (
+            f"the mean of its rounds is {ratio:.3g} times their median: few rounds decide it; "
+            "measure on a machine that is left alone"
+        )
+    return ""
+
+
+def find_doubt_of_mean(
+    values_ns: Sequence[float],
+    interval_ns: tuple[float, ...] | None,
+    *,
+    queued_ratio: float | None = None,
+) -> str:
+    """`find_doubt`, and what the interval of the mean says against it."""
+    doubt = find_doubt(values_ns, queued_ratio=queued_ratio)
+    if doubt:
+        return doubt
+    if interval_ns is None:
+        return "a single round has no interval; --duration gives it more"
+    if interval_ns[0] <= 0:
+        return "its interval holds latencies below 0; --duration gives it more rounds"
+    return ""
