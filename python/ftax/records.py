@@ -11,7 +11,7 @@ stands for any JSON value.
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Self, get_type_hints
+from typing import Annotated, ClassVar, Self, get_type_hints
 
 from ftax._fields import (
     FrozenMap,
@@ -36,9 +36,14 @@ Name = Annotated[str, Rule("a string that is not empty", lambda value: value != 
 class Record(Nested):
     """The base of every record: fields are checked and frozen on construction.
 
+    Attributes:
+        later: fields with a default that records written before there were any have not got.
+
     Raises:
         InvalidArgumentError: a field has a wrong type or is out of range.
     """
+
+    later: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         readers = _make_readers(type(self))
@@ -89,7 +94,10 @@ class Record(Nested):
 
 def _check_keys(cls: type[Record], data: Mapping[str, object]) -> None:
     names = set(_make_readers(cls))
-    for what, keys in (("lacks", names - set(data)), ("has the unknown", set(data) - names)):
+    for what, keys in (
+        ("lacks", names - set(data) - cls.later),
+        ("has the unknown", set(data) - names),
+    ):
         if keys:
             listed = ", ".join(sorted(repr(key) for key in keys))
             raise ResultsError(

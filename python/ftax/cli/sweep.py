@@ -50,6 +50,13 @@ def sweep(
     utilisation: Annotated[
         bool, typer.Option("--utilisation", help="GPU: read its counters, a second a cell.")
     ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="GPU: what each runtime takes of it, seconds a cell.")
+    ] = False,
+    repetitions: Annotated[
+        int | None,
+        typer.Option(help="Times more that each cell is measured, over the whole sweep."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Run only what the folder lacks.")
     ] = False,
@@ -94,7 +101,8 @@ def sweep(
         "dtypes": _split(dtype), "batches": _split_sizes("--batch", batch),
         "sequences": _split_sizes("--sequence", sequence), "devices": _split(device),
         "tiny": tiny or None, "attention": attention, "use_cache": use_cache or None,
-        "utilisation": utilisation or None,
+        "utilisation": utilisation or None, "memory": memory or None,
+        "repetitions": repetitions,
     }  # fmt: skip
     grids = _choose_grids(grid, {name: value for name, value in axes.items() if value is not None})
     interrupted = False

@@ -36,6 +36,8 @@ _LATENCY = "latency_ms"
 _WORK = {"gmacs": ("macs", 1e-9), "note:nn_calls": ("modules", 1.0)}
 _OF_CELL = {
     "kernel_ms": ("kernel_ns", 1e-6, "summed kernel time"),
+    "kernels": ("kernels", 1.0, "count of kernels"),
+    "device_mb": ("device_bytes", 1e-6, "device memory"),
     "sms_active_pct": ("sm_active_ratio", 100.0, "share of active SMs"),
     "warp_occupancy_pct": ("sm_occupancy_ratio", 100.0, "occupancy of warps"),
 }
@@ -83,7 +85,10 @@ class Gpu:
         return cell
 
     def read(self, wanted: Wanted) -> float | Missing:
-        """A column that has no rounds: counts of work, readings of the GPU, kernel time."""
+        """A column that has no rounds: counts of work, readings of the GPU, kernel time; "runs" is
+        1 for a cell that was measured, 0 for one that its runtime cannot run."""
+        if wanted.column == "runs":
+            return self._read_success(wanted)
         cell = self.find(wanted)
         if isinstance(cell, Missing):
             return cell
@@ -96,6 +101,20 @@ class Gpu:
         if value is None:
             return Missing(f"{cell.cell.label()} has no {words}")
         return float(value) * factor
+
+    def _read_success(self, wanted: Wanted) -> float | Missing:
+        """A runtime that ran nothing else here says nothing about this model."""
+        found = self.find(wanted)
+        if not isinstance(found, Missing):
+            return 1.0
+        cell = self.cells.get(wanted.cell) if wanted.cell is not None else None
+        if cell is None or not any(
+            other.status == "measured"
+            and (other.cell.runtime, other.cell.host) == (cell.cell.runtime, cell.cell.host)
+            for other in self.cells.values()
+        ):
+            return found
+        return 0.0
 
     def _read_work(self, cell: SweepCell, name: str, factor: float) -> float | Missing:
         """Work is the model's and its size's: any cell that has them says it."""

@@ -8,7 +8,7 @@ paper's and only the size is another one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -35,12 +35,14 @@ class RequiredCell(NamedTuple):
 class AddedFormulas:
     """Formulas for a claim of which the paper's repository has no data; ours, over today's cells.
 
-    ``tests`` are (condition, what it is about, the condition with its size left open).
+    ``tests`` are (condition, what it is about, the condition with its size left open). ``columns``
+    are those of operands that are no latency.
     """
 
     operands: Mapping[str, RequiredCell | tuple[RequiredCell, ...]]
     compute: Mapping[str, str]
     tests: tuple[tuple[str, str, str], ...]
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 CONSISTENCY = "consistency-check"
@@ -127,6 +129,16 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 _EAGER = "eager/python"
 
 
+# As in Table 3.
+FRAMEWORKS = (
+    "eager/python",
+    "torchscript/python",
+    "cuda-graph/python",
+    "onnxruntime/python",
+    "onnxruntime-cuda-graph/python",
+)
+
+
 def _series(model: str) -> tuple[RequiredCell, ...]:
     return tuple(RequiredCell(model, _EAGER, "fp16", batch, 128) for batch in _BATCHES)
 
@@ -146,6 +158,58 @@ ADDED: Mapping[str, AddedFormulas] = MappingProxyType(
             tests=(
                 ("within(cut_fp16,10.31,1)", "fp16: 10.31 % within 1 point", "cut_fp16>0"),
                 ("within(cut_fp32,10.31,1)", "fp32: 10.31 % within 1 point", "cut_fp32>0"),
+            ),
+        ),
+        "S5-fft-unsupported": AddedFormulas(
+            operands={
+                "runs": tuple(
+                    RequiredCell("fnet", framework, "fp32", 1, 128) for framework in FRAMEWORKS
+                ),
+            },
+            columns={"runs": "runs"},
+            compute={"runs_by_framework": "[x for x in runs]"},
+            tests=(
+                ("runs[1]==0", "TorchScript does not run it", ""),
+                ("runs[3]==0", "ONNX Runtime does not run it", ""),
+            ),
+        ),
+        "S2-compilation-fewer-launches": AddedFormulas(
+            operands={
+                "kernels": tuple(
+                    RequiredCell("bert-base", framework, "fp16", 1, 128) for framework in FRAMEWORKS
+                ),
+                "memory": tuple(
+                    RequiredCell("bert-base", framework, "fp16", 1, 128) for framework in FRAMEWORKS
+                ),
+            },
+            columns={"kernels": "kernels", "memory": "device_mb"},
+            compute={
+                "kernels_by_framework": "[x for x in kernels]",
+                "device_mb_by_framework": "[x for x in memory]",
+            },
+            tests=(
+                ("kernels[1]<kernels[0]", "TorchScript launches fewer kernels than eager", ""),
+                ("kernels[3]<kernels[0]", "ONNX Runtime launches fewer kernels than eager", ""),
+                ("memory[1]<memory[0]", "TorchScript takes less memory than eager", ""),
+                ("memory[3]<memory[0]", "ONNX Runtime takes less memory than eager", ""),
+            ),
+        ),
+        "S4.1-resnet50-93.35": AddedFormulas(
+            operands={
+                f"r{dtype[2:]}": tuple(
+                    RequiredCell("resnet-50", framework, dtype, 1, None) for framework in FRAMEWORKS
+                )
+                for dtype in ("fp16", "fp32")
+            },
+            compute={
+                f"cuts_{bits}": f"[cut(r{bits}[0],x) for x in r{bits}[1:]]" for bits in ("16", "32")
+            },
+            tests=(
+                (
+                    "any(within(x,93.35,1) for x in cuts_16+cuts_32)",
+                    "some framework cuts 93.35 % within 1 point",
+                    "max(cuts_16+cuts_32)>90",
+                ),
             ),
         ),
         "S4.2.1-fig6-bert-variants": AddedFormulas(

@@ -169,7 +169,8 @@ def _plan_added(added: AddedFormulas) -> dict[str, PlannedOperand]:
     planned = {}
     for name, value in added.operands.items():
         cells: tuple[RequiredCell, ...] = (value,) if isinstance(value, RequiredCell) else value
-        items = tuple(Wanted(column="latency_ms", cell=cell) for cell in cells)
+        column = added.columns.get(name, "latency_ms")
+        items = tuple(Wanted(column=column, cell=cell) for cell in cells)
         planned[name] = PlannedOperand(items=items, many=not isinstance(value, RequiredCell))
     return planned
 

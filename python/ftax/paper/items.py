@@ -20,6 +20,7 @@ from ftax.paper import items_overhead as overhead
 from ftax.paper import tables
 from ftax.paper.figures import Plot, make_panels
 from ftax.paper.items_claims import want_claims
+from ftax.paper.items_drift import want_drift
 from ftax.paper.missing import find_missing
 from ftax.paper.setting import Setting, Want
 from ftax.paper.sheet import Missing, Panel, Sheet
@@ -159,8 +160,9 @@ def make_grids(wants: Iterable[Want], setting: Setting) -> tuple[Grid, ...]:
 
 
 def make_wants(items: Iterable[Item], setting: Setting, *, claims: bool) -> tuple[Want, ...]:
-    """What items want, and with ``claims`` what the claims want besides."""
+    """What items want, and with ``claims`` what the claims want besides, and what shows how far the
+    machine drifts while all that is measured."""
     sources = [partial(item.make_wants, setting) for item in items]
     if claims:
-        sources.append(partial(want_claims, setting))
+        sources += [partial(want_claims, setting), partial(want_drift, setting)]
     return tuple(dict.fromkeys(want for source in sources for want in source()))

@@ -7,6 +7,7 @@ the table; no table is left out for one dash.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ftax.environment.gpu import GpuFacts
 from ftax.paper.printed import BASELINE_GPU
@@ -27,16 +28,43 @@ _TABLE3_RUNTIMES = {  # the paper's name: ours
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRow:
+    """A row of Table 1: BERT with one thing made larger, and the paper's latency."""
+
+    model: str
+    width: str
+    feed_forward: str
+    batch: int
+    sequence: int
+    latency_ms: float
+
+
+def read_scaling() -> tuple[ScalingRow, ...]:
+    """Table 1 as printed, with the zoo's models."""
+    return tuple(
+        ScalingRow(
+            model=_SCALING_MODELS[row["sa_dim"]],
+            width=row["sa_dim"],
+            feed_forward=row["fc_dim"],
+            batch=int(row["batch"]),
+            sequence=int(row["seq"]),
+            latency_ms=float(row["latency_s"]) * 1e3,
+        )
+        for row in read_table("table1_scaling.csv")
+    )
+
+
 def want_table1(setting: Setting) -> Iterable[Want]:
     """The cells of Table 1."""
     for dtype in setting.dtypes:
-        for row in read_table("table1_scaling.csv"):
+        for row in read_scaling():
             yield Want(
-                model=_SCALING_MODELS[row["sa_dim"]],
+                model=row.model,
                 runtime="eager/python",
                 dtype=dtype,
-                batches=(int(row["batch"]),),
-                sequences=(int(row["seq"]),),
+                batches=(row.batch,),
+                sequences=(row.sequence,),
             )
 
 
@@ -44,16 +72,13 @@ def make_table1(view: View) -> Rows:
     """Latency of BERT at batch 1 against more requests, longer ones, and a wider model."""
     dtypes = _find_dtypes(view)
     rows = []
-    for row in read_table("table1_scaling.csv"):
-        model, batch, length = _SCALING_MODELS[row["sa_dim"]], int(row["batch"]), int(row["seq"])
+    for row in read_scaling():
         ours = (
-            format_latency(view.find(model, "eager/python", dtype, batch, length))
+            format_latency(view.find(row.model, "eager/python", dtype, row.batch, row.sequence))
             for dtype in dtypes
         )
-        paper_ms = float(row["latency_s"]) * 1e3
-        rows.append(
-            (row["sa_dim"], row["fc_dim"], row["batch"], row["seq"], *ours, f"{paper_ms:.1f}")
-        )
+        size = (row.width, row.feed_forward, str(row.batch), str(row.sequence))
+        rows.append((*size, *ours, f"{row.latency_ms:.1f}"))
     ours_columns = tuple(f"{dtype} (ms), {view.label}" for dtype in dtypes)
     numbers = ("width", "feed-forward", "batch", "tokens")
     theirs = f"the paper (ms), {BASELINE_GPU}"
@@ -95,17 +120,24 @@ def make_table2(view: View) -> Rows:
 
 
 def want_table3(setting: Setting) -> Iterable[Want]:
-    """The cells of Table 3, in fp16 or what there is of it."""
-    dtype = "fp16" if "fp16" in setting.dtypes else setting.dtypes[0]
+    """The cells of Table 3, and those of the batches that the paper left out."""
     for runtime in _TABLE3_RUNTIMES.values():
         yield Want(
             model="bert-base",
             runtime=runtime,
-            dtype=dtype,
-            batches=(1,),
+            dtype=setting.main_dtype,
+            batches=setting.batches,
             sequences=(TEXT_LENGTH,),
             utilisation=True,
             needs=("sm_active_ratio", "sm_occupancy_ratio"),
+        )
+        yield Want(
+            model="bert-base",
+            runtime=runtime,
+            dtype=setting.main_dtype,
+            batches=(1,),
+            sequences=(TEXT_LENGTH,),
+            memory=True,
         )
 
 
