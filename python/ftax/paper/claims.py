@@ -76,12 +76,18 @@ def _test_claim(
     if plan.needs_named_gpus:
         return [_compare_gpus(plan, gpus, sampler)]
 
+    wanted = [item for operand in plan.operands.values() for item in operand.items]
+
     def choose_only(gpu: Gpu) -> Verdict:
         return judge(plan, lambda _: gpu, sampler, machine=gpu.label, merge=True)
 
+    chosen = [
+        (gpu.choose_for(wanted), at_one.choose_for(wanted))
+        for gpu, at_one in zip(gpus, steady, strict=True)
+    ]
     return [
         weigh_clock(choose_only(gpu), plan, gpu, functools.partial(choose_only, at_one))
-        for gpu, at_one in zip(gpus, steady, strict=True)
+        for gpu, at_one in chosen
     ]
 
 

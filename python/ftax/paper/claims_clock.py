@@ -37,7 +37,7 @@ def bring_to_one_clock(gpu: Gpu) -> Gpu:
     if not clocks:
         return gpu
     middle = statistics.median(clocks)
-    return replace(gpu, cells={place: _scale(cell, middle) for place, cell in gpu.cells.items()})
+    return Gpu.of(gpu.label, gpu.kind, (_scale(cell, middle) for cell in gpu.every))
 
 
 def _scale(cell: SweepCell, to_hz: float) -> SweepCell:

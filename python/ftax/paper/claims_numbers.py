@@ -92,7 +92,7 @@ def _read_draws(
         if not isinstance(cell, Missing):
             if len(cell.values_ns) < _FEWEST_ROUNDS:
                 short.add(cell.cell.label())
-            return list(sampler.draw(cell).tolist())
+            return list(sampler.draw(cell, gpu.drift).tolist())
     return [point] * sampler.resamples
 
 

@@ -99,7 +99,8 @@ def weigh(bench: Bench, group: Group, item: Item, cuda: Any = torch.cuda) -> int
     bench.drop_all()  # but what ``prepared`` needs
     left_bytes, _ = cuda.mem_get_info(device)
     del prepared
-    return max(0, free_bytes - left_bytes) + call_bytes
+    held_bytes = max(0, int(free_bytes) - int(left_bytes))
+    return held_bytes + call_bytes
 
 
 def read_trace(loaded: LoadedModel, prepared: Prepared, iterations: int) -> dict[str, Any]:
