@@ -62,12 +62,13 @@ class Item:
             raise InvalidArgumentError(f"{self.name} is a table; use its make_table")
         number = self.name.removeprefix("fig")
         tiny = "; tiny models: only the shapes of the curves mean anything" if view.tiny else ""
+        drift = ", with the machine's drift between sessions" if view.drift else ""
         lacking = sum(item.count for item in missing)
         gaps = f"; {lacking} wanted cells are missing or lack a part" if lacking else ""
         return Sheet(
             item=self.name,
             title=f"Figure {number}: {self.title}",
-            note=f"{self.shows} Bands: 95 % intervals{tiny}{gaps}.",
+            note=f"{self.shows} Bands: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(view),
             missing=tuple(missing),
         )

@@ -61,6 +61,8 @@ def describe_today(
     lines = ["# The Framework Tax today", "", _describe_run(view, setting), ""]
     if times:
         lines += [_describe_times(view, times), ""]
+    if view.drift is not None:
+        lines += [f"{view.drift.describe()} Intervals and verdicts carry that.", ""]
     if verdicts:
         lines += ["## Claims", "", count_outcomes(verdicts), "", *_describe_claims(verdicts)]
     if shown:
@@ -85,7 +87,8 @@ def _describe_run(view: View, setting: Setting) -> str:
         else ""
     )
     quick = " A quick run: few rounds, few sizes." if setting.quick else ""
-    return f"{view.label}{software}; {measured} cells measured.{quick}{tiny}"
+    more = f" and {len(view.repetitions)} of them once more" if view.repetitions else ""
+    return f"{view.label}{software}; {measured} cells measured{more}.{quick}{tiny}"
 
 
 def _describe_times(view: View, times: Mapping[str, float]) -> str:

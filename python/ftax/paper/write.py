@@ -62,7 +62,8 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
     for view in views:
         place = folder if len(views) == 1 else folder / make_slug(view.label)
         shown = tuple(write_item(item, view, study.setting, place) for item in study.items)
-        own = SweepResults(cells=tuple(view.cells.values()), machines=results.machines)
+        cells = (*view.cells.values(), *view.repetitions)
+        own = SweepResults(cells=cells, machines=results.machines)
         verdicts = write_claims(own, place) if study.claims and not view.tiny else ()
         page = Page(view=view, folder=place, shown=shown, verdicts=verdicts)
         if study.is_whole:
