@@ -70,7 +70,10 @@ def weigh_clock(
     where = f", where {changes}" if changes else ""
     reason = f"{span}: {verdict.today} as measured, {steady.today} at one clock{where}"
     return replace(
-        verdict, today="not resolved", reason="; ".join(filter(None, (reason, verdict.reason)))
+        verdict,
+        today="not resolved",
+        sentence=f"Open on {verdict.machine}: {reason}.",
+        reason="; ".join(filter(None, (reason, verdict.reason))),
     )
 
 
