@@ -141,7 +141,15 @@ def show_spread(path: Path) -> None:
         ends = (min(totals)[0], max(totals)[0])
         rows.append((label, str(len(totals)), f"{ends[0]:.2f}", f"{middle_ms:.2f}", str(line),
                      f"{ends[1]:.2f}", f"{ends[1] / ends[0]:.2f}"))  # fmt: skip
-    columns = ("model, dtype, batch", "receipts", "least, ms", "middle", "its line", "most", "most / least")
+    columns = (
+        "model, dtype, batch",
+        "receipts",
+        "least, ms",
+        "middle",
+        "its line",
+        "most",
+        "most / least",
+    )
     show(f"receipts in {path.name}", columns, rows)
 
 
