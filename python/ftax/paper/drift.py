@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ftax.records import FrozenMap
 from ftax.results import Cell
 from ftax.sweep import SweepCell
-from ftax.sweep.grid import REPETITION
+from ftax.sweep.record import REPETITION
 
 REPEATED = "repeated"  # the session of cells whose rounds are repetitions
 _FEWEST = 3  # measurements of a cell that say anything about their spread

@@ -29,8 +29,8 @@ from ftax.sweep.grid_checks import (
     find_zoo,
     pair_runtimes,
 )
+from ftax.sweep.record import REPETITION
 
-REPETITION = "repetition"  # the option that tells a cell from the same cell measured once more
 AXES = ("models", "runtimes", "hosts", "dtypes", "batches", "sequences", "devices")
 _SWITCHES = ("tiny", "use_cache", "utilisation", "memory")
 _LOOKS = ("utilisation", "memory")  # that are a GPU's

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from ftax.results import Cell
-from ftax.sweep.grid import REPETITION
 from ftax.sweep.job import Group, Item
-from ftax.sweep.record import SweepCell
+from ftax.sweep.record import REPETITION, SweepCell
 
 _Key = tuple[str, str, tuple[tuple[str, object], ...]]  # model, device, options that make it
 _Sizes = dict[tuple[str, int, int | None], list[Item]]  # by dtype, batch and sequence

@@ -19,6 +19,8 @@ from ftax.errors import InvalidArgumentError
 from ftax.records import Count, FrozenMap, JsonScalar, Name, PositiveInt, Record, Rule
 from ftax.results import Cell, compute_interval, compute_mean
 
+REPETITION = "repetition"  # the option that tells a cell from the same cell measured once more
+
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
 
