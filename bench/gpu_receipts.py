@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from receipt_cells import AGREEMENT_LIMIT, CHECKS, describe, make_figures, show_cells
+from receipt_cells import AGREEMENT_LIMIT, CHECKS, describe, make_figures, show_cells, show_spread
 from receipt_turns import judge_turns, take_turns
 from record import RESULTS, append_line, finish, make_parser, progress, run_json
 
@@ -30,6 +30,7 @@ _MODELS = ("bert-base", "resnet-50", "gpt2")
 _BATCHES = (1, 8, 32)
 _CELL_LIMIT_S = 240.0
 _PATIENCE_S = 5.0  # with a neighbour on the core
+_RECORDS = "gpu_receipts_records.jsonl"
 
 
 def work(options: argparse.Namespace) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def run_cells(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[s
 
 def make_command(options: argparse.Namespace, model: str, batch: int) -> list[str]:
     """The command of one cell's process."""
-    records = options.folder / "gpu_receipts_records.jsonl"
+    records = options.folder / _RECORDS
     names = ("--model", "--batch", "--duration", "--turns", "--records")
     values = (model, batch, options.duration, options.turns, records)
     return [
@@ -103,6 +104,11 @@ def parse() -> argparse.Namespace:
         "--duration", type=float, default=20.0, help="seconds of rounds a cell (20)"
     )
     parser.add_argument("--turns", type=int, default=40, help="with what it is held against (40)")
+    parser.add_argument(
+        "--spread",
+        action="store_true",
+        help="measure nothing; the receipts on record, cell by cell",
+    )
     for name in ("--model", "--batch", "--records"):  # what a worker is given
         kind = {"--batch": int, "--records": Path}.get(name, str)
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
@@ -116,6 +122,9 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Run the cells, print the tables, save the record."""
     options = parse()
+    if options.spread:
+        show_spread((options.results or RESULTS) / _RECORDS)
+        return
     if options.worker:
         print(json.dumps(work(options)))
         return

@@ -7,13 +7,16 @@ can be judged again without the GPU, and without the receipts.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from record import Figure, progress, show
 
 from ftax import Receipt
 from ftax.ladder import estimate_rounds
+from ftax.results import read_records
 
 _HALF_WIDTH_LIMIT = 2.0  # percent of eager
 _DURATION_LIMIT = 5.0  # percent between the rungs
@@ -120,6 +123,34 @@ def show_cells(cells: Sequence[Cell]) -> None:
     for cell in cells:
         for warning in cell["warnings"]:
             progress(f"gpu_receipts: {cell['model']}, batch {cell['batch']}: {warning}")
+
+
+def show_spread(path: Path) -> None:
+    """Of each cell the smallest, the middle and the largest total among its receipts in a file, and
+    the line of the middle one: of an even number, of the smaller of the two."""
+    found = read_records(path)
+    cells: dict[str, list[tuple[float, int]]] = {}
+    for receipt, line in zip(found.records, found.lines, strict=True):
+        if isinstance(receipt, Receipt):
+            cell = receipt.rungs[0].cell
+            label = f"{cell.model}, {cell.dtype}, {cell.batch}"
+            cells.setdefault(label, []).append((receipt.latency_ns / 1e6, line))
+    rows = []
+    for label, totals in cells.items():
+        middle_ms, line = statistics.median_low(totals)
+        ends = (min(totals)[0], max(totals)[0])
+        rows.append((label, str(len(totals)), f"{ends[0]:.2f}", f"{middle_ms:.2f}", str(line),
+                     f"{ends[1]:.2f}", f"{ends[1] / ends[0]:.2f}"))  # fmt: skip
+    columns = (
+        "model, dtype, batch",
+        "receipts",
+        "least, ms",
+        "middle",
+        "its line",
+        "most",
+        "most / least",
+    )
+    show(f"receipts in {path.name}", columns, rows)
 
 
 def _format(value: float | None, spec: str) -> str:

@@ -37,6 +37,7 @@ PUBLISHED: dict[str, float] = {
     "deberta": 139,
     "ibert": 124.6,
     "funnel": 131,
+    "funnel-base": 115.6,
     "squeezebert": 51.1,
     "mobilebert": 24.6,
     "fnet": 83,
@@ -58,6 +59,7 @@ PUBLISHED: dict[str, float] = {
 OPERATORS_NOT_COMPARED = {
     "deberta": "takes sizes from tensors",
     "funnel": "takes sizes from tensors, in transformers 5.17",
+    "funnel-base": "takes sizes from tensors, in transformers 5.17",
     "longformer": "takes sizes from tensors",
     "reformer": "a request shorter than its chunks is not hashed",
     "gpt2-generate": "is gpt2 sixteen times, and takes as long",

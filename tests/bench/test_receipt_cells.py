@@ -52,6 +52,15 @@ def test_others_are_judged_by_pairs_of_one_turn(ratios, verdict):
     assert found["plain loop"]["agrees"] == ("intervals" if len(ratios) > 5 else "cannot tell")
 
 
+def test_the_middle_receipt_of_a_cell_is_named_beside_the_fastest(tmp_path, capsys):
+    path = tmp_path / "receipts.jsonl"
+    for value in (5000, 1000, 4000, 2000):
+        make_receipt([1000 * value] * 60).save(path)
+    receipt_cells.show_spread(path)
+    (row,) = [line.split() for line in capsys.readouterr().out.splitlines() if "fp32" in line]
+    assert row[-6:] == ["4", "1.00", "2.00", "4", "5.00", "5.00"]  # the fourth line has 2 ms
+
+
 def test_turns_time_the_same_model_three_ways():
     loaded = load_model("bert-base", tiny=True)
     times = take_turns(loaded, turns=2)

@@ -9,6 +9,7 @@ from claim_results import (
     GRAPHS,
     judge,
     judge_one,
+    make_cell,
     make_graph_results,
     make_machine,
     make_results,
@@ -16,20 +17,41 @@ from claim_results import (
 )
 
 from ftax.paper.claims_gpu import list_gpus
+from ftax.paper.claims_record import find_claim
+from ftax.paper.claims_today import make_plan
 
 
-def test_gpus_of_the_paper_are_one_machine_today():
+@pytest.mark.parametrize(
+    ("name", "gpus"),
+    [
+        ("S4.1-torchscript-other-gpus", 7),
+        ("S4.3-bound-on-all-gpus", 7),
+        ("S4.2.2-funnel-large-other-gpus", 4),
+    ],
+)
+def test_what_is_said_of_several_gpus_is_not_tested_with_one(name, gpus):
+    cells = [make_cell(place, 1.0) for place in make_plan(find_claim(name)).cells()]
+    verdict = judge_one(name, cells)
+    assert verdict.today == "cannot be tested here"
+    assert verdict.reason == f"it is about {gpus} GPUs, and these are results of one"
+    assert verdict.sentence == f"Not tested: {verdict.reason}."
+
+
+def test_gpus_of_the_paper_are_one_machine_of_several():
+    first, second = make_machine("NVIDIA H200"), make_machine("NVIDIA B200")
     cells = [
         cell
+        for machine in (first, second)
         for dtype in ("fp16", "fp32")
         for framework, latency in (("eager/python", 2.0), ("torchscript/python", 1.0))
-        for cell in make_series(lambda _, x=latency: x, framework=framework, dtype=dtype)
+        for cell in make_series(
+            lambda _, x=latency: x, framework=framework, dtype=dtype, machine=machine.id
+        )
     ]
-    verdict = judge_one("S4.1-torchscript-other-gpus", cells)
-    assert verdict.today == "holds"
-    assert len(verdict.tests) == 2
-    assert len(verdict.values) == 2
-    assert verdict.notes == (
+    verdicts = judge("S4.1-torchscript-other-gpus", make_results(cells, first, second))
+    assert [verdict.today for verdict in verdicts] == ["holds", "holds"]
+    assert len(verdicts[0].tests) == len(verdicts[0].values) == 2
+    assert verdicts[0].notes == (
         "13 conditions on GPUs of the paper are 2 on one machine; names of GPUs in formulas stand "
         "for NVIDIA H200",
     )

@@ -20,7 +20,8 @@ from claim_results import (
 
 from ftax.paper import claims
 from ftax.paper.claims_record import Verdict, find_claim
-from ftax.paper.claims_scope import ADDED, RELATIONS, UNTESTABLE, RequiredCell
+from ftax.paper.claims_scope import ADDED, UNTESTABLE, RequiredCell
+from ftax.paper.claims_substitutes import REFORMULATED, RELATIONS, SUBSTITUTES
 from ftax.paper.claims_today import make_plan
 from ftax.results import append_record, read_records
 from ftax.runtimes import find_runtime
@@ -212,9 +213,145 @@ def test_required_cells_are_cells_that_can_be_measured():
 
 def test_own_formulas_and_relations_belong_to_claims():
     names = {claim.id for claim in claims.list_claims()}
-    assert {*RELATIONS, *ADDED, *UNTESTABLE} <= names
+    assert {*RELATIONS, *ADDED, *REFORMULATED, *SUBSTITUTES, *UNTESTABLE} <= names
+    assert set(REFORMULATED).isdisjoint({*RELATIONS, *SUBSTITUTES})
     for name, relations in RELATIONS.items():
         assert set(relations) <= set(range(len(find_claim(name).tests)))
+
+
+def knee_at(knee, low=5.0):
+    """Latencies of a host of ``low`` ms until the device takes longer, from ``knee`` on."""
+    return lambda batch: low * max(1.0, batch / knee)
+
+
+def make_split(knee, framework="eager/python", low=5.0, host=0.0, **fields):
+    """Cells whose kernels take what the device needs; a device-bound one has ``host`` ms more."""
+    return make_series(
+        lambda batch: max(low, low * batch / knee) + host,
+        kernel_ms=lambda batch: low * batch / knee,
+        framework=framework,
+        noise=1e-4,
+        **fields,
+    )
+
+
+def test_what_is_large_is_past_todays_knee():
+    """Batch 32 was large for the paper's GPU. Here the knee is 64, and only 128 is past it."""
+    cells = [
+        *make_series(knee_at(64)),
+        *make_series(lambda batch: knee_at(64)(batch) * (0.3 if batch <= 64 else 1.0),
+                     framework="cuda-graph/python"),
+    ]  # fmt: skip
+    verdict = judge_one("S4.1-cudagraphs-large", cells)
+    assert [test.today for test in verdict.tests] == ["holds", "holds"]
+    flat = [
+        *make_series(lambda _: 5.0),
+        *make_series(lambda _: 2.0, framework="cuda-graph/python"),
+    ]
+    (_, large) = judge_one("S4.1-cudagraphs-large", flat).tests
+    assert (large.today, large.why) == (
+        "not tested", "the largest batch that was measured is still on the plateau",
+    )  # fmt: skip
+
+
+def test_nested_tensors_are_held_against_graphs_past_the_knee():
+    padded = make_series(lambda batch: 1.1 * knee_at(64)(batch), framework="padded/python")
+    nested = make_series(lambda batch: 4.9 if batch < 128 else 6.0, framework="nested/python")
+    graph = make_series(lambda batch: 1.0 if batch < 128 else 9.9, framework="cuda-graph/python")
+    verdict = judge_one("S4.1-nested-large", [*make_series(knee_at(64)), *padded, *nested, *graph])
+    assert [test.today for test in verdict.tests] == ["another size", "holds"]
+    assert "past eager's knee nested tensors are faster than CUDA graphs" in verdict.sentence
+
+
+@pytest.mark.parametrize(("extra_ms", "outcome"), [(0.05, "holds"), (1.0, "does not hold")])
+def test_a_graph_removes_overhead_wherever_there_is_some(extra_ms, outcome):
+    """What a graph leaves is held against what eager loses, not against the kernels' time, which
+    on a fast GPU is as short as the host's part of a graph's launch."""
+    graph = make_series(
+        lambda batch: 5.0 * batch / 64 + extra_ms,
+        kernel_ms=lambda batch: 5.0 * batch / 64,
+        framework="cuda-graph/python",
+    )
+    verdict = judge_one("S3.2-cuda-graphs-remove-overhead", [*make_split(64), *graph])
+    assert verdict.today == outcome
+
+
+def test_a_share_may_rise_by_what_the_machine_drifts():
+    kernels = (1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 16.0, 100.0)
+    latencies = (10.0, 10.4, 10.0, 10.0, 10.0, 10.0, 16.5, 101.0)
+    cells = [
+        replace(cell, kernel_ns=1e6 * kernel, busy_ns=1e6 * kernel)
+        for cell, kernel in zip(
+            make_series(lambda batch: latencies[batch.bit_length() - 1], noise=1e-5), kernels
+        )
+    ]
+    assert judge_one(SHARES, cells).tests[0].today == "does not hold"
+    anchors = [
+        make_cell(
+            RequiredCell("bert-768", "eager/python", "fp16", 1, 128),
+            latency,
+            options={"repetition": mark},
+            busy_ns=1e6,
+        )
+        for mark, latency in enumerate((9.0, 9.5, 10.0, 10.5, 11.0), start=1)
+    ]
+    assert judge_one(SHARES, [*cells, *anchors]).tests[0].today == "holds"
+
+
+@pytest.mark.parametrize(
+    ("name", "factors"),
+    [
+        ("S4.2.1-width-table1", {("bert-1536", 1, 128): 0.7}),
+        ("S5-table1-batch", {("bert-768", 4, 128): 0.7}),
+        ("S5-table1-seq", {("bert-768", 1, 512): 0.7}),
+    ],
+)
+def test_what_costs_nothing_may_be_faster_but_not_slower(name, factors):
+    def make(factor):
+        return [
+            make_cell(place, factor if (place.model, place.batch, place.sequence) in factors else 1)
+            for place in make_plan(find_claim(name)).cells()
+        ]
+
+    assert judge_one(name, make(0.7)).today == "holds"
+    assert judge_one(name, make(1.2)).today == "does not hold"
+
+
+def test_a_framework_that_runs_other_models_does_not_run_this_one():
+    places = sorted(make_plan(find_claim("S5-fft-unsupported")).cells(), key=str)
+
+    def make(*failed):
+        return [
+            make_cell(place, None if place.framework in failed else 1.0)
+            for place in (*places, *(place._replace(model="bert-base") for place in places))
+            if place.model == "fnet" or place.framework != "onnxruntime/python"
+        ]
+
+    assert judge_one("S5-fft-unsupported", make()).today == "does not hold"
+    verdict = judge_one("S5-fft-unsupported", make("torchscript/python", "onnxruntime/python"))
+    assert [test.today for test in verdict.tests] == ["not tested", "not tested"]
+    verdict = judge_one("S5-fft-unsupported", [
+        *make("torchscript/python"),
+        *make_series(lambda _: 1.0, framework="torchscript/python"),
+    ])  # fmt: skip
+    assert [test.today for test in verdict.tests] == ["holds", "does not hold"]
+
+
+def test_fewer_kernels_and_less_memory_are_counted():
+    made = [
+        make_cell(
+            RequiredCell("bert-base", f"{name}/python", "fp16", 1, 128), 1.0,
+            kernels=kernels, device_bytes=1_000_000 * megabytes,
+        )
+        for name, kernels, megabytes in (
+            ("eager", 165, 250), ("torchscript", 382, 240), ("onnxruntime", 307, 400),
+        )
+    ]  # fmt: skip
+    verdict = judge_one("S2-compilation-fewer-launches", made)
+    assert [test.today for test in verdict.tests] == [
+        "does not hold", "does not hold", "holds", "does not hold",
+    ]  # fmt: skip
+    assert verdict.sentence.startswith("On NVIDIA H200: TorchScript takes less memory than eager.")
 
 
 def test_results_of_a_sweep_are_read_from_its_folder(tmp_path):

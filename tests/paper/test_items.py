@@ -2,9 +2,11 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import pytest
-from paper_results import latency_of, make_cell, make_failed, make_results, measure_all
+from claim_results import make_gpu
+from paper_results import MACHINE, latency_of, make_cell, make_failed, make_results, measure_all
 
 from ftax.errors import InvalidArgumentError
 from ftax.models import list_models
@@ -246,14 +248,53 @@ def test_table_1_sets_ours_beside_the_paper():
     assert [row["tokens"] for row in by_batch] == ["128", "128", "512", "128"]
     assert by_batch[0][label].startswith("0.55 [")  # (1 + 1 / 10) / 2
     assert by_batch[1][label].startswith("0.7 [")
+    each = next(name for name in table.columns if name.startswith("fp16 a request"))
+    assert [row[each] for row in by_batch] == ["0.55", "0.175", "0.55", "0.55"]
+    paper = [row["the paper, a request"] for row in by_batch]
+    assert paper == ["13.6", "3.4", "13.4", "13.4"]  # what it prints as TP, in s
+
+
+def test_table_1_shows_what_was_measured_by_turns():
+    cells = list(join_cells(make_grids(make_wants((), GPU, claims=True), GPU)))
+    scaled = {"bert-768": 5.0, "bert-1536": 6.0}
+    results = make_results(
+        make_cell(
+            cell,
+            latency_ms=scaled[cell.model] + 0.01 * cell.options["repetition"]
+            if cell.options and cell.model in scaled
+            else 1.0,
+        )
+        for cell in cells
+    )
+    (view,) = split_views(results)
+    assert len(view.repetitions) == 6 * GPU.repetitions
+    table = find_item("table1").make_table(view)
+    label = next(name for name in table.columns if name.startswith("fp16 (ms)"))
+    rows = [dict(zip(table.columns, row)) for row in table.rows]
+    middle = 0.01 * (GPU.repetitions + 1) / 2
+    for row, base in zip(rows, (5.0, 5.0, 5.0, 6.0), strict=True):
+        assert float(row[label].split()[0]) == pytest.approx(base + middle, rel=5e-3)
+
+
+def test_table_2_has_what_the_vendor_states_of_a_known_gpu():
+    facts = replace(MACHINE.environment, gpu=make_gpu("NVIDIA H200"))
+    machine = replace(MACHINE, environment=facts)
+    cells = join_cells(find_item("table2").make_grids(GPU))
+    (view,) = split_views(make_results(map(make_cell, cells), machines=(machine,)))
+    table = find_item("table2").make_table(view)
+    ours = dict(zip(table.columns, table.rows[-1]))
+    assert (ours["GPU"], ours["cores"], ours["bandwidth (GB/s)"]) == ("H200", "16896", "4800")
+    assert ours["source"] == "this machine; its vendor"
 
 
 def test_table_3_has_counters_and_dashes():
     item = find_item("table3")
     view = make_view(item, choose=lambda cell: cell.runtime != "torchscript")
-    rows = {
-        row[0]: dict(zip(item.make_table(view).columns, row)) for row in item.make_table(view).rows
-    }
+    table = item.make_table(view)
+    listed = [dict(zip(table.columns, row)) for row in table.rows]
+    assert [row["batch"] for row in listed] == [str(b) for b in GPU.batches for _ in range(5)]
+    assert {row["SMs active (%), the paper"] for row in listed[5:]} == {"-"}
+    rows = {row["framework"]: row for row in listed[:5]}
     eager = rows["PyTorch"]
     assert eager["SMs active (%)"] == "25.0"
     assert eager["occupancy (%)"] == "12.5"

@@ -14,10 +14,11 @@ from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError
 from ftax.paper import run
 from ftax.paper.items import list_items
-from ftax.paper.run import choose_study, end_after, estimate, load_results, run_study
+from ftax.paper.run import Study, choose_study, end_after, estimate, load_results, run_study
 from ftax.paper.setting import Setting
 from ftax.paper.write import CLAIMS_FILE, make_slug, write_page, write_study
 from ftax.results import append_record, read_records
+from ftax.sweep.grid import join_cells
 from ftax.sweep.results import CELLS_FILE
 
 GPU = Setting.choose(device="cuda")
@@ -150,9 +151,9 @@ def test_a_study_writes_pictures_data_tables_claims_and_a_page(tmp_path):
     assert "took 2 min of the devices: making runtimes ready 2 min, rounds 60 s" in text
     with (tmp_path / "claims.csv").open(newline="") as file:
         claims = {row["claim"]: row for row in csv.DictReader(file)}
-    assert len(claims) == 77
+    assert len(claims) == 80
     kept = read_records(tmp_path / CLAIMS_FILE).records
-    assert tuple(kept) == page.verdicts and len(kept) == 77
+    assert tuple(kept) == page.verdicts and len(kept) == 80
     # The device is busy half of the time at every batch, so the share does not fall.
     assert claims["S3.2-share-falls"]["today"] != "holds"
 
@@ -201,6 +202,71 @@ def test_the_command_lists_plans_and_draws_what_there_is(tmp_path):
     drawn = runner.invoke(app, ["paper", "fig13", "--no-measure", *where])
     assert drawn.exit_code == 0, drawn.output
     assert (tmp_path / "figures" / "fig13.png").exists()
+
+
+def test_a_whole_study_has_what_shows_its_drift_and_a_quick_one_has_not():
+    marks = [cell.options.get("repetition") for cell in choose_study([], GPU).cells]
+    assert set(marks) == {None, *range(1, GPU.repetitions + 1)}
+    assert len({marks.count(mark) for mark in range(1, GPU.repetitions + 1)}) == 1
+    assert len([mark for mark in marks if mark]) < 0.1 * len(marks)
+    assert not any("repetition" in cell.options for cell in choose_study([], QUICK).cells)
+    assert not any("repetition" in cell.options for cell in choose_study(["fig4"], GPU).cells)
+
+
+def test_models_that_never_leave_the_plateau_get_larger_batches():
+    study = choose_study([], GPU)
+
+    def measure(cell):
+        flat = cell.model == "mobilebert" and cell.dtype == "fp16"
+        return make_cell(cell, latency_ms=5.0 if flat else 1 + cell.batch)
+
+    results = make_results(measure(cell) for cell in study.cells if not cell.options)
+    more = join_cells(study.find_more(results))
+    assert {(cell.model, cell.dtype) for cell in more} == {("mobilebert", "fp16")}
+    assert {(cell.runtime, cell.batch) for cell in more} == {
+        (runtime, batch) for runtime in ("eager", "cuda-graph") for batch in (256, 512)
+    }
+    with_them = make_results([*results.cells, *(make_cell(cell, latency_ms=9.0) for cell in more)])
+    assert join_cells(study.find_more(with_them)) == more  # what is there is not run again
+    assert choose_study(["fig8"], GPU).find_more(results) == ()
+
+
+def test_a_run_goes_on_to_the_larger_batches_if_there_is_time(tmp_path, monkeypatch):
+    study = dataclasses.replace(choose_study(["fig8"], GPU), claims=True)
+    ran = []
+
+    def measure(grids, folder, **settings):
+        ran.append(join_cells(grids))
+        store(make_results(make_cell(cell, latency_ms=5.0) for cell in ran[-1]), folder)
+        return make_results(())
+
+    monkeypatch.setattr(run, "run_sweep", measure)
+    _, complete = run_study(study, tmp_path)
+    assert complete
+    first, second = ran
+    assert max(cell.batch for cell in first) == 128
+    assert {cell.batch for cell in second} == {256, 512}
+
+
+def test_a_study_that_looks_for_drift_runs_and_goes_on(tmp_path):
+    """Really, with tiny models: each repetition is a cell of its own, and only what is missing is
+    run again."""
+    setting = dataclasses.replace(QUICK, repetitions=2)
+    study = Study(items=(), claims=True, setting=setting)
+    results, complete = run_study(study, tmp_path)
+    assert complete
+    assert {cell.cell for cell in results.cells} == set(study.cells)
+    assert {cell.status for cell in results.cells} == {"measured"}
+    lines = (tmp_path / CELLS_FILE).read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"repetition":2' not in line]
+    assert len(kept) < len(lines)
+    (tmp_path / CELLS_FILE).write_text("".join(kept))
+    again, complete = run_study(study, tmp_path)
+    assert complete
+    assert {cell.cell for cell in again.cells} == set(study.cells)
+    assert [c for c in results.cells if c.cell.options.get("repetition") != 2] == [
+        c for c in again.cells if c.cell.options.get("repetition") != 2
+    ]
 
 
 def test_one_item_is_measured_and_not_measured_again(tmp_path):

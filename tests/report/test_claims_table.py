@@ -46,6 +46,7 @@ def test_a_row_a_claim(verdicts):
         "holds", "holds", "1 of 1",
     )  # fmt: skip
     assert first["paper -> today"].startswith("cut_b1 73.34 -> 59.09 [")
+    assert first["in a sentence"] == "On NVIDIA H200: CUDA graphs cut at least 40 % for b=1..8."
     assert first["why"] == "-"
     assert (own["today"], own["machine"], own["conditions"]) == ("cannot be tested here", "-", "-")
     assert own["why"].startswith("it compares numbers of the paper")
@@ -55,10 +56,11 @@ def test_what_does_not_hold_says_which_condition(verdicts):
     verdict = replace(verdicts[2], today="changed", reason="", notes=("a note",))
     first, second = verdict.tests
     tests = (replace(first, today="does not hold"), replace(second, today="another size", about=""))
-    verdict = replace(verdict, tests=tests)
-    why = f"holds with another size: {second.expression}; does not hold: {first.about}"
-    assert explain_outcome(verdict) == why
-    assert describe_reason(verdict) == f"{why}; a note"
+    verdict = replace(verdict, tests=tests, sentence="On it: not so: this.")
+    assert explain_outcome(verdict) == verdict.sentence
+    assert describe_reason(verdict) == "On it: not so: this.; a note"
+    old = replace(verdict, sentence="")  # of a record from before there was one
+    assert explain_outcome(old) == f"does not hold as stated: {first.about}, {second.expression}"
     assert explain_outcome(replace(verdict, today="holds")) == ""
     assert explain_outcome(replace(verdict, today="not resolved", reason="open")) == "open"
 

@@ -94,6 +94,20 @@ def test_a_cell_of_an_unknown_machine_is_named(tmp_path):
     assert [p["latency"] for p in json.loads(Page(text).data)["points"]] == [1000.5, 2.0]
 
 
+def test_a_cell_that_was_measured_once_more_is_no_second_point(tmp_path):
+    here, _ = make_environments()
+    machine, path = SweepMachine.of(here), tmp_path / "cells.jsonl"
+    append_record(path, machine)
+    for options in ({}, {"repetition": 1}, {"repetition": 2}):
+        cell = Cell(model="m", runtime="eager", host="cpp", batch=1, sequence=None, options=options)
+        values = (2.0 + len(options),)
+        append_record(
+            path, SweepCell(cell=cell, machine=machine.id, status="measured", values_ns=values)
+        )
+    points = json.loads(Page(make_page(read_sources([path]))).data)["points"]
+    assert [point["latency"] for point in points] == [2.0]
+
+
 def test_a_file_that_is_named_twice_is_read_once(folder):
     once = read_sources([folder])
     twice = read_sources([folder, folder / "receipts.jsonl", folder / "sub"])

@@ -71,6 +71,52 @@ def list_steps(said):
     return [(rest["step"], rest["places"]) for what, rest in said if what == "begin"]
 
 
+def test_what_a_runtime_takes_of_the_device_is_found_the_same_way_for_all():
+    """With nothing else there: its own copy of the weights counts, the model's only if used."""
+    held = {"other models": 1000}  # bytes of the device by owner
+
+    class Device:
+        memory_allocated = staticmethod(lambda device: 7)
+        max_memory_allocated = staticmethod(lambda device: 7 + 30)
+        max_memory_reserved = staticmethod(lambda device: 0)
+        synchronize = reset_peak_memory_stats = staticmethod(lambda device: None)
+        empty_cache = staticmethod(lambda: None)
+
+        @staticmethod
+        def mem_get_info(device):
+            return 10_000 - sum(held.values()), 10_000
+
+    class Bench:
+        job = SimpleNamespace(device="cuda:0")
+
+        def __init__(self, own, needs_model):
+            self.own, self.needs_model = own, needs_model
+
+        def drop_all(self):
+            held.pop("other models", None)
+            if not self.needs_model:
+                held.pop("model", None)
+
+        def get_ready(self, group):
+            held["model"] = 200
+
+        def prepare(self, ready, item):
+            held["runtime"] = self.own
+            return SimpleNamespace(run=lambda: None)
+
+        def begin(self, step, places):
+            assert (step, places) == ("memory", [4])
+
+    def weigh(own, needs_model):
+        held.clear()
+        held["other models"] = 1000
+        item = Item(place=4, runtime="eager", host="python")
+        return looks.weigh(Bench(own, needs_model), None, item, Device)
+
+    assert weigh(0, needs_model=True) == 200 + 30
+    assert weigh(500, needs_model=False) == 500 + 30
+
+
 def test_a_model_is_built_once_and_each_size_is_a_session():
     clean, said = run(make_job(1, 2, runtimes=("eager", "flat")))
     assert clean

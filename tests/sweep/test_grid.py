@@ -47,6 +47,15 @@ def test_a_choice_that_is_no_default_tells_cells_apart():
     assert counted == plain  # the same latency, looked at more closely
 
 
+def test_a_cell_measured_once_more_is_the_cell_with_a_mark():
+    grid = Grid(models=("bert-base",), batches=(1, 2), repetitions=3)
+    assert [(cell.batch, cell.options.get("repetition")) for cell in grid.cells()] == [
+        (batch, mark) for mark in (None, 1, 2, 3) for batch in (1, 2)
+    ]
+    once = Grid(models=("bert-base",), batches=(1, 2))
+    assert len(join_cells([once, grid])) == 8  # what is measured anyway counts as the first
+
+
 def test_a_bare_runtime_goes_with_the_hosts_that_it_has():
     grid = Grid(models=("bert-base",), runtimes=("flat", "eager"), hosts=("python", "cpp"))
     assert grid.pairs == (("flat", "python"), ("eager", "python"), ("eager", "cpp"))
@@ -73,6 +82,8 @@ def test_joined_grids_have_each_cell_once():
         ({"models": "bert-base", "hosts": "rust"}, "hosts has 'rust'; there are python, cpp"),
         ({"models": "bert-base", "dtypes": "int8"}, "dtypes has 'int8'; there are fp32"),
         ({"models": "bert-base", "batches": [1, 0]}, "batches has 0; give integers of at least 1"),
+        ({"models": "bert-base", "repetitions": -1}, "repetitions is -1; give a whole number"),
+        ({"models": "bert-base", "repetitions": 2.0}, "repetitions is 2.0; give a whole number"),
         ({"models": "bert-base", "batches": ["8"]}, "batches has '8'"),
         ({"models": "bert-base", "sequences": 4096}, "sequences has 4096.*at most 512"),
         ({"models": "resnet-50", "sequences": 128}, "takes images, which have none"),

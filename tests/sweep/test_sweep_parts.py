@@ -47,6 +47,33 @@ def test_the_order_is_the_seeds_and_builds_each_model_once():
     assert sorted(places) == list(range(len(cells)))
 
 
+def test_what_is_measured_once_more_stands_evenly_between_the_models():
+    """Each repetition with all of its cells in one place, so that they can be compared."""
+    cells = [make_cell(model=f"m{number}", batch=batch) for number in range(12) for batch in (1, 2)]
+    cells += [
+        make_cell(model=model, options={"tiny": True, "repetition": mark})
+        for mark in (1, 2, 3, 4)
+        for model in ("m0", "m1")
+    ]
+    items = {
+        place: Item(place=place, runtime=cell.runtime, host=cell.host)
+        for place, cell in enumerate(cells)
+    }
+    tasks = make_tasks(cells, items, 5)
+    places = [item.place for task in tasks for group in task.groups for item in group.items]
+    assert sorted(places) == list(range(len(cells)))
+    repeated = [number for number, task in enumerate(tasks) if task.groups[0].options]
+    assert repeated == [2, 6, 10, 14]  # 1.5, 4.5, ... of 12 models, with those before
+    for number in repeated:
+        groups = tasks[number].groups
+        assert {group.model for group in groups} == {"m0", "m1"}
+        assert {group.options for group in groups} == {(("tiny", True),)}  # what makes the model
+        marks = {
+            cells[item.place].options["repetition"] for group in groups for item in group.items
+        }
+        assert len(marks) == 1
+
+
 def test_a_folder_is_one_sweeps_at_a_time(tmp_path):
     grid = Grid(models=("bert-base",), tiny=True)
     with (

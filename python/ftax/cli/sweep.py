@@ -55,6 +55,13 @@ def sweep(
         bool,
         typer.Option("--allow-libraries", help="The file may name shared libraries as runtimes."),
     ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="GPU: what each runtime takes of it, seconds a cell.")
+    ] = False,
+    repetitions: Annotated[
+        int | None,
+        typer.Option(help="Times more that each cell is measured, over the whole sweep."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Run only what the folder lacks.")
     ] = False,
@@ -99,7 +106,8 @@ def sweep(
         "dtypes": _split(dtype), "batches": _split_sizes("--batch", batch),
         "sequences": _split_sizes("--sequence", sequence), "devices": _split(device),
         "tiny": tiny or None, "attention": attention, "use_cache": use_cache or None,
-        "utilisation": utilisation or None,
+        "utilisation": utilisation or None, "memory": memory or None,
+        "repetitions": repetitions,
     }  # fmt: skip
     chosen = {name: value for name, value in axes.items() if value is not None}
     grids = _choose_grids(grid, chosen, allow_libraries)

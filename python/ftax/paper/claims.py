@@ -32,6 +32,7 @@ __all__ = [
 
 RESAMPLES = 400
 FEWEST_RESAMPLES = 200
+_FEWEST_GPUS = 2  # for what is said of all GPUs
 
 
 def test_claims(
@@ -76,12 +77,28 @@ def _test_claim(
     if plan.needs_named_gpus:
         return [_compare_gpus(plan, gpus, sampler)]
 
+    wanted = [item for operand in plan.operands.values() for item in operand.items]
+
     def choose_only(gpu: Gpu) -> Verdict:
         return judge(plan, lambda _: gpu, sampler, machine=gpu.label, merge=True)
 
+    kinds = {gpu.label for gpu in gpus}
+    if plan.gpus and len(kinds) < _FEWEST_GPUS:
+        (label,) = kinds
+        return [
+            refuse(
+                plan,
+                f"it is about {len(plan.gpus)} GPUs, and these are results of one",
+                machine=label,
+            )
+        ]
+    chosen = [
+        (gpu.choose_for(wanted), at_one.choose_for(wanted))
+        for gpu, at_one in zip(gpus, steady, strict=True)
+    ]
     return [
         weigh_clock(choose_only(gpu), plan, gpu, functools.partial(choose_only, at_one))
-        for gpu, at_one in zip(gpus, steady, strict=True)
+        for gpu, at_one in chosen
     ]
 
 

@@ -37,7 +37,7 @@ def bring_to_one_clock(gpu: Gpu) -> Gpu:
     if not clocks:
         return gpu
     middle = statistics.median(clocks)
-    return replace(gpu, cells={place: _scale(cell, middle) for place, cell in gpu.cells.items()})
+    return Gpu.of(gpu.label, gpu.kind, (_scale(cell, middle) for cell in gpu.every))
 
 
 def _scale(cell: SweepCell, to_hz: float) -> SweepCell:
@@ -70,7 +70,10 @@ def weigh_clock(
     where = f", where {changes}" if changes else ""
     reason = f"{span}: {verdict.today} as measured, {steady.today} at one clock{where}"
     return replace(
-        verdict, today="not resolved", reason="; ".join(filter(None, (reason, verdict.reason)))
+        verdict,
+        today="not resolved",
+        sentence=f"Open on {verdict.machine}: {reason}.",
+        reason="; ".join(filter(None, (reason, verdict.reason))),
     )
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from ftax.paper.claims_helpers import Missing
 from ftax.paper.claims_scope import RequiredCell
 from ftax.paper.claims_today import Wanted
+from ftax.paper.drift import Drift, find_drift, join_repetitions
+from ftax.results import Cell
 from ftax.sweep import SweepCell, SweepMachine
 
 # The paper's names of GPUs in the names that drivers give them.
@@ -36,6 +38,8 @@ _LATENCY = "latency_ms"
 _WORK = {"gmacs": ("macs", 1e-9), "note:nn_calls": ("modules", 1.0)}
 _OF_CELL = {
     "kernel_ms": ("kernel_ns", 1e-6, "summed kernel time"),
+    "kernels": ("kernels", 1.0, "count of kernels"),
+    "device_mb": ("device_bytes", 1e-6, "device memory"),
     "sms_active_pct": ("sm_active_ratio", 100.0, "share of active SMs"),
     "warp_occupancy_pct": ("sm_occupancy_ratio", 100.0, "occupancy of warps"),
 }
@@ -60,11 +64,49 @@ class Gpu:
     Attributes:
         label: the name of the GPU or CPU.
         cells: tiny models are left out; of cells that differ in options alone, the one with fewer.
+        repeated: those that were measured repeatedly, with a round for each time.
+        drift: how far the machine drifts between sessions; None if nothing says so.
+        every: all of these, as they were measured.
     """
 
     label: str
     kind: str  # "cuda" or "cpu"
     cells: Mapping[RequiredCell, SweepCell]
+    repeated: Mapping[RequiredCell, SweepCell] = field(default_factory=dict)
+    drift: Drift | None = None
+    every: tuple[SweepCell, ...] = ()
+
+    @classmethod
+    def of(cls, label: str, kind: str, cells: Iterable[SweepCell]) -> Self:
+        """The cells of one machine that are of this kind of device."""
+        every = tuple(
+            cell
+            for cell in cells
+            if cell.cell.device.partition(":")[0] == kind and not cell.cell.options.get("tiny")
+        )
+        joined = join_repetitions(every)
+        chosen: dict[RequiredCell, SweepCell] = {}
+        for cell in every:
+            place = _find_place(cell.cell)
+            if place not in chosen or len(cell.cell.options) <= len(chosen[place].cell.options):
+                chosen[place] = cell
+        return cls(
+            label=label,
+            kind=kind,
+            cells=chosen,
+            repeated={_find_place(cell): found for cell, found in joined.items()},
+            drift=find_drift(every),
+            every=every,
+        )
+
+    def choose_for(self, wanted: Iterable[Wanted]) -> Gpu:
+        """This GPU with the repeated cells, if all the latencies that are wanted were repeated
+        together: then their ratios are free of drift."""
+        places = [item.cell for item in wanted if is_latency(item)]
+        chosen = [self.repeated.get(place) for place in places if place is not None]
+        if not chosen or None in chosen or len({len(c.values_ns) for c in chosen if c}) > 1:
+            return self
+        return replace(self, cells={**self.cells, **self.repeated})
 
     def is_a(self, paper_device: str) -> bool:
         """Whether it is the GPU that the paper calls so."""
@@ -83,7 +125,10 @@ class Gpu:
         return cell
 
     def read(self, wanted: Wanted) -> float | Missing:
-        """A column that has no rounds: counts of work, readings of the GPU, kernel time."""
+        """A column that has no rounds: counts of work, readings of the GPU, kernel time; "runs" is
+        1 for a cell that was measured, 0 for one that its runtime cannot run."""
+        if wanted.column == "runs":
+            return self._read_success(wanted)
         cell = self.find(wanted)
         if isinstance(cell, Missing):
             return cell
@@ -96,6 +141,20 @@ class Gpu:
         if value is None:
             return Missing(f"{cell.cell.label()} has no {words}")
         return float(value) * factor
+
+    def _read_success(self, wanted: Wanted) -> float | Missing:
+        """A runtime that ran nothing else here says nothing about this model."""
+        found = self.find(wanted)
+        if not isinstance(found, Missing):
+            return 1.0
+        cell = self.cells.get(wanted.cell) if wanted.cell is not None else None
+        if cell is None or not any(
+            other.status == "measured"
+            and (other.cell.runtime, other.cell.host) == (cell.cell.runtime, cell.cell.host)
+            for other in self.cells.values()
+        ):
+            return found
+        return 0.0
 
     def _read_work(self, cell: SweepCell, name: str, factor: float) -> float | Missing:
         """Work is the model's and its size's: any cell that has them says it."""
@@ -121,8 +180,7 @@ def list_gpus(results: Results) -> tuple[Gpu, ...]:
     ]
     labels = [gpu.label for gpu in gpus]
     return tuple(
-        Gpu(label=f"{gpu.label} ({labels[: index + 1].count(gpu.label)})", kind=gpu.kind,
-            cells=gpu.cells)
+        replace(gpu, label=f"{gpu.label} ({labels[: index + 1].count(gpu.label)})")
         if labels.count(gpu.label) > 1 else gpu
         for index, gpu in enumerate(gpus)
     )  # fmt: skip
@@ -131,17 +189,12 @@ def list_gpus(results: Results) -> tuple[Gpu, ...]:
 def _make_gpu(machine: SweepMachine | None, cells: Sequence[SweepCell]) -> Gpu:
     kinds = {cell.cell.device.partition(":")[0] for cell in cells if cell.status == "measured"}
     kind = "cuda" if "cuda" in kinds else "cpu"
-    chosen: dict[RequiredCell, SweepCell] = {}
-    for cell in cells:
-        own = cell.cell
-        if own.device.partition(":")[0] != kind or own.options.get("tiny"):
-            continue
-        place = RequiredCell(
-            own.model, f"{own.runtime}/{own.host}", own.dtype, own.batch, own.sequence
-        )
-        if place not in chosen or len(own.options) <= len(chosen[place].cell.options):
-            chosen[place] = cell
-    return Gpu(label=_name_machine(machine, kind), kind=kind, cells=chosen)
+    return Gpu.of(_name_machine(machine, kind), kind, cells)
+
+
+def _find_place(cell: Cell) -> RequiredCell:
+    framework = f"{cell.runtime}/{cell.host}"
+    return RequiredCell(cell.model, framework, cell.dtype, cell.batch, cell.sequence)
 
 
 def _name_machine(machine: SweepMachine | None, kind: str) -> str:
@@ -154,19 +207,32 @@ def _name_machine(machine: SweepMachine | None, kind: str) -> str:
 
 
 class Sampler:
-    """Means of resampled rounds, in ms; the same for a cell whenever it is asked for."""
+    """Means of resampled rounds, in ms; the same for a cell whenever it is asked for.
+
+    With a drift of the machine each draw has another one, which cells of one session share.
+    """
 
     def __init__(self, *, resamples: int, seed: int) -> None:
         self.resamples, self.seed = resamples, seed
-        self._kept: dict[int, tuple[SweepCell, NDArray[np.float64]]] = {}
+        self._kept: dict[tuple[int, Drift | None], tuple[SweepCell, NDArray[np.float64]]] = {}
 
-    def draw(self, cell: SweepCell) -> NDArray[np.float64]:
+    def draw(self, cell: SweepCell, drift: Drift | None = None) -> NDArray[np.float64]:
         """``resamples`` means. Cells whose facts name one session share the rounds they draw."""
-        kept = self._kept.get(id(cell))
+        kept = self._kept.get((id(cell), drift))
         if kept is None:
-            kept = (cell, self._draw(cell))
-            self._kept[id(cell)] = kept  # with the cell, so that its id stays its own
+            kept = (cell, self._draw(cell) * self._draw_drift(cell, drift))
+            self._kept[id(cell), drift] = kept  # with the cell, so that its id stays its own
         return kept[1]
+
+    def _draw_drift(self, cell: SweepCell, drift: Drift | None) -> NDArray[np.float64]:
+        """Factors of a latency; of what is drawn for a session, the share of its host."""
+        spread = 0.0 if drift is None else drift.widen(cell)
+        session = cell.facts.get("session") or cell.cell.key()
+        generator = np.random.default_rng(
+            [self.seed, 1, zlib.crc32(f"{cell.machine} {session}".encode())]
+        )
+        factors: NDArray[np.float64] = np.exp(spread * generator.standard_normal(self.resamples))
+        return factors
 
     def _draw(self, cell: SweepCell) -> NDArray[np.float64]:
         values = np.asarray(cell.values_ns) / 1e6

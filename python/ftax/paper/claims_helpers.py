@@ -7,6 +7,7 @@ it does not look at the batch that is missing.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -58,6 +59,23 @@ def find_knee(
             break
         knee = size
     return knee
+
+
+def find_past(values: Sequence[Any], latencies: Sequence[float]) -> list[Any]:
+    """The values at the sizes past the knee of ``latencies``, which are those of 1, 2, 4, ...
+
+    Raises LackingError if the largest size is on the plateau.
+    """
+    first = find_knee(latencies).bit_length()
+    found = list(values)[first : len(latencies)]
+    if not found:
+        raise LackingError("the largest batch that was measured is still on the plateau")
+    return found
+
+
+def find_plateau(latencies: Sequence[float]) -> float:
+    """The median latency up to the knee: of many sessions, so that no single one decides."""
+    return statistics.median(latencies[: find_knee(latencies).bit_length()])
 
 
 def rank(values: Sequence[float]) -> list[float]:
@@ -112,6 +130,8 @@ def _pair(left: Sequence[float], right: Sequence[float]) -> list[tuple[float, fl
 HELPERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "knee": find_knee,
+        "past": find_past,
+        "plateau": find_plateau,
         "spearman": correlate_ranks,
         "mean": compute_mean,
         "cut": compute_cut,

@@ -13,7 +13,8 @@ from typing import Any
 
 from ftax.paper.claims_gpu import Gpu, Sampler, is_latency
 from ftax.paper.claims_helpers import Missing
-from ftax.paper.claims_today import ClaimPlan, PlannedOperand, Wanted
+from ftax.paper.claims_today import DRIFT, ClaimPlan, PlannedOperand, Wanted
+from ftax.paper.claims_translation import UNKNOWN
 
 # Which machine stands for a GPU of the paper; why none does.
 Choose = Callable[[str], Gpu | Missing]
@@ -59,12 +60,18 @@ def collect_numbers(plan: ClaimPlan, choose: Choose, sampler: Sampler) -> Number
     notes = [_describe_dropped(models, left_out) for models, left_out in dropped.items()]
     if short:
         notes.append(f"no interval: {_join(sorted(short))} has one round")
+    gpu = choose(UNKNOWN)
+    drift = gpu.drift.sigma if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
+    scopes = () if short else _make_scopes(plan.operands, columns, sampler.resamples)
     return Numbers(
         point={
-            name: values if plan.operands[name].many else values[0]
-            for name, values in points.items()
+            DRIFT: drift,
+            **{
+                name: values if plan.operands[name].many else values[0]
+                for name, values in points.items()
+            },
         },
-        resamples=() if short else _make_scopes(plan.operands, columns, sampler.resamples),
+        resamples=tuple({DRIFT: drift, **scope} for scope in scopes),
         notes=tuple(notes),
     )
 
@@ -92,7 +99,7 @@ def _read_draws(
         if not isinstance(cell, Missing):
             if len(cell.values_ns) < _FEWEST_ROUNDS:
                 short.add(cell.cell.label())
-            return list(sampler.draw(cell).tolist())
+            return list(sampler.draw(cell, gpu.drift).tolist())
     return [point] * sampler.resamples
 
 

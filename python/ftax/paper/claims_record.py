@@ -153,18 +153,21 @@ class TestVerdict(Record):
 
     Attributes:
         paper: whether the paper's data meet it; None where they cannot say.
-        relation: the same condition with the size left open, "" if it has no such form.
+        relation: what is left of the condition without its size, "" if nothing is.
+        left: what that says.
         share: of the resamples, those in which it holds; None without any.
         why: what was missing.
     """
 
     __test__ = False  # to pytest its name looks like a class of tests
+    later: ClassVar[frozenset[str]] = frozenset({"left"})
 
     expression: Name
     about: str
     paper: bool | None
     today: TestOutcome
     relation: str = ""
+    left: str = ""
     share: Share | None = None
     why: str = ""
 
@@ -176,12 +179,14 @@ class Verdict(Record):
     Attributes:
         paper: of the paper's own data.
         machine: whose results these are; empty if none were looked at.
+        sentence: what it comes to, true by itself; empty in records from before there was one.
         reason: why it cannot be tested, what is missing, or what it could not be told from.
         shares: of the resamples, by outcome; empty without any.
         notes: what a reader should know before quoting it.
     """
 
     kind: ClassVar[str] = "claim-verdict"
+    later: ClassVar[frozenset[str]] = frozenset({"sentence"})
 
     id: Name
     section: str
@@ -192,6 +197,7 @@ class Verdict(Record):
     paper: PaperVerdict
     today: Outcome
     machine: str = ""
+    sentence: str = ""
     reason: str = ""
     tests: tuple[TestVerdict, ...] = ()
     values: tuple[ClaimValue, ...] = ()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ftax.errors import InvalidArgumentError
@@ -19,12 +20,12 @@ from ftax.paper.claims_scope import (
     CONSISTENCY,
     NAMES_ITS_GPUS,
     OWN_NUMBERS,
-    RELATIONS,
-    SUBSTITUTES,
     UNTESTABLE,
     AddedFormulas,
+    Condition,
     RequiredCell,
 )
+from ftax.paper.claims_substitutes import REFORMULATED, RELATIONS, SUBSTITUTES
 from ftax.paper.claims_translation import (
     FRAMEWORKS,
     UNKNOWN,
@@ -32,7 +33,9 @@ from ftax.paper.claims_translation import (
     find_model,
     translate_row,
 )
+from ftax.paper.claims_words import word_condition
 
+DRIFT = "drift"  # in formulas: of the machine, between sessions; 0 where nothing says so
 _TABLE_3 = "table3_utilization.csv"
 
 
@@ -69,12 +72,17 @@ class PlannedOperand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTest:
-    """A condition, today; ``relation`` is "" where no size can be left open in it."""
+    """A condition, today.
+
+    Attributes:
+        relation: what is left of it without its size, "" if nothing is; ``left`` says it.
+    """
 
     expression: str
     about: str
     paper: bool | None
     relation: str
+    left: str
     devices: frozenset[str]
 
 
@@ -85,6 +93,8 @@ class ClaimPlan:
     Attributes:
         formulas: its tests, then the relations of those that have one.
         needs_named_gpus: whether it compares GPUs, or means certain ones.
+        gpus: the paper's that it looks at, if that is what it is about: no one of them has more
+            than half of the conditions.
         reason: why it cannot be tested on any results; "" if it can.
     """
 
@@ -94,6 +104,7 @@ class ClaimPlan:
     tests: tuple[PlannedTest, ...]
     formulas: Formulas
     needs_named_gpus: bool
+    gpus: frozenset[str]
     reason: str
 
     def cells(self) -> frozenset[RequiredCell]:
@@ -122,17 +133,15 @@ def make_plan(claim: Claim) -> ClaimPlan:
 def _make_plan(name: str) -> ClaimPlan:
     claim = next(claim for claim in list_claims() if claim.id == name)
     reason = OWN_NUMBERS if claim.origin == CONSISTENCY else UNTESTABLE.get(name, "")
-    added = ADDED.get(name)
+    added = ADDED.get(name) or REFORMULATED.get(name)
     if added is not None:
         operands, compute = _plan_added(added), added.compute
     else:
         operands, compute = {} if reason else _plan_operands(claim), claim.compute
     devices = _Devices(operands, compute)
     tests = tuple(
-        PlannedTest(
-            expression=text, about=about, paper=paper, relation=relation, devices=devices.of(text)
-        )
-        for text, about, relation, paper in _list_conditions(claim)
+        PlannedTest(**condition._asdict(), paper=paper, devices=devices.of(condition.expression))
+        for condition, paper in _list_conditions(claim)
     )
     relations = [test.relation for test in tests if test.relation]
     return ClaimPlan(
@@ -141,23 +150,36 @@ def _make_plan(name: str) -> ClaimPlan:
         compute=compute,
         tests=tests,
         formulas=Formulas.compile(
-            operands or claim.operands, compute, [test.expression for test in tests] + relations
+            [*(operands or claim.operands), DRIFT],
+            compute,
+            [test.expression for test in tests] + relations,
         ),
         needs_named_gpus=name in NAMES_ITS_GPUS or any(len(test.devices) > 1 for test in tests),
+        gpus=_find_gpus(tests),
         reason=reason,
     )
 
 
-def _list_conditions(claim: Claim) -> list[tuple[str, str, str, bool | None]]:
-    """Formula, what it is about, the same without its size, and if the paper's data meet it."""
-    added = ADDED.get(claim.id)
+def _find_gpus(tests: Sequence[PlannedTest]) -> frozenset[str]:
+    counts = Counter(device for test in tests for device in test.devices)
+    is_one = any(2 * count > len(tests) for count in counts.values())
+    return frozenset() if is_one or len(counts) < 2 else frozenset(counts)
+
+
+def _list_conditions(claim: Claim) -> list[tuple[Condition, bool | None]]:
+    """Each condition of today, and whether the paper's data meet it."""
+    added = ADDED.get(claim.id) or REFORMULATED.get(claim.id)
     if added is not None:
-        return [(*test, None) for test in added.tests]
+        papers: list[bool | None] = [test.holds for test in claim.tests]
+        papers = papers or [None] * len(added.tests)
+        return list(zip(added.tests, papers, strict=True))
     relations, changed = RELATIONS.get(claim.id, {}), SUBSTITUTES.get(claim.id, {})
     return [
         (
-            *changed.get(index, (test.expression, test.about)),
-            relations.get(index, ""),
+            Condition(
+                *changed.get(index, (test.expression, word_condition(claim.id, test.about))),
+                *relations.get(index, ("", "")),
+            ),
             test.holds,
         )
         for index, test in enumerate(claim.tests)
@@ -169,7 +191,8 @@ def _plan_added(added: AddedFormulas) -> dict[str, PlannedOperand]:
     planned = {}
     for name, value in added.operands.items():
         cells: tuple[RequiredCell, ...] = (value,) if isinstance(value, RequiredCell) else value
-        items = tuple(Wanted(column="latency_ms", cell=cell) for cell in cells)
+        column = added.columns.get(name, "latency_ms")
+        items = tuple(Wanted(column=column, cell=cell) for cell in cells)
         planned[name] = PlannedOperand(items=items, many=not isinstance(value, RequiredCell))
     return planned
 

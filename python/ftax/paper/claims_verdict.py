@@ -19,6 +19,7 @@ from ftax.paper.claims_numbers import Choose, Numbers, collect_numbers
 from ftax.paper.claims_paper import Evaluation, find_names
 from ftax.paper.claims_record import ClaimValue, Outcome, TestVerdict, Verdict
 from ftax.paper.claims_today import ClaimPlan
+from ftax.paper.claims_words import describe_verdict
 
 _TAILS = (2.5, 97.5)
 _MOST_REASONS = 3
@@ -32,6 +33,7 @@ def refuse(plan: ClaimPlan, reason: str, *, machine: str = "") -> Verdict:
             about=test.about,
             paper=test.paper,
             relation=test.relation,
+            left=test.left,
             today="not tested",
         )
         for test in plan.tests
@@ -72,7 +74,15 @@ def judge(
     )
 
 
-def _make_verdict(plan: ClaimPlan, today: Outcome, reason: str, **more: Any) -> Verdict:
+def _make_verdict(
+    plan: ClaimPlan,
+    today: Outcome,
+    reason: str,
+    *,
+    machine: str,
+    tests: tuple[TestVerdict, ...],
+    **more: Any,
+) -> Verdict:
     claim = plan.claim
     return Verdict(
         id=claim.id,
@@ -83,7 +93,10 @@ def _make_verdict(plan: ClaimPlan, today: Outcome, reason: str, **more: Any) -> 
         expected=claim.expected,
         paper=claim.verdict,
         today=today,
+        machine=machine,
+        sentence=describe_verdict(today, reason, tests, machine),
         reason=reason,
+        tests=tests,
         **{"shares": {}, **more},
     )
 
@@ -122,6 +135,7 @@ def _make_test(
         about=test.about,
         paper=test.paper,
         relation=test.relation,
+        left=test.left,
         today=today,
         share=share,
         why=case[0].why if isinstance(case[0], Missing) else "",

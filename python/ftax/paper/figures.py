@@ -110,7 +110,7 @@ class Plot:
             source=view.label,
             measured=True,
             points=tuple(
-                make_point(cell, x)
+                make_point(cell, x, view.drift)
                 for x, cell in _READERS[self.over](line, self.dtype, view)
                 if cell is not None and cell.status == "measured"
             ),

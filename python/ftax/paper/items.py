@@ -20,6 +20,7 @@ from ftax.paper import items_overhead as overhead
 from ftax.paper import tables
 from ftax.paper.figures import Plot, make_panels
 from ftax.paper.items_claims import want_claims
+from ftax.paper.items_drift import want_drift
 from ftax.paper.missing import find_missing
 from ftax.paper.setting import Setting, Want
 from ftax.paper.sheet import Missing, Panel, Sheet
@@ -61,12 +62,13 @@ class Item:
             raise InvalidArgumentError(f"{self.name} is a table; use its make_table")
         number = self.name.removeprefix("fig")
         tiny = "; tiny models: only the shapes of the curves mean anything" if view.tiny else ""
+        drift = ", with the machine's drift between sessions" if view.drift else ""
         lacking = sum(item.count for item in missing)
         gaps = f"; {lacking} wanted cells are missing or lack a part" if lacking else ""
         return Sheet(
             item=self.name,
             title=f"Figure {number}: {self.title}",
-            note=f"{self.shows} Bands: 95 % intervals{tiny}{gaps}.",
+            note=f"{self.shows} Bands: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(view),
             missing=tuple(missing),
         )
@@ -159,8 +161,9 @@ def make_grids(wants: Iterable[Want], setting: Setting) -> tuple[Grid, ...]:
 
 
 def make_wants(items: Iterable[Item], setting: Setting, *, claims: bool) -> tuple[Want, ...]:
-    """What items want, and with ``claims`` what the claims want besides."""
+    """What items want, and with ``claims`` what the claims want besides, and what shows how far the
+    machine drifts while all that is measured."""
     sources = [partial(item.make_wants, setting) for item in items]
     if claims:
-        sources.append(partial(want_claims, setting))
+        sources += [partial(want_claims, setting), partial(want_drift, setting)]
     return tuple(dict.fromkeys(want for source in sources for want in source()))

@@ -18,6 +18,7 @@ NOT_RUN = "not run yet"
 _LOOKS = {  # what the field is, and the look of a sweep that finds it
     "macs": ("count of multiply-accumulates", ""),
     "busy_ns": ("busy time", "trace"),
+    "device_bytes": ("device memory", "memory"),
     "sm_active_ratio": ("counters of utilisation", "utilisation"),
     "sm_occupancy_ratio": ("counters of utilisation", "utilisation"),
 }

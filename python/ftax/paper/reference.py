@@ -19,6 +19,7 @@ from typing import Any
 from ftax.errors import InvalidArgumentError
 
 TABLES = ("table1_scaling.csv", "table2_hardware.csv", "table3_utilization.csv")
+HARDWARE_TODAY = "hardware_today.csv"  # not the paper's: GPUs as their vendors describe them
 
 _PADDED = "-padded"
 
@@ -108,6 +109,15 @@ def read_table(name: str) -> tuple[Mapping[str, str], ...]:
     if name not in TABLES:
         raise InvalidArgumentError(f"there is no table {name!r}; there are {', '.join(TABLES)}")
     return tuple(_read_csv(name))
+
+
+@functools.cache
+def find_hardware(gpu: str) -> Mapping[str, str]:
+    """What the vendor states of a GPU, by the driver's name for it; empty if it is not known."""
+    for row in _read_csv(HARDWARE_TODAY):
+        if gpu.removeprefix("NVIDIA ") == row["name"]:
+            return row
+    return {}
 
 
 @functools.cache

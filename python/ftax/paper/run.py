@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ from types import FrameType
 from ftax.errors import InvalidArgumentError
 from ftax.measure import Progress
 from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants
+from ftax.paper.items_knees import want_past_the_grid
 from ftax.paper.setting import Setting
-from ftax.paper.view import find_kind, is_tiny
+from ftax.paper.view import find_kind, is_tiny, split_views
 from ftax.records import FrozenMap
 from ftax.results import Cell
 from ftax.sweep.grid import Grid, join_cells
@@ -58,6 +60,18 @@ class Study:
         """All cells, each once; none for items that measure nothing."""
         grids = self.grids
         return join_cells(grids) if grids else ()
+
+    def find_more(self, results: SweepResults) -> tuple[Grid, ...]:
+        """What is to be measured now that all else is there, with what is there of it."""
+        if not (self.claims and self.setting.late_knees):
+            return ()
+        wants = [
+            want
+            for view in split_views(results)
+            if view.device == self.setting.device.split(":")[0]
+            for want in want_past_the_grid(self.setting, view)
+        ]
+        return make_grids(dict.fromkeys(wants), self.setting)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,9 +148,14 @@ def run_study(
     grids = study.grids
     if not grids:
         return load_results(folder), True
-    is_late = False
-    with end_after(time_limit_s) as piece:
-        found = run_sweep(
+    begin, is_late = time.monotonic(), False
+
+    def sweep(grids: tuple[Grid, ...]) -> bool:
+        """Whether the time was over before all was done."""
+        left_s = None if time_limit_s is None else time_limit_s - (time.monotonic() - begin)
+        if left_s is not None and left_s <= 0:
+            return True
+        return run_sweep(
             grids,
             folder,
             resume=True,
@@ -144,12 +163,17 @@ def run_study(
             quick=study.setting.quick,
             seed=seed,
             limit_s=study.setting.limit_s,
-            time_limit_s=time_limit_s,
+            time_limit_s=left_s,
             gpus=gpus,
             workers=workers,
             progress=progress,
-        )
-        is_late = found.is_late
+        ).is_late
+
+    with end_after(time_limit_s) as piece:
+        is_late = sweep(grids)
+        more = study.find_more(load_results(folder)) if not is_late else ()
+        if more:
+            is_late = sweep(more)
     return load_results(folder), not (is_late or piece.is_over)
 
 

@@ -44,6 +44,9 @@ _SLOW = {
 _LIMITS_S = {"cuda": 60.0, "cpu": 300.0}
 _ONLY_PAPERS_DTYPE = {"gpt2-generate": "fp16"}  # where it is among the dtypes of a run
 _DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
+# How often the cells are measured again that show how far the machine drifts; a quick run does not
+# look for that.
+_REPETITIONS = {("cuda", False): 10, ("cpu", False): 4}
 _QUICK_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}
 
 
@@ -57,6 +60,8 @@ class Want:
     batches: tuple[int, ...]
     sequences: tuple[int | None, ...] = (None,)
     utilisation: bool = False  # whether the GPU's counters are read too
+    memory: bool = False  # whether it is read what the runtime takes of the GPU
+    repetitions: int = 0  # how many times more it is measured
     needs: tuple[str, ...] = ()  # fields of `SweepCell` that the item cannot do without
 
     @property
@@ -72,6 +77,8 @@ class Setting:
     Attributes:
         lengths: of texts, where latency is drawn over the length.
         length_batch: their batch; the paper's panel was measured at 128.
+        late_knees: whether models that never leave the plateau get larger batches too.
+        repetitions: how many times more the cells of `ftax.paper.items_drift` are measured.
         tiny: the zoo's tiny models: the same operators in the same order, no real widths.
     """
 
@@ -82,6 +89,8 @@ class Setting:
     length_batch: int
     tiny: bool = False
     quick: bool = False
+    late_knees: bool = False
+    repetitions: int = 0
 
     def __post_init__(self) -> None:
         for name in ("dtypes", "batches", "lengths"):
@@ -120,7 +129,14 @@ class Setting:
             length_batch=chosen[-1],
             tiny=tiny,
             quick=quick,
+            late_knees=kind == "cuda" and not quick,
+            repetitions=_REPETITIONS.get((kind, quick), 0),
         )
+
+    @property
+    def main_dtype(self) -> str:
+        """The paper's where it used one: fp16, or what there is of it."""
+        return "fp16" if "fp16" in self.dtypes else self.dtypes[0]
 
     @property
     def limit_s(self) -> float:
@@ -140,6 +156,8 @@ class Setting:
             devices=(self.device,),
             tiny=self.tiny,
             utilisation=want.utilisation and self.device != "cpu",
+            memory=want.memory and self.device != "cpu",
+            repetitions=want.repetitions,
         )
 
     def find_obstacle(self, want: Want) -> str | None:

@@ -7,12 +7,14 @@ the table; no table is left out for one dash.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ftax.environment.gpu import GpuFacts
+from ftax.paper.drift import Drift
 from ftax.paper.printed import BASELINE_GPU
-from ftax.paper.reference import read_table
+from ftax.paper.reference import find_hardware, read_table
 from ftax.paper.setting import TEXT_LENGTH, Setting, Want
-from ftax.paper.view import View
+from ftax.paper.view import View, find_interval
 from ftax.report.table import Rows
 from ftax.sweep import SweepCell
 
@@ -27,42 +29,90 @@ _TABLE3_RUNTIMES = {  # the paper's name: ours
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRow:
+    """A row of Table 1: BERT with one thing made larger, and the paper's latency."""
+
+    model: str
+    width: str
+    feed_forward: str
+    batch: int
+    sequence: int
+    latency_ms: float
+
+
+def read_scaling() -> tuple[ScalingRow, ...]:
+    """Table 1 as printed, with the zoo's models."""
+    return tuple(
+        ScalingRow(
+            model=_SCALING_MODELS[row["sa_dim"]],
+            width=row["sa_dim"],
+            feed_forward=row["fc_dim"],
+            batch=int(row["batch"]),
+            sequence=int(row["seq"]),
+            latency_ms=float(row["latency_s"]) * 1e3,
+        )
+        for row in read_table("table1_scaling.csv")
+    )
+
+
 def want_table1(setting: Setting) -> Iterable[Want]:
     """The cells of Table 1."""
     for dtype in setting.dtypes:
-        for row in read_table("table1_scaling.csv"):
+        for row in read_scaling():
             yield Want(
-                model=_SCALING_MODELS[row["sa_dim"]],
+                model=row.model,
                 runtime="eager/python",
                 dtype=dtype,
-                batches=(int(row["batch"]),),
-                sequences=(int(row["seq"]),),
+                batches=(row.batch,),
+                sequences=(row.sequence,),
             )
 
 
 def make_table1(view: View) -> Rows:
-    """Latency of BERT at batch 1 against more requests, longer ones, and a wider model."""
+    """Latency of BERT at batch 1 against more requests, longer ones, and a wider model; and what
+    each request of the batch takes of it, which the paper prints as TP.
+
+    Cells that were repeated together are shown by their repetitions.
+    """
     dtypes = _find_dtypes(view)
+    columns = [_find_scaling(view, dtype) for dtype in dtypes]
     rows = []
-    for row in read_table("table1_scaling.csv"):
-        model, batch, length = _SCALING_MODELS[row["sa_dim"]], int(row["batch"]), int(row["seq"])
-        ours = (
-            format_latency(view.find(model, "eager/python", dtype, batch, length))
-            for dtype in dtypes
-        )
-        paper_ms = float(row["latency_s"]) * 1e3
+    for index, row in enumerate(read_scaling()):
+        cells = [column[index] for column in columns]
         rows.append(
-            (row["sa_dim"], row["fc_dim"], row["batch"], row["seq"], *ours, f"{paper_ms:.1f}")
+            (
+                *(row.width, row.feed_forward, str(row.batch), str(row.sequence)),
+                *(format_latency(cell, view.drift) for cell in cells),
+                *(_format_each(cell) for cell in cells),
+                f"{row.latency_ms:.1f}",
+                f"{row.latency_ms / row.batch:.1f}",
+            )
         )
-    ours_columns = tuple(f"{dtype} (ms), {view.label}" for dtype in dtypes)
     numbers = ("width", "feed-forward", "batch", "tokens")
-    theirs = f"the paper (ms), {BASELINE_GPU}"
+    ours = tuple(
+        f"{dtype}{each} (ms), {view.label}" for each in ("", " a request") for dtype in dtypes
+    )
+    theirs = (f"the paper (ms), {BASELINE_GPU}", "the paper, a request")
     return Rows(
         title="Table 1: BERT in eager, one thing at a time made larger",
-        columns=(*numbers, *ours_columns, theirs),
-        numeric=(*numbers, *ours_columns, theirs),
+        columns=(*numbers, *ours, *theirs),
+        numeric=(*numbers, *ours, *theirs),
         rows=tuple(rows),
     )
+
+
+def _find_scaling(view: View, dtype: str) -> list[SweepCell | None]:
+    """The cells of Table 1, all repeated ones or none."""
+    places = [(row.model, "eager/python", dtype, row.batch, row.sequence) for row in read_scaling()]
+    repeated = [view.repeated.get(place) for place in places]
+    return repeated if None not in repeated else [view.cells.get(place) for place in places]
+
+
+def _format_each(cell: SweepCell | None) -> str:
+    if cell is None or cell.status != "measured":
+        return _DASH
+    return f"{cell.latency_ns / cell.cell.batch / 1e6:.3g}"
 
 
 def want_table2(setting: Setting) -> Iterable[Want]:
@@ -77,7 +127,7 @@ def want_table2(setting: Setting) -> Iterable[Want]:
 
 
 def make_table2(view: View) -> Rows:
-    """The machines: the paper's seven and this one, as its driver describes it."""
+    """The machines: the paper's seven and this one."""
     columns = (
         "CPU", "GPU", "architecture", "cores", "Tensor Cores", "clock (GHz)", "memory (GB)",
         "bandwidth (GB/s)", "FP16 (TFLOP/s)", "source",
@@ -95,58 +145,87 @@ def make_table2(view: View) -> Rows:
 
 
 def want_table3(setting: Setting) -> Iterable[Want]:
-    """The cells of Table 3, in fp16 or what there is of it."""
-    dtype = "fp16" if "fp16" in setting.dtypes else setting.dtypes[0]
+    """The cells of Table 3, and, but for a quick run, the batches and the memory that the paper
+    left out."""
     for runtime in _TABLE3_RUNTIMES.values():
         yield Want(
             model="bert-base",
             runtime=runtime,
-            dtype=dtype,
-            batches=(1,),
+            dtype=setting.main_dtype,
+            batches=(1,) if setting.quick else setting.batches,
             sequences=(TEXT_LENGTH,),
             utilisation=True,
             needs=("sm_active_ratio", "sm_occupancy_ratio"),
         )
+        if not setting.quick:
+            yield Want(
+                model="bert-base",
+                runtime=runtime,
+                dtype=setting.main_dtype,
+                batches=(1,),
+                sequences=(TEXT_LENGTH,),
+                memory=True,
+            )
 
 
 def make_table3(view: View) -> Rows:
-    """BERT at batch 1 in five frameworks, with the GPU's own counters of how busy it is."""
+    """BERT in five frameworks, with the GPU's own counters of how busy it is: at batch 1 as in the
+    paper, and at the batches that it left out."""
     dtypes = _find_dtypes(view)
     dtype = "fp16" if "fp16" in dtypes else next(iter(dtypes), "fp16")
-    measured = ("latency (ms)", "SMs active (%)", "occupancy (%)")
-    printed = tuple(f"{name}, the paper" for name in measured)
+    measured = ("latency (ms)", "SMs active (%)", "occupancy (%)", "kernels", "memory (MB)")
+    printed = tuple(f"{name}, the paper" for name in measured[:3])
     rows = []
-    for row in read_table("table3_utilization.csv"):
-        cell = view.find("bert-base", _TABLE3_RUNTIMES[row["framework"]], dtype, 1, TEXT_LENGTH)
-        rows.append(
-            (
-                row["framework_as_printed"],
-                row["graph_compilation"],
-                row["kernel_serialization"],
-                format_latency(cell),
-                _format_ratio(cell.sm_active_ratio if cell else None),
-                _format_ratio(cell.sm_occupancy_ratio if cell else None),
-                row["latency_ms"],
-                row["sms_active_pct"],
-                row["warp_occupancy_pct"],
+    for batch in _find_table3_batches(view, dtype):
+        for row in read_table("table3_utilization.csv"):
+            runtime = _TABLE3_RUNTIMES[row["framework"]]
+            cell = view.find("bert-base", runtime, dtype, batch, TEXT_LENGTH)
+            paper = (row["latency_ms"], row["sms_active_pct"], row["warp_occupancy_pct"])
+            rows.append(
+                (
+                    row["framework_as_printed"],
+                    row["graph_compilation"],
+                    row["kernel_serialization"],
+                    str(batch),
+                    format_latency(cell, view.drift),
+                    _format_ratio(cell.sm_active_ratio if cell else None),
+                    _format_ratio(cell.sm_occupancy_ratio if cell else None),
+                    _DASH if cell is None or cell.kernels is None else str(cell.kernels),
+                    _format_megabytes(cell),
+                    *(paper if batch == 1 else (_DASH,) * len(paper)),
+                )
             )
-        )
     return Rows(
-        title=f"Table 3: BERT at batch 1, {dtype}, on {view.label} and in the paper",
-        columns=("framework", "compilation", "serialisation", *measured, *printed),
-        numeric=(*measured, *printed),
+        title=f"Table 3: BERT, {dtype}, on {view.label} and, at batch 1, in the paper",
+        columns=("framework", "compilation", "serialisation", "batch", *measured, *printed),
+        numeric=("batch", *measured, *printed),
         rows=tuple(rows),
     )
 
 
-def format_latency(cell: SweepCell | None) -> str:
+def _find_table3_batches(view: View, dtype: str) -> list[int]:
+    """Batch 1, and those of which the counters were read."""
+    read = {
+        place[3]
+        for place, cell in view.cells.items()
+        if (place[0], place[2], place[4]) == ("bert-base", dtype, TEXT_LENGTH)
+        and cell.sm_active_ratio is not None
+    }
+    return sorted({1, *read})
+
+
+def _format_megabytes(cell: SweepCell | None) -> str:
+    return _DASH if cell is None or cell.device_bytes is None else f"{cell.device_bytes / 1e6:.0f}"
+
+
+def format_latency(cell: SweepCell | None, drift: Drift | None = None) -> str:
     """Latency in ms with its interval; a dash for a cell without rounds."""
     if cell is None or cell.status != "measured":
         return _DASH
-    text = f"{cell.latency_ns / 1e6:.3g}"
-    if cell.interval_ns is None:
+    text, interval = f"{cell.latency_ns / 1e6:.3g}", find_interval(cell, drift)
+    if interval is None:
         return text
-    low, high = (end / 1e6 for end in cell.interval_ns)
+    low, high = (end / 1e6 for end in interval)
     return f"{text} [{low:.3g}, {high:.3g}]"
 
 
@@ -157,21 +236,22 @@ def _find_dtypes(view: View) -> tuple[str, ...]:
 
 
 def _describe_machine(view: View) -> tuple[str, ...]:
-    """What the driver says; it names no cores, no bandwidth and no peak rate."""
+    """What the driver says of clock and memory, and the vendor of the rest, if it is known here."""
     facts = None if view.machine is None else view.machine.environment
     gpu = facts.gpu if facts else None
+    stated = find_hardware(gpu.name) if gpu else {}
     memory_bytes = gpu.memory_bytes if gpu else facts.host.memory_bytes if facts else None
     return (
         (facts.host.cpu_model if facts else None) or _DASH,
         gpu.name.removeprefix("NVIDIA ") if gpu else "none",
-        _DASH,
-        _DASH,
-        _DASH,
+        stated.get("gpu_arch", _DASH),
+        stated.get("core_count", _DASH),
+        stated.get("tensor_cores", _DASH),
         _format_clock(gpu),
         _DASH if memory_bytes is None else f"{memory_bytes / 1e9:.0f}",
-        _DASH,
-        _DASH,
-        "this machine",
+        stated.get("mem_bw_gb_s", _DASH),
+        stated.get("fp16_tflops", _DASH),
+        "this machine; its vendor" if stated else "this machine",
     )
 
 

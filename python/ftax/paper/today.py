@@ -1,4 +1,4 @@
-"""`today.md`: what holds today on this machine, and where each picture of it is.
+"""`today.md`: what holds today on this machine, and what is missing of each picture of it.
 
 The surprising choice: the page begins with the claims that changed. That the rest holds is what a
 reader of the paper expects anyway.
@@ -16,6 +16,7 @@ from ftax.paper.missing import describe_missing
 from ftax.paper.setting import Setting
 from ftax.paper.sheet import Missing
 from ftax.paper.view import View
+from ftax.report.claims_table import describe_numbers
 from ftax.report.table import Rows
 from ftax.sweep.progress import describe_time
 
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
     from ftax.paper.items import Item
 
 _ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested here")
+# No paths: whoever keeps this page with cells.jsonl alone would have dead ones.
+_WHERE = (
+    "Pictures, their points and tables are made from `cells.jsonl` by `ftax paper --no-measure` "
+    "with this folder as `--results`, into `figures`, `data` and `tables`."
+)
 _STEPS = {
     "measure": "rounds",
     "prepare": "making runtimes ready",
@@ -32,7 +38,7 @@ _STEPS = {
     "start": "starting processes",
     "wait": "waiting for quiet",
 }
-_SHORT = ("not resolved", "cannot be tested here")  # one line a reason, not one a claim
+_SHORT = ("cannot be tested here",)  # one line a reason, not one a claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +59,20 @@ def describe_today(
     verdicts: Sequence[Verdict],
     *,
     setting: Setting,
-    folder: Path,
     times: Mapping[str, float],
+    days: Sequence[str] = (),
 ) -> str:
-    """The page, in Markdown, with paths relative to ``folder``; ``times`` are the seconds of each
-    step of the sweep."""
-    lines = ["# The Framework Tax today", "", _describe_run(view, setting), ""]
+    """The page, in Markdown; ``times`` are the seconds of each step of the sweep, ``days`` those of
+    its runs."""
+    lines = ["# The Framework Tax today", "", _describe_run(view, setting, days), ""]
     if times:
         lines += [_describe_times(view, times), ""]
+    if view.drift is not None:
+        lines += [f"{view.drift.describe()} Intervals and verdicts carry that.", ""]
     if verdicts:
         lines += ["## Claims", "", count_outcomes(verdicts), "", *_describe_claims(verdicts)]
     if shown:
-        lines += ["## Figures and tables", "", *_describe_items(shown, folder)]
+        lines += ["## Figures and tables", "", _WHERE, "", *_describe_items(shown)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -75,7 +83,7 @@ def count_outcomes(verdicts: Sequence[Verdict]) -> str:
     return f"Of {len(verdicts)} claims and checks: {', '.join(parts)}. Details are in claims.md."
 
 
-def _describe_run(view: View, setting: Setting) -> str:
+def _describe_run(view: View, setting: Setting, days: Sequence[str]) -> str:
     measured = sum(cell.status == "measured" for cell in view.cells.values())
     software = "" if view.machine is None else _describe_software(view)
     tiny = (
@@ -85,7 +93,9 @@ def _describe_run(view: View, setting: Setting) -> str:
         else ""
     )
     quick = " A quick run: few rounds, few sizes." if setting.quick else ""
-    return f"{view.label}{software}; {measured} cells measured.{quick}{tiny}"
+    when = f" on {' and '.join(days)}" if days else ""
+    more = f" and {len(view.repetitions)} of them once more" if view.repetitions else ""
+    return f"{view.label}{software}; {measured} cells measured{more}{when}.{quick}{tiny}"
 
 
 def _describe_times(view: View, times: Mapping[str, float]) -> str:
@@ -131,23 +141,26 @@ def _describe_claims(verdicts: Sequence[Verdict]) -> list[str]:
             reasons: dict[str, list[str]] = {}
             for item in mine:
                 reasons.setdefault(item.reason, []).append(item.id)
-            lines += [f"- {reason}: {', '.join(ids)}" for reason, ids in reasons.items()]
+            lines += [f"- {', '.join(ids)}: {reason}." for reason, ids in reasons.items()]
         else:
-            lines += [f"- {item.claim} ({item.section}; the paper's own data: {item.paper})"
-                      for item in mine]  # fmt: skip
+            lines += [_describe_claim(item) for item in mine]
         lines.append("")
     return lines
 
 
-def _describe_items(shown: Sequence[Shown], folder: Path) -> list[str]:
+def _describe_claim(verdict: Verdict) -> str:
+    where = f"{verdict.section}; the paper's own data: {verdict.paper}"
+    numbers = describe_numbers(verdict)
+    told = "" if numbers == "-" else f" Paper -> today: {numbers}."
+    return f"- {verdict.claim} ({where}) *{verdict.sentence}*{told}"
+
+
+def _describe_items(shown: Sequence[Shown]) -> list[str]:
     lines = []
     for item in shown:
         kind = "Figure" if item.item.kind == "figure" else "Table"
         number = item.item.name.removeprefix("fig").removeprefix("table")
-        head = f"- {kind} {number}, {item.item.title}: "
-        names = ", ".join(path.relative_to(folder).as_posix() for path in item.files)
-        if not item.measured:
-            names = "nothing of it was measured" + (f"; {names}" if names else "")
-        lines.append(head + names)
+        nothing = "" if item.measured else ": nothing of it was measured"
+        lines.append(f"- {kind} {number}, {item.item.title}{nothing}")
         lines += [f"  - {line}" for line in describe_missing(item.missing)]
     return [*lines, ""]

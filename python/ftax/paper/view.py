@@ -6,14 +6,18 @@ drawing shows either, never both, and says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ftax.errors import InvalidArgumentError
+from ftax.paper.drift import Drift, find_drift, is_repetition, join_repetitions
 from ftax.paper.sheet import Point
 from ftax.results import Cell
 from ftax.sweep import SweepCell, SweepMachine
 from ftax.sweep.results import SweepResults
+
+_QUANTILE = 1.96  # of a normal distribution, of which 95 % lie within it
 
 # Model, "runtime/host", dtype, batch and sequence.
 Place = tuple[str, str, str, int, int | None]
@@ -27,6 +31,9 @@ class View:
         label: what the machine is called in a legend: its GPU, or its CPU; tiny models with it.
         tiny: whether these are the zoo's tiny models.
         cells: by place; of two that differ in options alone, the one with fewer.
+        repetitions: what was measured once more of them; ``repeated``: each such cell with a round
+            for each repetition, by place.
+        drift: of the machine between sessions; None if too little was measured once more.
         machine: None where the results do not say what it was.
     """
 
@@ -34,6 +41,9 @@ class View:
     device: str  # "cpu" or "cuda"
     tiny: bool
     cells: Mapping[Place, SweepCell]
+    repetitions: tuple[SweepCell, ...] = ()
+    repeated: Mapping[Place, SweepCell] = field(default_factory=dict)
+    drift: Drift | None = None
     machine: SweepMachine | None = None
 
     def find(
@@ -108,9 +118,19 @@ def is_tiny(cell: Cell) -> bool:
     return cell.options.get("tiny") is True
 
 
-def make_point(cell: SweepCell, x: float) -> Point:
-    """The latency of a measured cell, its interval and its busy time, in ms."""
+def find_interval(cell: SweepCell, drift: Drift | None) -> tuple[float, float] | None:
+    """The 95 % interval of a latency, ns: of its rounds, and of the drift between sessions."""
     interval = cell.interval_ns
+    if interval is None or drift is None:
+        return interval
+    apart, middle = _QUANTILE * drift.widen(cell), cell.latency_ns
+    low, high = (math.hypot(math.log(middle / end), apart) for end in interval)
+    return middle * math.exp(-low), middle * math.exp(high)
+
+
+def make_point(cell: SweepCell, x: float, drift: Drift | None = None) -> Point:
+    """The latency of a measured cell, its interval and its busy time, in ms."""
+    interval = find_interval(cell, drift)
     return Point(
         x=x,
         latency_ms=cell.latency_ns / 1e6,
@@ -139,22 +159,25 @@ def _make_view(cells: list[SweepCell], machine: SweepMachine | None, kind: str) 
         other = kept.get(place)
         if other is None or len(cell.cell.options) < len(other.cell.options):
             kept[place] = cell
-    label = name_machine(machine, kind) + (", tiny models" if tiny else "")
-    return View(label=label, device=kind, tiny=tiny, cells=kept, machine=machine)
+    own = [cell for cell in cells if is_tiny(cell.cell) == tiny]
+    return View(
+        label=name_machine(machine, kind) + (", tiny models" if tiny else ""),
+        device=kind,
+        tiny=tiny,
+        cells=kept,
+        repetitions=tuple(cell for cell in own if is_repetition(cell.cell)),
+        repeated={find_place(cell): found for cell, found in join_repetitions(own).items()},
+        drift=find_drift(own),
+        machine=machine,
+    )
 
 
 def _tell_apart(views: list[View]) -> list[View]:
     """Machines of one name get the start of their id."""
     labels = [view.label for view in views]
     return [
-        View(
-            label=f"{view.label} ({view.machine.id[:6]})"
-            if view.machine and labels.count(view.label) > 1
-            else view.label,
-            device=view.device,
-            tiny=view.tiny,
-            cells=view.cells,
-            machine=view.machine,
-        )
+        replace(view, label=f"{view.label} ({view.machine.id[:6]})")
+        if view.machine and labels.count(view.label) > 1
+        else view
         for view in views
     ]

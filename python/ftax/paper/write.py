@@ -25,7 +25,7 @@ from ftax.paper.view import View, split_views
 from ftax.report.claims_table import make_claims_tables
 from ftax.report.table import Rows
 from ftax.results import append_record
-from ftax.sweep.results import SweepResults, read_times
+from ftax.sweep.results import SweepResults, read_days, read_times
 
 CLAIMS_FILE = "claims.jsonl"
 
@@ -62,11 +62,18 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
     for view in views:
         place = folder if len(views) == 1 else folder / make_slug(view.label)
         shown = tuple(write_item(item, view, study.setting, place) for item in study.items)
-        own = SweepResults(cells=tuple(view.cells.values()), machines=results.machines)
+        cells = (*view.cells.values(), *view.repetitions)
+        own = SweepResults(cells=cells, machines=results.machines)
         verdicts = write_claims(own, place) if study.claims and not view.tiny else ()
         page = Page(view=view, folder=place, shown=shown, verdicts=verdicts)
         if study.is_whole:
-            write_page(page, study.setting, read_times(folder) if len(views) == 1 else {})
+            is_only = len(views) == 1
+            write_page(
+                page,
+                study.setting,
+                read_times(folder) if is_only else {},
+                read_days(folder) if is_only else (),
+            )
         pages.append(page)
     if study.claims:
         several = len(views) > 1  # then some claims compare machines
@@ -108,14 +115,16 @@ def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
     return verdicts
 
 
-def write_page(page: Page, setting: Setting, times: Mapping[str, float]) -> Path:
+def write_page(
+    page: Page, setting: Setting, times: Mapping[str, float], days: Sequence[str] = ()
+) -> Path:
     """Write all points into data/all.csv, and today.md, whose path this is."""
     page.folder.mkdir(parents=True, exist_ok=True)
     rows = [row for item in page.shown for row in item.rows]
     if rows:
         (page.folder / "data" / "all.csv").write_text(write_csv(rows), "utf-8")
     text = describe_today(
-        page.view, page.shown, page.verdicts, setting=setting, folder=page.folder, times=times
+        page.view, page.shown, page.verdicts, setting=setting, times=times, days=days
     )
     path = page.folder / "today.md"
     path.write_text(text, "utf-8")

@@ -20,7 +20,6 @@ _STYLE = {
     "not resolved": "magenta",
     "cannot be tested here": "dim",
 }
-_UNMET = {"another size": "holds with another size", "does not hold": "does not hold"}
 _MOST_VALUES = 3
 _MOST_NUMBERS = 4
 
@@ -39,8 +38,8 @@ def make_claims_table(verdicts: Sequence[Verdict]) -> Rows:
     """A row a verdict."""
     return Rows(
         title="Claims of the paper",
-        columns=("claim", "section", "what it says", "paper's data", "today", "machine",
-                 "conditions", "paper -> today", "why"),
+        columns=("claim", "section", "what it says", "paper's data", "today", "in a sentence",
+                 "machine", "conditions", "paper -> today", "why"),
         numeric=("conditions",),
         rows=tuple(
             (
@@ -49,6 +48,7 @@ def make_claims_table(verdicts: Sequence[Verdict]) -> Rows:
                 verdict.claim,
                 verdict.paper,
                 verdict.today,
+                verdict.sentence or "-",
                 verdict.machine or "-",
                 _count_conditions(verdict),
                 describe_numbers(verdict),
@@ -132,7 +132,7 @@ def render_claims(verdicts: Sequence[Verdict]) -> RenderableType:
         told.append_text(plain(f"\n{verdict.id}, section {verdict.section}", "dim"))
         if verdict.machine:
             told.append_text(plain(f", {verdict.machine}", "dim"))
-        for line in (describe_numbers(verdict), describe_reason(verdict)):
+        for line in (verdict.sentence, describe_numbers(verdict), describe_reason(verdict)):
             if line not in ("", "-"):
                 told.append_text(plain(f"\n{line}"))
         table.add_row(words, told)
@@ -153,16 +153,19 @@ def describe_reason(verdict: Verdict) -> str:
 
 
 def explain_outcome(verdict: Verdict) -> str:
-    """Why it is not plainly decided, or which of its conditions are not met today; empty for a
+    """Why it is not plainly decided, or what it comes to if it does not simply hold; empty for a
     claim that holds."""
     parts = [verdict.reason] if verdict.reason else []
     if verdict.today in ("changed", "does not hold"):
-        for outcome, words in _UNMET.items():
-            names = [test.about or test.expression for test in verdict.tests
-                     if test.today == outcome]  # fmt: skip
-            if names:
-                parts.append(f"{words}: {', '.join(names)}")
-    return "; ".join(parts)
+        parts.append(verdict.sentence or _list_unmet(verdict))
+    return "; ".join(filter(None, parts))
+
+
+def _list_unmet(verdict: Verdict) -> str:
+    """Conditions that are not met, of a record from before verdicts had sentences."""
+    unmet = (test for test in verdict.tests if test.today in ("another size", "does not hold"))
+    names = [test.about or test.expression for test in unmet]
+    return f"does not hold as stated: {', '.join(names)}" if names else ""
 
 
 def _describe_value(value: ClaimValue) -> str:

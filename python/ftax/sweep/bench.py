@@ -199,6 +199,16 @@ class Bench:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
+    def drop_all(self) -> None:
+        """Let go of all models and all that is ready, down to the workspaces of libraries."""
+        self.ready.clear()
+        self.models.clear()
+        _collect()
+        if torch.cuda.is_initialized():
+            torch._C._cuda_clearCublasWorkspaces()
+            torch.cuda.synchronize(self.job.device)
+            torch.cuda.empty_cache()
+
     def _attempt(self, group: Group, items: Sequence[Item]) -> dict[int, Attempt]:
         try:
             ready = self.get_ready(group)

@@ -29,9 +29,12 @@ from ftax.sweep.grid_checks import (
     find_zoo,
     pair_runtimes,
 )
+from ftax.sweep.record import REPETITION
 
 AXES = ("models", "runtimes", "hosts", "dtypes", "batches", "sequences", "devices")
-_SWITCHES = ("tiny", "use_cache", "utilisation")
+_SWITCHES = ("tiny", "use_cache", "utilisation", "memory")
+_LOOKS = ("utilisation", "memory")  # that are a GPU's
+_MOST_REPETITIONS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,9 @@ class Grid:
         devices: "cpu", "cuda" (any GPU that the sweep may use) or "cuda:1" (that GPU alone).
         tiny, attention, use_cache: the variant of every model; see `ftax.load_model`.
         utilisation: on a GPU, read its counters too, about a second a cell.
+        memory: on a GPU, find what each runtime takes of it; makes it ready once more.
+        repetitions: how many times more each cell is measured, at intervals over the whole sweep,
+            with the option ``repetition`` from 1 on; all grids' k-th ones beside each other.
         pairs: (runtime, host), as the two axes say together.
 
     Raises:
@@ -63,6 +69,8 @@ class Grid:
     attention: Attention | None = None
     use_cache: bool = False
     utilisation: bool = False
+    memory: bool = False
+    repetitions: int = 0
     pairs: tuple[tuple[str, Host], ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -77,12 +85,18 @@ class Grid:
         for name in _SWITCHES:
             if type(getattr(self, name)) is not bool:
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}; give true or false")
-        check_devices(self.devices)
-        if self.utilisation and set(self.devices) == {"cpu"}:
+        if type(self.repetitions) is not int or not 0 <= self.repetitions <= _MOST_REPETITIONS:
             raise InvalidArgumentError(
-                "utilisation is True, but the counters are a GPU's and devices has only 'cpu'; "
-                "leave utilisation out, or give devices = ['cuda']"
+                f"repetitions is {self.repetitions!r}; give a whole number from 0 to "
+                f"{_MOST_REPETITIONS}"
             )
+        check_devices(self.devices)
+        for name in _LOOKS:
+            if getattr(self, name) and set(self.devices) == {"cpu"}:
+                raise InvalidArgumentError(
+                    f"{name} is True, but that is read of a GPU and devices has only 'cpu'; "
+                    f"leave {name} out, or give devices = ['cuda']"
+                )
         object.__setattr__(self, "pairs", pair_runtimes(self.runtimes, self.hosts))
         check_devices(self.devices, self.pairs)
         for model in self.models:
@@ -93,8 +107,14 @@ class Grid:
                 check_variant(spec, self.sequences, self.attention, self.use_cache)
 
     def cells(self) -> tuple[Cell, ...]:
-        """All cells, models outermost, runtimes innermost."""
-        options = self.options
+        """All cells, models outermost, runtimes innermost; then those measured once more."""
+        return tuple(
+            cell for number in range(self.repetitions + 1) for cell in self._make_cells(number)
+        )
+
+    def _make_cells(self, repetition: int) -> tuple[Cell, ...]:
+        mark = {REPETITION: repetition} if repetition else {}
+        options = FrozenMap({**self.options, **mark})
         return tuple(
             Cell(
                 model=model,

@@ -13,8 +13,9 @@ from typing import Any
 
 Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent lets the worker go on
 
-# After the rounds of a whole job: counters first, because a trace slows its process for good.
-LOOKS = ("utilisation", "trace")
+# After the rounds of a whole job: counters first, because a trace slows its process for good;
+# memory last, because everything that is ready has to go for it.
+LOOKS = ("utilisation", "trace", "memory")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
-"""What is looked at once all rounds of a worker are over: counters of the GPU, then kernels.
+"""What is looked at once all rounds of a worker are over: counters of the GPU, then kernels, then
+memory.
 
 The order is forced: a trace leaves CUPTI in the process, which slows whatever runs there later, and
-may hold the counters that NVML reads.
+may hold the counters that NVML reads; and memory is read with nothing else ready.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import statistics
 import time
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from ftax.environment.nvml import open_gpu
 from ftax.faults import is_out_of_memory, release
@@ -38,7 +41,7 @@ def look_at(bench: Bench, groups: Sequence[Group]) -> None:
                 for item in group.items:
                     if look in item.looks and item.place not in bench.failed:
                         _look(bench, group, item, look)
-                if look == LOOKS[-1]:
+                if look == "trace":
                     bench.ready.pop(group, None)
 
 
@@ -70,6 +73,8 @@ def _try(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
 
 
 def _find(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
+    if look == "memory":
+        return {"device_bytes": weigh(bench, group, item)}
     ready = bench.get_ready(group)
     prepared = bench.prepare(ready, item)
     bench.begin(look, [item.place])
@@ -77,6 +82,25 @@ def _find(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
         return read_trace(ready.workspace.loaded, prepared, bench.job.trace_iterations)
     timed_ns = bench.latency_ns.get(item.place)
     return read_counters(prepared, bench.job.device, bench.job.utilisation_s, timed_ns)
+
+
+def weigh(bench: Bench, group: Group, item: Item, cuda: Any = torch.cuda) -> int:
+    """Bytes of the device that a runtime takes, by the device's own count, which is the same for
+    all runtimes: held after requests once the model that it was made of is gone, unless it is that
+    model's, and what torch's allocator adds in a request. Allocators of runtimes keep their peak.
+    ``cuda`` stands in for torch.cuda.
+    """
+    device = bench.job.device
+    bench.drop_all()
+    free_bytes, _ = cuda.mem_get_info(device)
+    prepared = bench.prepare(bench.get_ready(group), item)
+    bench.begin("memory", [item.place])
+    call_bytes = measure_peak_memory(prepared.run, device=device, cuda=cuda).call_bytes
+    bench.drop_all()  # but what ``prepared`` needs
+    left_bytes, _ = cuda.mem_get_info(device)
+    del prepared
+    held_bytes = max(0, int(free_bytes) - int(left_bytes))
+    return held_bytes + call_bytes
 
 
 def read_trace(loaded: LoadedModel, prepared: Prepared, iterations: int) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 The surprising choice: the order is random in two steps. Models are shuffled, and within a model
 dtypes and sizes; a model is so built once for all its cells, and yet a drift of the machine falls
-on no size or runtime in particular.
+on no size or runtime in particular. What shows that drift, cells measured once more, is not left to
+chance: it stands at equal distances.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ftax.results import Cell
 from ftax.sweep.job import Group, Item
-from ftax.sweep.record import SweepCell
+from ftax.sweep.record import REPETITION, SweepCell
 
-_Key = tuple[str, str, tuple[tuple[str, object], ...]]  # model, device, options
+_Key = tuple[str, str, tuple[tuple[str, object], ...]]  # model, device, options that make it
+_Sizes = dict[tuple[str, int, int | None], list[Item]]  # by dtype, batch and sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """All that is missing of one model on one kind of device: what a worker builds it for."""
+    """All that is missing of one model on one kind of device, what a worker builds it for; or of
+    one repetition of several."""
 
     device: str  # as in the grid; "cuda" is any GPU
     groups: tuple[Group, ...]
@@ -61,22 +65,47 @@ def choose_items(
 
 
 def make_tasks(cells: Sequence[Cell], items: Mapping[int, Item], seed: int) -> list[Task]:
-    """The items as tasks, in the random order of ``seed``."""
+    """The items as tasks, in the random order of ``seed``: one a model, and between them, evenly,
+    one for each repetition, with all that is measured once more."""
     shuffler = random.Random(seed)
-    tasks: dict[_Key, dict[tuple[str, int, int | None], list[Item]]] = {}
+    tasks: dict[tuple[str, object], dict[_Key, _Sizes]] = {}
     for place in sorted(items):
         cell = cells[place]
-        key = (cell.model, cell.device, tuple(sorted(cell.options.items())))
-        sizes = tasks.setdefault(key, {})
-        sizes.setdefault((cell.dtype, cell.batch, cell.sequence), []).append(items[place])
+        options = dict(cell.options)
+        repetition = options.pop(REPETITION, None)
+        key = (cell.model, cell.device, tuple(sorted(options.items())))
+        models = tasks.setdefault((cell.device, key if repetition is None else repetition), {})
+        size = (cell.dtype, cell.batch, cell.sequence)
+        models.setdefault(key, {}).setdefault(size, []).append(items[place])
     order = list(tasks)
     shuffler.shuffle(order)
-    return [Task(device=key[1], groups=_order_groups(key, tasks[key], shuffler)) for key in order]
+    made = [(name, _make_task(name[0], tasks[name], shuffler)) for name in order]
+    return _spread(
+        [task for (_, what), task in made if not isinstance(what, int)],
+        [task for (_, what), task in made if isinstance(what, int)],
+    )
 
 
-def _order_groups(
-    key: _Key, sizes: Mapping[tuple[str, int, int | None], Sequence[Item]], shuffler: random.Random
-) -> tuple[Group, ...]:
+def _make_task(device: str, models: Mapping[_Key, _Sizes], shuffler: random.Random) -> Task:
+    order = list(models)
+    shuffler.shuffle(order)
+    groups = (_order_groups(key, models[key], shuffler) for key in order)
+    return Task(device=device, groups=tuple(chain.from_iterable(groups)))
+
+
+def _spread(tasks: Sequence[Task], repeated: Sequence[Task]) -> list[Task]:
+    """``repeated`` between ``tasks``, at equal distances of cells."""
+    total, before = sum(task.size for task in tasks), 0
+    waiting, spread = list(repeated), []
+    for task in tasks:
+        while waiting and before * len(repeated) >= total * (len(repeated) - len(waiting) + 0.5):
+            spread.append(waiting.pop(0))
+        spread.append(task)
+        before += task.size
+    return spread + waiting
+
+
+def _order_groups(key: _Key, sizes: _Sizes, shuffler: random.Random) -> tuple[Group, ...]:
     """One dtype after the other, since each is a model of its own; sizes of each at random."""
     model, _, options = key
     dtypes = list(dict.fromkeys(dtype for dtype, _, _ in sizes))

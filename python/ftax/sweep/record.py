@@ -19,6 +19,8 @@ from ftax.errors import InvalidArgumentError
 from ftax.records import Count, FrozenMap, JsonScalar, Name, PositiveInt, Record, Rule
 from ftax.results import Cell, compute_interval, compute_mean, find_doubt_of_mean
 
+REPETITION = "repetition"  # the option that tells a cell from the same cell measured once more
+
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
 
@@ -104,12 +106,16 @@ class SweepCell(Record):
             not asked for or the GPU does not say.
         peak_device_bytes: what one inference adds at its peak to the tensors that were there before
             it, by torch's allocator; None on a CPU.
+        device_bytes: what the device has to have free for this runtime of this model, in all
+            allocators: what is held after requests, with nothing else of this process there, and
+            what a request adds; None where it was not asked for.
         macs, operators, modules: multiply-accumulates, operator calls and leaf-module calls of one
             inference of the whole batch.
         facts: of the preparation, such as its seconds.
     """
 
     kind: ClassVar[str] = "sweep-cell"
+    later: ClassVar[frozenset[str]] = frozenset({"device_bytes"})
 
     cell: Cell
     machine: Name
@@ -122,6 +128,7 @@ class SweepCell(Record):
     sm_active_ratio: Amount | None = None
     sm_occupancy_ratio: Amount | None = None
     peak_device_bytes: Count | None = None
+    device_bytes: Count | None = None
     macs: Count | None = None
     operators: Count | None = None
     modules: Count | None = None

@@ -16,7 +16,7 @@ from typing import Any
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records import FrozenMap
 from ftax.results import read_records
-from ftax.sweep.record import SweepCell, SweepMachine, SweepTimes
+from ftax.sweep.record import SweepCell, SweepMachine, SweepRun, SweepTimes
 
 CELLS_FILE = "cells.jsonl"
 RUNS_FILE = "runs.jsonl"
@@ -145,6 +145,13 @@ def read_times(folder: Path) -> dict[str, float]:
             if isinstance(record, SweepTimes):
                 seconds.update(record.seconds)
     return dict(seconds)
+
+
+def read_days(folder: Path) -> tuple[str, ...]:
+    """The days on which a sweep ran, such as "2026-11-22" in UTC; none where nobody wrote them."""
+    path = folder / RUNS_FILE
+    runs = [item for item in _read(path)[0] if isinstance(item, SweepRun)] if path.exists() else []
+    return tuple(sorted({item.utc[: len("2026-11-22")] for item in runs}))
 
 
 def keep_last(cells: Iterable[SweepCell]) -> tuple[SweepCell, ...]:

@@ -67,7 +67,7 @@ def choose_looks(grids: Sequence[Grid], trace: bool) -> dict[str, tuple[str, ...
     """What is asked of each cell on a GPU beside its rounds, by its key."""
     looks: dict[str, tuple[str, ...]] = {}
     for grid in grids:
-        asked = {"utilisation": grid.utilisation, "trace": trace}
+        asked = {"utilisation": grid.utilisation, "trace": trace, "memory": grid.memory}
         for cell in grid.cells():
             if cell.device != "cpu":
                 before = looks.get(cell.key(), ())

@@ -24,7 +24,7 @@ from ftax.sweep.job import Ask, Group, Job
 from ftax.worker_channel import Say
 
 # Seconds, all generous: a look, what has to be made ready again for it, and timing.
-_LOOK_S = {"utilisation": 1.0, "trace": 0.3}
+_LOOK_S = {"utilisation": 1.0, "trace": 0.3, "memory": 6.0}
 _ANEW_S, _GROUP_S = 2.7, 5.0
 _LATER_GROUP_S = 1.5  # timing one more: not generous, since many make up for each other
 

@@ -72,6 +72,7 @@ def _make_table(title: str, group: Sequence[Found]) -> TableView | None:
                 "the paper's data",
                 "today",
                 "certainty",
+                "in a sentence",
                 "why",
             ),
             numeric=("certainty",),
@@ -102,7 +103,8 @@ def _describe(verdict: Verdict) -> tuple[str, ...]:
         verdict.paper,
         verdict.today,
         _NOTHING if share is None else f"{share:.0%}",
-        explain_outcome(verdict) or _NOTHING,
+        verdict.sentence or explain_outcome(verdict) or _NOTHING,
+        verdict.reason or _NOTHING,
     )
 
 

@@ -22,6 +22,7 @@ from ftax.report.html.view import typeset
 from ftax.report.units import format_interval, format_latency, format_time
 from ftax.results import Cell, Measurement
 from ftax.sweep import SweepCell
+from ftax.sweep.record import REPETITION
 
 # Options that say nothing new: what models are given unless one asks for something else.
 _USUAL: Mapping[str, object] = {
@@ -109,11 +110,16 @@ def collect_points(
             points += [_make_point(measurement, item.ref, machines) for measurement in record]
         elif isinstance(record, Receipt):
             points += _list_receipt(record, item.ref, machines)
-        elif isinstance(record, SweepCell) and record.status == "measured":
+        elif isinstance(record, SweepCell) and _is_place(record):
             points.append(
                 _make_sweep_point(record, item.ref, machines.find(sweeps[record.machine]))
             )
     return points
+
+
+def _is_place(cell: SweepCell) -> bool:
+    """Whether it was measured, and for the first time: another time is no other place."""
+    return cell.status == "measured" and REPETITION not in cell.cell.options
 
 
 def describe_options(cell: Cell) -> str:

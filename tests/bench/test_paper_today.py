@@ -1,0 +1,56 @@
+"""The page about the paper today: its numbers are those that the script prints of the records."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import paper_today
+import pytest
+from paper_today import PAGE, SECTIONS, TEMPLATE, Records, Section, render
+
+
+@pytest.fixture(scope="module")
+def sections():
+    records = Records()
+    return {name: make(records) for name, make in SECTIONS.items()}
+
+
+def test_the_page_is_what_the_script_writes(sections):
+    assert PAGE.read_text("utf-8") == render(TEMPLATE.read_text("utf-8"), sections.values())
+
+
+def test_every_section_names_its_command_and_its_pictures_are_there():
+    text = PAGE.read_text("utf-8")
+    commands = re.findall(r"`python bench/paper_today.py (\w+)`", text)
+    assert commands == [name for name in SECTIONS if name != "setting"]
+    pictures = re.findall(r"\]\((pictures/\S+)\)", text)
+    assert len(pictures) == 4
+    for name in pictures:
+        assert (PAGE.parent / name).stat().st_size > 1000
+
+
+def test_a_sentence_that_turned_is_refused(sections):
+    template = TEMPLATE.read_text("utf-8")
+    (name, *_) = sections["hosts"].holds
+    turned = replace(sections["hosts"], holds={name: False})
+    with pytest.raises(ValueError, match=f"no longer so: {name}"):
+        render(template, [*(s for n, s in sections.items() if n != "hosts"), turned])
+
+
+def test_numbers_and_names_have_to_match():
+    assert render("a {b}", [Section(numbers={"b": "1"})]) == "a 1"
+    with pytest.raises(ValueError, match="has no c"):
+        render("a {b}", [Section(numbers={"b": "1", "c": "2"})])
+    with pytest.raises(ValueError, match="unknown 'b'"):
+        render("a {b}", [])
+
+
+def test_pictures_are_drawn_of_the_records(tmp_path):
+    pytest.importorskip("matplotlib")
+    paper_today.draw(Records(), tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {
+        "today-frameworks.svg", "today-nested.svg", "today-torchscript.svg", "today-hosts.svg",
+    }  # fmt: skip
+    assert "TorchScript saves" in (tmp_path / "today-torchscript.svg").read_text()
