@@ -134,6 +134,7 @@ def test_a_name_that_is_no_unicode_can_be_stored_read_and_put_on_a_page(tmp_path
     write_report([path], page)
     content = page.read_bytes()
     assert b"m\\udcff" in content and b"m\\udcff</script>" not in content
+    assert rb"\u202e" in content and "\u202e".encode() not in content
 
 
 def test_a_record_tells_of_a_value_that_cannot_be_written_out():

@@ -15,6 +15,7 @@ import signal
 import sys
 import traceback
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -67,14 +68,16 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
 
 def _end(error: BaseException) -> int:
     """Say what ended the command, if anybody hears it."""
-    try:
+    code, text = UNFORESEEN, f"ftax: {type(error).__name__}"  # of an error that cannot be told
+    with suppress(Exception):
         code, text = _explain(error)
+    try:
         if text:
             say(text)
-    except BrokenPipeError:
-        return _UNHEARD
     except KeyboardInterrupt:
         return INTERRUPTED
+    except (OSError, ValueError):  # a full disk, or nobody there, behind standard error
+        pass
     return code
 
 

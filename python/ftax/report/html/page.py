@@ -21,6 +21,7 @@ from ftax.report.html.content import list_sections, make_content
 from ftax.report.html.sources import Sources, read_sources
 from ftax.report.html.theme import DARK, LIGHT, SANS, SERIES, make_properties
 from ftax.report.html.view import typeset
+from ftax.report.terminal import clean
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("core.js", "charts.js", "page.js")
@@ -49,8 +50,8 @@ def write_report(
     _check_target(target)
     sources = read_sources(paths, skip_bad=skip_bad)
     text = make_page(sources, skip_bad=skip_bad, title=title or "ftax report")
-    try:  # a path that is not UTF-8 has lone surrogates, in a record as JSON has them
-        _write(target, text.encode("utf-8", "backslashreplace"))
+    try:
+        _write(target, text.encode("utf-8"))
     except OSError as error:
         raise InvalidArgumentError(
             f"{target}: {error.strerror or error}; choose a path that can be written"
@@ -74,6 +75,7 @@ def make_page(sources: Sources, *, skip_bad: bool = False, title: str = "ftax re
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: value if isinstance(value, markupsafe.Markup) else _clean(value),
     )
     environment.filters["typeset"] = typeset
     safe = markupsafe.Markup  # ours alone: nothing of a record goes through it
@@ -87,9 +89,20 @@ def make_page(sources: Sources, *, skip_bad: bool = False, title: str = "ftax re
         dark=safe(make_properties(DARK)),
         sans=safe(SANS),
         style=safe(_read("report.css")),
-        data=safe(_make_json({**data, "theme": theme})),
+        data=safe(_make_json(_clean({**data, "theme": theme}))),
         scripts=[safe(script) for script in scripts],
     )
+
+
+def _clean(value: Any) -> Any:
+    """As on a terminal: nothing that turns the direction of writing, or that is no UTF-8."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value
 
 
 def _make_json(data: Any) -> str:
