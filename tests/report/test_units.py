@@ -11,7 +11,8 @@ from records import make_measurement
 @pytest.mark.parametrize(
     ("time_ns", "text"),
     [(0, "0 ns"), (719, "719 ns"), (-1_234, "-1.23 us"), (4_001_234, "4,001 us"),
-     (24_800_000, "24.8 ms"), (8.3e9, "8,300 ms")],
+     (24_800_000, "24.8 ms"), (8.3e9, "8,300 ms"),
+     (999_600, "1,000 us"), (999_400, "999 us")],
 )  # fmt: skip
 def test_a_time_has_three_digits_and_its_unit(time_ns, text):
     assert format_time(time_ns) == text

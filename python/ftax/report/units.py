@@ -46,6 +46,6 @@ def _format(time_ns: float, like_ns: float) -> str:
     """``time_ns`` in the unit that ``like_ns`` has."""
     unit, unit_ns, _ = next((unit for unit in _UNITS if like_ns < unit[2]), _UNITS[-1])
     value = time_ns / unit_ns
-    if unit == "ns" or abs(value) >= 1e3:
+    if unit == "ns" or abs(value) >= 999.5:  # which three digits would write as 1e+03
         return f"{value:,.0f} {unit}"
     return f"{value:.3g} {unit}"
