@@ -92,14 +92,14 @@ def test_lines_of_a_rung_in_doubt_are_not_resolved_and_have_no_share():
     assert bindings.interval_ns[1] < 0  # resolved, if it were a matter of intervals alone
     for line in (bindings, operators):
         assert not line.resolved and line.rounds_needed is None
-        assert line.doubt.startswith("eager/cpp: its requests waited for a CPU")
+        assert line.doubt.startswith("eager/cpp: requests waited for a CPU")
     receipt = Receipt(rungs=rungs)
     rows = {row[0].split(" (")[0]: row for row in make_line_table(receipt).rows}
     assert rows["interpreter and bindings"][0].endswith("(not resolved)")
     assert rows["interpreter and bindings"][3] == "-"
     assert rows["model glue"][3] == "23.1%"
     assert any("eager/cpp is not resolved" in text for text in receipt.collect_warnings())
-    assert "Python's cost is not resolved: eager/cpp: its requests waited" in receipt.recommendation
+    assert "Python's cost is not resolved: eager/cpp: requests waited" in receipt.recommendation
     assert "No other runtime measured here is faster" in receipt.recommendation
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_recommended_against_an_eager_in_doubt():
     receipt = make_cpu_receipt(make_runtime(ORT, 500.0))
     rungs = (queue(receipt.rungs[0], 1.0), *receipt.rungs[1:])
     text = replace(receipt, rungs=rungs).recommendation
-    assert text.startswith("Python's cost is not resolved: eager/python: its requests waited")
+    assert text.startswith("Python's cost is not resolved: eager/python: requests waited")
     assert "gives back" not in text and "largest part" not in text
     on_gpu = make_gpu_receipt(make_runtime(ORT, 500.0))
     rungs = (queue(on_gpu.rungs[0], 1.0), *on_gpu.rungs[1:])
@@ -158,7 +158,7 @@ def test_ftax_bench_marks_it():
     assert describe_doubts([good]) == []
     flat = queue(make_measurement([100, 101, 99], runtime="flat"), 1.0)
     (told,) = describe_doubts([bad, good, flat])
-    assert told.startswith("eager/python, flat/python are not resolved: its requests waited")
+    assert told.startswith("eager/python, flat/python are not resolved: requests waited")
     hosts = HostComparison(python=bad, cpp=make_measurement([50, 51, 49], host="cpp"))
     assert "is not resolved: eager/python" in hosts.describe()
 
@@ -168,7 +168,7 @@ def test_a_comparison_with_it_cannot_tell():
     b = make_measurement([200, 201, 199, 200], host="cpp")
     assert compare(a, b).verdict == "slower" and not compare(a, b).doubt
     found = compare(a, queue(b, 1.0))
-    assert found.verdict == "cannot-tell" and found.doubt.startswith("b: its requests waited")
+    assert found.verdict == "cannot-tell" and found.doubt.startswith("b: requests waited")
     assert "not resolved: b:" in found.warnings[0]
     far = compare(make_measurement([100, 100, 900]), make_measurement([100, 100, 101], host="cpp"))
     assert far.doubt.startswith("a: the mean")

@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kChainLength = kChainCycles / 4;
 constexpr int kWideLength = 4'000;
+constexpr int64_t kShortWaitNs = 100'000;  // a sleeping thread that is woken waits for some us
 constexpr int64_t kLookEveryNs = 500'000;  // of which a look takes half a percent
 constexpr int kQuietLooks = 10;  // one after the other, before a neighbour is said to have left
 constexpr int64_t kBetweenLooksNs = 200'000;
@@ -90,7 +91,8 @@ HostProber::HostProber(int64_t quiet_wide_ns)
 void HostProber::begin_part() { static_cast<void>(waits_.take_count(1)); }
 
 double HostProber::end_part(size_t samples, int64_t sample_ns) {
-  const auto least_ns = static_cast<int64_t>(static_cast<double>(sample_ns) * kProbeToleranceRatio);
+  const auto fifth_ns = static_cast<int64_t>(static_cast<double>(sample_ns) * kProbeToleranceRatio);
+  const int64_t least_ns = std::max(fifth_ns, kShortWaitNs);
   const auto longer = static_cast<double>(waits_.take_count(least_ns));
   const double ratio = samples == 0 ? 0.0 : std::min(longer / static_cast<double>(samples), 1.0);
   queued_ratio_ = std::max(queued_ratio_, ratio);

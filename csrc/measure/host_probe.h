@@ -49,9 +49,9 @@ class HostProber {
   void look(int64_t now);
 
   // Around a runner's part of a round, outside of all that is timed. Returns the share of the
-  // part's samples that can have been a fifth longer because a thread of this process, any of the
-  // team that does the work, waited for a CPU; 0 where the kernel does not say. `sample_ns` is the
-  // median.
+  // part's samples that can have been a fifth longer, and 0.1 ms, because a thread of this process,
+  // any of the team that does the work, waited for a CPU; 0 where the kernel does not say.
+  // `sample_ns` is the median.
   void begin_part();
   [[nodiscard]] double end_part(size_t samples, int64_t sample_ns);
 

@@ -27,7 +27,7 @@ def find_doubt_of_waits(queued_ratio: float | None) -> str:
     if queued_ratio is None or queued_ratio < _MOST_QUEUED:
         return ""
     return (
-        "its requests waited for a CPU: other work had the CPUs, or there are more threads than "
+        "requests waited for a CPU: other work had the CPUs, or there are more threads than "
         "CPUs; leave the machine alone, or give fewer --threads"
     )
 
@@ -46,7 +46,7 @@ def find_doubt(values_ns: Sequence[float], *, queued_ratio: float | None = None)
     if not median / _FARTHEST <= mean <= median * _FARTHEST:
         ratio = mean / median if median else float("inf")
         return (
-            f"the mean of its rounds is {ratio:.3g} times their median: few rounds decide it; "
+            f"the mean of the rounds is {ratio:.3g} times their median: few rounds decide it; "
             "measure on a machine that is left alone"
         )
     return ""
@@ -65,5 +65,5 @@ def find_doubt_of_mean(
     if interval_ns is None:
         return "a single round has no interval; --duration gives it more"
     if interval_ns[0] <= 0:
-        return "its interval holds latencies below 0; --duration gives it more rounds"
+        return "the interval holds latencies below 0; --duration gives it more rounds"
     return ""
