@@ -50,6 +50,41 @@ def test_the_drift_is_that_of_the_hosts_part():
     assert found.widen(cell) == pytest.approx(0.8 * found.sigma)
 
 
+def test_what_cells_of_one_worker_share_is_told_from_what_they_do_not():
+    generator = random.Random(5)
+    workers = [generator.gauss(0, 0.1) for _ in range(80)]
+
+    def make(place, own):
+        return repeat(place, [5.0, *(math.exp(w + generator.gauss(0, own)) for w in workers)],
+                      busy_ms=0.0)  # fmt: skip
+
+    places = [BASE, WIDE, BASE._replace(batch=4)]
+    shared = find_drift([cell for place in places for cell in make(place, 0.0)])
+    assert shared.within < 0.01 < shared.between
+    apart = find_drift([cell for place in places for cell in make(place, 0.05)])
+    assert apart.within == pytest.approx(0.05, rel=0.15)
+    assert apart.sigma > 0.09
+    alone = find_drift(make(BASE, 0.05))
+    assert (alone.within, alone.between) == (alone.sigma, 0.0)  # nothing says what is shared
+
+
+def test_what_a_worker_moves_moves_all_cells_of_a_model():
+    """A knee is one model's: a slow worker does not shift it. A ratio of two models is not."""
+    drift = drift_of(0.1, 12)
+    anchors = [*repeat(BASE, [5.0, *drift]), *repeat(WIDE, [5.0, *drift])]
+    knee = make_series(lambda batch: 5.0 if batch < 64 else 12.0, busy_ns=1e5)
+    share = "S3.2-fewer-flops-no-faster"
+    assert judge(share, list(knee)).values[0].today == (pytest.approx(1.0),)
+    flat = judge(share, [*knee, *anchors])
+    assert flat.values[0].high[0] < 1.05
+    models = [
+        *make_series(lambda _: 5.0, framework="eager/python", busy_ns=1e5),
+        *make_series(lambda _: 2.9, model="distilbert", busy_ns=1e5),
+    ]
+    ratio = judge("S4.2.1-depth-distilbert", [*models, *anchors]).values[0]
+    assert ratio.high[0] - ratio.low[0] > 0.2
+
+
 def test_cells_that_the_device_bounds_and_those_measured_twice_say_nothing():
     assert find_drift(repeat(BASE, [2.0, 2.5, 3.0], busy_ms=1.9)) is None
     assert find_drift(repeat(BASE, [2.0, 2.5])) is None
