@@ -96,7 +96,7 @@ def test_repetitions_are_the_rounds_of_one_cell_in_their_order():
     ((cell, joined),) = join_repetitions(reversed(cells)).items()
     assert cell == joined.cell == cells[0].cell
     assert joined.values_ns == pytest.approx([1e6 * mark for mark in range(1, 12)])
-    assert joined.facts["session"] == REPEATED
+    assert joined.facts["session"] == f"{REPEATED} 1 2 3 4 5 6 7 8 9 10 11"
     assert find_drift(cells).widen(joined) == 0.0  # its rounds have it already
 
 
@@ -114,6 +114,17 @@ def test_two_cells_that_were_repeated_together_are_compared_without_their_drift(
     (value,) = verdict.values
     assert value.today == pytest.approx((1.02,))
     assert value.low[0] == pytest.approx(1.02, abs=2e-3) and value.high[0] < 1.025
+
+
+def test_cells_that_were_not_repeated_together_are_no_pair():
+    drift = drift_of(0.1, 9)
+    cells = [*repeat(BASE, [5.0, *drift[:8]]), *repeat(WIDE, [3.6, *drift])[:9]]
+    assert judge(TABLE_1, cells).values[0].today[0] == pytest.approx(1.0)
+    lacking = [
+        cell for cell in repeat(WIDE, [3.6, *drift]) if cell.cell.options.get("repetition") != 4
+    ]
+    apart = judge(TABLE_1, [*repeat(BASE, [5.0, *drift[:8]]), *lacking])
+    assert apart.values[0].today[0] == pytest.approx(0.72)  # as measured once
 
 
 def test_a_verdict_near_its_threshold_does_not_outlive_the_drift():

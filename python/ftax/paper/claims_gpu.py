@@ -104,7 +104,8 @@ class Gpu:
         together: then their ratios are free of drift."""
         places = [item.cell for item in wanted if is_latency(item)]
         chosen = [self.repeated.get(place) for place in places if place is not None]
-        if not chosen or None in chosen or len({len(c.values_ns) for c in chosen if c}) > 1:
+        sessions = {None if cell is None else cell.facts["session"] for cell in chosen}
+        if len(sessions) != 1 or None in sessions:
             return self
         return replace(self, cells={**self.cells, **self.repeated})
 

@@ -16,7 +16,7 @@ from ftax.results import Cell
 from ftax.sweep import SweepCell
 from ftax.sweep.record import REPETITION
 
-REPEATED = "repeated"  # the session of cells whose rounds are repetitions
+REPEATED = "repeated"  # how the session of cells begins whose rounds are repetitions: which ones
 _FEWEST = 3  # measurements of a cell that say anything about their spread
 _FEWEST_TOGETHER = 2  # cells that say what a worker's have in common
 _HOST_BOUND = 0.5  # share of a latency
@@ -76,7 +76,8 @@ def find_host_share(cell: SweepCell) -> float:
 
 def find_drifting_share(cell: SweepCell) -> float:
     """Of the latency, the part that another session would see otherwise than its rounds say."""
-    return 0.0 if cell.facts.get("session") == REPEATED else find_host_share(cell)
+    is_repeated = str(cell.facts.get("session")).startswith(REPEATED)
+    return 0.0 if is_repeated else find_host_share(cell)
 
 
 def find_drift(cells: Iterable[SweepCell]) -> Drift | None:
@@ -134,7 +135,8 @@ def join_repetitions(cells: Iterable[SweepCell]) -> Mapping[Cell, SweepCell]:
         )
         if len(marked) >= _FEWEST:
             values = tuple(item.latency_ns for item in marked)
-            facts = {**marked[0].facts, "session": REPEATED}
+            which = " ".join(str(item.cell.options[REPETITION]) for item in marked)
+            facts = {**marked[0].facts, "session": f"{REPEATED} {which}"}
             joined[cell] = replace(marked[0], cell=cell, values_ns=values, facts=FrozenMap(facts))
     return joined
 
