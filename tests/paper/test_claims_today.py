@@ -337,6 +337,20 @@ def test_a_framework_that_runs_other_models_does_not_run_this_one():
     assert [test.today for test in verdict.tests] == ["holds", "does not hold"]
 
 
+@pytest.mark.parametrize(("encoder", "outcome"), [(5.8, "holds"), (7.0, "changed")])
+def test_funnels_work_is_counted_with_and_without_its_decoder(encoder, outcome):
+    macs = {"bert-base": 10.0, "funnel": 8.0, "funnel-base": encoder}
+    cells = [
+        make_cell(place, 1.0, macs=round(macs[place.model] * 1e9))
+        for place in make_plan(find_claim("S4.2.2-funnel-macs")).cells()
+    ]
+    verdict = judge_one("S4.2.2-funnel-macs", cells)
+    assert verdict.today == outcome
+    assert [value.today for value in verdict.values] == [
+        pytest.approx((20.0,)), pytest.approx((100 - 10 * encoder,)),
+    ]  # fmt: skip
+
+
 def test_fewer_kernels_and_less_memory_are_counted():
     made = [
         make_cell(

@@ -50,6 +50,41 @@ def test_the_drift_is_that_of_the_hosts_part():
     assert found.widen(cell) == pytest.approx(0.8 * found.sigma)
 
 
+def test_what_cells_of_one_worker_share_is_told_from_what_they_do_not():
+    generator = random.Random(5)
+    workers = [generator.gauss(0, 0.1) for _ in range(80)]
+
+    def make(place, own):
+        return repeat(place, [5.0, *(math.exp(w + generator.gauss(0, own)) for w in workers)],
+                      busy_ms=0.0)  # fmt: skip
+
+    places = [BASE, WIDE, BASE._replace(batch=4)]
+    shared = find_drift([cell for place in places for cell in make(place, 0.0)])
+    assert shared.within < 0.01 < shared.between
+    apart = find_drift([cell for place in places for cell in make(place, 0.05)])
+    assert apart.within == pytest.approx(0.05, rel=0.15)
+    assert apart.sigma > 0.09
+    alone = find_drift(make(BASE, 0.05))
+    assert (alone.within, alone.between) == (alone.sigma, 0.0)  # nothing says what is shared
+
+
+def test_what_a_worker_moves_moves_all_cells_of_a_model():
+    """A knee is one model's: a slow worker does not shift it. A ratio of two models is not."""
+    drift = drift_of(0.1, 12)
+    anchors = [*repeat(BASE, [5.0, *drift]), *repeat(WIDE, [5.0, *drift])]
+    knee = make_series(lambda batch: 5.0 if batch < 64 else 12.0, busy_ns=1e5)
+    share = "S3.2-fewer-flops-no-faster"
+    assert judge(share, list(knee)).values[0].today == (pytest.approx(1.0),)
+    flat = judge(share, [*knee, *anchors])
+    assert flat.values[0].high[0] < 1.05
+    models = [
+        *make_series(lambda _: 5.0, framework="eager/python", busy_ns=1e5),
+        *make_series(lambda _: 2.9, model="distilbert", busy_ns=1e5),
+    ]
+    ratio = judge("S4.2.1-depth-distilbert", [*models, *anchors]).values[0]
+    assert ratio.high[0] - ratio.low[0] > 0.2
+
+
 def test_cells_that_the_device_bounds_and_those_measured_twice_say_nothing():
     assert find_drift(repeat(BASE, [2.0, 2.5, 3.0], busy_ms=1.9)) is None
     assert find_drift(repeat(BASE, [2.0, 2.5])) is None
@@ -61,7 +96,7 @@ def test_repetitions_are_the_rounds_of_one_cell_in_their_order():
     ((cell, joined),) = join_repetitions(reversed(cells)).items()
     assert cell == joined.cell == cells[0].cell
     assert joined.values_ns == pytest.approx([1e6 * mark for mark in range(1, 12)])
-    assert joined.facts["session"] == REPEATED
+    assert joined.facts["session"] == f"{REPEATED} 1 2 3 4 5 6 7 8 9 10 11"
     assert find_drift(cells).widen(joined) == 0.0  # its rounds have it already
 
 
@@ -79,6 +114,17 @@ def test_two_cells_that_were_repeated_together_are_compared_without_their_drift(
     (value,) = verdict.values
     assert value.today == pytest.approx((1.02,))
     assert value.low[0] == pytest.approx(1.02, abs=2e-3) and value.high[0] < 1.025
+
+
+def test_cells_that_were_not_repeated_together_are_no_pair():
+    drift = drift_of(0.1, 9)
+    cells = [*repeat(BASE, [5.0, *drift[:8]]), *repeat(WIDE, [3.6, *drift])[:9]]
+    assert judge(TABLE_1, cells).values[0].today[0] == pytest.approx(1.0)
+    lacking = [
+        cell for cell in repeat(WIDE, [3.6, *drift]) if cell.cell.options.get("repetition") != 4
+    ]
+    apart = judge(TABLE_1, [*repeat(BASE, [5.0, *drift[:8]]), *lacking])
+    assert apart.values[0].today[0] == pytest.approx(0.72)  # as measured once
 
 
 def test_a_verdict_near_its_threshold_does_not_outlive_the_drift():

@@ -158,6 +158,23 @@ def test_a_study_writes_pictures_data_tables_claims_and_a_page(tmp_path):
     assert claims["S3.2-share-falls"]["today"] != "holds"
 
 
+def test_a_page_says_how_far_the_machine_drifts(tmp_path):
+    study = choose_study(["claims"], GPU)
+    latencies = (4.0, 4.4, 3.8, 4.1, 4.3, 3.9, 4.0, 4.2, 4.5, 3.7, 4.0)
+    results = make_results(
+        make_cell(cell, latency_ms=latencies[cell.options.get("repetition", 0)], busy_ns=1e6)
+        for cell in study.cells
+    )
+    (page,) = write_study(study, results, tmp_path)
+    table1 = next(verdict for verdict in page.verdicts if verdict.id == "S4.2.1-width-table1")
+    assert table1.today == "holds"  # by its repetitions, which are the same here
+    assert page.view.drift.cells == 6
+    text = write_page(page, GPU, {}, ("2026-11-23",)).read_text("utf-8")
+    assert f"and {len(page.view.repetitions)} of them once more on 2026-11-23" in text
+    assert "Intervals and verdicts carry that." in text
+    assert f"*{table1.sentence}*" in text
+
+
 def test_machines_have_a_folder_each(tmp_path):
     other = dataclasses.replace(MACHINE, id="feedfacefeedface")
     study = choose_study(["table3"], GPU)

@@ -1,12 +1,14 @@
 """A view: one machine, one kind of device, one form of models."""
 
 import dataclasses
+import math
 
 import pytest
 from paper_results import MACHINE, make_cell, make_results
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.view import split_views
+from ftax.paper.drift import Drift
+from ftax.paper.view import find_interval, split_views
 from ftax.results import Cell
 
 BERT = Cell(model="bert-base", runtime="eager", host="python", batch=1, sequence=128)
@@ -14,6 +16,20 @@ BERT = Cell(model="bert-base", runtime="eager", host="python", batch=1, sequence
 
 def with_changes(cell, **changes):
     return dataclasses.replace(cell, **changes)
+
+
+def test_an_interval_is_as_wide_as_the_drift_of_the_hosts_part():
+    cell = make_cell(BERT)  # half of it is the host's
+    low, high = find_interval(cell, None)
+    drift = Drift(sigma=0.1, within=0.1, cells=1, measurements=9)
+    wide = find_interval(cell, drift)
+    assert wide[0] < low < cell.latency_ns < high < wide[1]
+    middle = 1.96 * 0.1 * 0.5
+    assert math.log(wide[1] / cell.latency_ns) == pytest.approx(
+        math.hypot(middle, math.log(high / cell.latency_ns))
+    )
+    busy = dataclasses.replace(cell, busy_ns=cell.latency_ns)
+    assert find_interval(busy, drift) == pytest.approx((low, high))
 
 
 def test_tiny_models_are_left_out_where_there_are_real_ones():

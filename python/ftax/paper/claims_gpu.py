@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ftax.paper.claims_helpers import Missing
 from ftax.paper.claims_scope import RequiredCell
 from ftax.paper.claims_today import Wanted
-from ftax.paper.drift import Drift, find_drift, join_repetitions
+from ftax.paper.drift import Drift, find_drift, find_drifting_share, join_repetitions
 from ftax.results import Cell
 from ftax.sweep import SweepCell, SweepMachine
 
@@ -104,7 +104,8 @@ class Gpu:
         together: then their ratios are free of drift."""
         places = [item.cell for item in wanted if is_latency(item)]
         chosen = [self.repeated.get(place) for place in places if place is not None]
-        if not chosen or None in chosen or len({len(c.values_ns) for c in chosen if c}) > 1:
+        sessions = {None if cell is None else cell.facts["session"] for cell in chosen}
+        if len(sessions) != 1 or None in sessions:
             return self
         return replace(self, cells={**self.cells, **self.repeated})
 
@@ -209,7 +210,8 @@ def _name_machine(machine: SweepMachine | None, kind: str) -> str:
 class Sampler:
     """Means of resampled rounds, in ms; the same for a cell whenever it is asked for.
 
-    With a drift of the machine each draw has another one, which cells of one session share.
+    With a drift of the machine each draw has another one, which cells of one session share, and in
+    part those of one model.
     """
 
     def __init__(self, *, resamples: int, seed: int) -> None:
@@ -225,14 +227,19 @@ class Sampler:
         return kept[1]
 
     def _draw_drift(self, cell: SweepCell, drift: Drift | None) -> NDArray[np.float64]:
-        """Factors of a latency; of what is drawn for a session, the share of its host."""
-        spread = 0.0 if drift is None else drift.widen(cell)
+        """Factors of a latency: what is drawn for its model's worker and for its session, as far as
+        the host has a share in it."""
+        if drift is None:
+            return np.ones(self.resamples)
         session = cell.facts.get("session") or cell.cell.key()
-        generator = np.random.default_rng(
-            [self.seed, 1, zlib.crc32(f"{cell.machine} {session}".encode())]
-        )
-        factors: NDArray[np.float64] = np.exp(spread * generator.standard_normal(self.resamples))
+        moved = drift.between * self._draw_normal(f"{cell.machine} model {cell.cell.model}")
+        moved += drift.within * self._draw_normal(f"{cell.machine} {session}")
+        factors: NDArray[np.float64] = np.exp(find_drifting_share(cell) * moved)
         return factors
+
+    def _draw_normal(self, name: str) -> NDArray[np.float64]:
+        generator = np.random.default_rng([self.seed, 1, zlib.crc32(name.encode())])
+        return generator.standard_normal(self.resamples)
 
     def _draw(self, cell: SweepCell) -> NDArray[np.float64]:
         values = np.asarray(cell.values_ns) / 1e6

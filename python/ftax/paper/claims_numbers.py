@@ -61,7 +61,7 @@ def collect_numbers(plan: ClaimPlan, choose: Choose, sampler: Sampler) -> Number
     if short:
         notes.append(f"no interval: {_join(sorted(short))} has one round")
     gpu = choose(UNKNOWN)
-    drift = gpu.drift.sigma if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
+    drift = gpu.drift.within if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
     scopes = () if short else _make_scopes(plan.operands, columns, sampler.resamples)
     return Numbers(
         point={

@@ -35,7 +35,7 @@ from ftax.paper.claims_translation import (
 )
 from ftax.paper.claims_words import word_condition
 
-DRIFT = "drift"  # in formulas: of the machine, between sessions; 0 where nothing says so
+DRIFT = "drift"  # in formulas: of the machine, within a worker; 0 where nothing says so
 _TABLE_3 = "table3_utilization.csv"
 
 

@@ -54,7 +54,6 @@ _SAYINGS: Mapping[str, str] = MappingProxyType(
         "S4.2.1-width-resnet": "the wide ResNet-50 against ResNet-50 at b=1: {}",
         "S4.2.1-wide-earlier-knee": "the wide ResNet-50 leaves the plateau earlier: {}",
         "S4.2.1-wide-steeper": "the wide ResNet-50 takes longer for each further image: {}",
-        "S4.2.2-funnel-macs": "Funnel has fewer MACs than BERT by {}",
         "S4.2.2-funnel-small": "Funnel is slower than BERT at b=1: {}",
         "S4.2.2-funnel-large": "Funnel against BERT: {}",
         "S4.2.2-funnel-large-other-gpus": "Funnel is slower than BERT at large batch: {}",
