@@ -80,6 +80,7 @@ def test_compare_of_two_files_answers_with_an_exit_code(tmp_path):
     assert (faster.returncode, "b against a: faster" in faster.stdout) == (0, True)
     assert (equal.returncode, "b against a: equal" in equal.stdout) == (0, True)
     assert "tested between rounds of one process each" in slower.stdout
+    assert slower.stderr == f"appended 1 record(s) to {path}\n"
     records = ftax.read_records(path).records
     assert [record.verdict for record in records] == ["slower", "faster", "equal"]
     assert str(records[0]).strip() in slower.stdout

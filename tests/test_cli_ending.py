@@ -136,21 +136,28 @@ def test_a_closed_standard_output_is_no_place_for_another_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("statement", "code", "said"),
+    [
+        ("raise ImportError('another torch')", 3, "ftax: another torch\n"),
+        ("raise KeyboardInterrupt", 130, ""),
+    ],
+)
+@pytest.mark.parametrize(
     "command",
     [
         ("-m", "ftax", "compare", "a.jsonl", "b.jsonl"),
         ("-c", "import sys; sys.argv[0] = '/bin/ftax'; from ftax.cli import main; main()"),
     ],
 )
-def test_another_torch_is_no_slower_model(command, tmp_path):
-    """What is wrong with the build is told while `import ftax` fails."""
+def test_another_torch_is_no_slower_model(command, statement, code, said, tmp_path):
+    """What is wrong with the build is told while `import ftax` fails, and Ctrl-C comes then too."""
     (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('another torch')")
+    (tmp_path / "torch" / "__init__.py").write_text(statement)
     environment = {**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}"}
     result = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, env=environment, check=False
     )
-    assert (result.returncode, result.stderr) == (3, "ftax: another torch\n")
+    assert (result.returncode, result.stderr) == (code, said)
 
 
 def test_a_program_that_imports_ftax_still_gets_the_error(tmp_path):

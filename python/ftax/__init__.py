@@ -16,7 +16,7 @@ try:
     from ftax._build_check import check_build as _check_build
 
     _check_build()
-except ImportError as _error:
+except (ImportError, KeyboardInterrupt) as _error:
     from ftax._refusal import is_command as _is_command
     from ftax._refusal import refuse as _refuse
 

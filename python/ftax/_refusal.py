@@ -1,4 +1,4 @@
-"""Ends the `ftax` command if ftax cannot be imported: 3, it is not available here.
+"""Ends the `ftax` command if ftax cannot be imported: 3, it is not available here; 130 for Ctrl-C.
 
 The surprising choice: this is asked while `import ftax` fails. Python would end with 1, which a
 gate around `ftax compare` takes for slower, on the day that somebody updates torch.
@@ -11,6 +11,7 @@ import sys
 from typing import NoReturn
 
 _LACKING = 3
+_INTERRUPTED = 130
 
 
 def is_command() -> bool:
@@ -21,7 +22,9 @@ def is_command() -> bool:
     return bool(sys.argv) and os.path.basename(sys.argv[0]) == "ftax"
 
 
-def refuse(error: ImportError) -> NoReturn:
-    """End this process with a sentence and exit code 3."""
+def refuse(error: ImportError | KeyboardInterrupt) -> NoReturn:
+    """End this process with a sentence and an exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        sys.exit(_INTERRUPTED)
     print(f"ftax: {error}", file=sys.stderr)
     sys.exit(_LACKING)

@@ -16,10 +16,8 @@ def main() -> None:
     try:
         from ftax.cli.commands import app
         from ftax.cli.ending import run
-    except ImportError as error:
+    except (ImportError, KeyboardInterrupt) as error:
         from ftax._refusal import refuse
 
         refuse(error)
-    except KeyboardInterrupt:
-        sys.exit(130)
     sys.exit(run(app, sys.argv[1:]))

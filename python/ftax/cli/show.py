@@ -143,7 +143,7 @@ def save(path: Path | None, records: Sequence[Storable]) -> None:
 
     Raises ResultsError if it cannot be written, which says where the records are kept instead.
     """
-    if path is None:
+    if path is None or not records:
         return
     for place, record in enumerate(records):
         try:
