@@ -53,8 +53,9 @@ def copy_into(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) 
 def _list_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The dense tensors that a sparse one is made of."""
     if tensor.layout == torch.sparse_coo:
+        # Not indices() and values(), which need version counters: inference tensors have none.
         tensor = tensor.coalesce()
-        return tensor.indices(), tensor.values()
+        return tensor._indices(), tensor._values()
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):

@@ -164,7 +164,12 @@ def resolve_user_sizes(request: LoadRequest, pair: InputPair) -> tuple[int, int 
                 f"leave {what} out, or give inputs of that size"
             )
     first = shape[0] if shape else 1
-    return first if request.batch is None else request.batch, request.sequence
+    batch = first if request.batch is None else request.batch
+    if batch == 0:
+        raise InvalidArgumentError(
+            f"batch is 0, as the first input has shape {shape}: give inputs of one request or more"
+        )
+    return batch, request.sequence
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,14 +24,15 @@ class Rows:
 
     def to_rich(self) -> Table:
         """For a terminal."""
-        table = Table(title=self.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        title = Text(self.title, style="table.title")  # a name may look like markup
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for column in self.columns:
             is_number = column in self.numeric
             table.add_column(
                 column, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold"
             )
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         return table
 
     def to_csv(self) -> str:

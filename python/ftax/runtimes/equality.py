@@ -1,8 +1,8 @@
 """Whether two runtimes computed the same thing.
 
 The norm of the difference over the norm of the reference is compared with a tolerance that depends
-on the dtype; NaNs must be in the same places. "Bitwise" is said only of equal bytes, so -0.0 and
-0.0 differ while two NaNs of the same payload do not.
+on the dtype; NaNs and infinities must be in the same places. "Bitwise" is said only of equal bytes,
+so -0.0 and 0.0 differ while two NaNs of the same payload do not.
 """
 
 from __future__ import annotations
@@ -126,7 +126,10 @@ def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
     x, y = a.detach().double(), b.detach().to(a.device).double()
     if not torch.equal(torch.isnan(x), torch.isnan(y)):
         return math.inf
-    x, y = torch.nan_to_num(x), torch.nan_to_num(y)
+    infinite = x.isinf() | y.isinf()
+    if not torch.equal(x[infinite], y[infinite]):
+        return math.inf
+    x, y = (t.nan_to_num(posinf=0.0, neginf=0.0) for t in (x, y))  # they would hide all else
     scale = float(torch.linalg.vector_norm(x))
     distance = float(torch.linalg.vector_norm(x - y))
     return distance / scale if scale > 0 else (0.0 if distance == 0 else math.inf)

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax import _core
-from ftax.errors import RunnerError, UnavailableError
+from ftax.errors import FtaxError, RunnerError, UnavailableError
 from ftax.models.outputs import flatten_outputs
 
 Observer = Literal["auto", "dispatch-key", "python"]
@@ -45,6 +45,7 @@ class Call(NamedTuple):
 
     name: str
     shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
+    sized_by_values: bool = False  # the shape of its result depends on values of its arguments
 
     def describe(self) -> str:
         """``aten::cat on (1, 8), (1, 8)``."""
@@ -77,8 +78,18 @@ class _CallLog(_PlainMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.calls.append(Call(operator_name(func), tuple(_list_shapes((*args, *kwargs.values())))))
+        shapes = tuple(_list_shapes((*args, *kwargs.values())))
+        self.calls.append(Call(operator_name(func), shapes, _is_sized_by_values(func, args)))
         return func(*args, **kwargs)
+
+
+def _is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:
+    """Whether torch says so; of indexing it says so always, which is true of masks alone."""
+    if torch.Tag.dynamic_output_shape not in func.tags:
+        return False
+    if func is not torch.ops.aten.index.Tensor:
+        return True
+    return any(item is not None and item.dtype in (torch.bool, torch.uint8) for item in args[1])
 
 
 def _list_shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...] | None]:
@@ -116,9 +127,12 @@ class _HostReadLog(TorchFunctionMode):
 
 
 def observe(call: Callable[[], Any]) -> list[Call]:
-    """Operator calls of one inference in order, as a TorchDispatchMode sees them."""
+    """Operator calls of one inference in order, as a TorchDispatchMode sees them.
+
+    Raises RunnerError if ``call`` raises.
+    """
     with torch.inference_mode(), _CallLog() as log:
-        call()
+        call_model(call)
     return list(log.calls)
 
 
@@ -224,11 +238,20 @@ def _finish(
 
 
 def call_model(call: Callable[[], Any]) -> Any:
-    """``call()``, with whatever the model raises as a RunnerError."""
+    """``call()``, with whatever the model raises as a RunnerError; only Ctrl-C passes."""
     try:
         return call()
-    except Exception as error:
-        raise RunnerError(f"the model raised {type(error).__name__}: {error}") from error
+    except FtaxError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RunnerError(f"the model raised {type(error).__name__}: {_say(error)}") from error
+
+
+def _say(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error may fail to put itself into words
+        return "(without words)"
 
 
 @contextmanager
