@@ -951,7 +951,7 @@ def other_thread(x: Tensor) -> Tensor:
 @refused(OTHER)
 def other_thread_writes(x: Tensor) -> Tensor:
     y = torch.zeros_like(x)
-    thread = threading.Thread(target=lambda: y.copy_(x))
+    thread = threading.Thread(target=torch.inference_mode()(lambda: y.copy_(x)))
     thread.start()
     thread.join()
     return y + 1

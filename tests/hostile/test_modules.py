@@ -104,17 +104,12 @@ def check_honesty(receipt: Receipt) -> None:
 def check_third_input(case: Case, space: Any) -> None:
     """The tape and the flat program that were timed, on inputs that ftax never saw."""
     third = case.inputs(2)
-    flat = list_tensors(third)
+    tensors = list_tensors(third)
     module = case.make()
     module.eval()
-    expected = run(lambda: call(module, third))
-    third = case.inputs(2)
-    tensors = list_tensors(third)
     space.taped.tape.bind_inputs(tensors)
-    replayed = run(space.taped.tape.run)
-    written = run(lambda: space.flat.function(*list_tensors(case.inputs(2))))
-    assert len(flat) == len(tensors)
-    for outputs in (replayed, written):
+    for replay in (space.taped.tape.run, lambda: space.flat.function(*tensors)):
+        outputs, expected = run(replay), run(lambda: call(module, third))
         assert len(outputs) == len(expected)
         for output, reference in zip(outputs, expected, strict=True):
             assert output.dtype == reference.dtype and output.shape == reference.shape
@@ -150,9 +145,11 @@ def same_values(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def memory_of(tensor: torch.Tensor) -> Any:
     """The bytes of a tensor's values, of whatever layout."""
-    tensor = tensor.detach().as_subclass(torch.Tensor)
-    if tensor.is_meta or isinstance(tensor, UninitializedTensorMixin):
+    if isinstance(tensor, UninitializedTensorMixin) or tensor.is_meta:
         return "no memory"
+    tensor = tensor.detach()
+    if type(tensor) is not torch.Tensor:
+        tensor = tensor.as_subclass(torch.Tensor)
     if tensor.is_nested:
         return [memory_of(part) for part in tensor.unbind()]
     if tensor.layout is not torch.strided:
@@ -232,7 +229,7 @@ def _list_switches() -> Iterator[tuple[str, Any]]:
     yield "environment", dict(os.environ)
     yield "folder", os.getcwd()
     yield "garbage", gc.isenabled()
-    yield "Python's threads", threading.active_count()
+    yield "Python's threads", [t.name for t in threading.enumerate() if not t.daemon]
     hooks = nn.modules.module
     yield "hooks", (len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks))
     yield "modes", torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()

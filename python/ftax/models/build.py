@@ -156,7 +156,8 @@ def resolve_user_sizes(request: LoadRequest, pair: InputPair) -> tuple[int, int 
 
     Raises InvalidArgumentError for a told size that the first tensor does not have.
     """
-    shape = tuple(flatten_tensors((pair.args, dict(pair.kwargs)))[0].shape)
+    tensor = flatten_tensors((pair.args, dict(pair.kwargs)))[0]
+    shape = (tensor.size(0),) if tensor.is_nested else tuple(tensor.shape)
     for what, size in (("batch", request.batch), ("sequence", request.sequence)):
         if size is not None and size not in shape:
             raise InvalidArgumentError(

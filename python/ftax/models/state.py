@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import os
 import random
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +25,10 @@ from ftax.tensors import copy_into, same_bytes
 
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed
 _PLAIN_CONTAINERS = (list, dict, set, deque)
+
+# What parameters held that a model was seen to write into, by identity. Others are not copied: they
+# may fill the memory that there is.
+_written_weights: dict[int, torch.Tensor] = {}
 
 
 class Snapshot:
@@ -40,6 +45,9 @@ class Snapshot:
             self._keep_tensor(f"input {place}", tensor)
         for path, part in module.named_modules():
             self._keep_container(path or "the model", part.__dict__, 0)
+            for name, weight in part._parameters.items():
+                if id(weight) in _written_weights:
+                    self._keep_tensor(f"{path or 'the model'}.{name}", weight)
 
     def put_back(self) -> list[str]:
         """Restore what tensors hold that do not hold what they did, containers that were given,
@@ -211,7 +219,7 @@ def leave_as_found(*given: Any) -> Iterator[None]:
     and the states of random numbers.
 
     So nothing that was cached under inference mode stays, which training could not save for its
-    backward pass. Parameters themselves are not copied.
+    backward pass. Parameters are put back if `keep_weight` was told of them before they changed.
     """
     modules = [
         item.module if isinstance(item, LoadedModel) else item
@@ -237,12 +245,30 @@ def leave_as_found(*given: Any) -> Iterator[None]:
         for snapshot, modes, flags in kept:
             snapshot.put_back_attributes()
             snapshot.put_back()
+            put_weights_back([item for item, _ in flags], forget=True)
             for part, training in modes:
                 if part.training != training:
                     part.training = training
             for tensor, needs_grad in flags:
                 if tensor.requires_grad != needs_grad:
                     tensor.requires_grad_(needs_grad)
+
+
+def keep_weight(weight: torch.Tensor) -> None:
+    """Copy a parameter that is about to be written for the first time."""
+    if id(weight) not in _written_weights:
+        _written_weights[id(weight)] = weight.detach().clone()
+        weakref.finalize(weight, _written_weights.pop, id(weight), None)
+
+
+def put_weights_back(weights: Iterable[torch.Tensor], *, forget: bool = False) -> None:
+    """Restore those of which `keep_weight` was told."""
+    for weight in weights:
+        before = _written_weights.get(id(weight))
+        if before is not None:
+            copy_into([weight], [before])
+            if forget:
+                del _written_weights[id(weight)]
 
 
 @contextmanager

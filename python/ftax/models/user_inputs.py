@@ -284,4 +284,5 @@ def _place(path: Any) -> str:
 
 
 def _describe(path: Any, tensor: torch.Tensor) -> str:
-    return f"argument{_place(path)} ({tensor.dtype}, shape {tuple(tensor.shape)})"
+    shape = "nested" if tensor.is_nested else f"shape {tuple(tensor.shape)}"
+    return f"argument{_place(path)} ({tensor.dtype}, {shape})"

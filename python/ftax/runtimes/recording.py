@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnavailableError
 from ftax.models.outputs import flatten_outputs
+from ftax.models.state import keep_weight, put_weights_back
 
 Observer = Literal["auto", "dispatch-key", "python"]
 
@@ -98,6 +99,43 @@ def _list_shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...] | None]:
             yield None if value.is_nested else tuple(value.shape)
         elif isinstance(value, list | tuple):
             yield from _list_shapes(value)
+
+
+class _KeepWeights(_PlainMode):
+    """Has each parameter of a module copied before an operator call writes into it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.weights: dict[int, list[nn.Parameter]] = {}
+        for weight in module.parameters():
+            if weight.layout == torch.strided:
+                self.weights.setdefault(weight.untyped_storage()._cdata, []).append(weight)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            for place, argument in enumerate(func._schema.arguments):
+                value = args[place] if place < len(args) else kwargs.get(argument.name)
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    self._keep(value)
+        return func(*args, **kwargs)
+
+    def _keep(self, value: Any) -> None:
+        if isinstance(value, list | tuple):
+            for item in value:
+                self._keep(item)
+        elif isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            for weight in self.weights.get(value.untyped_storage()._cdata, ()):
+                keep_weight(weight)
+
+
+@contextmanager
+def keep_weights(module: nn.Module) -> Iterator[None]:
+    """Parameters that the module writes into by operator calls are afterwards as they were, and are
+    from now on among what a Snapshot restores."""
+    with _KeepWeights(module):
+        yield
+    put_weights_back(module.parameters())
 
 
 class _FeedRecorder(_PlainMode):

@@ -28,6 +28,7 @@ from ftax.runtimes.recording import (
     call_model,
     dispatch_key_works,
     find_host_reads,
+    keep_weights,
     observe,
     record,
 )
@@ -94,7 +95,7 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
 def settle(loaded: LoadedModel) -> None:
     """Call the model as often as it takes for what it makes at its first call to be there: masks,
     tables, positions, kept in attributes. What is recorded and checked is a later call."""
-    with preserve_state(loaded), torch.inference_mode():
+    with preserve_state(loaded), torch.inference_mode(), keep_weights(loaded.module):
         for _ in range(_SETTLING_CALLS):
             call_model(loaded.call)
 
