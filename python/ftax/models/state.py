@@ -75,7 +75,7 @@ class Snapshot:
                 _refill(container, before)
 
     def _keep_tensor(self, name: str, tensor: torch.Tensor) -> None:
-        if id(tensor) in self._tensors or tensor.is_nested or tensor.is_meta:
+        if id(tensor) in self._tensors or tensor.is_meta:
             return
         self._tensors[id(tensor)] = _KeptTensor(name, tensor)
 
@@ -136,6 +136,8 @@ class _KeptTensor:
 
 
 def _find_place(tensor: torch.Tensor) -> tuple[object, ...]:
+    if tensor.is_nested:
+        return ()
     if tensor.layout != torch.strided:
         return (tensor.shape,)
     return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage()._cdata)

@@ -62,8 +62,10 @@ class Equality:
 def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Equality:
     """Compare outputs of one runtime with the reference, output by output, in order."""
     tolerance = max(map(_find_tolerance, reference), default=0.0)
-    has_nan = any(bool(torch.isnan(t).any()) for t in reference if t.is_floating_point())
     problem = _find_mismatch(reference, outputs)
+    reference, outputs = _split_nested(reference), _split_nested(outputs)
+    problem = problem or _find_mismatch(reference, outputs)
+    has_nan = any(bool(torch.isnan(t).any()) for t in reference if t.is_floating_point())
     if problem is not None:
         return replace(fail_equality(problem, tolerance), has_nan=has_nan)
     pairs = list(zip(reference, outputs, strict=True))
@@ -112,6 +114,13 @@ def _find_mismatch(
         if a.dtype != b.dtype:
             return f"output {place} has dtype {b.dtype} instead of {a.dtype}"
     return None
+
+
+def _split_nested(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The parts of nested tensors, in place of them."""
+    return [
+        part for tensor in tensors for part in (tensor.unbind() if tensor.is_nested else (tensor,))
+    ]
 
 
 def _difference(a: torch.Tensor, b: torch.Tensor) -> float:

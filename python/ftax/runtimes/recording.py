@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax import _core
-from ftax.errors import FtaxError, RunnerError, UnavailableError
+from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
 from ftax.models.outputs import flatten_outputs
 from ftax.models.state import keep_weight, put_weights_back
 
@@ -214,6 +214,12 @@ def record(
     and RunnerError if ``call`` raises.
     """
     weights = [] if module is None else [*module.parameters(), *module.buffers()]
+    for place, tensor in enumerate(inputs):
+        if tensor.is_nested and tensor.layout == torch.strided:
+            raise UnsupportedError(
+                f"cannot tape this model: input {place} is a nested tensor, which has no one size "
+                "that a tape could hold; give layout=torch.jagged, or a padded tensor"
+            )
     if observer == "auto":
         observer = "dispatch-key" if dispatch_key_works() else "python"
     record_with = _record_with_key if observer == "dispatch-key" else _record_with_python

@@ -12,6 +12,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError
+from ftax.faults import name_faults
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.capture import CapturedGraph, capture
@@ -75,7 +76,10 @@ class Workspace:
     @cached_property
     def _taped(self) -> Taped | FtaxError:
         try:
-            with measure_cost(self.loaded.device) as self._tape_cost:
+            with (
+                name_faults("the model could not be taped"),
+                measure_cost(self.loaded.device) as self._tape_cost,
+            ):
                 return make_tape(self.loaded, observer=self.observer)
         except FtaxError as error:
             return error
