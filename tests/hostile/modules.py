@@ -1400,6 +1400,52 @@ def plain_values(x: Tensor, *rest: Any) -> Tensor:
     return x.to(rest[3]) * rest[2]
 
 
+def jagged(seed: int) -> Any:
+    parts = [normal(2, 4, seed=seed), normal(3, 4, seed=seed + 9)]
+    return (torch.nested.nested_tensor(parts, layout=torch.jagged),)
+
+
+@marked("real numbers", inputs=jagged, marks=[PROTOTYPE])
+def jagged_input(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@right("constant", inputs=lambda seed: (normal(3, 4, seed=seed), torch.ones(3, 4)))
+def mask_that_is_left_out(x: Tensor, mask: Tensor) -> Tensor:
+    return x * 2 if bool((mask == 1).all()) else x * mask * 2 + 0
+
+
+@right(inputs=lambda seed: [normal(3, 4, seed=seed)])
+def input_that_is_made_to_need_a_gradient(x: Tensor) -> Tensor:
+    x.requires_grad_()
+    return x.detach() * 2
+
+
+@marked("other outputs when it is called again", inputs=overlapping)
+def inputs_that_share_memory_and_are_read(x: Tensor, y: Tensor) -> Tensor:
+    return x * y
+
+
+class LikeMany(nn.Module):
+    """A part that is called many times, and a mask that its first call makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Linear(4, 4)
+        self.masks: dict[int, Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        for step in range(5):
+            if step not in self.masks:
+                self.masks[step] = torch.ones(4) * step
+            x = self.part(x) + self.masks[step]
+        return x
+
+
+right()(LikeMany)
+right(runtimes=["torchscript"])(type("LikeManyTraced", (LikeMany,), {}))
+
+
 # Compiled alternatives, which bake in what they have seen
 
 
@@ -1411,6 +1457,17 @@ def traced_branch(x: Tensor) -> Tensor:
 @right(runtimes=["torchscript", "onnxruntime"], inputs=lambda seed: (normal(3, 4, seed=seed),))
 def plain_layer() -> nn.Module:
     return nn.Linear(4, 4)
+
+
+@refused("on a second input", check=True, runtimes=["torchscript", "onnxruntime"])
+def traced_value(x: Tensor) -> Tensor:
+    return x * (2 if bool(x.sum() > 0) else 3)
+
+
+@marked(CHANGES, runtimes=["torchscript"])
+class TracedBeforeItChanges(Counts):
+    def compute(self, x: Tensor, calls: int) -> Tensor:
+        return x.exp().neg() if calls > 60 else x.exp()
 
 
 @right(runtimes=["torchscript"])

@@ -23,6 +23,7 @@ import pytest
 import torch
 from hostile import modules as _modules  # noqa: F401  # enters the table
 from hostile.table import TABLE, Case
+from small_models import normal
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
@@ -86,6 +87,35 @@ def test_nothing_false_looks_true(case: Case, monkeypatch: pytest.MonkeyPatch) -
         check_third_input(case, spaces[0])
 
 
+@pytest.mark.parametrize("at", [1, 2, 5, 6, 12, 20, 60])
+def test_an_interruption_leaves_all_as_it_was(at: int) -> None:
+    module, inputs = Interrupted(at), (normal(3, 4),)
+    before = Look(module, inputs)
+    with contextlib.suppress(KeyboardInterrupt):
+        receipt = ftax.tax(module, inputs, runtimes="none", operators=False, plan=SHORT)
+        assert any("interrupted" in text for text in receipt.collect_warnings())
+    assert Look(module, inputs).differs_from(before) == []
+
+
+class Interrupted(nn.Module):
+    """Ctrl-C is pressed during one of its calls, and all that it could leave is left."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at, self.calls, self.table = at, [], torch.zeros(4)
+        self.weight = nn.Parameter(torch.ones(4))
+        self.dropout = nn.Dropout()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.append(x)
+        self.late = self.table.add_(1) + torch.rand(4)
+        self.weight.mul_(2)
+        os.environ["HOSTILE"] = "1"
+        if len(self.calls) == self.at:
+            raise KeyboardInterrupt
+        return x * 2
+
+
 def check_honesty(receipt: Receipt) -> None:
     """What no receipt may say, whatever was measured."""
     advice = receipt.recommendation
@@ -147,11 +177,11 @@ def memory_of(tensor: torch.Tensor) -> Any:
     """The bytes of a tensor's values, of whatever layout."""
     if isinstance(tensor, UninitializedTensorMixin) or tensor.is_meta:
         return "no memory"
+    if tensor.is_nested:
+        return [memory_of(part) for part in tensor.unbind()]
     tensor = tensor.detach()
     if type(tensor) is not torch.Tensor:
         tensor = tensor.as_subclass(torch.Tensor)
-    if tensor.is_nested:
-        return [memory_of(part) for part in tensor.unbind()]
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     if tensor.is_quantized:
