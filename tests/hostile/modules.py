@@ -347,6 +347,17 @@ class MaskThatIsKept(nn.Module):
         return x @ self.mask
 
 
+@marked("writes into the model.tables.table")
+class WriteIntoASlottedObject(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = Slotted()
+        self.tables.table = torch.ones(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.tables.table.add_(1)
+
+
 @right()
 class TablesInASlottedObject(nn.Module):
     def __init__(self) -> None:
@@ -1117,6 +1128,12 @@ def environment_left_changed(x: Tensor) -> Tensor:
     return x + 1
 
 
+@marked("default device")
+def default_device_left_changed(x: Tensor) -> Tensor:
+    torch.set_default_device("cpu")
+    return x + torch.ones(4)
+
+
 @right()
 def default_device_inside(x: Tensor) -> Tensor:
     with torch.device("cpu"):
@@ -1398,6 +1415,36 @@ def inference_tensor_as_an_input(x: Tensor) -> Tensor:
 @right(inputs=lambda seed: (normal(3, 4, seed=seed), "text", None, 3, torch.float32))
 def plain_values(x: Tensor, *rest: Any) -> Tensor:
     return x.to(rest[3]) * rest[2]
+
+
+def inside_itself(seed: int) -> Any:
+    inputs: list[Any] = [normal(3, 4, seed=seed)]
+    inputs.append(inputs)
+    return (inputs,)
+
+
+@refused("contains itself", inputs=inside_itself)
+def inputs_within_themselves(x: Any) -> Tensor:
+    return x[0] * 2
+
+
+@right(inputs=lambda seed: (normal(3, 4, seed=seed).to(torch.float8_e4m3fn),))
+def input_of_eight_bits(x: Tensor) -> Tensor:
+    return x.float() * 2
+
+
+@right(inputs=lambda seed: ((torch.arange(4) + seed).to(torch.uint16),))
+def short_unsigned_input(x: Tensor) -> Tensor:
+    return x.int() * 2
+
+
+@marked(
+    "sparse",
+    inputs=lambda seed: (normal(3, 4, seed=seed).relu().to_sparse_csr(),),
+    marks=[PROTOTYPE],
+)
+def compressed_input(x: Tensor) -> Tensor:
+    return x @ torch.ones(4, 2)
 
 
 def jagged(seed: int) -> Any:

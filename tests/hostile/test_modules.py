@@ -232,6 +232,9 @@ class Look:
             self.facts[f"{name}: length"] = len(value)
             for place, item in enumerate(value):
                 self._walk(f"{name}[{place}]", item)
+        elif hasattr(type(value), "__slots__"):
+            for slot in type(value).__slots__:
+                self._walk(f"{name}.{slot}", getattr(value, slot, None))
 
 
 def describe_tensor(tensor: torch.Tensor) -> list[Any]:
@@ -247,6 +250,7 @@ def describe_tensor(tensor: torch.Tensor) -> list[Any]:
 def _list_switches() -> Iterator[tuple[str, Any]]:
     yield "grad mode", (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
     yield "default dtype", torch.get_default_dtype()
+    yield "default device", getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     yield "threads", (torch.get_num_threads(), torch.get_num_interop_threads())
     yield "deterministic", torch.are_deterministic_algorithms_enabled()
     yield "only warned", torch.is_deterministic_algorithms_warn_only_enabled()

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ftax.models.loaded import LoadedModel, flatten_tensors
+from ftax.models.loaded import LoadedModel
 from ftax.tensors import copy_into, same_bytes
 
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed
@@ -38,10 +38,12 @@ class Snapshot:
     def __init__(self, module: nn.Module, given: Any = ()) -> None:
         self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
         self._given: list[tuple[Any, Any]] = []
+        self._slotted: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._tensors: dict[int, _KeptTensor] = {}
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._switches = [read() for _, read, _ in _SWITCHES]
-        for place, tensor in enumerate(self._keep_given(given)):
+        self.given_tensors = list(self._keep_given(given))
+        for place, tensor in enumerate(self.given_tensors):
             self._keep_tensor(f"input {place}", tensor)
         for path, part in module.named_modules():
             self._keep_container(path or "the model", part.__dict__, 0)
@@ -73,6 +75,12 @@ class Snapshot:
         for container, before in self._containers.values():
             if not _is_same(container, before):
                 _refill(container, before)
+        for item, before in self._slotted.values():
+            for name, value in _read_slots(item).items():
+                if name not in before:
+                    delattr(item, name)
+                elif value is not before[name]:
+                    setattr(item, name, before[name])
 
     def _keep_tensor(self, name: str, tensor: torch.Tensor) -> None:
         if id(tensor) in self._tensors or tensor.is_meta:
@@ -84,6 +92,8 @@ class Snapshot:
         if isinstance(tree, torch.Tensor):
             yield tree
             return
+        if any(tree is container for container, _ in self._given):
+            return  # twice, or within itself
         if isinstance(tree, list | dict):
             self._given.append((tree, tree.copy()))
         if isinstance(tree, list | tuple | Mapping):
@@ -111,6 +121,11 @@ class Snapshot:
         elif isinstance(value, tuple):
             for place, item in enumerate(value):
                 self._keep(_name_inner(name, place), item, depth + 1)
+        elif slots := _read_slots(value):
+            if id(value) not in self._slotted:
+                self._slotted[id(value)] = (value, slots)
+                for key, item in slots.items():
+                    self._keep(_name_inner(name, key), item, depth + 1)
         elif _holds_tensors(value):  # such as a cache of keys and values
             self._keep_container(name, value.__dict__, depth)
 
@@ -143,6 +158,12 @@ def _find_place(tensor: torch.Tensor) -> tuple[object, ...]:
     return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage()._cdata)
 
 
+def _find_default_device() -> torch.device | None:
+    """None if there is none: torch.get_default_device() says "cpu" then, as where that was set."""
+    mode = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if mode is None else mode.device
+
+
 def _set_deterministic(switches: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(switches[0], warn_only=switches[1])
 
@@ -150,6 +171,7 @@ def _set_deterministic(switches: tuple[bool, bool]) -> None:
 # What a forward pass may change for all that comes after it: name, how to read it, how to write it.
 _SWITCHES: tuple[tuple[str, Callable[[], Any], Callable[[Any], object]], ...] = (
     ("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    ("torch's default device", _find_default_device, torch.set_default_device),
     ("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
     ("torch's grad mode", torch.is_grad_enabled, torch._C._set_grad_enabled),
     (
@@ -186,6 +208,19 @@ def _holds_tensors(value: Any) -> bool:
         if not isinstance(item, type | nn.Module)
         for inner in getattr(item, "__dict__", {}).values()
     )
+
+
+def _read_slots(value: Any) -> dict[str, Any]:
+    """The attributes of an object that has slots instead of a dictionary, of a class in Python."""
+    kind = type(value)
+    if hasattr(value, "__dict__") or isinstance(value, type) or not hasattr(kind, "__slots__"):
+        return {}
+    names = [slot for base in kind.__mro__ for slot in _as_names(base.__dict__.get("__slots__"))]
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _as_names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots or ())
 
 
 def _is_same(container: Any, before: Any) -> bool:
@@ -229,17 +264,12 @@ def leave_as_found(*given: Any) -> Iterator[None]:
         if isinstance(item, LoadedModel | nn.Module)
     ]
     trees = [item.given() if isinstance(item, LoadedModel) else item for item in given]
-    kept = [
-        (
-            Snapshot(module, trees),
-            [(part, part.training) for part in module.modules()],
-            [
-                (item, item.requires_grad)
-                for item in (*module.parameters(), *flatten_tensors(trees))
-            ],
-        )
-        for module in modules
-    ]
+    kept = []
+    for module in modules:
+        snapshot = Snapshot(module, trees)
+        tensors = [*module.parameters(), *snapshot.given_tensors]
+        flags = [(tensor, tensor.requires_grad) for tensor in tensors]
+        kept.append((snapshot, [(part, part.training) for part in module.modules()], flags))
     try:
         with keep_generators(), _keep_environment():
             yield
@@ -247,7 +277,7 @@ def leave_as_found(*given: Any) -> Iterator[None]:
         for snapshot, modes, flags in kept:
             snapshot.put_back_attributes()
             snapshot.put_back()
-            put_weights_back([item for item, _ in flags], forget=True)
+            put_weights_back([tensor for tensor, _ in flags], forget=True)
             for part, training in modes:
                 if part.training != training:
                     part.training = training
