@@ -820,7 +820,7 @@ def gradient_of_a_function(x: Tensor) -> Tensor:
     return torch.func.grad(lambda y: y.exp().sum())(x)
 
 
-@refused("", marks=[pytest.mark.filterwarnings("ignore:Using `torch.compile")])
+@right(marks=[PROTOTYPE])
 class CompiledPart(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ nothing makes the module.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -31,7 +31,7 @@ class Case:
     inputs: Callable[[int], Any]
     check: bool
     runtimes: Any
-    marks: tuple[Any, ...]
+    marks: Sequence[Any]
 
 
 TABLE: dict[str, Case] = {}
@@ -60,8 +60,8 @@ class Inner(nn.Module):
 def _enter(outcome: Outcome, words: str, options: dict[str, Any]) -> Callable[[_T], _T]:
     def enter(what: _T) -> _T:
         name = what.__name__.replace("_", " ")
-        if name in TABLE:
-            raise ValueError(f"{name} is entered twice")
+        if name in TABLE or not (words or outcome == "right"):
+            raise ValueError(f"{name} is entered twice, or nothing is expected to be said of it")
         is_forward = not isinstance(what, type) and inspect.signature(what).parameters
 
         def make() -> nn.Module:
@@ -73,11 +73,13 @@ def _enter(outcome: Outcome, words: str, options: dict[str, Any]) -> Callable[[_
             make=make,
             outcome=outcome,
             words=words,
-            inputs=options.pop("inputs", signed if options.get("check") else one),
-            check=options.pop("check", False),
-            runtimes=options.pop("runtimes", "none"),
-            marks=tuple(options.pop("marks", ())),
-            **options,
+            **{
+                "inputs": signed if options.get("check") else one,
+                "check": False,
+                "runtimes": "none",
+                "marks": (),
+                **options,
+            },
         )
         return what
 

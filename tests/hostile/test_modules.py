@@ -77,9 +77,9 @@ def test_nothing_false_looks_true(case: Case, monkeypatch: pytest.MonkeyPatch) -
     check_honesty(receipt)
     if case.outcome == "refused":
         assert len(receipt.rungs) == 1
-        assert case.words in receipt.unavailable[-1].reason + str(receipt.unavailable)
+        assert any(case.words in item.reason for item in receipt.unavailable)
         return
-    assert any(case.words in text for text in receipt.collect_warnings()) or not case.words
+    assert case.words in "\n".join(receipt.collect_warnings())
     if case.outcome == "right":
         assert not receipt.work_problem
         assert len(receipt.rungs) == 3
