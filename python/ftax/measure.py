@@ -26,6 +26,7 @@ from ftax.results.outputs import read_outputs, read_work_problem
 from ftax.runtimes import Prepared
 from ftax.runtimes.files import FileModel
 from ftax.runtimes.same_work import WorkWatch
+from ftax.runtimes.tape import run_eager
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
 Subject = LoadedModel | FileModel  # what a cell says of a model
@@ -187,7 +188,7 @@ def measure(
     before = collect_condition()
     with _watch(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
         if work is None and isinstance(loaded, LoadedModel) and _has_eager(prepared):
-            work = WorkWatch(loaded, None)
+            work = WorkWatch(loaded, None, run_eager(loaded.call, loaded))
             work.look()  # what later calls are held against
         result = _core.measure_rounds(
             [item.runner for item in prepared],
@@ -196,6 +197,8 @@ def measure(
         )
         if work is not None and result.stop_reason != "interrupted":
             work.look_in_a_row(plan.duration_s)
+    if work is not None:
+        work.compare_outputs()
     conditions = (before, collect_condition())
     process = ProcessRecord.current(
         session=plan.session or make_session_id(), index=plan.process_index
@@ -247,7 +250,7 @@ def _put_back(loaded: Subject) -> Iterator[list[str]]:
     if not isinstance(loaded, LoadedModel):
         yield written
         return
-    before = Snapshot(loaded.module, [*loaded.flat_inputs(), *loaded.flat_check_inputs()])
+    before = Snapshot(loaded.module, loaded.given())
     try:
         yield written
     finally:

@@ -13,10 +13,13 @@ import torch
 
 def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors of one shape and dtype hold the same bits, NaNs included."""
-    if a.layout != b.layout:
+    if a.layout != b.layout or a.is_nested != b.is_nested:
         return False
-    if a.layout != torch.strided:
-        parts = list(zip(_list_parts(a), _list_parts(b), strict=True))
+    if a.is_nested or a.layout != torch.strided:
+        left, right = _list_parts(a), _list_parts(b)
+        if len(left) != len(right):
+            return False
+        parts = zip(left, right, strict=True)
         return all(x.shape == y.shape and same_bytes(x, y) for x, y in parts)
     if a.is_quantized:
         return bool(torch.equal(a, b))
@@ -42,6 +45,9 @@ def copy_into(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) 
     """The values of ``sources`` into the memory of ``targets``, of the same shapes."""
     with torch.inference_mode():
         for target, source in zip(targets, sources, strict=True):
+            if target.is_nested:
+                copy_into(target.unbind(), source.unbind())
+                continue
             memory = find_memory(target)
             values = source
             for dim, size in enumerate(memory.shape):
@@ -51,10 +57,13 @@ def copy_into(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) 
 
 
 def _list_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The dense tensors that a sparse one is made of."""
+    """The dense tensors that a sparse or nested one is made of."""
+    if tensor.is_nested:
+        return tuple(tensor.unbind())
     if tensor.layout == torch.sparse_coo:
+        # Not indices() and values(), which need version counters: inference tensors have none.
         tensor = tensor.coalesce()
-        return tensor.indices(), tensor.values()
+        return tensor._indices(), tensor._values()
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):

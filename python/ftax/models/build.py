@@ -156,7 +156,8 @@ def resolve_user_sizes(request: LoadRequest, pair: InputPair) -> tuple[int, int 
 
     Raises InvalidArgumentError for a told size that the first tensor does not have.
     """
-    shape = tuple(flatten_tensors((pair.args, dict(pair.kwargs)))[0].shape)
+    tensor = flatten_tensors((pair.args, dict(pair.kwargs)))[0]
+    shape = (tensor.size(0),) if tensor.is_nested else tuple(tensor.shape)
     for what, size in (("batch", request.batch), ("sequence", request.sequence)):
         if size is not None and size not in shape:
             raise InvalidArgumentError(
@@ -164,7 +165,12 @@ def resolve_user_sizes(request: LoadRequest, pair: InputPair) -> tuple[int, int 
                 f"leave {what} out, or give inputs of that size"
             )
     first = shape[0] if shape else 1
-    return first if request.batch is None else request.batch, request.sequence
+    batch = first if request.batch is None else request.batch
+    if batch == 0:
+        raise InvalidArgumentError(
+            f"batch is 0, as the first input has shape {shape}: give inputs of one request or more"
+        )
+    return batch, request.sequence
 
 
 def count_parameters(module: nn.Module) -> int:

@@ -86,7 +86,14 @@ def _prepare(module: nn.Module) -> tuple[str, ...]:
     learning = sum(parameter.requires_grad for parameter in module.parameters())
     if learning:
         notes.append(f"{learning} parameters require gradients: measured without")
-    module.eval().requires_grad_(False)
+    try:  # by calls of their own: a method that somebody replaced may return nothing
+        module.eval()
+        module.requires_grad_(False)
+    except Exception as error:
+        raise UnsupportedError(
+            f"the module cannot be put in eval mode without gradients ({type(error).__name__}: "
+            f"{error}): let it take eval() and requires_grad_(False)"
+        ) from error
     return tuple(notes)
 
 

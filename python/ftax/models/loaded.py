@@ -110,6 +110,10 @@ class LoadedModel:
         """`call` without a Python frame of ours: what a timed loop calls."""
         return functools.partial(self.module, *self.args, **self.kwargs)
 
+    def given(self) -> tuple[Any, ...]:
+        """All that calls are made with: main arguments, then those of the check."""
+        return (self.args, dict(self.kwargs), self.check_args, dict(self.check_kwargs))
+
     def flat_inputs(self) -> list[torch.Tensor]:
         """The tensors of the main inputs, in pytree order: `args`, then `kwargs`."""
         return flatten_tensors((self.args, dict(self.kwargs)))

@@ -57,7 +57,12 @@ def read_user_inputs(
     for objects that may hide tensors.
     """
     args, kwargs = split_inputs(inputs)
-    _check_leaves("inputs", args, kwargs, device)
+    try:
+        _check_leaves("inputs", args, kwargs, device)
+    except RecursionError:
+        raise InvalidArgumentError(
+            f"inputs is nested too deep, or a part of it contains itself: {_FORMS}"
+        ) from None
     steady: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     varied: tuple[str, ...] = ()
     if check_inputs is None:
@@ -246,7 +251,7 @@ def _draw_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor
     """New values in a tensor of the same shape, strides, dtype and device."""
     memory = find_memory(tensor)
     values = memory.detach().cpu()
-    drawn = _draw(values, generator)
+    drawn = _draw(values, generator).to(values.dtype)
     if bool((drawn == values).all()):
         drawn.view(-1)[0] = 0 if values.dtype is not torch.bool else ~values.flatten()[0]
     fresh = torch.empty_strided(
@@ -284,4 +289,5 @@ def _place(path: Any) -> str:
 
 
 def _describe(path: Any, tensor: torch.Tensor) -> str:
-    return f"argument{_place(path)} ({tensor.dtype}, shape {tuple(tensor.shape)})"
+    shape = "nested" if tensor.is_nested else f"shape {tuple(tensor.shape)}"
+    return f"argument{_place(path)} ({tensor.dtype}, {shape})"

@@ -9,7 +9,7 @@ from ftax.errors import UnsupportedError
 from ftax.models import flatten_outputs
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.prepared import Host, Prepared, drive_python, grad_mode
-from ftax.runtimes.recording import observe
+from ftax.runtimes.recording import call_model, observe
 from ftax.runtimes.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 
@@ -25,7 +25,7 @@ def _prepare_model(workspace: Workspace, runtime: str) -> Prepared:
 
     def run() -> list[torch.Tensor]:
         with torch.inference_mode():
-            return flatten_outputs(loaded.call())
+            return flatten_outputs(call_model(loaded.call))
 
     return Prepared(
         runtime=runtime,

@@ -1,8 +1,8 @@
 """Whether two runtimes computed the same thing.
 
 The norm of the difference over the norm of the reference is compared with a tolerance that depends
-on the dtype; NaNs must be in the same places. "Bitwise" is said only of equal bytes, so -0.0 and
-0.0 differ while two NaNs of the same payload do not.
+on the dtype; NaNs and infinities must be in the same places. "Bitwise" is said only of equal bytes,
+so -0.0 and 0.0 differ while two NaNs of the same payload do not.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ class Equality:
 def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Equality:
     """Compare outputs of one runtime with the reference, output by output, in order."""
     tolerance = max(map(_find_tolerance, reference), default=0.0)
-    has_nan = any(bool(torch.isnan(t).any()) for t in reference if t.is_floating_point())
     problem = _find_mismatch(reference, outputs)
+    reference, outputs = _split_nested(reference), _split_nested(outputs)
+    problem = problem or _find_mismatch(reference, outputs)
+    has_nan = any(bool(torch.isnan(t).any()) for t in reference if t.is_floating_point())
     if problem is not None:
         return replace(fail_equality(problem, tolerance), has_nan=has_nan)
     pairs = list(zip(reference, outputs, strict=True))
@@ -114,6 +116,13 @@ def _find_mismatch(
     return None
 
 
+def _split_nested(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The parts of nested tensors, in place of them."""
+    return [
+        part for tensor in tensors for part in (tensor.unbind() if tensor.is_nested else (tensor,))
+    ]
+
+
 def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
     if a.numel() == 0:
         return 0.0
@@ -126,7 +135,10 @@ def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
     x, y = a.detach().double(), b.detach().to(a.device).double()
     if not torch.equal(torch.isnan(x), torch.isnan(y)):
         return math.inf
-    x, y = torch.nan_to_num(x), torch.nan_to_num(y)
+    infinite = x.isinf() | y.isinf()
+    if not torch.equal(x[infinite], y[infinite]):
+        return math.inf
+    x, y = (t.nan_to_num(posinf=0.0, neginf=0.0) for t in (x, y))  # they would hide all else
     scale = float(torch.linalg.vector_norm(x))
     distance = float(torch.linalg.vector_norm(x - y))
     return distance / scale if scale > 0 else (0.0 if distance == 0 else math.inf)

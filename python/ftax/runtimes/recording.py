@@ -25,8 +25,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax import _core
-from ftax.errors import RunnerError, UnavailableError
+from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
 from ftax.models.outputs import flatten_outputs
+from ftax.models.state import keep_weight, put_weights_back
 
 Observer = Literal["auto", "dispatch-key", "python"]
 
@@ -45,6 +46,7 @@ class Call(NamedTuple):
 
     name: str
     shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
+    sized_by_values: bool = False  # the shape of its result depends on values of its arguments
 
     def describe(self) -> str:
         """``aten::cat on (1, 8), (1, 8)``."""
@@ -77,8 +79,18 @@ class _CallLog(_PlainMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.calls.append(Call(operator_name(func), tuple(_list_shapes((*args, *kwargs.values())))))
+        shapes = tuple(_list_shapes((*args, *kwargs.values())))
+        self.calls.append(Call(operator_name(func), shapes, _is_sized_by_values(func, args)))
         return func(*args, **kwargs)
+
+
+def _is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:
+    """Whether torch says so; of indexing it says so always, which is true of masks alone."""
+    if torch.Tag.dynamic_output_shape not in func.tags:
+        return False
+    if func is not torch.ops.aten.index.Tensor:
+        return True
+    return any(item is not None and item.dtype in (torch.bool, torch.uint8) for item in args[1])
 
 
 def _list_shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...] | None]:
@@ -87,6 +99,43 @@ def _list_shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...] | None]:
             yield None if value.is_nested else tuple(value.shape)
         elif isinstance(value, list | tuple):
             yield from _list_shapes(value)
+
+
+class _KeepWeights(_PlainMode):
+    """Has each parameter of a module copied before an operator call writes into it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.weights: dict[int, list[nn.Parameter]] = {}
+        for weight in module.parameters():
+            if weight.layout == torch.strided:
+                self.weights.setdefault(weight.untyped_storage()._cdata, []).append(weight)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            for place, argument in enumerate(func._schema.arguments):
+                value = args[place] if place < len(args) else kwargs.get(argument.name)
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    self._keep(value)
+        return func(*args, **kwargs)
+
+    def _keep(self, value: Any) -> None:
+        if isinstance(value, list | tuple):
+            for item in value:
+                self._keep(item)
+        elif isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            for weight in self.weights.get(value.untyped_storage()._cdata, ()):
+                keep_weight(weight)
+
+
+@contextmanager
+def keep_weights(module: nn.Module) -> Iterator[None]:
+    """Parameters that the module writes into by operator calls are afterwards as they were, and are
+    from now on among what a Snapshot restores."""
+    with _KeepWeights(module):
+        yield
+    put_weights_back(module.parameters())
 
 
 class _FeedRecorder(_PlainMode):
@@ -116,9 +165,12 @@ class _HostReadLog(TorchFunctionMode):
 
 
 def observe(call: Callable[[], Any]) -> list[Call]:
-    """Operator calls of one inference in order, as a TorchDispatchMode sees them."""
+    """Operator calls of one inference in order, as a TorchDispatchMode sees them.
+
+    Raises RunnerError if ``call`` raises.
+    """
     with torch.inference_mode(), _CallLog() as log:
-        call()
+        call_model(call)
     return list(log.calls)
 
 
@@ -162,6 +214,12 @@ def record(
     and RunnerError if ``call`` raises.
     """
     weights = [] if module is None else [*module.parameters(), *module.buffers()]
+    for place, tensor in enumerate(inputs):
+        if tensor.is_nested and tensor.layout == torch.strided:
+            raise UnsupportedError(
+                f"cannot tape this model: input {place} is a nested tensor, which has no one size "
+                "that a tape could hold; give layout=torch.jagged, or a padded tensor"
+            )
     if observer == "auto":
         observer = "dispatch-key" if dispatch_key_works() else "python"
     record_with = _record_with_key if observer == "dispatch-key" else _record_with_python
@@ -224,11 +282,20 @@ def _finish(
 
 
 def call_model(call: Callable[[], Any]) -> Any:
-    """``call()``, with whatever the model raises as a RunnerError."""
+    """``call()``, with whatever the model raises as a RunnerError; only Ctrl-C passes."""
     try:
         return call()
-    except Exception as error:
-        raise RunnerError(f"the model raised {type(error).__name__}: {error}") from error
+    except FtaxError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RunnerError(f"the model raised {type(error).__name__}: {_say(error)}") from error
+
+
+def _say(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error may fail to put itself into words
+        return "(without words)"
 
 
 @contextmanager

@@ -16,7 +16,9 @@ import torch
 from ftax.errors import FtaxError
 from ftax.faults import describe
 from ftax.models import LoadedModel
-from ftax.runtimes.recording import Call, call_model, observe
+from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.recording import Call, observe
+from ftax.runtimes.tape import run_eager
 
 _SHARE = 0.25  # of the time between observations that one may take, or it waits for later rounds
 _MOST_IN_A_ROW = 128
@@ -25,10 +27,17 @@ _LEAST_IN_A_ROW = 3
 
 
 class WorkWatch:
-    """``calls`` are those of the tape; without a tape the first observation takes their place."""
+    """``calls`` are those of the tape; without a tape the first observation takes their place.
+    ``reference`` are eager's outputs on the main inputs, before the rounds."""
 
-    def __init__(self, loaded: LoadedModel, calls: Sequence[Call] | None) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        calls: Sequence[Call] | None,
+        reference: Sequence[torch.Tensor] | None = None,
+    ) -> None:
         self._loaded = loaded
+        self._reference = reference
         self._calls = None if calls is None else list(calls)
         self._observed = self._in_a_row = 0
         self._problem = ""
@@ -49,6 +58,20 @@ class WorkWatch:
             self._observe()
             self._in_a_row += 1
 
+    def compare_outputs(self) -> None:
+        """After the rounds, with what tensors hold put back: whether eager still gives the outputs
+        that every runtime was held against. What Python keeps may have changed them."""
+        if self._problem or self._reference is None:
+            return
+        try:
+            outputs = run_eager(self._loaded.call, self._loaded)
+        except (FtaxError, RuntimeError) as error:
+            self._problem = f"a later call failed: {describe(error)}"
+            return
+        problem = compare_outputs(self._reference, outputs).problem
+        if problem:
+            self._problem = f"a later call gives other outputs than the first ({problem})"
+
     def to_check(self) -> dict[str, object]:
         """JSON-able: how many calls were observed, how many of them in a row, and the problem."""
         return {
@@ -63,7 +86,7 @@ class WorkWatch:
             return
         start = time.perf_counter()
         try:
-            seen = observe(lambda: call_model(self._loaded.call))
+            seen = observe(self._loaded.call)
             if self._loaded.device != "cpu":
                 torch.cuda.synchronize(self._loaded.device)  # or it would run into the next round
         except (FtaxError, RuntimeError) as error:

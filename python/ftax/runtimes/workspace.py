@@ -12,6 +12,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError
+from ftax.faults import name_faults
 from ftax.models import LoadedModel
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.capture import CapturedGraph, capture
@@ -68,12 +69,17 @@ class Workspace:
     def watch_work(self) -> WorkWatch:
         """What looks whether later calls are the work of the tape, if there is one."""
         taped = self._taped
-        return WorkWatch(self.loaded, None if isinstance(taped, FtaxError) else taped.calls)
+        return WorkWatch(
+            self.loaded, None if isinstance(taped, FtaxError) else taped.calls, self.reference
+        )
 
     @cached_property
     def _taped(self) -> Taped | FtaxError:
         try:
-            with measure_cost(self.loaded.device) as self._tape_cost:
+            with (
+                name_faults("the model could not be taped"),
+                measure_cost(self.loaded.device) as self._tape_cost,
+            ):
                 return make_tape(self.loaded, observer=self.observer)
         except FtaxError as error:
             return error
