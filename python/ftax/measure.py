@@ -26,7 +26,6 @@ from ftax.results.outputs import read_outputs, read_work_problem
 from ftax.runtimes import Prepared
 from ftax.runtimes.files import FileModel
 from ftax.runtimes.same_work import WorkWatch
-from ftax.runtimes.tape import run_eager
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
 Subject = LoadedModel | FileModel  # what a cell says of a model
@@ -180,23 +179,23 @@ def measure(
     """Time all of ``prepared`` in the same interleaved rounds.
 
     A runner that fails leaves the measurement with its error; the rounds it completed are kept.
-    Meanwhile eager is watched by ``work``, where it is among ``prepared``: whether its calls stay
-    the same work. What the model writes beside its weights is put back afterwards.
+    Meanwhile ``work`` watches whether eager's calls stay the same work; None: what `watch_eager`
+    chooses. What the model writes beside its weights is put back afterwards.
     Raises KeyboardInterrupt only if nothing was measured yet.
     """
     environment = collect_environment(device=loaded.device)
     before = collect_condition()
     with _watch(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
-        if work is None and isinstance(loaded, LoadedModel) and _has_eager(prepared):
-            work = WorkWatch(loaded, None, run_eager(loaded.call, loaded))
-            work.look()  # what later calls are held against
+        work = work or watch_eager(loaded, prepared)
+        if work is not None:
+            work.begin()
         result = _core.measure_rounds(
             [item.runner for item in prepared],
             plan.to_core(),
             _look_between(watch.wrap(progress), work),
         )
         if work is not None and result.stop_reason != "interrupted":
-            work.look_in_a_row(plan.duration_s)
+            work.look_in_a_row(result.elapsed_ns / 1e9)
     if work is not None:
         work.compare_outputs()
     conditions = (before, collect_condition())
@@ -224,8 +223,14 @@ def measure(
     )
 
 
-def _has_eager(prepared: Sequence[Prepared]) -> bool:
-    return any(item.runtime == "eager" for item in prepared)
+def watch_eager(
+    loaded: Subject, prepared: Sequence[Prepared], *, in_a_row: bool = True
+) -> WorkWatch | None:
+    """What watches eager, if it is among ``prepared``; not ``in_a_row`` after the rounds where
+    another process measures then."""
+    if not isinstance(loaded, LoadedModel) or all(item.runtime != "eager" for item in prepared):
+        return None
+    return WorkWatch(loaded) if in_a_row else WorkWatch(loaded, most_in_a_row=0)
 
 
 def _look_between(progress: Progress | None, work: WorkWatch | None) -> Progress | None:

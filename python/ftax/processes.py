@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
-from ftax.measure import Plan, Progress, measure, require
+from ftax.measure import Plan, Progress, measure, require, watch_eager
 from ftax.process_turns import MEASURING, REFUSED, TurnTaker, take_turns
 from ftax.results import Measurement
 from ftax.results.measurement import make_session_id
@@ -94,7 +94,8 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
             preparations = [slow_down(item, job.inject_slowdown_ratio) for item in preparations]
         if progress:
             progress(MEASURING, 0, 1)
-        return require(measure(loaded, preparations, job.plan, progress))
+        work = watch_eager(loaded, preparations, in_a_row=not isinstance(progress, TurnTaker))
+        return require(measure(loaded, preparations, job.plan, progress, work))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,39 +20,50 @@ from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.recording import Call, observe
 from ftax.runtimes.tape import run_eager
 
-_SHARE = 0.25  # of the time between observations that one may take, or it waits for later rounds
 _MOST_IN_A_ROW = 128
-_ROW_SHARE = 0.1  # of the time limit of the rounds, for the calls in a row
 _LEAST_IN_A_ROW = 3
+_ROW_SHARE, _ROW_LEAST_S = 0.1, 0.1  # of the time that the rounds took, and no less than that
 
 
 class WorkWatch:
-    """``calls`` are those of the tape; without a tape the first observation takes their place.
-    ``reference`` are eager's outputs on the main inputs, before the rounds."""
+    """``calls`` are those of the tape, and ``reference`` eager's outputs on the main inputs before
+    the rounds; what is not given is found by `begin`. ``share`` is that of the time between
+    observations which one may take: a longer one waits for later rounds."""
 
     def __init__(
         self,
         loaded: LoadedModel,
-        calls: Sequence[Call] | None,
+        calls: Sequence[Call] | None = None,
         reference: Sequence[torch.Tensor] | None = None,
+        *,
+        share: float = 0.1,
+        most_in_a_row: int = _MOST_IN_A_ROW,
     ) -> None:
         self._loaded = loaded
         self._reference = reference
+        self._share, self._most_in_a_row = share, most_in_a_row
         self._calls = None if calls is None else list(calls)
         self._observed = self._in_a_row = 0
         self._problem = ""
         self._last_end, self._cost_s = time.perf_counter(), 0.0
 
-    def look(self) -> None:
-        """Observe one call, unless the last one took a large part of the time since."""
-        if time.perf_counter() - self._last_end >= self._cost_s / _SHARE:
+    def begin(self) -> None:
+        """Find what later calls are held against, where it was not given."""
+        if self._reference is None:
+            self._reference = run_eager(self._loaded.call, self._loaded)
+        if self._calls is None:
             self._observe()
 
-    def look_in_a_row(self, limit_s: float) -> None:
-        """Observe consecutive calls: work that changes with a period of fewer calls is seen for
-        certain."""
-        end = time.perf_counter() + _ROW_SHARE * limit_s
-        while not self._problem and self._in_a_row < _MOST_IN_A_ROW:
+    def look(self) -> None:
+        """Observe one call, unless the last one took a large part of the time since."""
+        if time.perf_counter() - self._last_end >= self._cost_s / self._share:
+            self._observe()
+
+    def look_in_a_row(self, elapsed_s: float) -> None:
+        """Observe consecutive calls, for a tenth of the time that the rounds took: work that
+        changes with a period of fewer calls is seen for certain."""
+        end = time.perf_counter() + max(_ROW_LEAST_S, _ROW_SHARE * elapsed_s)
+        while not self._problem and self._in_a_row < self._most_in_a_row:
             if self._in_a_row >= _LEAST_IN_A_ROW and time.perf_counter() > end:
                 break
             self._observe()

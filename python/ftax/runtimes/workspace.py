@@ -69,9 +69,8 @@ class Workspace:
     def watch_work(self) -> WorkWatch:
         """What looks whether later calls are the work of the tape, if there is one."""
         taped = self._taped
-        return WorkWatch(
-            self.loaded, None if isinstance(taped, FtaxError) else taped.calls, self.reference
-        )
+        calls = None if isinstance(taped, FtaxError) else taped.calls
+        return WorkWatch(self.loaded, calls, self.reference, share=0.25)
 
     @cached_property
     def _taped(self) -> Taped | FtaxError:
