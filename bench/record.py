@@ -83,21 +83,32 @@ def make_parser(doc: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="small settings, saved nowhere")
     parser.add_argument("--processes", type=int, default=3, help="fresh processes a figure")
+    parser.add_argument(
+        "--workers-limit", type=float, metavar="S", help="begin no process that would end after S"
+    )
     parser.add_argument("--results", type=Path, help="folder for the record")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
 def run_workers(script: str, options: argparse.Namespace, *extra: str) -> list[Any]:
-    """What ``script --worker`` printed on its last line, once per process."""
+    """What ``script --worker`` printed on its last line, once per process: at least one, and with
+    ``--workers-limit`` no more than end in time."""
     name = Path(script).stem
     if options.processes < 1:
         raise InvalidArgumentError(f"--processes is {options.processes}; give 1 or more")
-    outputs = []
+    outputs: list[Any] = []
+    longest_s, start = 0.0, time.monotonic()
+    limit_s = getattr(options, "workers_limit", None) or float("inf")
     for index in range(options.processes):
+        begin = time.monotonic()
+        if outputs and begin - start + longest_s > limit_s:
+            progress(f"{name}: {index} of {options.processes} processes fit in {limit_s:g} s")
+            break
         progress(f"{name}: process {index + 1} of {options.processes}")
         flags = ["--worker", *(["--quick"] if options.quick else []), *extra]
         outputs.append(run_json([sys.executable, script, *flags]))
+        longest_s = max(longest_s, time.monotonic() - begin)
     return outputs
 
 

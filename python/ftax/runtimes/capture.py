@@ -20,7 +20,7 @@ from ftax.errors import RunnerError, UnsupportedError
 from ftax.models import LoadedModel
 from ftax.models.loaded import flatten_tensors
 from ftax.runtimes.replays import Buffers
-from ftax.runtimes.tape import Taped, describe_place, preserve_state
+from ftax.runtimes.tape import Taped, describe_place, preserve_state, seed_checks
 
 _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")  # with all their overloads
 
@@ -41,11 +41,11 @@ class CapturedGraph:
     def run(
         self, replay: Callable[[], object], inputs: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, ...]:
-        """Outputs of a replay on ``inputs``, with random numbers as of seed 0."""
+        """Outputs of a replay on ``inputs``, with random numbers as every check has them."""
         if self.draws_random:
-            torch.manual_seed(0)
+            seed_checks()
             self.graph.replay()  # leaves the seed where a replay that bypasses torch reads it
-            torch.manual_seed(0)
+            seed_checks()
         return self.buffers.run(replay, inputs)
 
 

@@ -109,6 +109,11 @@ def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tenso
         return tuple(tensor.clone() for tensor in flatten_outputs(call_model(call)))
 
 
+def seed_checks() -> None:
+    """Seed torch as every check does."""
+    torch.manual_seed(_SEED)
+
+
 @contextmanager
 def preserve_state(loaded: LoadedModel) -> Iterator[None]:
     """Fix the generators' seeds inside; restore generators, inputs, and what tensors of the module
@@ -117,7 +122,7 @@ def preserve_state(loaded: LoadedModel) -> Iterator[None]:
     before = Snapshot(loaded.module, loaded.given())
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(_SEED)
+        seed_checks()
         try:
             yield
         finally:

@@ -1,0 +1,33 @@
+"""Processes of a benchmark: those that ended count, whatever limit is set for more of them."""
+
+import argparse
+
+import pytest
+import record
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Time that passes only while a worker runs, ten seconds each."""
+    now = [0.0]
+
+    def run(command, **_options):
+        now[0] += 10.0
+        return {"worker": len(command)}
+
+    monkeypatch.setattr(record.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(record, "run_json", run)
+    return now
+
+
+@pytest.mark.parametrize(
+    ("limit", "count"), [(None, 5), (100.0, 5), (49.0, 4), (30.0, 3), (10.0, 1), (1.0, 1)]
+)
+def test_no_process_begins_that_would_end_after_the_limit(clock, limit, count) -> None:
+    options = argparse.Namespace(processes=5, quick=False, workers_limit=limit)
+    assert len(record.run_workers("bench/x.py", options)) == count
+
+
+def test_the_limit_is_an_option_and_a_worker_still_is_one() -> None:
+    options = record.make_parser("A figure.").parse_args(["--worker", "--workers-limit", "60"])
+    assert (options.worker, options.workers_limit) == (True, 60.0)
