@@ -107,6 +107,14 @@ def test_a_worker_cannot_build_a_module() -> None:
         ftax.tax(nn.Linear(2, 2), torch.ones(1, 2), trace="worker")
 
 
+@pytest.mark.parametrize("trace", ["here", "worker"])
+def test_a_cold_cache_is_traced_cold_and_its_flush_is_in_no_trace(trace) -> None:
+    warm = take_receipt("bert-base", tiny=True, trace=trace)
+    cold = take_receipt("bert-base", tiny=True, cold=True, trace=trace)
+    for a, b in zip(warm.evidence, cold.evidence, strict=True):
+        assert (b.problems, b.kernels, b.fills) == ((), a.kernels, a.fills)
+
+
 def test_a_cold_cache_is_said() -> None:
     receipt = take_receipt("bert-base", tiny=True, cold=True, trace="none")
     assert receipt.preparation["cache"].startswith("cold")
