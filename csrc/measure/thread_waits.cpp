@@ -10,11 +10,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 
 namespace ftax {
 namespace {
@@ -24,10 +25,16 @@ constexpr size_t kMostThreads = 256;  // a file each, of the 1,024 that a proces
 std::optional<WaitTotals> read_totals(int file) {
   std::array<char, 96> text{};
   if (pread(file, text.data(), text.size() - 1, 0) <= 0) return std::nullopt;  // it has ended
-  long long ran_ns = 0, waited_ns = 0, turns = 0;
-  const int found = std::sscanf(text.data(), "%lld %lld %lld", &ran_ns, &waited_ns, &turns);
-  if (found != 3) return std::nullopt;
-  return WaitTotals{waited_ns, turns};
+  std::array<int64_t, 3> numbers{};  // ns on a CPU, ns of waiting for one, turns
+  const char* next = text.data();
+  const char* const end = next + text.size();
+  for (int64_t& number : numbers) {
+    while (next != end && *next == ' ') ++next;
+    const auto [rest, problem] = std::from_chars(next, end, number);
+    if (problem != std::errc()) return std::nullopt;
+    next = rest;
+  }
+  return WaitTotals{numbers[1], numbers[2]};
 }
 
 }  // namespace

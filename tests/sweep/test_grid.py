@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ftax.cli import app
+from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError
 from ftax.sweep.grid import Grid, join_cells, make_grid
 from ftax.sweep.grid_file import read_grids

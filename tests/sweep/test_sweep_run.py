@@ -44,7 +44,7 @@ def prepare(loaded):
 
     def call():
         calls.append(1)
-        if len(calls) > 1:  # the first is the check of outputs
+        if len(calls) > 2:  # the first two are the checks of outputs
             os._exit(7)
         return loaded.call()
 
