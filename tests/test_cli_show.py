@@ -87,8 +87,9 @@ def test_rounds_are_kept_elsewhere_where_nothing_can_be_made_beside_the_results(
 def test_kept_rounds_that_are_gone_already_cost_nothing(tmp_path):
     with keep_rounds(tmp_path / "receipt.jsonl") as keep:
         keep(make_measurement([100, 110]))
-        for kept in tmp_path.iterdir():
-            kept.unlink()
+        (kept,) = tmp_path.iterdir()
+        kept.unlink()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_saved_is_shown_and_kept_elsewhere(tmp_path, temporary, full_disk):
