@@ -40,6 +40,18 @@ class Nest(nn.Module):
         return {"sum": x + x, "rest": (x.neg(), Pair(left=x.exp(), right=[x.abs(), x]))}
 
 
+class Grows(nn.Module):
+    """A list in an attribute, one longer at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(x + 1)
+        return torch.stack(self.seen).sum(0)
+
+
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 

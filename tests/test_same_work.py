@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_models import Lambda, load_function, normal
+from small_models import Grows, Lambda, load_function, normal
 from torch import nn
 
 import ftax
@@ -11,18 +11,6 @@ from ftax.runtimes import Workspace, find_runtime
 from ftax.runtimes.same_work import WorkWatch
 
 SHORT = ftax.Plan(rounds=4, warmup=2)
-
-
-class Grows(nn.Module):
-    """A list in an attribute, one longer at each call."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[torch.Tensor] = []
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.seen.append(x + 1)
-        return torch.stack(self.seen).sum(0)
 
 
 class Cache(nn.Module):

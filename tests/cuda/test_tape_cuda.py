@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from small_models import Lambda
+from small_models import Grows, Lambda
 
 import ftax
 from ftax.errors import UnsupportedError
@@ -52,15 +52,6 @@ def test_copies_to_the_host_are_host_reads() -> None:
 
 
 def test_a_receipt_of_work_that_changes_says_so_on_a_gpu() -> None:
-    class Grows(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.seen: list[torch.Tensor] = []
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.seen.append(x + 1)
-            return torch.stack(self.seen).sum(0)
-
     receipt = ftax.tax(
         Grows(), (torch.randn(8, device="cuda"),), runtimes="none", trace="none",
         plan=ftax.Plan(rounds=3, warmup=2),
