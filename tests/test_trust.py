@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from evidence import EAGER, FLAT, TAPE
+from report_results import make_environments, make_knee
 from runtimes_receipt import ORT, make_cpu_receipt, make_gpu_receipt, make_runtime, make_work
 from sweeps import make_cell, make_measured
 
@@ -15,11 +16,13 @@ from ftax.comparison import Comparison
 from ftax.host_comparison import HostComparison
 from ftax.knee_record import KneePoint
 from ftax.ladder import Line, compute_lines
+from ftax.measure import _describe_disturbance
 from ftax.receipt import Receipt
+from ftax.report.knee_table import make_knee_tables
 from ftax.report.measurement_table import make_measurement_table
 from ftax.report.receipt_table import make_line_table
 from ftax.report.runtime_table import make_runtime_tables
-from ftax.report.sweep_table import _make_cells
+from ftax.report.sweep_table import _make_cells, summarise
 from ftax.results import (
     Measurement,
     describe_doubts,
@@ -28,6 +31,7 @@ from ftax.results import (
     find_doubt_of_waits,
 )
 from ftax.results.measurement import QUEUED
+from ftax.sweep import SweepResults
 from records import make_measurement
 
 
@@ -199,6 +203,33 @@ def test_a_cell_of_a_sweep_has_no_overhead():
     sure, unsure = _make_cells("cells", [cell, waited]).rows
     assert sure[7:10:2] == ("100 ns", "50%")
     assert unsure[7:10:2] == ("100 ns, not resolved", "-")
+
+
+def test_a_cell_of_a_sweep_that_was_measured_beside_others_is_marked():
+    few, many = _describe_disturbance(8, [0, 1]), _describe_disturbance(8, [*range(8)])
+    cells = [
+        make_measured(make_cell(batch=batch), values_ns=(100.0, 101.0, 99.0), warnings=warnings)
+        for batch, warnings in ((1, ()), (2, (few,)), (4, (many,)))
+    ]
+    assert [bool(cell.disturbance) for cell in cells] == [False, False, True]
+    assert [row[7] for row in _make_cells("cells", cells).rows] == [
+        "100 ns", "100 ns", "100 ns, disturbed",
+    ]  # fmt: skip
+    results = SweepResults(cells=tuple(cells), machines={})
+    assert summarise(results) == "3 measured (1 disturbed)"
+
+
+@pytest.mark.parametrize(("disturbed", "is_told"), [(None, False), (5, False), (6, True)])
+def test_a_probed_size_is_marked_once_most_of_its_rounds_are_disturbed(disturbed, is_told):
+    rounds = (15e6,) * 10
+    point = KneePoint(
+        size=2, plateau_values_ns=rounds, values_ns=rounds, disturbed_rounds=disturbed
+    )
+    knee = replace(make_knee("eager", make_environments()[0], last_on=4), points=(point,))
+    answers, points = make_knee_tables([knee])
+    assert answers.rows[0][6].endswith("; disturbed at 2") == is_told
+    told = "on the plateau" + (": the host was disturbed in 6 of 10 rounds" if is_told else "")
+    assert points.rows[0][-1] == told
 
 
 # --- records of before ---------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ftax.environment.gpu_watch import GpuWatch, watch_gpu
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.models import LoadedModel
 from ftax.models.state import Snapshot
-from ftax.results import Cell, Measurement
+from ftax.results import DISTURBED_IN, Cell, Measurement
 from ftax.results.measurement import QUEUED, ProcessRecord, make_session_id
 from ftax.results.outputs import read_outputs, read_work_problem
 from ftax.runtimes import Prepared
@@ -329,7 +329,7 @@ def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
     if left_out:
         return f"{left_out} of {rounds} rounds do not count: the host was disturbed {DISTURBANCE}"
     return (
-        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
+        f"{DISTURBED_IN} {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
         "leave out; --patience waits for it to be quiet"
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ftax.report.table import Rows
 from ftax.report.units import format_interval, format_latency
+from ftax.results import NOT_RESOLVED
 
 if TYPE_CHECKING:
     from ftax.sweep import SweepCell, SweepResults
@@ -48,10 +49,19 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
 
 
 def summarise(results: SweepResults) -> str:
-    """ "12 measured, 1 failed, 3 unavailable"; "no cell yet"."""
+    """ "12 measured (2 disturbed, 1 not resolved), 1 failed, 3 unavailable"; "no cell yet"."""
     counts: Counter[str] = Counter(cell.status for cell in results.cells)
+    marks = Counter(
+        NOT_RESOLVED if cell.doubt else "disturbed"
+        for cell in results.cells
+        if cell.status == "measured" and (cell.doubt or cell.disturbance)
+    )
+    marked = ", ".join(f"{count} {mark}" for mark, count in sorted(marks.items()))
     order = ("measured", "failed", "unavailable")
-    return ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no cell yet"
+    parts = {name: f"{counts[name]} {name}" for name in order if counts[name]}
+    if marked:
+        parts["measured"] += f" ({marked})"
+    return ", ".join(parts.values()) or "no cell yet"
 
 
 def _make_cells(title: str, cells: Iterable[SweepCell]) -> Rows:
@@ -67,7 +77,7 @@ def _make_row(cell: SweepCell) -> tuple[str, ...]:
     place, share = cell.cell, None if cell.doubt else cell.overhead_share
     return (
         *(_say(getattr(place, name)) for name in _COLUMNS),
-        format_latency(cell.latency_ns, cell.doubt),
+        format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
         format_interval(cell.interval_ns),
         "-" if share is None else f"{share:.0%}",
         _say(cell.kernels),

@@ -16,9 +16,10 @@ def format_time(time_ns: float) -> str:
     return _format(time_ns, abs(time_ns))
 
 
-def format_latency(time_ns: float, doubt: str) -> str:
+def format_latency(time_ns: float, doubt: str, disturbance: str = "") -> str:
     """``'12.3 us'``, or ``'12.3 us, not resolved'``; the doubt itself is said below the table."""
-    return f"{format_time(time_ns)}, {NOT_RESOLVED}" if doubt else format_time(time_ns)
+    mark = f", {NOT_RESOLVED}" if doubt else ", disturbed" if disturbance else ""
+    return format_time(time_ns) + mark
 
 
 def format_interval(interval_ns: tuple[float, ...] | None) -> str:

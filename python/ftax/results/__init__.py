@@ -16,9 +16,17 @@ from ftax.results.store import (
     read_records,
     register_kind,
 )
-from ftax.results.trust import NOT_RESOLVED, find_doubt, find_doubt_of_mean, find_doubt_of_waits
+from ftax.results.trust import (
+    DISTURBED_IN,
+    NOT_RESOLVED,
+    find_disturbance,
+    find_doubt,
+    find_doubt_of_mean,
+    find_doubt_of_waits,
+)
 
 __all__ = [
+    "DISTURBED_IN",
     "NOT_RESOLVED",
     "SCHEMA_VERSION",
     "Cell",
@@ -32,6 +40,7 @@ __all__ = [
     "compute_interval",
     "compute_mean",
     "describe_doubts",
+    "find_disturbance",
     "find_doubt",
     "find_doubt_of_mean",
     "find_doubt_of_waits",

@@ -17,7 +17,13 @@ from ftax.environment import Environment
 from ftax.environment.condition import UtcTime
 from ftax.errors import InvalidArgumentError
 from ftax.records import Count, FrozenMap, JsonScalar, Name, PositiveInt, Record, Rule
-from ftax.results import Cell, compute_interval, compute_mean, find_doubt_of_mean
+from ftax.results import (
+    Cell,
+    compute_interval,
+    compute_mean,
+    find_disturbance,
+    find_doubt_of_mean,
+)
 
 REPETITION = "repetition"  # the option that tells a cell from the same cell measured once more
 
@@ -169,6 +175,11 @@ class SweepCell(Record):
             self.interval_ns,
             queued_ratio=queued if isinstance(queued, float) else None,
         )
+
+    @property
+    def disturbance(self) -> str:
+        """That its rounds were measured beside others; "" if they were not."""
+        return find_disturbance(self.warnings)
 
     @property
     def overhead_share(self) -> float | None:
