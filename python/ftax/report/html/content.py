@@ -4,47 +4,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ftax.environment import Environment
 from ftax.knee_record import Knee
 from ftax.receipt import Receipt
-from ftax.report.html.claims import make_claims_views
+from ftax.report.html.charts import Looks
+from ftax.report.html.claims import make_lead as make_study_lead
+from ftax.report.html.claims import make_study_view
 from ftax.report.html.facets import (
-    Facet,
-    make_facet_data,
     make_facet_views,
     make_facets,
     make_filters,
-    make_point_data,
-    make_point_table,
+    make_legend,
+    make_point_tables,
+    make_work_plot,
+    sort_models,
 )
-from ftax.report.html.knees import make_comparison_table, make_knee_views
+from ftax.report.html.facets import make_lead as make_facet_lead
+from ftax.report.html.knees import (
+    make_comparison_lead,
+    make_comparison_view,
+    make_knee_views,
+)
+from ftax.report.html.knees import make_lead as make_knee_lead
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.points import collect_environments, collect_points
-from ftax.report.html.receipts import make_glance_table, make_receipt_view
+from ftax.report.html.receipts import make_glance_table, make_receipt_views
+from ftax.report.html.receipts import make_lead as make_receipt_lead
 from ftax.report.html.sources import Found, Sources
 from ftax.report.html.sweeps import Sweeps, make_missing_table, read_sweeps
-from ftax.report.html.view import Chart, Links, TableView, make_notices
+from ftax.report.html.view import Links, TableView, make_notices
 from ftax.report.table import Rows
 from ftax.sweep import SweepCell, SweepMachine
 from ftax.sweep.record import SweepExport, SweepRun, SweepTimes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRow:
-    """A record of the page's list of records."""
-
-    ref: str
-    kind: str
-    what: str
-    utc: str
-    machine: str
-
-
-def make_content(sources: Sources, *, skip_bad: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What templates are given, and what charts are given.
+def make_content(sources: Sources, *, skip_bad: bool) -> dict[str, Any]:
+    """What templates are given.
 
     Raises:
         ResultsError: a cell names a machine that no file describes, and ``skip_bad`` is not given.
@@ -53,45 +50,54 @@ def make_content(sources: Sources, *, skip_bad: bool) -> tuple[dict[str, Any], d
     dropped = (SweepCell, SweepMachine)
     shown = [item for item in sources.found if not isinstance(item.record, dropped)]
     used = dict.fromkeys(item.record.machine for item in sweeps.cells)
-    environments = [*collect_environments(shown), *(sweeps.environments[name] for name in used)]
+    environments = [
+        *collect_environments(shown),
+        *(sweeps.machines[name].environment for name in used),
+    ]
     machines = Machines(environments)
-    points = collect_points([*shown, *sweeps.cells], machines, sweeps.environments)
+    points = sort_models(collect_points([*shown, *sweeps.cells], machines, sweeps.machines))
+    latencies = [point for point in points if point.mode == "latency"]
+    found = [item for item in shown if isinstance(item.record, Knee)]
+    looks = Looks([*(point.cell for point in points), *(item.record.cell for item in found)])
     facets = make_facets(points)
-    receipts = [item for item in shown if isinstance(item.record, Receipt)]
-    views = [make_receipt_view(item, place, machines) for place, item in enumerate(receipts)]
-    knees = make_knee_views([item for item in shown if isinstance(item.record, Knee)], machines)
-    records = [_describe_record(item, machines) for item in shown]
-    tables = [make_point_table(points, machine) for machine in machines]
-    context: dict[str, Any] = {
+    receipts = make_receipt_views(
+        [item for item in shown if isinstance(item.record, Receipt)], machines
+    )
+    knees, comparisons = make_knee_views(found, machines, looks), make_comparison_view(shown)
+    charts = {what: make_facet_views(facets, what, looks) for what in ("latency", "overhead")}
+    study = make_study_view(shown, sweeps)
+    works = [(machine, make_work_plot(points, machine, looks)) for machine in machines]
+    records = _make_record_table(shown, machines)
+    leads = [
+        make_receipt_lead(receipts),
+        make_study_lead(study),
+        make_comparison_lead(comparisons, shown),
+        None if receipts else make_facet_lead(charts["latency"], looks),
+        make_knee_lead(knees, found),
+    ]
+    return {
+        "leads": [lead for lead in leads if lead],
         "summary": _summarise(sources, sweeps, list(machines), environments),
         "machines": list(machines),
         "machine_table": TableView(rows=machines.make_table()),
         "measured": _describe_times(environments),
         "files": _make_file_table(sources),
-        "glance": make_glance_table(views, receipts) if views else None,
-        "receipts": views,
+        "glance": make_glance_table(receipts) if len(receipts) > 1 else None,
+        "receipts": receipts,
         "filters": make_filters(points),
-        "facets": make_facet_views(facets, "latency"),
-        "overheads": make_facet_views(facets, "overhead"),
-        "works": _make_works(facets, list(machines)),
-        "point_tables": [table for table in tables if table.rows.rows],
+        "legend_entries": make_legend(latencies, looks),
+        "charts": charts,
+        "works": [(machine, plot) for machine, plot in works if plot],
+        "point_tables": make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
         "knees": knees,
-        "comparisons": make_comparison_table(shown),
-        "claims": make_claims_views(shown),
+        "comparisons": comparisons,
+        "study": study,
         "record_table": records,
-        "links": Links(anchors={row.ref: f"record-{i}" for i, row in enumerate(records)}),
+        "links": Links(anchors=dict(zip([row[0] for row in records.rows.rows], records.ids))),
         "warnings": make_notices(_list_warnings([*shown, *sweeps.cells])),
         "problems": [*sources.problems, *sweeps.problems],
     }
-    data = {
-        "points": make_point_data(facets),
-        "facets": make_facet_data(facets),
-        "receipts": [view.data for view in views],
-        "knees": [view.data for view in knees],
-        "machines": [machine.name for machine in machines],
-    }
-    return context, data
 
 
 def _summarise(
@@ -147,43 +153,30 @@ def _make_file_table(sources: Sources) -> TableView:
     )
 
 
-def _make_works(
-    facets: Sequence[Facet], machines: Sequence[Machine]
-) -> list[tuple[Machine, Chart]]:
-    """A chart a machine that has cells with both numbers."""
-    known = Counter(
-        facet.machine.name
-        for facet in facets
-        for point in facet.points
-        if point.macs and point.kernel_ns
+def _make_record_table(found: Sequence[Found], machines: Machines) -> TableView:
+    return TableView(
+        rows=Rows(
+            title="Records of this page",
+            columns=("record", "kind", "what", "measured (UTC)", "machine"),
+            numeric=(),
+            rows=tuple(_describe_record(item, machines) for item in found),
+        ),
+        ids=tuple(f"record-{place}" for place in range(len(found))),
     )
-    return [
-        (
-            machine,
-            Chart(
-                kind="work",
-                item=place,
-                label=f"Kernel time against multiply-accumulates of {known[machine.name]} cells of "
-                f"machine {machine.name}. The table of all measurements has the same numbers.",
-            ),
-        )
-        for place, machine in enumerate(machines)
-        if known[machine.name]
-    ]
 
 
-def _describe_record(item: Found, machines: Machines) -> RecordRow:
+def _describe_record(item: Found, machines: Machines) -> tuple[str, ...]:
     record = item.record
     environment = next(iter(collect_environments([item])), None)
     cell = getattr(record, "cell", None) or getattr(
         next(iter(getattr(record, "rungs", ())), None), "cell", None
     )
-    return RecordRow(
-        ref=item.ref,
-        kind=record.kind,
-        what=str(getattr(record, "label", "")) if cell is None else cell.label(),
-        utc=(getattr(record, "utc", "") if environment is None else environment.condition.utc)[:19],
-        machine="" if environment is None else machines.find(environment).name,
+    return (
+        item.ref,
+        record.kind,
+        str(getattr(record, "label", "")) if cell is None else cell.label(),
+        (getattr(record, "utc", "") if environment is None else environment.condition.utc)[:19],
+        "" if environment is None else machines.find(environment).name,
     )
 
 
@@ -202,17 +195,18 @@ def _list_warnings(found: Sequence[Found]) -> list[tuple[str, str]]:
 
 def list_sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(id, name) of the sections that the page has."""
+    charts = context["charts"]
     sections = [
-        ("overview", "Overview", True),
         ("receipts", "Receipts", context["receipts"]),
-        ("latency", "Latency", context["facets"]),
-        ("overhead", "Overhead share", context["overheads"]),
+        ("claims", "Claims", context["study"]),
+        ("figures", "Figures", context["study"] and context["study"].machines),
+        ("latency", "Latency", charts["latency"]),
+        ("overhead", "Overhead", charts["overhead"]),
         ("work", "Kernel time", context["works"]),
-        ("numbers", "All measurements", context["point_tables"] or context["missing"]),
+        ("numbers", "All numbers", context["point_tables"] or context["missing"]),
         ("knees", "Knees", context["knees"]),
         ("comparisons", "Comparisons", context["comparisons"]),
-        ("claims", "Claims", context["claims"]),
-        ("method", "Machine and method", True),
-        ("warnings", "Warnings", True),
+        ("method", "Method", True),
+        ("warnings", "Warnings", context["warnings"] or context["problems"]),
     ]
     return [(id, name) for id, name, there in sections if there]

@@ -56,11 +56,22 @@ DARK: Mapping[str, str] = {
 }
 SERIES = 8
 SANS = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+# Of marks, about 0, 0: circle, square, triangle, diamond, triangle down, plus, cross, star.
+OUTLINES = (
+    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z",
+    "M-3.6-3.6h7.2v7.2h-7.2Z",
+    "M0-4.6l4.5 8h-9Z",
+    "M0-5l5 5l-5 5l-5-5Z",
+    "M0 4.6l4.5-8h-9Z",
+    "M-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3Z",
+    "M-3.4-4.8l3.4 3.4l3.4-3.4l1.4 1.4l-3.4 3.4l3.4 3.4l-1.4 1.4l-3.4-3.4l-3.4 3.4l-1.4-1.4l3.4-3.4l-3.4-3.4Z",
+    "M0-5.5l1.5 3.7l4 .3l-3 2.6l1 3.9l-3.5-2.1l-3.5 2.1l1-3.9l-3-2.6l4-.3Z",
+)
 
 
-def make_properties(colours: Mapping[str, str]) -> str:
-    """CSS custom properties, ``--paper: #fffefb; ...``."""
-    return " ".join(f"--{name}: {value};" for name, value in colours.items())
+def make_properties() -> str:
+    """CSS custom properties of both themes, ``--paper: light-dark(#fffefb, #16181b); ...``."""
+    return " ".join(f"--{name}: light-dark({LIGHT[name]}, {DARK[name]});" for name in LIGHT)
 
 
 def compute_contrast(one: str, other: str) -> float:
