@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ftax.paper.claims_record import OUTCOMES, ClaimValue, Verdict
 from ftax.report.claims_table import explain_outcome, format_number
-from ftax.report.html.facets import Filter
-from ftax.report.html.figures import ItemsView, make_items_views
+from ftax.report.html.figures import ItemsView
 from ftax.report.html.sources import Found
-from ftax.report.html.sweeps import Sweeps
-from ftax.report.html.view import Bar, Bars, Lead, Part
+from ftax.report.html.view import Bar, Bars, Charts, Lead, Panel, Part
 
-_MOST_TOLD = 3  # outcomes in the headline; the bar has them all
 _MOST = 8  # numbers of a list that are shown
-_THESIS, _PANELS = 3, 2  # at the top of the page, and how many panels of it
+_MOST_TOLD = 3  # outcomes in the headline; the bar has them all
 _TOLD = {  # at the top of the page, of one claim and of several
     "holds": ("holds today", "hold today"),
     "changed": ("has changed", "have changed"),
@@ -28,91 +25,76 @@ _TOLD = {  # at the top of the page, of one claim and of several
     "not resolved": ("is not resolved", "are not resolved"),
     "cannot be tested here": ("cannot be tested", "cannot be tested"),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictView:
-    """One verdict; ``numbers`` as (name, formula, the paper's, today's, intervals)."""
-
-    verdict: Verdict
-    ref: str
-    certainty: str
-    sentence: str
-    numbers: tuple[tuple[str, str, str, str, str], ...]
+_THESIS, _PANELS = 3, 2  # the figure at the top of the page, and how many panels of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsView:
-    """Verdicts on the results of one machine; ``machine`` as they name it."""
+    """Verdicts on the results of one machine; ``machine`` as they name it.
+
+    Attributes:
+        choices: what filters offer: (field, its name, how many there are of each value).
+        verdicts: each with what it comes to, and its numbers as
+            (name, formula, the paper's, today's, intervals).
+    """
 
     machine: str
     summary: str
     chart: Bars
-    filters: tuple[Filter, ...]
-    verdicts: tuple[VerdictView, ...]
+    choices: tuple[tuple[str, str, Counter[str]], ...]
+    verdicts: tuple[tuple[Found, str, tuple[tuple[str, ...], ...]], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyView:
-    """All of the paper that the results have."""
-
-    claims: tuple[ClaimsView, ...]
-    machines: tuple[ItemsView, ...]
-
-
-def make_study_view(found: Sequence[Found], sweeps: Sweeps) -> StudyView | None:
-    """The study of the paper; None without verdicts, which every study ends with."""
+def make_claims_views(found: Sequence[Found]) -> list[ClaimsView]:
+    """The verdicts of each machine; none without records of them."""
+    verdicts = [item for item in found if isinstance(item.record, Verdict)]
     groups: dict[str, list[Found]] = {}
-    for item in found:
-        if isinstance(item.record, Verdict):
-            groups.setdefault(item.record.machine, []).append(item)
-    if not groups:
-        return None
-    ours = [name for name in groups if name]
-    if len(ours) == 1 and "" in groups:  # what needs no machine is said beside the only one
-        groups = {ours[0]: [item for item in found if isinstance(item.record, Verdict)]}
-    views = tuple(_make_view(machine, group) for machine, group in groups.items())
-    return StudyView(claims=views, machines=make_items_views(sweeps))
+    for item in verdicts:
+        groups.setdefault(item.record.machine, []).append(item)
+    machines = [name for name in groups if name]
+    if len(machines) == 1:  # what needs no machine is said beside the only one
+        groups = {machines[0]: verdicts}
+    return [_make_view(machine, group) for machine, group in groups.items()]
 
 
-def make_lead(study: StudyView | None) -> Lead | None:
+def make_lead(claims: Sequence[ClaimsView], items: Sequence[ItemsView]) -> Lead | None:
     """How the claims fare, and the figure that the paper is about."""
-    if study is None:
+    if not claims:
         return None
-    view = study.claims[0]
-    figures = [figure for machine in study.machines for figure in machine.figures]
-    shown = [figure for figure in figures if figure.item == f"fig{_THESIS}"][:1]
-    panels = [
-        (f"Figure {_THESIS}. {name}", plot) for figure in shown for name, plot in figure.panels
-    ]
-    return Lead(
-        section="claims",
-        text=view.summary,
-        more="",
-        charts=(("", view.chart), *panels[:_PANELS]),
-        legend=shown[0].legend if shown else (),
-    )
+    charts = [Charts(panels=(Panel(chart=claims[0].chart),))]
+    figures = [figure for view in items for figure in view.figures if figure.number == _THESIS]
+    for figure in figures[:1]:
+        panels = [
+            replace(panel, caption=f"Figure {_THESIS}: {panel.caption}")
+            for panel in figure.charts.panels[:_PANELS]
+        ]
+        charts.append(replace(figure.charts, panels=tuple(panels)))
+    return Lead(section="claims", text=claims[0].summary, charts=tuple(charts))
 
 
 def _make_view(machine: str, group: Sequence[Found]) -> ClaimsView:
-    counts = Counter(item.record.today for item in group)
-    shown = [outcome for outcome in OUTCOMES if counts[outcome]]
-    told = [f"{counts[name]} {_TOLD[name][counts[name] > 1]}" for name in shown]
-    papers = Counter(item.record.paper for item in group)
+    counts = Counter(str(item.record.today) for item in group)
+    today: Counter[str] = Counter({name: counts[name] for name in OUTCOMES if counts[name]})
+    told = [f"{count} {_TOLD[name][count > 1]}" for name, count in today.items()]
+    where = f" on {machine}" if machine else ""
     return ClaimsView(
         machine=machine or "On no single machine",
-        summary=f"Of {len(group)} claims and checks of the paper, {', '.join(told[:_MOST_TOLD])}"
-        + (f" on {machine}" if machine else ""),
+        summary=f"Of {len(group)} claims and checks of the paper, "
+        f"{', '.join(told[:_MOST_TOLD])}{where}",
         chart=_draw_outcomes(counts, len(group)),
-        filters=(
-            Filter(name="today", values=tuple(shown), counts=tuple(counts[name] for name in shown)),
-            Filter(
-                name="paper", values=tuple(papers), counts=tuple(papers.values()),
-                label="the paper's own data",
-            ),
+        choices=(
+            ("today", "today", today),
+            ("paper", "the paper's own data", Counter(item.record.paper for item in group)),
         ),
-        verdicts=tuple(_make_verdict(item) for item in group),
-    )  # fmt: skip
+        verdicts=tuple(
+            (
+                item,
+                item.record.sentence or explain_outcome(item.record),
+                tuple(map(_describe_value, item.record.values)),
+            )
+            for item in group
+        ),
+    )
 
 
 def _draw_outcomes(counts: Counter[str], every: int) -> Bars:
@@ -129,19 +111,7 @@ def _draw_outcomes(counts: Counter[str], every: int) -> Bars:
     return Bars(label="Claims of the paper by what holds today", bars=(bar,), legend=tuple(legend))
 
 
-def _make_verdict(item: Found) -> VerdictView:
-    verdict: Verdict = item.record
-    share = verdict.shares.get(verdict.today)
-    return VerdictView(
-        verdict=verdict,
-        ref=item.ref,
-        certainty="" if share is None else f"{share:.0%}",
-        sentence=verdict.sentence or explain_outcome(verdict),
-        numbers=tuple(map(_describe_value, verdict.values)),
-    )
-
-
-def _describe_value(value: ClaimValue) -> tuple[str, str, str, str, str]:
+def _describe_value(value: ClaimValue) -> tuple[str, ...]:
     ends = zip(value.low, value.high, strict=True)
     return (
         value.name,

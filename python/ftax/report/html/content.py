@@ -10,31 +10,32 @@ from ftax.environment import Environment
 from ftax.knee_record import Knee
 from ftax.receipt import Receipt
 from ftax.report.html.charts import Looks
-from ftax.report.html.claims import make_lead as make_study_lead
-from ftax.report.html.claims import make_study_view
+from ftax.report.html.claims import make_claims_views
+from ftax.report.html.claims import make_lead as make_claims_lead
 from ftax.report.html.facets import (
-    make_facet_views,
+    draw_facets,
+    draw_work,
+    make_choices,
     make_facets,
-    make_filters,
-    make_legend,
     make_point_tables,
-    make_work_plot,
     sort_models,
 )
 from ftax.report.html.facets import make_lead as make_facet_lead
+from ftax.report.html.figures import make_items_views
 from ftax.report.html.knees import (
+    is_comparison,
     make_comparison_lead,
-    make_comparison_view,
+    make_comparison_table,
     make_knee_views,
 )
 from ftax.report.html.knees import make_lead as make_knee_lead
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.points import collect_environments, collect_points
-from ftax.report.html.receipts import make_glance_table, make_receipt_views
 from ftax.report.html.receipts import make_lead as make_receipt_lead
+from ftax.report.html.receipts import make_receipt_views
 from ftax.report.html.sources import Found, Sources
 from ftax.report.html.sweeps import Sweeps, make_missing_table, read_sweeps
-from ftax.report.html.view import Links, TableView, make_notices
+from ftax.report.html.view import Charts, TableView, make_notices
 from ftax.report.table import Rows
 from ftax.sweep import SweepCell, SweepMachine
 from ftax.sweep.record import SweepExport, SweepRun, SweepTimes
@@ -56,25 +57,32 @@ def make_content(sources: Sources, *, skip_bad: bool) -> dict[str, Any]:
     ]
     machines = Machines(environments)
     points = sort_models(collect_points([*shown, *sweeps.cells], machines, sweeps.machines))
-    latencies = [point for point in points if point.mode == "latency"]
-    found = [item for item in shown if isinstance(item.record, Knee)]
-    looks = Looks([*(point.cell for point in points), *(item.record.cell for item in found)])
+    knees = [item for item in shown if isinstance(item.record, Knee)]
+    looks = Looks([*(point.cell for point in points), *(item.record.cell for item in knees)])
     facets = make_facets(points)
-    receipts = make_receipt_views(
-        [item for item in shown if isinstance(item.record, Receipt)], machines
-    )
-    knees, comparisons = make_knee_views(found, machines, looks), make_comparison_view(shown)
-    charts = {what: make_facet_views(facets, what, looks) for what in ("latency", "overhead")}
-    study = make_study_view(shown, sweeps)
-    works = [(machine, make_work_plot(points, machine, looks)) for machine in machines]
+    receipts = make_receipt_views([i for i in shown if isinstance(i.record, Receipt)], machines)
+    knee_views = make_knee_views(knees, machines, looks)
+    comparisons = [item for item in shown if is_comparison(item)]
+    claims = make_claims_views(shown)
+    items = make_items_views(sweeps) if claims else []
     records = _make_record_table(shown, machines)
-    leads = [
+    leads = (
         make_receipt_lead(receipts),
-        make_study_lead(study),
-        make_comparison_lead(comparisons, shown),
-        None if receipts else make_facet_lead(charts["latency"], looks),
-        make_knee_lead(knees, found),
-    ]
+        make_claims_lead(claims, items),
+        make_comparison_lead(comparisons),
+        None if receipts else make_facet_lead(facets, looks),
+        make_knee_lead(knee_views, knees),
+    )
+    charts: dict[str, list[tuple[Machine, Charts]]] = {}
+    for machine in machines:
+        own = [facet for facet in facets if facet.machine is machine]
+        for name, drawn in (
+            ("latency", draw_facets(own, "latency", looks)),
+            ("overhead", draw_facets(own, "overhead", looks)),
+            ("work", draw_work(points, machine, looks)),
+        ):
+            if drawn:
+                charts.setdefault(name, []).append((machine, drawn))
     return {
         "leads": [lead for lead in leads if lead],
         "summary": _summarise(sources, sweeps, list(machines), environments),
@@ -82,19 +90,17 @@ def make_content(sources: Sources, *, skip_bad: bool) -> dict[str, Any]:
         "machine_table": TableView(rows=machines.make_table()),
         "measured": _describe_times(environments),
         "files": _make_file_table(sources),
-        "glance": make_glance_table(receipts) if len(receipts) > 1 else None,
         "receipts": receipts,
-        "filters": make_filters(points),
-        "legend_entries": make_legend(latencies, looks),
+        "choices": make_choices(points),
         "charts": charts,
-        "works": [(machine, plot) for machine, plot in works if plot],
         "point_tables": make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
-        "knees": knees,
-        "comparisons": comparisons,
-        "study": study,
+        "knees": knee_views,
+        "comparisons": make_comparison_table(comparisons) if comparisons else None,
+        "claims": claims,
+        "items": items,
         "record_table": records,
-        "links": Links(anchors=dict(zip([row[0] for row in records.rows.rows], records.ids))),
+        "links": {row[0]: id for row, id in zip(records.rows.rows, records.ids, strict=True)},
         "warnings": make_notices(_list_warnings([*shown, *sweeps.cells])),
         "problems": [*sources.problems, *sweeps.problems],
     }
@@ -198,11 +204,11 @@ def list_sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
     charts = context["charts"]
     sections = [
         ("receipts", "Receipts", context["receipts"]),
-        ("claims", "Claims", context["study"]),
-        ("figures", "Figures", context["study"] and context["study"].machines),
-        ("latency", "Latency", charts["latency"]),
-        ("overhead", "Overhead", charts["overhead"]),
-        ("work", "Kernel time", context["works"]),
+        ("claims", "Claims", context["claims"]),
+        ("figures", "Figures", context["items"]),
+        ("latency", "Latency", charts.get("latency")),
+        ("overhead", "Overhead", charts.get("overhead")),
+        ("work", "Kernel time", charts.get("work")),
         ("numbers", "All numbers", context["point_tables"] or context["missing"]),
         ("knees", "Knees", context["knees"]),
         ("comparisons", "Comparisons", context["comparisons"]),

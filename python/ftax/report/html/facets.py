@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from ftax.models import list_models
@@ -16,6 +17,7 @@ from ftax.report.html.charts import (
     DTYPES,
     RING,
     Entry,
+    Keys,
     Line,
     Look,
     Looks,
@@ -28,18 +30,18 @@ from ftax.report.html.charts import (
 )
 from ftax.report.html.machines import Machine
 from ftax.report.html.points import Point, describe_options
-from ftax.report.html.view import Bar, Bars, Keys, Lead, Scale, TableView
+from ftax.report.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
 from ftax.report.table import Rows
 from ftax.report.units import format_interval, format_latency, format_time
 
 FILTERS = ("model", "runtime", "host", "dtype", "device", "sequence")
 _ALWAYS = FILTERS[:4]
-_TEXT = (*FILTERS[:5], "options", "mode", "95 % interval")
-# Columns of the table that are there only where they tell two points of the page apart.
-_SELDOM = ("device", "sequence", "options", "mode", "overhead share", "kernel time", "GMACs")
 _OF_LINES = ("runtime", "host", "dtype")
 _NOTHING = "-"
 _AXES = {"batch": "batch", "sequence": "tokens"}
+_TEXT = (*FILTERS[:5], "options", "mode", "95 % interval")
+# Columns of the table that are there only where they tell two points of the page apart.
+_SELDOM = ("device", "sequence", "options", "mode", "overhead share", "kernel time", "GMACs")
 
 What = Literal["latency", "overhead"]
 
@@ -80,15 +82,6 @@ class Filter:
     values: tuple[str, ...]
     counts: tuple[int, ...] = ()
     label: str = ""  # the name, unless it is given
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FacetView:
-    """A facet with a chart of it."""
-
-    facet: Facet
-    keys: Keys
-    chart: Bars | Plot
 
 
 def sort_models(points: Sequence[Point]) -> list[Point]:
@@ -166,90 +159,95 @@ def _count_tokens(number: int) -> str:
 # --- charts ---------------------------------------------------------------------------------------
 
 
-def make_facet_views(facets: Sequence[Facet], what: What, looks: Looks) -> list[FacetView]:
-    """The charts of latencies, or of overhead shares where device busy time is known."""
-    views = []
+def draw_facets(facets: Sequence[Facet], what: What, looks: Looks) -> Charts | None:
+    """A chart of latencies or of overhead shares for each facet that knows them."""
+    panels, drawn = [], []
     for facet in facets:
         points = [p for p in facet.every if what == "latency" or p.overhead_share is not None]
         if points:
-            several = len(facet.sizes) > 1
-            draw = (
-                _draw_lines(facet, points, what, looks)
-                if several
-                else _draw_bars(facet, points, what)
+            draw = _draw_lines if len(facet.sizes) > 1 else _draw_bars
+            # A chart over lengths stays, whichever of them are chosen.
+            names = ("model", "device", "sequence")[: 3 if facet.over == "batch" else 2]
+            panels.append(
+                Panel(
+                    chart=draw(facet, points, what, looks),
+                    caption=facet.model,
+                    detail=facet.detail,
+                    keys={name: make_keys(points[0])[name] for name in names},
+                )
             )
-            names = (
-                ("model", "device", "sequence") if facet.over == "batch" else ("model", "device")
-            )
-            keys = {name: make_keys(points[0])[name] for name in names}
-            views.append(FacetView(facet=facet, keys=keys, chart=draw))
-    return views
+            drawn += points
+    return Charts(panels=tuple(panels), legend=make_legend(drawn, looks)) if panels else None
+
+
+def _get_value(what: What, point: Point) -> float:
+    return point.latency_ns if what == "latency" else point.overhead_share or 0.0
 
 
 def _draw_lines(facet: Facet, points: Sequence[Point], what: What, looks: Looks) -> Plot:
-    over = facet.over
-    values = [_get_value(point, what) for point in points]
-    sizes = [getattr(point.cell, over) for point in points]
+    latencies = [point.latency_ns for point in points]
     intervals = [point.interval_ns for point in points]
+    is_latency = what == "latency"
     return Plot(
-        label=f"{what} of {facet.model}, {facet.detail}, against {over}, a line a runtime",
-        x=make_size_axis(_AXES[over], sizes),
-        y=make_time_axis("latency", values, intervals)
-        if what == "latency"
+        label=f"{what} of {facet.model}, {facet.detail}, against {facet.over}, a line a runtime",
+        x=make_size_axis(_AXES[facet.over], facet.sizes),
+        y=make_time_axis(what, latencies, intervals)
+        if is_latency
         else make_share_axis("overhead share"),
         lines=_make_lines(
             points,
-            lambda point: float(getattr(point.cell, over)),
-            lambda point: _get_value(point, what),
+            lambda point: float(getattr(point.cell, facet.over)),
+            partial(_get_value, what),
             looks,
-            what=what,
+            with_intervals=is_latency,
         ),
     )
 
 
-def _get_value(point: Point, what: What) -> float:
-    return point.latency_ns if what == "latency" else point.overhead_share or 0.0
-
-
-def _draw_bars(facet: Facet, points: Sequence[Point], what: What) -> Bars:
+def _draw_bars(facet: Facet, points: Sequence[Point], what: What, _: Looks) -> Bars:
     """With one size there is nothing to draw against it: a bar a point, shortest first."""
-    several = len({point.cell.dtype for point in points}) > 1
-    (size,) = facet.sizes
+    has_dtypes = len({point.cell.dtype for point in points}) > 1
     longest = max(point.latency_ns for point in points)
-    scale = Scale([1.0] if what == "overhead" else [longest])
-    bars = []
-    for point in sorted(points, key=lambda point: _get_value(point, what)):
-        value = _get_value(point, what)
-        has_whisker = what == "latency" and point.interval_ns is not None
-        bars.append(
-            Bar(
-                name=point.runtime + (f" {point.cell.dtype}" if several else ""),
-                value=f"{value:.0%}" if what == "overhead" else format_latency(
-                    value, point.doubt, point.disturbance, like_ns=longest),
-                parts=(scale.make_part(0.0, value, "unsure" if point.mark else "tax"),),
-                whisker=scale.measure(point.interval_ns) if has_whisker else None,
-                text=point.text,
-                keys={name: make_keys(point)[name] for name in _OF_LINES},
-            )
-        )  # fmt: skip
-    return Bars(label=f"{what} of {facet.model} at {facet.over} {size}", bars=tuple(bars))
+    scale = Scale([longest if what == "latency" else 1.0])
+
+    def draw(point: Point) -> Bar:
+        value, value_text = _get_value(what, point), f"{point.overhead_share or 0.0:.0%}"
+        whisker = None
+        if what == "latency":
+            value_text = format_latency(value, point.doubt, point.disturbance, like_ns=longest)
+            whisker = point.interval_ns and scale.measure(point.interval_ns)
+        return Bar(
+            name=point.runtime + (f" {point.cell.dtype}" if has_dtypes else ""),
+            value=value_text,
+            parts=(scale.make_part(0.0, value, "unsure" if point.mark else "tax"),),
+            whisker=whisker,
+            text=point.text,
+            keys={name: make_keys(point)[name] for name in _OF_LINES},
+        )
+
+    bars = map(draw, sorted(points, key=partial(_get_value, what)))
+    return Bars(label=f"{what} of {facet.model} at {facet.over} {facet.sizes}", bars=tuple(bars))
 
 
-def make_work_plot(points: Sequence[Point], machine: Machine, looks: Looks) -> Plot | None:
+def draw_work(points: Sequence[Point], machine: Machine, looks: Looks) -> Charts | None:
     """Kernel time against multiply-accumulates on a machine; None if nobody knows both."""
     own = [point for point in points if point.machine is machine and point.macs and point.kernel_ns]
     if not own:
         return None
-    return Plot(
+
+    def get_gmacs(point: Point) -> float:
+        return (point.macs or 0) / 1e9
+
+    def get_kernel_ns(point: Point) -> float:
+        return point.kernel_ns or 0.0
+
+    plot = Plot(
         label=f"Kernel time against multiply-accumulates of {len(own)} cells of {machine.label}",
-        x=make_log_axis(
-            "multiply-accumulates (billions)", [(point.macs or 0) / 1e9 for point in own]
-        ),
-        y=make_time_axis("kernel time", [point.kernel_ns or 0.0 for point in own]),
-        lines=_make_lines(
-            own, lambda p: (p.macs or 0) / 1e9, lambda p: p.kernel_ns or 0.0, looks, split=FILTERS
-        ),
+        x=make_log_axis("multiply-accumulates (1e9)", [*map(get_gmacs, own)]),
+        y=make_time_axis("kernel time", [*map(get_kernel_ns, own)]),
+        lines=_make_lines(own, get_gmacs, get_kernel_ns, looks, split=FILTERS, joined=False),
     )
+    return Charts(panels=(Panel(chart=plot),), legend=make_legend(own, looks))
 
 
 def _make_lines(
@@ -259,11 +257,12 @@ def _make_lines(
     looks: Looks,
     *,
     split: Sequence[str] = _OF_LINES,
-    what: What | None = None,
+    with_intervals: bool = False,
+    joined: bool = True,
 ) -> tuple[Line, ...]:
     """A line for all points that agree in the fields ``split``."""
     groups: dict[tuple[str, ...], list[Point]] = {}
-    for point in points:
+    for point in sorted(points, key=get_x):
         groups.setdefault(tuple(make_keys(point)[name] for name in split), []).append(point)
     return tuple(
         Line(
@@ -272,58 +271,80 @@ def _make_lines(
                 Mark(
                     x=get_x(point),
                     y=get_y(point),
-                    interval=point.interval_ns if what == "latency" else None,
+                    interval=point.interval_ns if with_intervals else None,
                     text=point.text,
                     doubt=bool(point.mark),
                 )
                 for point in group
             ),
             keys=dict(zip(split, key, strict=True)),
-            joined=what is not None,
+            joined=joined,
         )
         for key, group in groups.items()
     )
 
 
-def make_legend(points: Sequence[Point], looks: Looks) -> list[Entry]:
+def make_legend(points: Sequence[Point], looks: Looks) -> tuple[Entry, ...]:
     """An entry for each runtime under each host, and for each dtype if there are several."""
-    order = sorted(points, key=lambda point: (point.cell.runtime != "eager", point.runtime))
     entries = {
         point.runtime: Entry(
             name=point.runtime,
             look=replace(looks.find(point.cell), dash=0),
             keys={name: make_keys(point)[name] for name in ("runtime", "host")},
         )
-        for point in order
+        for point in sorted(
+            points, key=lambda point: (point.cell.runtime != "eager", point.runtime)
+        )
     }
-    dtypes = {point.cell.dtype: looks.find(point.cell).dash for point in points}
-    for dtype in sorted(dtypes, key=DTYPES.index) if len(dtypes) > 1 else ():
-        look = Look(colour=None, shape=None, dash=dtypes[dtype])
-        entries[dtype] = Entry(name=dtype, look=look, keys={"dtype": dtype})
-    if any(point.mark for point in points):
-        entries["ring"] = RING
-    return list(entries.values())
+    dashes = {point.cell.dtype: looks.find(point.cell).dash for point in points}
+    if len(dashes) > 1:
+        for dtype in sorted(dashes, key=DTYPES.index):
+            look = Look(dash=dashes[dtype])
+            entries[dtype] = Entry(name=dtype, look=look, keys={"dtype": dtype})
+    rings = (RING,) if any(point.mark for point in points) else ()
+    return (*entries.values(), *rings)
+
+
+def make_lead(facets: Sequence[Facet], looks: Looks) -> Lead | None:
+    """Of the facet with most runtimes: its fastest and its slowest at the smallest size."""
+    if not facets:
+        return None
+    facet = max(facets, key=lambda facet: len({point.runtime for point in facet.points}))
+    least = min(facet.sizes)
+    found = [point for point in facet.every if getattr(point.cell, facet.over) == least]
+    found.sort(key=lambda point: (bool(point.doubt), point.latency_ns))
+    text, more = f"{facet.model}, {facet.detail}, {facet.over} {least}: {_describe(found[0])}", ""
+    slow = max(found, key=lambda point: (not point.doubt, point.latency_ns))
+    if slow.latency_ns > found[0].latency_ns:
+        ratio = slow.latency_ns / found[0].latency_ns
+        more = f"Nothing there is faster. {_describe(slow)} is {ratio:.1f} times as long."
+    charts = draw_facets([facet], "latency", looks)
+    return Lead(section="measurements", text=text, more=more, charts=(charts,) if charts else ())
+
+
+def _describe(point: Point) -> str:
+    latency = format_latency(point.latency_ns, point.doubt)
+    return f"{latency} in {point.runtime}, {point.cell.dtype}"
 
 
 # --- filters and tables ---------------------------------------------------------------------------
 
 
-def make_filters(points: Sequence[Point]) -> list[Filter]:
-    """Filters that have something to choose, and always those of model, runtime, host, dtype."""
-    filters = []
+def make_choices(points: Sequence[Point]) -> list[tuple[str, str, list[str]]]:
+    """What filters offer, (field, its name, values): of what differs, and always of model, runtime,
+    host and dtype."""
+    orders: dict[str, Callable[[str], object]] = {
+        "model": [point.cell.model for point in points].index,
+        "dtype": DTYPES.index,
+        "sequence": lambda value: (not value.isdigit(), int(value) if value.isdigit() else 0),
+    }
+    choices = []
     for name in FILTERS:
-        values = list(dict.fromkeys(make_keys(point)[name] for point in points))
-        if name == "dtype":
-            values.sort(key=DTYPES.index)
-        elif name == "sequence":
-            values.sort(
-                key=lambda value: (not value.isdigit(), int(value) if value.isdigit() else 0)
-            )
-        elif name != "model":
-            values.sort(key=lambda value: (value not in ("eager", "python"), value))
+        order = orders.get(name, lambda value: (value not in ("eager", "python"), value))
+        values = sorted({make_keys(point)[name] for point in points}, key=order)
         if name in _ALWAYS or len(values) > 1:
-            filters.append(Filter(name=name, values=tuple(values)))
-    return filters
+            choices.append((name, name, values))
+    return choices
 
 
 def make_keys(point: Point) -> Keys:
@@ -388,34 +409,3 @@ def _make_row(point: Point) -> dict[str, str]:
         "kernel time": _NOTHING if point.kernel_ns is None else format_time(point.kernel_ns),
         "GMACs": _NOTHING if point.macs is None else f"{point.macs / 1e9:.3g}",
     }
-
-
-def make_lead(views: Sequence[FacetView], looks: Looks) -> Lead | None:
-    """The model with most runtimes, of those that come first: its fastest and its slowest."""
-    views = [view for view in views if len({p.runtime for p in view.facet.points}) > 1] or [*views]
-    if not views:
-        return None
-    view = max(views, key=lambda view: len({point.runtime for point in view.facet.points}))
-    facet, least = view.facet, min(view.facet.sizes)
-    legend = tuple(make_legend(facet.every, looks)) if isinstance(view.chart, Plot) else ()
-    where = f"{facet.model}, {facet.detail}, {facet.over} {least}"
-    sure = [
-        point
-        for point in facet.every
-        if not point.doubt and getattr(point.cell, facet.over) == least
-    ]
-    if not sure:
-        return Lead(section="measurements", text=where, more="None is resolved.", charts=(("", view.chart),),
-                    legend=legend)  # fmt: skip
-    sure.sort(key=lambda point: point.latency_ns)
-    (fast, first), (slow, last) = (
-        (point, f"{point.runtime} in {point.cell.dtype}") for point in (sure[0], sure[-1])
-    )
-    text, more = f"{where}: {format_time(fast.latency_ns)} in {first}", ""
-    if first != last:
-        text = f"{where}: fastest is {first}, {format_time(fast.latency_ns)}"
-        ratio = slow.latency_ns / fast.latency_ns
-        more = f"Slowest is {last}, {format_time(slow.latency_ns)}: {ratio:.1f} times as long."
-    return Lead(
-        section="measurements", text=text, more=more, charts=(("", view.chart),), legend=legend
-    )

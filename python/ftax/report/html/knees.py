@@ -10,19 +10,20 @@ from ftax.host_comparison import HostComparison
 from ftax.knee_record import Knee, KneePoint
 from ftax.report.html.charts import (
     RING,
+    Axis,
+    Ends,
     Entry,
     Line,
     Looks,
     Mark,
     Plot,
-    gather,
     make_log_axis,
     make_size_axis,
 )
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.points import describe_options
 from ftax.report.html.sources import Found
-from ftax.report.html.view import Bar, Bars, Lead, Scale, TableView, typeset
+from ftax.report.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
 from ftax.report.knee_table import make_knee_table, make_point_table
 from ftax.report.table import Rows
 from ftax.report.units import format_interval, format_rounds, format_time
@@ -34,8 +35,7 @@ class KneeView:
 
     title: str
     machine: Machine
-    chart: Plot
-    legend: tuple[Entry, ...]
+    charts: Charts
     answers: TableView
     points: tuple[TableView, ...]
 
@@ -54,8 +54,7 @@ def make_lead(views: Sequence[KneeView], found: Sequence[Found]) -> Lead | None:
         return None
     knee: Knee = found[0].record
     text = f"{knee.cell.model} in {_name(knee)}: {knee.describe()}"
-    return Lead(section="knees", text=text, more="", charts=(("", views[0].chart),),
-                legend=views[0].legend)  # fmt: skip
+    return Lead(section="knees", text=text, charts=(views[0].charts,))
 
 
 def _make_key(knee: Knee, machines: Machines) -> tuple[str, ...]:
@@ -69,34 +68,11 @@ def _make_key(knee: Knee, machines: Machines) -> tuple[str, ...]:
 
 def _make_view(group: Sequence[Found], machines: Machines, looks: Looks) -> KneeView:
     knees: list[Knee] = [item.record for item in group]
-    first, lines = knees[0], [_make_line(item, looks) for item in group]
-    marks = [mark for line in lines for mark in line.marks]
-    rule = 1 + first.margin
-    sentences = "; ".join(f"{_name(knee)}: {knee.describe()}" for knee in knees)
-    entries = [
-        Entry(name=_name(knee), look=line.look) for knee, line in zip(knees, lines, strict=True)
-    ]
-    if any(mark.doubt for mark in marks):
-        entries.append(RING)
+    first, lines = knees[0], tuple(_make_line(item, looks) for item in group)
     return KneeView(
         title=f"{first.cell.model}, {first.cell.device}, {first.cell.dtype}, over {first.over}",
         machine=machines.find(first.environment),
-        chart=Plot(
-            label=f"Latency over that of {first.over} {first.low}. {sentences}",
-            x=make_size_axis(first.over, [mark.x for mark in marks]),
-            y=make_log_axis(
-                f"latency over that of {first.over} {first.low}",
-                gather([*(mark.y for mark in marks), rule], (mark.interval for mark in marks)),
-            ),
-            lines=tuple(lines),
-            bands=tuple(
-                (knee.last_on, knee.first_off, f"c{line.look.colour}")
-                for knee, line in zip(knees, lines, strict=True)
-                if knee.first_off is not None
-            ),
-            rule=rule,
-        ),
-        legend=tuple({entry.name: entry for entry in entries}.values()),
+        charts=_draw(knees, lines),
         answers=TableView(rows=make_knee_table(knees), records=tuple(item.ref for item in group)),
         points=tuple(
             TableView(rows=make_point_table(item.record), record=item.ref) for item in group
@@ -104,11 +80,39 @@ def _make_view(group: Sequence[Found], machines: Machines, looks: Looks) -> Knee
     )
 
 
+def _draw(knees: Sequence[Knee], lines: tuple[Line, ...]) -> Charts:
+    first, marks = knees[0], [mark for line in lines for mark in line.marks]
+    over, rule = f"latency over that of {first.over} {first.low}", 1 + first.margin
+    intervals = [mark.interval for mark in marks]
+    y = make_log_axis(over, [*(mark.y for mark in marks), rule], intervals)
+    pairs = list(zip(knees, lines, strict=True))
+    entries = {_name(knee): Entry(name=_name(knee), look=line.look) for knee, line in pairs}
+    plot = Plot(
+        label=f"{over}. " + "; ".join(f"{_name(knee)}: {knee.describe()}" for knee in knees),
+        x=make_size_axis(first.over, [mark.x for mark in marks]),
+        y=y,
+        lines=lines,
+        areas=tuple(
+            (_shade(knee.last_on, knee.first_off, y), line.look.classes)
+            for knee, line in pairs
+            if knee.first_off is not None
+        ),
+        rule=rule,
+    )
+    rings = (RING,) if any(mark.doubt for mark in marks) else ()
+    return Charts(panels=(Panel(chart=plot),), legend=(*entries.values(), *rings))
+
+
+def _shade(low: int, high: int, y: Axis) -> tuple[Ends, ...]:
+    return ((low, y.low), (low, y.high), (high, y.high), (high, y.low))
+
+
 def _make_line(item: Found, looks: Looks) -> Line:
     knee: Knee = item.record
     text = f"{_name(knee)}, {knee.over} {knee.low}\nthe plateau, by definition\n{item.ref}"
     start = Mark(x=knee.low, y=1.0, text=text)
-    points = (_make_mark(item, point) for point in knee.points if point.ratio is not None)
+    probed = sorted(knee.points, key=lambda point: point.size)
+    points = (_make_mark(item, point) for point in probed if point.ratio is not None)
     return Line(look=looks.find(knee.cell), marks=(start, *points))
 
 
@@ -118,7 +122,7 @@ def _make_mark(item: Found, point: KneePoint) -> Mark:
     told = [f"{_name(knee)}, {knee.over} {point.size}", f"{ratio:.3f} times the plateau"]
     if interval is not None:
         told[-1] += f" ({interval[0]:.3f} to {interval[1]:.3f})"
-    told += [typeset(format_time(point.latency_ns or 0.0)), point.doubt or point.disturbance]
+    told += [format_time(point.latency_ns or 0.0), point.doubt or point.disturbance]
     return Mark(
         x=point.size,
         y=ratio,
@@ -135,60 +139,46 @@ def _name(knee: Knee) -> str:
 # --- comparisons ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparisonView:
-    """Comparisons of two measurements and of two hosts, as bars and as a table."""
-
-    chart: Bars
-    table: TableView
+def is_comparison(item: Found) -> bool:
+    """Of two measurements, or of two hosts."""
+    return isinstance(item.record, Comparison | HostComparison)
 
 
-def make_comparison_view(found: Sequence[Found]) -> ComparisonView | None:
-    """All comparisons, a bar and a row each; None if there are none."""
-    found = [item for item in found if isinstance(item.record, Comparison | HostComparison)]
-    if not found:
-        return None
-    return ComparisonView(
-        chart=_draw_comparisons(found),
-        table=TableView(
-            rows=Rows(
-                title="Comparisons: b against a",
-                columns=("a", "b", "answer", "latency of b / a", "95 % interval", "p", "tested on"),
-                numeric=("latency of b / a", "p"),
-                rows=tuple(_make_row(item.record) for item in found),
-            ),
-            records=tuple(item.ref for item in found),
+def make_comparison_table(found: Sequence[Found]) -> TableView:
+    """A row a comparison."""
+    return TableView(
+        rows=Rows(
+            title="Comparisons: b against a",
+            columns=("a", "b", "answer", "latency of b / a", "95 % interval", "p", "tested on"),
+            numeric=("latency of b / a", "p"),
+            rows=tuple(_make_row(item.record) for item in found),
         ),
+        records=tuple(item.ref for item in found),
     )
 
 
-def make_comparison_lead(view: ComparisonView | None, found: Sequence[Found]) -> Lead | None:
-    """The first comparison."""
-    if view is None:
+def make_comparison_lead(found: Sequence[Found]) -> Lead | None:
+    """The first comparison, and before and after of all."""
+    if not found:
         return None
-    record = next(i.record for i in found if isinstance(i.record, Comparison | HostComparison))
-    return Lead(section="comparisons", text=record.describe(), more="", charts=(("", view.chart),))
+    charts = (Charts(panels=(Panel(chart=_draw_comparisons(found)),)),)
+    return Lead(section="comparisons", text=found[0].record.describe().rstrip("."), charts=charts)
 
 
 def _draw_comparisons(found: Sequence[Found]) -> Bars:
     """Before and after: b as long as its latency is a share of a's."""
     ratios = [_find_ratio(item.record) for item in found]
-    scale = Scale(
-        [1.0, *(ratio for _, ratio, _ in ratios), *(end for *_, ends in ratios for end in ends)]
-    )
-    bars = []
+    every = [value for _, ratio, ends in ratios for value in (ratio, *(ends or ()))]
+    scale, bars = Scale([1.0, *every]), []
     for item, (name, ratio, ends) in zip(found, ratios, strict=True):
-        low, high = ends or (ratio, ratio)
-        kind = "unsure" if low <= 1 <= high else "tax"
+        is_told = ends is not None and not ends[0] <= 1 <= ends[1]
+        after = scale.make_part(0.0, ratio, "tax" if is_told else "unsure")
         bars.append(
             Bar(
                 name=name,
                 value=f"{ratio - 1:+.1%}",
-                parts=(
-                    scale.make_part(0.0, 1.0, "whole"),
-                    scale.make_part(0.0, ratio, kind),
-                ),
-                whisker=scale.measure(ends) if ends else None,
+                parts=(scale.make_part(0.0, 1.0, "whole"), after),
+                whisker=ends and scale.measure(ends),
                 text=f"{item.record.describe()}\n{item.ref}",
             )
         )
@@ -196,12 +186,13 @@ def _draw_comparisons(found: Sequence[Found]) -> Bars:
     return Bars(label="Latency of b over that of a", bars=tuple(bars), legend=legend)
 
 
-def _find_ratio(record: Comparison | HostComparison) -> tuple[str, float, tuple[float, ...]]:
+def _find_ratio(record: Comparison | HostComparison) -> tuple[str, float, Ends | None]:
     """What is compared, b's latency over a's, and the interval of that, if there is one."""
     if isinstance(record, Comparison):
-        return record.b, record.ratio, record.ratio_interval
+        low, high = record.ratio_interval
+        return record.b, record.ratio, (low, high)
     whole, interval = record.python.latency_ns, record.interval_ns
-    ends = () if interval is None else (1 - interval[1] / whole, 1 - interval[0] / whole)
+    ends = None if interval is None else (1 - interval[1] / whole, 1 - interval[0] / whole)
     return record.cpp.cell.label(), record.cpp.latency_ns / whole, ends
 
 

@@ -18,7 +18,6 @@ from typing import Any
 from ftax.errors import InvalidArgumentError
 from ftax.report.html.content import list_sections, make_content
 from ftax.report.html.sources import Sources, read_sources
-from ftax.report.html.theme import OUTLINES, SANS, make_properties
 from ftax.report.html.view import typeset
 from ftax.report.terminal import clean
 
@@ -69,9 +68,10 @@ def make_page(sources: Sources, *, skip_bad: bool = False, title: str = "ftax re
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=lambda value: value if isinstance(value, markupsafe.Markup) else _clean(value),
+        finalize=lambda value: (
+            value if isinstance(value, markupsafe.Markup) else _write_text(value)
+        ),
     )
-    environment.filters["typeset"] = typeset
     safe = markupsafe.Markup  # ours alone: nothing of a record goes through it
     return environment.get_template("page.html").render(
         **context,
@@ -79,19 +79,15 @@ def make_page(sources: Sources, *, skip_bad: bool = False, title: str = "ftax re
         version=ftax.__version__,
         sections=list_sections(context),
         policy=_make_policy(script),
-        colours=safe(make_properties()),
-        sans=safe(SANS),
-        outlines=OUTLINES,
         style=safe(_read("report.css")),
         script=safe(script),
     )
 
 
-def _clean(value: Any) -> Any:
-    """As on a terminal: nothing that turns the direction of writing, or that is no UTF-8."""
-    if isinstance(value, str):
-        return clean(value)
-    return value
+def _write_text(value: Any) -> Any:
+    """As on a terminal, nothing that turns the direction of writing or that is no UTF-8; and times
+    as a page writes them."""
+    return typeset(clean(value)) if isinstance(value, str) else value
 
 
 def _make_policy(script: str) -> str:

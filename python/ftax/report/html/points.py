@@ -18,7 +18,6 @@ from ftax.host_comparison import HostComparison
 from ftax.receipt import Receipt
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.sources import Found
-from ftax.report.html.view import typeset
 from ftax.report.units import format_interval, format_latency, format_time
 from ftax.results import Cell, Measurement, find_disturbance
 from ftax.sweep import SweepCell, SweepMachine
@@ -90,7 +89,7 @@ class Point:
         if self.macs is not None:
             lines.append(f"{self.macs:,} MACs")
         lines += filter(None, [self.mark])
-        return "\n".join([*map(typeset, lines), self.ref])
+        return "\n".join([*lines, self.ref])
 
 
 def collect_environments(found: Sequence[Found]) -> Iterator[Environment]:

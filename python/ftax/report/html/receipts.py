@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ftax.ladder import Line
 from ftax.receipt import Receipt
@@ -18,9 +19,10 @@ from ftax.report.energy_table import (
     make_gpu_table,
 )
 from ftax.report.evidence_table import make_evidence_tables, make_top_table
+from ftax.report.html.charts import Ends
 from ftax.report.html.machines import Machine, Machines
 from ftax.report.html.sources import Found
-from ftax.report.html.view import Bar, Bars, Lead, Part, Scale, TableView
+from ftax.report.html.view import Bar, Bars, Charts, Lead, Panel, Part, Scale, TableView
 from ftax.report.receipt_table import make_line_table, make_operator_table
 from ftax.report.runtime_table import make_runtime_tables, make_unavailable_table
 from ftax.report.table import Rows
@@ -40,19 +42,14 @@ _LAYERS = (
     "launch",
     "graph",
     "kernels",
+    "operators, or what no rung takes away",
 )
-_ALL_TAX, _PYTHON = "framework tax", "the cost of Python"
-_LEAST_SHARE = 0.07  # of a bar, that has room for its number
+_LEAST_TOLD = 7.0  # percent of a bar, that have room for their number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptView:
-    """One receipt of the page.
-
-    Attributes:
-        lines: the ladder as a table; its times sum to the latency of Python eager.
-        groups: (title, tables, notes) of what stands behind it.
-    """
+    """One receipt of the page; ``groups`` are (title, tables, notes) of what stands behind it."""
 
     id: str
     title: str
@@ -61,7 +58,6 @@ class ReceiptView:
     receipt: Receipt
     ladder: Bars
     runtimes: Bars
-    lines: TableView
     groups: tuple[tuple[str, tuple[TableView, ...], tuple[str, ...]], ...]
     warnings: tuple[str, ...]
 
@@ -88,7 +84,6 @@ def _make_view(found: Found, place: int, machines: Machines) -> ReceiptView:
         receipt=receipt,
         ladder=_draw_ladder(receipt, title, found.ref),
         runtimes=_draw_runtimes(receipt.runtimes, title, found.ref),
-        lines=TableView(rows=make_line_table(receipt), record=found.ref),
         groups=tuple(_list_groups(receipt, found.ref)),
         warnings=tuple(receipt.collect_warnings()),
     )
@@ -107,40 +102,41 @@ def _list_words(receipt: Receipt) -> list[str]:
 
 
 def make_lead(views: Sequence[ReceiptView]) -> Lead | None:
-    """What the only receipt advises, or which has the largest tax of all, and the shares of each."""
+    """What the only receipt advises; of several the largest tax, and where each one's time goes."""
     if not views:
         return None
     if len(views) == 1:
         first, _, more = views[0].receipt.recommendation.partition(". ")
-        text = f"{views[0].title}. {first}"
-        return Lead(section="receipts", text=text, more=more, charts=(("", views[0].ladder),))
-    taxes = [(*tax, view) for view in views if (tax := _find_tax(view.receipt))]
-    text, more = f"{len(views)} receipts", "None of them resolves its tax."
-    if taxes:
-        share, what, most = max(taxes, key=lambda tax: (tax[1] == _ALL_TAX, tax[0]))
-        alike = [tax[0] for tax in taxes if tax[1] == what]
-        text = f"{share:.0%} of the latency of {most.title} is {what}"
-        more = most.receipt.recommendation
-        if len(alike) > 1:
-            more += f" In {len(alike)} receipts the share is {min(alike):.0%} to {share:.0%}."
-    return Lead(section="receipts", text=text, more=more, charts=(("", _draw_shares(views)),))
+        text, chart = f"{views[0].title}. {first.rstrip('.')}", views[0].ladder
+    else:
+        text, more, chart = f"{len(views)} receipts", "", _draw_shares(views)
+        taxes = [(*tax, view) for view in views if (tax := _find_tax(view.receipt))]
+        if taxes:
+            _, share, what, most = max(taxes, key=lambda tax: tax[:2])
+            alike = [tax[1] for tax in taxes if tax[2] == what]
+            text = f"{share:.0%} of the latency of {most.title} is {what}"
+            more = f"{most.receipt.recommendation} In {len(alike)} of {len(views)} receipts this "
+            more += f"share is known: {min(alike):.0%} to {share:.0%}."
+    return Lead(
+        section="receipts", text=text, more=more, charts=(Charts(panels=(Panel(chart=chart),)),)
+    )
 
 
-def _find_tax(receipt: Receipt) -> tuple[float, str] | None:
-    """The share of the latency in which the device idles, or, where nobody knows that, of Python;
-    None if it is not resolved."""
+def _find_tax(receipt: Receipt) -> tuple[bool, float, str] | None:
+    """(whether it is all tax, its share, what it is): of the latency in which the device idles, or,
+    where nobody knows that, of Python. None if it is not resolved."""
     tax, last = receipt.python_tax_ns, receipt.lines[-1]
     if any(line.doubt for line in receipt.lines):
         return None
     if last.upper == "busy":
-        return 1 - last.share_ratio, _ALL_TAX
-    return None if tax is None else (tax[0] / receipt.latency_ns, _PYTHON)
+        return True, 1 - last.share_ratio, "framework tax"
+    return None if tax is None else (False, tax[0] / receipt.latency_ns, "the cost of Python")
 
 
 def _draw_shares(views: Sequence[ReceiptView]) -> Bars:
     """A bar a receipt, all of one length, cut where the lines of its ladder are."""
     words = [_list_words(view.receipt) for view in views]
-    shared = set(words[0]).intersection(*words) if len(words) > 1 else set()
+    shared = set(words[0]).intersection(*words)
     machines = {view.machine.name for view in views}
     longest = max(view.receipt.latency_ns for view in views)
     bars, kinds = [], set()
@@ -150,9 +146,9 @@ def _draw_shares(views: Sequence[ReceiptView]) -> Bars:
         whole = sum(max(0.0, line.time_ns) for line in view.receipt.lines)
         for line in view.receipt.lines:
             kind, width = _name_layer(line), 100 * max(0.0, line.time_ns) / whole
-            told = f"{width:.0f}%" if width > 100 * _LEAST_SHARE else ""
-            striped = " unsure" if line.doubt or line.problem or not line.resolved else ""
-            parts.append(Part(start=start, width=width, kind=kind + striped, text=told))
+            told = f"{width:.0f}%" if width > _LEAST_TOLD else ""
+            look = kind if _name_state(line) in ("tax", "busy") else f"{kind} unsure"
+            parts.append(Part(start=start, width=width, kind=look, text=told))
             kinds.add(kind)
             start += width
         bars.append(
@@ -160,55 +156,18 @@ def _draw_shares(views: Sequence[ReceiptView]) -> Bars:
                 name=name + (f" ({view.machine.name})" if len(machines) > 1 else ""),
                 value=format_time(view.receipt.latency_ns, longest),
                 parts=tuple(parts),
-                text=f"{view.title}\n{view.ladder.label}\n{view.ref}",
+                text=f"{view.ladder.label}\n{view.ref}",
                 link=view.id,
             )
         )
-    layers = [(f"layer-{place}", name) for place, name in enumerate(_LAYERS)]
-    names = dict([*layers, ("layer-rest", "operators, or what no rung takes away")])
-    return Bars(
-        label="Where the latency of Python eager goes",
-        bars=tuple(bars),
-        legend=tuple((kind, name) for kind, name in names.items() if kind in kinds),
-    )
+    names = {f"layer-{place}": name for place, name in enumerate(_LAYERS)}
+    legend = tuple((kind, name) for kind, name in names.items() if kind in kinds)
+    return Bars(label="Where the latency of Python eager goes", bars=tuple(bars), legend=legend)
 
 
 def _name_layer(line: Line) -> str:
     name = line.name.partition(" + ")[0]  # of two layers with no rung between them
-    return f"layer-{_LAYERS.index(name)}" if name in _LAYERS else "layer-rest"
-
-
-def make_glance_table(views: Sequence[ReceiptView]) -> TableView:
-    """A row a receipt: the latency, what of it is tax, and the fastest equal runtime."""
-    numeric = ("Python eager", "Python tax", "device busy", "speed-up")
-    return TableView(
-        rows=Rows(
-            title="Receipts at a glance",
-            columns=("receipt", "machine", *numeric[:3], "fastest with equal outputs", numeric[3]),
-            numeric=numeric,
-            rows=tuple(map(_glance, views)),
-        ),
-        records=tuple(view.ref for view in views),
-        links=tuple(view.id for view in views),
-    )
-
-
-def _glance(view: ReceiptView) -> tuple[str, ...]:
-    receipt = view.receipt
-    tax = receipt.python_tax_ns
-    busy = next((line for line in receipt.lines if line.upper == "busy"), None)
-    allowed = [row for row in receipt.runtimes if not (row.excluded or row.doubt)]
-    is_doubtful = any(line.doubt for line in receipt.lines)
-    best = allowed[0] if allowed else None
-    return (
-        view.title,
-        view.machine.name,
-        format_latency(receipt.latency_ns, receipt.rungs[0].doubt),
-        "-" if tax is None or is_doubtful else f"{tax[0] / receipt.latency_ns:.0%}",
-        "-" if busy is None or busy.doubt else f"{busy.share_ratio:.0%}",
-        "-" if best is None else best.label,
-        "-" if best is None or best.speedup_ratio is None else f"{best.speedup_ratio:.2f}x",
-    )
+    return f"layer-{_LAYERS.index(name if name in _LAYERS else _LAYERS[-1])}"
 
 
 # --- one of them ----------------------------------------------------------------------------------
@@ -216,41 +175,44 @@ def _glance(view: ReceiptView) -> tuple[str, ...]:
 
 def _draw_ladder(receipt: Receipt, title: str, ref: str) -> Bars:
     """Each line begins where the one above it ends."""
-    total, start_ns = receipt.latency_ns, 0.0
-    scale, bars = _make_scale(receipt), []
-    for line in receipt.lines:
-        interval = line.interval_ns
+    total = receipt.latency_ns
+    *starts, _ = accumulate((line.time_ns for line in receipt.lines), initial=0.0)
+    scale, bars = _make_scale(receipt, starts), []
+    for line, start_ns in zip(receipt.lines, starts, strict=True):
         share = NOT_RESOLVED if line.doubt else f"{line.share_ratio:.0%}"
-        told = f"{line.name}: {format_time(line.time_ns)} ({format_interval(interval)})"
-        reason = line.problem or line.doubt or line.removes
-        end_ns = start_ns + line.time_ns
-        ends = None if interval is None else (start_ns + interval[0], start_ns + interval[1])
+        told = f"{line.name}: {format_time(line.time_ns)} ({format_interval(line.interval_ns)})"
+        part = scale.make_part(start_ns, start_ns + line.time_ns, _name_state(line))
         bars.append(
             Bar(
                 name=line.name,
                 value=f"{format_time(line.time_ns, total)}, {share}",
-                parts=(scale.make_part(start_ns, end_ns, _name_state(line)),),
-                whisker=None if ends is None else scale.measure(ends),
-                text="\n".join([told, reason, ref]),
+                parts=(part,),
+                whisker=scale.measure(_shift(line.interval_ns, start_ns))
+                if line.interval_ns
+                else None,
+                text="\n".join([told, line.problem or line.doubt or line.removes, ref]),
             )
         )
-        start_ns = end_ns
+    lines = ", ".join(f"{bar.name} {bar.value}" for bar in bars)
     whole = scale.make_part(0.0, total, "whole")
     bars.append(Bar(name="= Python eager", value=format_time(total), parts=(whole,)))
-    lines = ", ".join(f"{bar.name} {bar.value}" for bar in bars[:-1])
     return Bars(label=f"Where {format_time(total)} of {title} go: {lines}", bars=tuple(bars))
 
 
-def _make_scale(receipt: Receipt) -> Scale:
+def _make_scale(receipt: Receipt, starts: Sequence[float]) -> Scale:
     """With room for all lines, and a little more for their intervals."""
-    total, start_ns = receipt.latency_ns, 0.0
-    values, ends = [total], []
-    for line in receipt.lines:
-        ends += [] if line.interval_ns is None else [start_ns + end for end in line.interval_ns]
-        start_ns += line.time_ns
-        values.append(start_ns)
-    low, high = min(0.0, *values) - _BEYOND * total, max(values) + _BEYOND * total
+    total, lines = receipt.latency_ns, list(zip(receipt.lines, starts, strict=True))
+    values = [0.0, total, *(start + line.time_ns for line, start in lines)]
+    ends = [
+        end for line, start in lines if line.interval_ns for end in _shift(line.interval_ns, start)
+    ]
+    low, high = min(values) - _BEYOND * total, max(values) + _BEYOND * total
     return Scale([*values, *(min(max(end, low), high) for end in ends)])
+
+
+def _shift(ends: tuple[float, ...], by: float) -> Ends:
+    low, high = ends
+    return low + by, high + by
 
 
 def _name_state(line: Line) -> str:
@@ -303,6 +265,7 @@ def _list_groups(
     top = make_top_table(receipt, limit=_KERNELS)
     unavailable = make_unavailable_table(receipt)
     groups: list[tuple[str, list[Rows], list[str]]] = [
+        ("The ladder as a table", [make_line_table(receipt)], []),
         ("Runtimes compared",
          [*make_runtime_tables(receipt), *([] if unavailable is None else [unavailable])], []),
         ("Evidence from the device", [*evidence, *([] if top is None else [top])], []),

@@ -1,27 +1,21 @@
-"""What the templates show: tables whose rows know their record, bars, and texts about records.
+"""What the templates show: tables whose rows know their record, bars, and groups of charts.
 
-The surprising choice: bars are no picture. They are lines of text with a length, so that names wrap,
-values can be copied, and a phone puts each bar below its name.
+The surprising choice: bars are no picture. They are lines of text with a length, so that names
+wrap, values can be copied, and a phone puts each bar below its name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from ftax.report.html.charts import MICROSECOND, Ends, Entry, Keys, Plot
 from ftax.report.table import Rows
 
-if TYPE_CHECKING:
-    from ftax.report.html.charts import Entry, Plot
-
-MICROSECOND = "\N{MICRO SIGN}s"
 _MICROSECONDS = re.compile(r"(?<=\d) us\b")
 _LETTER, _PADDING = 7.2, 14.0  # of a table's cell, px
 _PHONE = 350.0  # px that a page has there
-
-Keys = Mapping[str, str]
 
 
 def typeset(text: str) -> str:
@@ -36,7 +30,6 @@ class TableView:
     Attributes:
         record: of the whole table; None where rows have their own.
         records: of each row.
-        links: of each row, where its first cell leads to on the page.
         ids: of each row, by which the page links to it.
         filtered: whether filters hide rows, by the cells whose columns they name.
     """
@@ -44,7 +37,6 @@ class TableView:
     rows: Rows
     record: str | None = None
     records: tuple[str, ...] = ()
-    links: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     filtered: bool = False
 
@@ -71,7 +63,7 @@ class Bar:
     """A bar with its name before it and its value behind it.
 
     Attributes:
-        whisker: (start, width) of the interval, in percent; None without one.
+        whisker: (start, width) of the interval, in percent.
         text: what it says when it is pointed at.
         keys: what filters compare.
         link: where its name leads to on the page; "" for nowhere.
@@ -80,7 +72,7 @@ class Bar:
     name: str
     value: str
     parts: tuple[Part, ...]
-    whisker: tuple[float, float] | None = None
+    whisker: Ends | None = None
     text: str = ""
     keys: Keys = field(default_factory=dict)
     link: str = ""
@@ -101,12 +93,12 @@ class Scale:
     def __init__(self, values: Sequence[float]) -> None:
         self.low, self.high = min(0.0, *values), max(0.0, *values)
 
-    def make_part(self, start: float, end: float, kind: str, text: str = "") -> Part:
+    def make_part(self, start: float, end: float, kind: str) -> Part:
         """The part between two values, whichever is the larger."""
         low, width = self.measure((min(start, end), max(start, end)))
-        return Part(start=low, width=width, kind=kind, text=text)
+        return Part(start=low, width=width, kind=kind)
 
-    def measure(self, ends: tuple[float, ...]) -> tuple[float, float]:
+    def measure(self, ends: Ends) -> Ends:
         """(start, width) of an interval; what is beyond the room ends with it."""
         span = (self.high - self.low) or 1.0
         first, last = (100 * (min(max(end, self.low), self.high) - self.low) / span for end in ends)
@@ -114,39 +106,37 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
-    """What a section comes to, for the top of the page: a sentence, what to say after it, and
-    charts with their captions."""
+class Panel:
+    """A chart with its caption; ``keys`` are what filters compare."""
 
-    section: str
-    text: str
-    more: str
-    charts: tuple[tuple[str, Bars | Plot], ...]
+    chart: Bars | Plot
+    caption: str = ""
+    detail: str = ""
+    keys: Keys = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Charts:
+    """Charts with one legend."""
+
+    panels: tuple[Panel, ...]
     legend: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
-    """A warning, and the records that it is about."""
+class Lead:
+    """What a section comes to, for the top of the page: a sentence, what to say after it, and
+    charts."""
 
+    section: str
     text: str
-    refs: tuple[str, ...]
+    more: str = ""
+    charts: tuple[Charts, ...]
 
 
-def make_notices(warnings: Sequence[tuple[str, str]]) -> list[Notice]:
-    """Notices from (text, ref) pairs: each text once, with all its records."""
+def make_notices(warnings: Sequence[tuple[str, str]]) -> list[tuple[str, list[str]]]:
+    """From (text, ref) pairs: each text once, with all its records."""
     refs: dict[str, dict[str, None]] = {}
     for text, ref in warnings:
         refs.setdefault(text, {})[ref] = None
-    return [Notice(text=text, refs=tuple(found)) for text, found in refs.items()]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
-    """Where records are described on the page; those of sweeps have no place of their own."""
-
-    anchors: Mapping[str, str] = field(default_factory=dict)
-
-    def find(self, ref: str) -> str:
-        """The id to link to; "" if there is none."""
-        return self.anchors.get(ref, "")
+    return [(text, list(found)) for text, found in refs.items()]
