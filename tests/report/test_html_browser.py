@@ -65,7 +65,9 @@ class Tab:
 
     def count(self, selector: str) -> int:
         """How many elements there are that can be seen."""
-        script = "all => all.filter(node => node.getClientRects().length).length"
+        # A closed <details> is known to the one, a picture that is not displayed to the other.
+        seen = "node => node.checkVisibility() && node.getClientRects().length"
+        script = f"all => all.filter({seen}).length"
         return int(self.page.eval_on_selector_all(selector, script))
 
 
@@ -121,7 +123,7 @@ def test_filters_change_what_is_shown(open_tab):
         tab.page.uncheck(f"input[name=runtime][value={box}]")
     assert tab.count("#latency figure") == 0
     tab.page.click("#measurements button[type=reset]")
-    tab.page.wait_for_function("document.querySelectorAll('#latency figure[hidden]').length === 0")
+    tab.page.wait_for_function("() => !document.querySelector('#latency figure[hidden]')")
     assert (tab.count(lines), tab.count(rows)) == (every, all_rows)
     assert tab.messages == []
 
