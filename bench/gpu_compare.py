@@ -1,7 +1,7 @@
 """How often `ftax.compare` calls two runs of the same thing on a GPU equal.
 
 Each side of a pair is several fresh processes, which take turns with those of the other side, as in
-`ftax.processes`. They get ready side by side, since that takes far longer than to measure. The
+`sweeps.processes`. They get ready side by side, since that takes far longer than to measure. The
 surprising choice: a process measures four cells one after the other, so one set of processes makes
 four pairs. Processes are disjoint between the pairs of one cell, but the four pairs of a set share
 theirs, which the interval over all pairs does not know: the rows by cell do not have that flaw. The
@@ -40,12 +40,15 @@ from pairs import (
 )
 from torch import nn
 
-from ftax.environment import collect_environment
-from ftax.measure import measure, require
-from ftax.models import LoadedModel, load_model
-from ftax.process_turns import TurnTaker
-from ftax.runtimes import Host, Workspace, find_runtime
-from ftax.worker_process import WorkerDied
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Host
+from ftax.timing.session import measure, require
+from ftax.workers.process import WorkerDied
+from ftax.workers.turns import TurnTaker
 
 # Batch, runtime, host.
 _CELLS: dict[str, tuple[int, str, Host]] = {

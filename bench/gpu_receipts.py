@@ -23,8 +23,8 @@ from record import RESULTS, append_line, finish, make_parser, progress, run_json
 
 import ftax
 from ftax.errors import RunnerError
-from ftax.measure import Plan
-from ftax.models import load_model
+from ftax.steps.load import load_model
+from ftax.timing.session import Plan
 
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _BATCHES = (1, 8, 32)

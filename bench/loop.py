@@ -20,7 +20,7 @@ from record import Figure, finish, make_parser, run_workers, show
 from torch.utils.benchmark import Timer
 
 from ftax import _core
-from ftax.environment import collect_environment
+from ftax.machines.environment import collect_environment
 
 _BUDGET_NS = 10.0
 _REPEATS = 11

@@ -15,7 +15,7 @@ from pathlib import Path
 from record import RESULTS, Figure, finish, make_parser, show
 
 from ftax import Receipt
-from ftax.results import Measurement
+from ftax.timing.measurement import Measurement
 
 _COLUMNS = (
     *("receipt", "rounds", "count", "all, us", "+-%", "that count, us", "+-%"),

@@ -7,15 +7,15 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from ftax.environment import collect_environment
-from ftax.environment.gpu import GpuFacts
-from ftax.paper import claims
-from ftax.paper.claims_record import Verdict, find_claim
-from ftax.paper.claims_scope import RequiredCell
-from ftax.records import FrozenMap
-from ftax.results import Cell
-from ftax.sweep import SweepCell, SweepMachine
-from ftax.sweep.results import SweepResults
+from ftax.machines.environment import collect_environment
+from ftax.machines.gpu import GpuFacts
+from ftax.paper.claims import test as claims
+from ftax.paper.claims.record import Verdict, find_claim
+from ftax.paper.claims.scope import RequiredCell
+from ftax.records.fields import FrozenMap
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.results import SweepResults
+from ftax.timing.cell import Cell
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 RESAMPLES = 200

@@ -14,8 +14,8 @@ from small_models import Nest, normal
 from torch import nn
 
 import ftax
-from ftax.models import LoadedModel
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
 
 
 def _find_cuda_obstacle() -> str | None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from traces import make_repeated_trace
 
-from ftax.evidence import RungEvidence
-from ftax.gate import Gated, GatedRepetition
-from ftax.results import Measurement
-from ftax.tracing import KernelSet
+from ftax.instruments.gate import Gated, GatedRepetition
+from ftax.instruments.trace.kernel_set import KernelSet
+from ftax.ladders.evidence import RungEvidence
+from ftax.timing.measurement import Measurement
 from records import make_measurement
 
 EAGER, FLAT, TAPE = ("eager", "python"), ("flat", "python"), ("eager", "cpp")

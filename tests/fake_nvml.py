@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ftax.environment.nvml import NvmlGpu
+from ftax.machines.nvml import NvmlGpu
 
 UUID = "1234-abcd"
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.runtimes import onnxruntime as ort
+from ftax.runtimes.onnx import sessions as ort
 
 CPU = "CPUExecutionProvider"
 

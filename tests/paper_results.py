@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ftax.environment import collect_environment
-from ftax.records import FrozenMap
-from ftax.results import Cell
-from ftax.sweep import SweepCell, SweepMachine
-from ftax.sweep.results import SweepResults
+from ftax.machines.environment import collect_environment
+from ftax.records.fields import FrozenMap
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.results import SweepResults
+from ftax.timing.cell import Cell
 
 MACHINE = SweepMachine.of(collect_environment())
 

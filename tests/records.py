@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ftax.environment import collect_environment
-from ftax.results import Cell, Measurement
-from ftax.results.measurement import ProcessRecord
+from ftax.machines.environment import collect_environment
+from ftax.timing.cell import Cell
+from ftax.timing.measurement import Measurement, ProcessRecord
 
 SESSION = "0123456789abcdef"
 

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from runtimes_receipt import ORT, make_cpu_receipt, make_gpu_receipt, make_runtime, make_work
 
-from ftax.comparison import compare
-from ftax.environment import Environment, GpuFacts, collect_environment
-from ftax.host_comparison import HostComparison
-from ftax.knee_record import Knee, KneePoint
-from ftax.paper.claims_record import ClaimValue, Verdict
-from ftax.receipt import Receipt
-from ftax.results import Cell, append_record
-from ftax.sweep import SweepCell, SweepMachine
+from ftax.ladders.receipt import Receipt
+from ftax.machines.environment import Environment, collect_environment
+from ftax.machines.gpu import GpuFacts
+from ftax.paper.claims.record import ClaimValue, Verdict
+from ftax.records.store import append_record
+from ftax.sweeps.knee.record import Knee, KneePoint
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.timing.cell import Cell
+from ftax.timing.comparison import compare
+from ftax.timing.host_comparison import HostComparison
 from records import make_measurement
 
 SCRIPT = '<script>window.ran = true</script>"><img src=x onerror="window.ran = true">'
@@ -174,7 +176,7 @@ def write_sweep(path: Path, here: Environment, gpu: Environment) -> None:
 def _append_all(path: Path, records: list[object]) -> None:
     """As `append_record` would, without a sync to the disk for each line."""
     append_record(path, records[0])  # type: ignore[arg-type]
-    from ftax.results import store
+    from ftax.records import store
 
     with path.open("ab") as file:
         file.writelines(store._make_line(record) for record in records[1:])  # type: ignore[arg-type]

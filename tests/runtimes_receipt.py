@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from evidence import EAGER, FLAT, GRAPH, TAPE
 
-from ftax.evidence import RungEvidence
-from ftax.receipt import Receipt
-from ftax.results import Measurement
+from ftax.ladders.evidence import RungEvidence
+from ftax.ladders.receipt import Receipt
+from ftax.timing.measurement import Measurement
 from records import make_measurement
 
 ORT = ("onnxruntime", "cpp")

@@ -12,7 +12,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ftax.models import LoadedModel, flatten_outputs, load_model
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
 
 
 class Lambda(nn.Module):

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from ftax.environment import collect_environment
-from ftax.results import Cell
-from ftax.sweep import SweepCell, SweepMachine
-from ftax.sweep.job import LOOKS, Group, Job
-from ftax.sweep.lane import Lane, TaskQueue
-from ftax.sweep.plan import choose_items, make_tasks
-from ftax.sweep.progress import SweepProgress
-from ftax.sweep.store import CellStore
-from ftax.sweep.turns import Turn, Turns
-from ftax.worker_process import Stop, WorkerDied
+from ftax.machines.environment import collect_environment
+from ftax.sweeps.job import LOOKS, Group, Job
+from ftax.sweeps.lane import Lane, TaskQueue
+from ftax.sweeps.plan import choose_items, make_tasks
+from ftax.sweeps.progress import SweepProgress
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.store import CellStore
+from ftax.sweeps.turns import Turn, Turns
+from ftax.timing.cell import Cell
+from ftax.workers.process import Stop, WorkerDied
 
 # (step, places, number of the worker) -> nothing, or what the worker dies of.
 Script = Callable[[str, list[int], int], None]
@@ -143,7 +143,7 @@ def use_scripts(monkeypatch: pytest.MonkeyPatch, script: Script) -> type[Scripte
             "lock": threading.Lock(),
         },
     )
-    monkeypatch.setattr("ftax.sweep.lane.start_worker", made)
+    monkeypatch.setattr("ftax.sweeps.lane.start_worker", made)
     return made
 
 

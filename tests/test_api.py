@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 import ftax
-from ftax.measure import Plan
-from ftax.receipt_api import tax_with_traces
+from ftax.ladders.tax import tax_with_traces
+from ftax.timing.session import Plan
 
 QUICK = Plan(rounds=4, warmup=2, round_ms=1.0)
 
@@ -76,7 +76,7 @@ def test_rounds_are_handed_over_before_anything_looks_closer(monkeypatch):
         assert kept, "the rounds are not safe yet"
         raise KeyError("a fault that nobody expected")
 
-    monkeypatch.setattr("ftax.receipt_run._look_closer", fault)
+    monkeypatch.setattr("ftax.ladders.run._look_closer", fault)
     with pytest.raises(KeyError):
         tax_with_traces(make_mlp(), INPUT, plan=QUICK, runtimes="none", keep=kept.append)
     (receipt,) = kept

@@ -11,11 +11,13 @@ from torch import nn
 
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Workspace, find_runtime
-from ftax.runtimes.capture import _moves_data
-from ftax.runtimes.cuda_graph import prepare_cuda_graph, prepare_tape_without_host_reads
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.graph.capture import _moves_data
+from ftax.runtimes.graph.cuda_graph import prepare_cuda_graph, prepare_tape_without_host_reads
+from ftax.runtimes.tape.tape import make_tape
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
 
 HOST, NUMBER = torch.ones(2), torch.tensor(3.0)
 DEVICE = torch.ones(2, device="meta")

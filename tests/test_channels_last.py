@@ -6,8 +6,10 @@ from small_models import normal
 from torch import nn
 
 from ftax.errors import UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Workspace, find_runtime
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
 
 RUNTIME = "eager-channels-last"
 

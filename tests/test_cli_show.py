@@ -11,7 +11,7 @@ import typer
 import ftax.cli.show as place
 from ftax.cli.show import keep_rounds, progress_bar, saved
 from ftax.errors import ResultsError
-from ftax.results import Measurement
+from ftax.timing.measurement import Measurement
 from records import make_measurement
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from ftax import InvalidArgumentError, compare
-from ftax.results import Cell, append_record, read_records
+from ftax.records.store import append_record, read_records
+from ftax.timing.cell import Cell
 from records import make_measurement
 
 NOISE = [0, 7, -5, 3, -8, 6, 2, -4, 5, -6, 1, -1]

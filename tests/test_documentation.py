@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ftax.preparing import _MODEL_OPTIONS
+from ftax.runtimes.prepare import _MODEL_OPTIONS
 from records import make_measurement
 
 ROOT = Path(__file__).parents[1]

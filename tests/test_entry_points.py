@@ -11,10 +11,10 @@ import pytest
 
 import ftax
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
-from ftax.measure import Plan
-from ftax.models import LoadedModel
-from ftax.runtimes import entry_points as module
-from ftax.runtimes import find_runtime, list_runtimes
+from ftax.runtimes.catalogue import find_runtime, list_runtimes
+from ftax.runtimes.plugins import entry_points as module
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.session import Plan
 
 QUICK = Plan(rounds=3, warmup=5)
 

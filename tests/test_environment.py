@@ -16,18 +16,13 @@ import torch
 
 import ftax
 from ftax import _build_info
-from ftax.environment import (
-    Condition,
-    Environment,
-    _files,
-    collect_condition,
-    collect_environment,
-    software,
-)
-from ftax.environment.host import collect_host
-from ftax.environment.settings import collect_settings
-from ftax.environment.software import collect_source, read_commit
 from ftax.errors import InvalidArgumentError
+from ftax.machines import _files, software
+from ftax.machines.condition import Condition, collect_condition
+from ftax.machines.environment import Environment, collect_environment
+from ftax.machines.host import collect_host
+from ftax.machines.settings import collect_settings
+from ftax.machines.software import collect_source, read_commit
 
 CPUINFO = """\
 processor\t: {cpu}
@@ -47,7 +42,7 @@ def machine(tmp_path, monkeypatch):
 
     monkeypatch.setattr(_files, "SYSTEM_ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    monkeypatch.setattr("ftax.environment.host._find_hypervisor", lambda: None)
+    monkeypatch.setattr("ftax.machines.host._find_hypervisor", lambda: None)
     describe(
         "proc/cpuinfo",
         "\n".join(CPUINFO.format(cpu=cpu, mhz=2000.5 + cpu, flags="") for cpu in range(3)),
@@ -82,7 +77,7 @@ def test_a_guest_is_recognised_by_the_cpu_flag_or_by_its_hypervisor(machine, mon
     assert collect_host().virtualised is True
     machine("proc/cpuinfo", "processor: 0\nCPU architecture: 8\n")
     assert collect_host().virtualised is None  # an Arm CPU has no such flag
-    monkeypatch.setattr("ftax.environment.host._find_hypervisor", lambda: "KVM")
+    monkeypatch.setattr("ftax.machines.host._find_hypervisor", lambda: "KVM")
     assert collect_host().virtualised is True
 
 

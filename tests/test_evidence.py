@@ -20,11 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from traces import make_kernel, make_memcpy, make_trace, make_window
 
-from ftax.evidence import RungEvidence, compare_work
-from ftax.gate import Gated
-from ftax.ladder import compute_lines
-from ftax.receipt import Receipt
-from ftax.receipt_warnings import warn_of_evidence
+from ftax.instruments.gate import Gated
+from ftax.ladders.evidence import RungEvidence, compare_work
+from ftax.ladders.ladder import compute_lines
+from ftax.ladders.receipt import Receipt
+from ftax.ladders.warnings import warn_of_evidence
 from records import make_measurement
 
 LATENCIES = (1000, 700, 500, 300, 200)

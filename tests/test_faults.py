@@ -15,15 +15,17 @@ from traces import make_repeated_trace
 
 import ftax
 from ftax import InvalidArgumentError, RunnerError, UnavailableError
-from ftax.faults import attempt, describe, is_out_of_memory, name_faults
-from ftax.measure import Plan
-from ftax.receipt_gpu import look_at
-from ftax.receipt_run import make_job
-from ftax.runtimes import Prepared, Workspace, find_runtime
-from ftax.runtimes.prepared import drive_python
-from ftax.tracing import Trace
-from ftax.tracing.run import trace_all
-from ftax.tracing.worker import TraceJob, trace_in_worker
+from ftax.errors import attempt, describe, is_out_of_memory, name_faults
+from ftax.instruments.trace.records import Trace
+from ftax.instruments.trace.run import trace_all
+from ftax.ladders.look import look_at
+from ftax.ladders.run import make_job
+from ftax.ladders.trace_worker import TraceJob, trace_in_worker
+from ftax.runtimes.candidates import drive_python
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate
+from ftax.timing.session import Plan
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
 NO_MEMORY = (
@@ -107,7 +109,7 @@ def test_the_tensors_of_a_failed_inference_are_let_go_while_the_error_is_kept():
 
 
 def test_a_rung_without_memory_is_listed_and_the_others_stand(mlp, monkeypatch):
-    monkeypatch.setattr("ftax.runtimes.eager.prepare_flat", fail)
+    monkeypatch.setattr("ftax.runtimes.eager.eager.prepare_flat", fail)
     receipt = ftax.tax(mlp, runtimes="none", plan=QUICK)
     assert [(m.cell.runtime, m.cell.host) for m in receipt.rungs] == [EAGER, ("eager", "cpp")]
     (missing,) = receipt.unavailable
@@ -126,9 +128,9 @@ def test_a_rung_that_runs_out_of_memory_while_measured_is_listed(call, mlp, monk
                 fail()
 
         runner = drive_python(workspace, "flat", request)
-        return Prepared(runtime="flat", host="python", runner=runner, run=lambda: [])
+        return Candidate(runtime="flat", host="python", runner=runner, run=lambda: [])
 
-    monkeypatch.setattr("ftax.runtimes.eager.prepare_flat", prepare)
+    monkeypatch.setattr("ftax.runtimes.eager.eager.prepare_flat", prepare)
     receipt = ftax.tax(mlp, runtimes="none", plan=QUICK)
     assert len(receipt.rungs) == 2
     (missing,) = receipt.unavailable
@@ -147,8 +149,8 @@ def test_a_model_without_memory_raises_and_can_be_measured_afterwards():
 
 
 def test_what_fails_after_the_rounds_does_not_lose_them(mlp, monkeypatch):
-    monkeypatch.setattr("ftax.receipt_run._profile_operators", fail)
-    monkeypatch.setattr("ftax.receipt_run.measure_floors", fail)
+    monkeypatch.setattr("ftax.ladders.run._profile_operators", fail)
+    monkeypatch.setattr("ftax.ladders.run.measure_floors", fail)
     receipt = ftax.tax(mlp, runtimes="none", plan=QUICK)
     assert len(receipt.rungs) == 3
     assert (receipt.operator_costs, dict(receipt.floors_ns)) == ((), {})
@@ -271,8 +273,8 @@ def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):
             fail()
         return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
 
-    monkeypatch.setattr("ftax.tracing.run.trace_prepared", trace)
-    monkeypatch.setattr("ftax.receipt_gpu.measure_gate", fail)
+    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.ladders.look.measure_gate", fail)
     found = trace_all(mlp, [make_rung(place) for place in LADDER])
     assert [isinstance(item, Trace) for item in found] == [True, False, True, True, True]
     look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
@@ -289,8 +291,8 @@ def test_without_a_trace_of_eager_no_rung_is_said_to_run_its_kernels(mlp, monkey
             *KERNELS, runtime=item.runtime, host=item.host, dropped_records=dropped
         )
 
-    monkeypatch.setattr("ftax.tracing.run.trace_prepared", trace)
-    monkeypatch.setattr("ftax.receipt_gpu.measure_gate", fail)
+    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.ladders.look.measure_gate", fail)
     look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
     assert {item.same_kernels for item in look.evidence} == {None}
     assert [bool(item.busy_ns) for item in look.evidence] == [False, True, True, True, True]

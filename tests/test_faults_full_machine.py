@@ -6,10 +6,10 @@ import pytest
 
 import ftax
 from ftax import RunnerError
-from ftax.faults import attempt, describe, is_out_of_memory, name_faults
-from ftax.measure import Plan
-from ftax.receipt_run import TaxOptions, run_tax
-from ftax.runtimes import Workspace
+from ftax.errors import attempt, describe, is_out_of_memory, name_faults
+from ftax.ladders.run import TaxOptions, run_tax
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.session import Plan
 
 QUICK = Plan(rounds=2, warmup=1)
 FULL = OSError(errno.ENOSPC, "No space left on device", "there")
@@ -40,7 +40,7 @@ def test_a_runtime_that_finds_no_room_is_listed_and_the_others_stand(mlp, monkey
     def fail(*arguments, **options):
         raise FULL
 
-    monkeypatch.setattr("ftax.runtimes.torchscript._get_file", fail)
+    monkeypatch.setattr("ftax.runtimes.compilers.torchscript._get_file", fail)
     receipt = ftax.tax(mlp, runtimes=["torchscript"], operators=False, plan=QUICK)
     assert {item.runtime for item in receipt.unavailable} == {"torchscript"}
     assert all("No space left on device" in item.reason for item in receipt.unavailable)

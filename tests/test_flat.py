@@ -14,9 +14,9 @@ from torch import library as operator_library
 
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.models import LoadedModel
-from ftax.runtimes.eager import prepare_flat
+from ftax.runtimes.eager.eager import prepare_flat
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
 
 Function = Callable[[torch.Tensor], Any]
 

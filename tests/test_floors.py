@@ -3,8 +3,8 @@
 import pytest
 
 import ftax
-from ftax.environment import collect_environment
-from ftax.health import find_concerns
+from ftax.machines.concerns import find_concerns
+from ftax.machines.environment import collect_environment
 
 
 def test_floors_are_positive_and_python_costs_more_than_nothing():

@@ -6,7 +6,7 @@ import pytest
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError
-from ftax.gate import Gated, GatedRepetition, measure_gated_runner
+from ftax.instruments.gate import Gated, GatedRepetition, measure_gated_runner
 
 
 def repeat(*times_ns: tuple[int, int], cut: bool = False) -> tuple[GatedRepetition, ...]:

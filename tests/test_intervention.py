@@ -11,10 +11,12 @@ import torch
 from torch import nn
 
 import ftax
-from ftax.intervention import DelayedForward, delay_binding, delay_operators
-from ftax.ladder import CPU_RUNGS, compute_intervals
-from ftax.measure import Plan, measure, require
-from ftax.runtimes import Workspace, find_runtime
+from ftax.ladders.intervention import DelayedForward, delay_binding, delay_operators
+from ftax.ladders.ladder import CPU_RUNGS
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.differences import compute_intervals
+from ftax.timing.session import Plan, measure, require
 
 LAYERS = 8
 LINES = ("model glue", "interpreter and bindings", "operators")

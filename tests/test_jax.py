@@ -13,9 +13,11 @@ from torch import nn
 
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Workspace, find_runtime
-from ftax.runtimes import jax as jax_runtime
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers import jax as jax_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
 
 
 @pytest.fixture

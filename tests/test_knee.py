@@ -16,11 +16,12 @@ from small_models import normal
 from torch import nn
 
 import ftax
-from ftax import InvalidArgumentError, ResultsError, RunnerError, UnsupportedError, knee_probe
-from ftax.knee_record import Knee, KneePoint
-from ftax.knee_run import KNEE_PLAN
-from ftax.measure import Plan, Session
-from ftax.report.knee_table import make_knee_table, make_point_table
+from ftax import InvalidArgumentError, ResultsError, RunnerError, UnsupportedError
+from ftax.reports.tables.knee_table import make_knee_table, make_point_table
+from ftax.sweeps.knee import probe as knee_probe
+from ftax.sweeps.knee.record import Knee, KneePoint
+from ftax.sweeps.knee.run import KNEE_PLAN
+from ftax.timing.session import Plan, Session
 from records import make_measurement
 
 PLATEAU_NS = 1e6

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftax.ladder import compute_lines
+from ftax.ladders.ladder import compute_lines
 from records import make_measurement
 
 EAGER, FLAT, TAPE = ("eager", "python"), ("flat", "python"), ("eager", "cpp")

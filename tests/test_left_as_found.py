@@ -9,8 +9,8 @@ from small_models import normal
 from torch import nn
 
 import ftax
-from ftax.models.state import Snapshot, leave_as_found
 from ftax.runtimes.environment_variables import environment_with
+from ftax.steps.state import Snapshot, leave_as_found
 
 SHORT = ftax.Plan(rounds=3, warmup=2)
 X = normal(3, 4)

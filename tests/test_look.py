@@ -6,8 +6,8 @@ from evidence import EAGER, GRAPH, KERNELS, make_gate
 from small_models import load_function
 from traces import make_repeated_trace
 
-from ftax.receipt_gpu import look_at
-from ftax.receipt_warnings import warn_of_evidence
+from ftax.ladders.look import look_at
+from ftax.ladders.warnings import warn_of_evidence
 
 OTHER = ("onnxruntime", "cpp")
 
@@ -24,8 +24,8 @@ def look(monkeypatch, *, device_ns):
         asked[item.runtime] = launches
         return make_gate(30, device_ns)
 
-    monkeypatch.setattr("ftax.tracing.run.trace_prepared", trace)
-    monkeypatch.setattr("ftax.receipt_gpu.measure_gate", gate)
+    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.ladders.look.measure_gate", gate)
     runners = [
         types.SimpleNamespace(runtime=place[0], host=place[1], facts={"launches": 7}, runner=None)
         for place in (EAGER, GRAPH, OTHER)

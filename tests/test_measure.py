@@ -18,17 +18,19 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError
-from ftax.measure import Plan, Session, _summarise_probes, measure, quiet, require
-from ftax.models import LoadedModel
-from ftax.runtimes import Prepared, Workspace, find_runtime
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
+from ftax.timing.session import Plan, Session, _summarise_probes, measure, quiet, require
 
 
 def make_python_runner(function: Callable[[], object], name: str = "python") -> _core.PythonRunner:
     return _core.PythonRunner(function, name, device="cpu", grad_mode=_core.GradMode.inference)
 
 
-def prepare_callable(function: Callable[[], object], name: str = "eager") -> Prepared:
-    return Prepared(
+def prepare_callable(function: Callable[[], object], name: str = "eager") -> Candidate:
+    return Candidate(
         runtime=name, host="python", runner=make_python_runner(function, name), run=lambda: []
     )
 

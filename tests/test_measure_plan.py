@@ -7,7 +7,7 @@ import pytest
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.measure import Plan
+from ftax.timing.session import Plan
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnavailableError, UnsupportedError
-from ftax.models import LoadedModel, find_spec, flatten_outputs, list_models, load_model
-from ftax.models.huggingface import quiet_transformers
-from ftax.models.spec import ModelSpec, Variant
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.zoo.huggingface import quiet_transformers
+from ftax.steps.zoo.registry import find_spec, list_models
+from ftax.steps.zoo.spec import ModelSpec, Variant
 
 NAMES = ["bert-base", "gpt2", "resnet-50"]
 SPECS = [find_spec(name) for name in NAMES]
@@ -207,10 +210,10 @@ def refuse(*args, **kwargs):
     raise RuntimeError("network use")
 socket.getaddrinfo = socket.socket.connect = refuse
 sys.path[:] = json.loads(sys.argv[1])
-import ftax.models
-assert "transformers" not in sys.modules, "importing ftax.models imported transformers"
+import ftax.steps
+assert "transformers" not in sys.modules, "importing ftax.steps imported transformers"
 from test_models import digest
-print(digest(ftax.models.load_model(**json.loads(sys.argv[2]))))
+print(digest(ftax.steps.load.load_model(**json.loads(sys.argv[2]))))
 """
 
 

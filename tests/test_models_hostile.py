@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
-from ftax.models import load_model
+from ftax.steps.load import load_model
 
 BERT = {
     "model_type": "bert", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,

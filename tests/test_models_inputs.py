@@ -14,9 +14,11 @@ import torch
 from torch import nn
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
-from ftax.models import LoadedModel, flatten_outputs, load_model
-from ftax.models.user_inputs import derive_check_inputs, split_inputs
-from ftax.runtimes import Workspace
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.user_inputs import derive_check_inputs, split_inputs
 
 X = torch.arange(6.0).view(2, 3)
 

@@ -15,7 +15,9 @@ import torch
 from torch import nn
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
-from ftax.models import describe_path, flatten_outputs, load_model
+from ftax.steps.load import load_model
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.paths import describe_path
 
 # ir_version (field 1, integer) 8; producer_name (field 2) "ab"; graph (field 7) of 3 bytes;
 # one opset (field 8) of 2 bytes: version (its field 2) 17.

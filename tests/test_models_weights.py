@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import nn
 
-from ftax.models.build import build_random_module
-from ftax.models.inputs import make_images
-from ftax.models.spec import Shape
-from ftax.models.weights import (
+from ftax.steps.build import build_random_module
+from ftax.steps.inputs import make_images
+from ftax.steps.weights import (
     build_unfilled,
     calibrate_batch_norms,
     calibrate_unit_layers,
     fill_weights,
 )
+from ftax.steps.zoo.spec import Shape
 
 
 def fill(module: nn.Module, seed: int = 0) -> nn.Module:

@@ -12,10 +12,19 @@ import transformers
 from torch import nn
 
 from ftax.errors import UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
-from ftax.runtimes.padding import draw_lengths, keep_tokens, pad, read_lengths, run_unpadded
-from ftax.runtimes.recording import observe
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.eager.padding import (
+    draw_lengths,
+    keep_tokens,
+    pad,
+    read_lengths,
+    run_unpadded,
+)
+from ftax.runtimes.tape.recording import observe
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
 
 BERT = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
 BERT |= {"num_hidden_layers": 2, "vocab_size": 50}
@@ -38,7 +47,7 @@ def load_encoder(family: str = "Bert", *, batch: int = 3, **settings: Any) -> Lo
     return load_model(module, inputs=ids)
 
 
-def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Prepared:
+def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Candidate:
     return find_runtime(runtime).prepare(Workspace(loaded), host)
 
 

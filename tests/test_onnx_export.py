@@ -13,10 +13,12 @@ from torch import nn
 
 import ftax
 from ftax.errors import RunnerError, UnavailableError, UnsupportedError
-from ftax.runtimes import Workspace, find_runtime, onnx_sizes
-from ftax.runtimes import onnx as onnx_module
-from ftax.runtimes.flattened import Flattened
-from ftax.runtimes.onnxruntime import export_onnx
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers.flattened import Flattened
+from ftax.runtimes.onnx import rows as onnx_module
+from ftax.runtimes.onnx import sizes as onnx_sizes
+from ftax.runtimes.onnx.export import export_onnx
+from ftax.runtimes.workspace import Workspace
 
 pytestmark = pytest.mark.needs_ort
 

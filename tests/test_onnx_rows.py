@@ -14,14 +14,16 @@ from small_models import load_function, normal
 
 import ftax
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.measure import Plan, make_cell
-from ftax.models import LoadedModel
-from ftax.preparing import use_threads
-from ftax.runtimes import Host, Workspace, find_runtime
-from ftax.runtimes import onnx as rows
-from ftax.runtimes import onnxruntime as ort
-from ftax.runtimes.onnxruntime_settings import match_torch
-from ftax.runtimes.onnxruntime_wheel import find_provider_obstacle
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.onnx import rows
+from ftax.runtimes.onnx import sessions as ort
+from ftax.runtimes.onnx.settings import match_torch
+from ftax.runtimes.onnx.wheel import find_provider_obstacle
+from ftax.runtimes.prepare import use_threads
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Host
+from ftax.timing.session import Plan, make_cell
 
 pytestmark = pytest.mark.needs_ort
 HOSTS: list[Host] = ["python", "cpp"]
@@ -195,7 +197,7 @@ def test_nodes_on_the_cpu_are_a_loud_warning() -> None:
 def test_a_wheel_without_the_cuda_provider_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from ftax.runtimes import onnxruntime_wheel
+    from ftax.runtimes.onnx import wheel as onnxruntime_wheel
 
     monkeypatch.setattr(onnxruntime_wheel, "_find_folders", lambda: [tmp_path])
     assert "pip install onnxruntime-gpu" in str(find_provider_obstacle("cuda:1"))

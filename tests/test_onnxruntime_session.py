@@ -15,7 +15,7 @@ from onnx_models import CPU, S, Y, make_inputs, make_runner, save_model, view
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
-from ftax.runtimes import onnxruntime as ort
+from ftax.runtimes.onnx import sessions as ort
 
 pytestmark = pytest.mark.needs_ort
 

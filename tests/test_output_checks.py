@@ -13,11 +13,12 @@ import torch
 from small_models import load_function, normal
 
 import ftax
-from ftax.models import LoadedModel
-from ftax.results.outputs import read_outputs
-from ftax.runtimes import Workspace, find_runtime
-from ftax.runtimes.entry_points import prepare_entry_point
-from ftax.runtimes.prepared import check_both_inputs
+from ftax.runtimes.candidates import check_both_inputs
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.plugins.entry_points import prepare_entry_point
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.outputs import read_outputs
 from records import make_measurement
 
 SHORT = ftax.Plan(rounds=3, warmup=2)

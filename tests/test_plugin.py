@@ -18,11 +18,12 @@ from torch import nn
 import ftax
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, UnsupportedError
-from ftax.measure import Plan
-from ftax.models import LoadedModel
-from ftax.runtimes import Workspace, find_runtime
-from ftax.runtimes.plugin_case import PluginCase, Subject, collect_weights, make_case
-from ftax.tensors import same_bytes
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.plugins.case import PluginCase, Subject, collect_weights, make_case
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.tensors import same_bytes
+from ftax.timing.session import Plan
 
 QUICK = Plan(rounds=3, warmup=5)
 

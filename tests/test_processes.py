@@ -9,9 +9,9 @@ import random
 import pytest
 
 import ftax
-from ftax.measure import Plan
-from ftax.process_turns import ROUNDS_A_TURN, TurnTaker, take_turns
-from ftax.processes import BenchJob, repeat_disturbed, run_jobs
+from ftax.sweeps.processes import BenchJob, repeat_disturbed, run_jobs
+from ftax.timing.session import Plan
+from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
 from records import make_measurement
 
 PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
@@ -28,7 +28,7 @@ def test_a_job_survives_json():
 
 
 def test_each_repetition_is_a_process_of_one_session(monkeypatch):
-    monkeypatch.setattr("ftax.processes._SHARED_RATIO", math.inf)  # whoever else is busy here
+    monkeypatch.setattr("ftax.sweeps.processes._SHARED_RATIO", math.inf)
     a, b = run_jobs([make_job(), make_job(hosts=("python",))], processes=2).sides
     assert len(a) == len(b) == 2
     assert len({m.process.pid for m in (*a, *b)}) == 4
@@ -41,7 +41,7 @@ def test_each_repetition_is_a_process_of_one_session(monkeypatch):
 
 
 def test_a_process_of_its_own_takes_no_turns(monkeypatch):
-    monkeypatch.setattr("ftax.processes._SHARED_RATIO", math.inf)
+    monkeypatch.setattr("ftax.sweeps.processes._SHARED_RATIO", math.inf)
     told = []
     runs = run_jobs([make_job()], processes=2, progress=lambda *what: told.append(what))
     (found,), ended = runs.sides, runs.ended
@@ -60,7 +60,7 @@ def test_what_is_wrong_with_a_job_is_said_as_if_it_had_run_here():
 
 def test_a_worker_that_dies_says_why(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
-        "import ftax.preparing\nftax.preparing.prepare = lambda *args, **options: 1 / 0\n"
+        "import ftax.runtimes.prepare\nftax.preparing.prepare = lambda *args, **options: 1 / 0\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(ftax.RunnerError, match=r"for resnet-50 failed: .*ZeroDivisionError"):
@@ -77,8 +77,8 @@ def test_what_ends_a_repetition_does_not_cost_those_before_it(monkeypatch, error
             raise answer
         return answer
 
-    monkeypatch.setattr("ftax.processes._run_side_by_side", run)
-    monkeypatch.setattr("ftax.processes.read_probe", lambda measurement: 1.0)
+    monkeypatch.setattr("ftax.sweeps.processes._run_side_by_side", run)
+    monkeypatch.setattr("ftax.sweeps.processes.read_probe", lambda measurement: 1.0)
     runs = run_jobs([make_job()], processes=3)
     assert runs.ended is error
     assert [m.process.index for m in runs.sides[0]] == [0, 1]

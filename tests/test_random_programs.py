@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import log_operators, normal, run_seeded, same_bits
 
-from ftax.runtimes.flat import make_flat
-from ftax.runtimes.recording import record
+from ftax.runtimes.tape.flat import make_flat
+from ftax.runtimes.tape.recording import record
 
 # Each takes the newest tensor x and an older one y of any shape (4, 4).
 STEPS: list[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = [

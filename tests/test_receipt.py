@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ftax import InvalidArgumentError, ResultsError
-from ftax.receipt import OperatorCost, Receipt, Unavailable
+from ftax.ladders.receipt import OperatorCost, Receipt, Unavailable
 from records import make_measurement
 
 EQUAL = {"outputs": {"bitwise": True, "within_tolerance": True, "difference": 0.0, "problem": None}}

@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 
 from ftax import _core
-from ftax.measure import Plan
-from ftax.receipt_crowd import check_crowd, judge_crowd
-from ftax.receipt_warnings import warn_of_rounds
+from ftax.ladders.warnings import warn_of_rounds
+from ftax.timing.crowd import check_crowd, judge_crowd
+from ftax.timing.session import Plan
 from records import make_measurement
 
 PLAN = Plan(round_ms=6.0, duration_s=4.0)

@@ -11,7 +11,7 @@ from runtimes_receipt import (
     make_work,
 )
 
-from ftax.receipt import Receipt
+from ftax.ladders.receipt import Receipt
 
 FAST_ORT = [make_work(ORT, 440.0, kernels=60, same=False)]
 

@@ -10,11 +10,11 @@ from small_models import load_function, log_operators, normal, run_seeded, same_
 
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
-from ftax.models import LoadedModel
-from ftax.runtimes import recording
-from ftax.runtimes.recording import Call, observe, record
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.tape import recording
+from ftax.runtimes.tape.recording import Call, observe, record
+from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
 
 LEFT_ALONE = """
 import torch
@@ -24,7 +24,7 @@ def table():
 def call():
     return torch.nn.functional.linear(torch.ones(1, 2), torch.ones(2, 2)).tolist()
 before, result = table(), call()
-import ftax.runtimes.tape
+import ftax.runtimes.tape.tape
 from ftax.runtimes.recording import dispatch_key_works
 assert table() == before, "importing ftax changed the dispatch tables"
 assert call() == result

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.records import FrozenMap, PositiveInt, Record, Rule
+from ftax.records.fields import FrozenMap, Rule
+from ftax.records.record import PositiveInt, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from torch import nn, ones
 
 import ftax
 from ftax.errors import InvalidArgumentError
-from ftax.measure import Plan
-from ftax.rehearsal import Rehearsal, rehearse
+from ftax.ladders.rehearsal import Rehearsal, rehearse
+from ftax.timing.session import Plan
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
 RUNTIMES = """
@@ -75,7 +75,7 @@ def test_what_takes_its_process_down_costs_one_row():
 
 @pytest.mark.usefixtures("installed")
 def test_a_process_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ftax.rehearsal._AFTER_PREPARING_S", 0.0)
+    monkeypatch.setattr("ftax.ladders.rehearsal._AFTER_PREPARING_S", 0.0)
     monkeypatch.setenv("FTAX_PREPARE_SECONDS", "0.2")
     job = Rehearsal(model="resnet-50", model_options={"tiny": True}, places=(("sound", "python"),))
     assert rehearse(job) == {

@@ -10,9 +10,11 @@ import torch
 from small_models import load_function, normal
 
 from ftax.errors import UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes.replays import Buffers, check_on_both_inputs
+from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Buffers
 
 Replay = Callable[[LoadedModel, Buffers], None]
 

@@ -11,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ftax.environment import collect_condition, collect_environment
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.results import Cell, Measurement, ProcessRecord, make_session_id, read_records
+from ftax.machines.condition import collect_condition
+from ftax.machines.environment import collect_environment
+from ftax.records.store import read_records
+from ftax.timing.cell import Cell
+from ftax.timing.measurement import Measurement, ProcessRecord, make_session_id
 
 ENVIRONMENT = collect_environment()
 CELL = Cell(model="bert", runtime="eager", host="python", batch=1, sequence=128)
@@ -231,7 +234,7 @@ def test_a_measurement_comes_back_from_json_and_from_a_file_unchanged(
 
 def test_importing_results_stays_light():
     heavy = {"transformers", "onnxruntime", "onnx", "typer", "rich"}
-    code = f"import sys, ftax.results; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, ftax.timing; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 

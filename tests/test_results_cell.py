@@ -6,7 +6,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftax.results import Cell
+from ftax.timing.cell import Cell
 
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text()
 cells = st.builds(

@@ -9,13 +9,12 @@ import pytest
 import traces
 from report_results import make_environments, make_knee
 
-from ftax.comparison import compare
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.host_comparison import HostComparison
-from ftax.report.html import write_report
-from ftax.results import SCHEMA_VERSION, append_record, read_records
-from ftax.results.cell import Cell
-from ftax.results.store import MEND
+from ftax.records.store import MEND, SCHEMA_VERSION, append_record, read_records
+from ftax.reports.html.page import write_report
+from ftax.timing.cell import Cell
+from ftax.timing.comparison import compare
+from ftax.timing.host_comparison import HostComparison
 from records import make_measurement
 
 MOST_CHARACTERS = 1200

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.records import Count, Record
-from ftax.results import SCHEMA_VERSION, append_record, read_records, register_kind, store
+from ftax.records import store
+from ftax.records.record import Count, Record
+from ftax.records.store import SCHEMA_VERSION, append_record, read_records, register_kind
 from records import make_measurement
 
 

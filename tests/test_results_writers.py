@@ -11,8 +11,9 @@ from typing import ClassVar
 import pytest
 
 from ftax.errors import ResultsError
-from ftax.records import Count, Record
-from ftax.results import append_record, read_records, register_kind, store
+from ftax.records import store
+from ftax.records.record import Count, Record
+from ftax.records.store import append_record, read_records, register_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

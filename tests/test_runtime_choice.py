@@ -9,11 +9,11 @@ from small_models import load_function
 
 import ftax
 from ftax import InvalidArgumentError, UnavailableError, UnsupportedError
-from ftax.faults import tell_in_full
-from ftax.ladder import RUNGS
-from ftax.measure import Plan
-from ftax.receipt_choice import choose_alternatives, list_slower
-from ftax.runtimes import RuntimeSpec, list_runtimes
+from ftax.errors import tell_in_full
+from ftax.ladders.choice import choose_alternatives, list_slower
+from ftax.ladders.ladder import RUNGS
+from ftax.runtimes.catalogue import RuntimeSpec, list_runtimes
+from ftax.timing.session import Plan
 from records import make_measurement
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
@@ -44,7 +44,7 @@ def test_quick_are_the_plain_ones_that_can_run_here(monkeypatch):
         choose_alternatives("available", "cuda")
     )
     everything = {name for name, _ in choose_alternatives("available", "cpu")}
-    monkeypatch.setattr("ftax.receipt_choice.find_spec", lambda name: None)
+    monkeypatch.setattr("ftax.ladders.choice.find_spec", lambda name: None)
     added = set(list_slower("cpu"))
     assert "compile" in added and "compile-reduce-overhead" in list_slower("cuda:0")
     assert added < everything - quick
@@ -75,7 +75,7 @@ def test_a_runtime_that_fails_leaves_its_reason_and_its_whole_error(monkeypatch)
         except ValueError as error:
             raise UnsupportedError("torch.jit.trace cannot trace f: the graph broke") from error
 
-    monkeypatch.setattr("ftax.runtimes.torchscript.prepare_torchscript", fail)
+    monkeypatch.setattr("ftax.runtimes.compilers.torchscript.prepare_torchscript", fail)
     receipt = ftax.tax(
         load_function(torch.exp), runtimes=["torchscript", "torchscript-frozen"], plan=QUICK
     )

@@ -17,9 +17,9 @@ from runtimes_receipt import (
 )
 
 from ftax import RuntimeComparison
-from ftax.preparation_cost import PreparationCost
-from ftax.receipt import Receipt, Unavailable
-from ftax.report.runtime_table import make_runtime_tables
+from ftax.ladders.receipt import Receipt, Unavailable
+from ftax.reports.tables.runtime_table import make_runtime_tables
+from ftax.runtimes.preparation_cost import PreparationCost
 
 
 def find(receipt, place):

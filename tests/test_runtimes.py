@@ -12,14 +12,17 @@ from torch import nn
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Prepared, Workspace, check_host, find_runtime, list_runtimes
 from ftax.runtimes.cache import cache_root
+from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
+from ftax.runtimes.compilers.torchscript import prepare_file
 from ftax.runtimes.files import prepare_path
-from ftax.runtimes.torchscript import prepare_file
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
 
 
-def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Prepared:
+def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Candidate:
     return find_runtime(runtime).prepare(Workspace(loaded), host)
 
 

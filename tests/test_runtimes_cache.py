@@ -9,12 +9,15 @@ from small_models import load_function, normal
 from torch import nn
 
 from ftax.errors import UnavailableError, UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
 from ftax.runtimes.cache import cache_root, get_or_make
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
 
 
-def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Prepared:
+def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Candidate:
     return find_runtime(runtime).prepare(Workspace(loaded), host)
 
 

@@ -14,10 +14,12 @@ import pytest
 import torch
 
 from ftax.errors import UnavailableError
-from ftax.models import LoadedModel
-from ftax.runtimes import Workspace, aoti, cache
+from ftax.runtimes import cache
 from ftax.runtimes.cache import cache_root, get_or_make
+from ftax.runtimes.compilers import aoti
 from ftax.runtimes.disk import write_through_memory
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
 
 CONTENT = "content " * 100
 

@@ -4,9 +4,10 @@ import time
 
 import torch
 
-from ftax.models import LoadedModel
-from ftax.runtimes import Workspace, find_runtime
+from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.cost import measure_cost
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
 
 MIB = 1 << 20
 

@@ -6,9 +6,10 @@ from small_models import Grows, Lambda, load_function, normal
 from torch import nn
 
 import ftax
-from ftax.measure import measure, require
-from ftax.runtimes import Workspace, find_runtime
+from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.same_work import WorkWatch
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.session import measure, require
 
 SHORT = ftax.Plan(rounds=4, warmup=2)
 

@@ -15,9 +15,10 @@ from torch import nn
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
 
 
 def fill_partly(x: torch.Tensor) -> torch.Tensor:

@@ -11,10 +11,11 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ftax.errors import RunnerError, UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes.eager import prepare_flat
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.eager.eager import prepare_flat
+from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
 
 
 def load_inside(

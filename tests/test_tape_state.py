@@ -12,8 +12,9 @@ from small_models import load_function, normal
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.runtimes import Workspace, find_runtime
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.tape.tape import make_tape
+from ftax.runtimes.workspace import Workspace
 
 
 def set_default(dtype: torch.dtype) -> Callable[[], None]:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.time_limit import default_seconds, time_limit
+from ftax.workers.time_limit import default_seconds, time_limit
 
 
 def test_a_step_that_runs_too_long_is_ended_in_words() -> None:

@@ -17,10 +17,18 @@ from torch import nn
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
-from ftax.runtimes.aoti_trial import try_package
-from ftax.runtimes.inductor import caches_in, describe_failure, find_library_to_link, sound_compiler
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers.aoti_trial import try_package
+from ftax.runtimes.compilers.inductor import (
+    caches_in,
+    describe_failure,
+    find_library_to_link,
+    sound_compiler,
+)
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
 
 COMPILES = ("compile", "compile-reduce-overhead", "compile-max-autotune")
 
@@ -36,7 +44,7 @@ def compiled_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shared_cache
 
 
-def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Prepared:
+def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Candidate:
     return find_runtime(runtime).prepare(Workspace(loaded), host)
 
 

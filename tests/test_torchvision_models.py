@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from ftax.errors import UnavailableError
-from ftax.models import find_spec, load_model
-from ftax.models.spec import ModelSpec, Variant
-from ftax.models.vision import VISION_MODELS
+from ftax.steps.load import load_model
+from ftax.steps.zoo.registry import find_spec
+from ftax.steps.zoo.spec import ModelSpec, Variant
+from ftax.steps.zoo.vision import VISION_MODELS
 
 
 @pytest.mark.parametrize("spec", [s for s in VISION_MODELS if s.source.startswith("torchvision")])
@@ -31,7 +32,7 @@ def test_torchvision_of_another_torch_is_unavailable(monkeypatch: pytest.MonkeyP
     def refuse(name: str) -> Any:
         raise RuntimeError("operator torchvision::nms does not exist")
 
-    monkeypatch.setattr("ftax.models.torchvision_models.importlib.import_module", refuse)
+    monkeypatch.setattr("ftax.steps.zoo.torchvision_models.importlib.import_module", refuse)
     with pytest.raises(UnavailableError, match=r"nms does not exist.*belongs to your torch"):
         load_model("googlenet", tiny=True)
 

@@ -11,23 +11,17 @@ from runtimes_receipt import ORT, make_cpu_receipt, make_gpu_receipt, make_runti
 from sweeps import make_cell, make_measured
 
 from ftax import compare
-from ftax.comparison import Comparison
-from ftax.host_comparison import HostComparison
-from ftax.knee_record import KneePoint
-from ftax.ladder import Line, compute_lines
-from ftax.receipt import Receipt
-from ftax.report.measurement_table import make_measurement_table
-from ftax.report.receipt_table import make_line_table
-from ftax.report.runtime_table import make_runtime_tables
-from ftax.report.sweep_table import _make_cells
-from ftax.results import (
-    Measurement,
-    describe_doubts,
-    find_doubt,
-    find_doubt_of_mean,
-    find_doubt_of_waits,
-)
-from ftax.results.measurement import QUEUED
+from ftax.ladders.ladder import Line, compute_lines
+from ftax.ladders.receipt import Receipt
+from ftax.reports.tables.measurement_table import make_measurement_table
+from ftax.reports.tables.receipt_table import make_line_table
+from ftax.reports.tables.runtime_table import make_runtime_tables
+from ftax.reports.tables.sweep_table import _make_cells
+from ftax.sweeps.knee.record import KneePoint
+from ftax.timing.comparison import Comparison
+from ftax.timing.host_comparison import HostComparison
+from ftax.timing.measurement import QUEUED, Measurement, describe_doubts
+from ftax.timing.trust import find_doubt, find_doubt_of_mean, find_doubt_of_waits
 from records import make_measurement
 
 

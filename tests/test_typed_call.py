@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from small_models import load_function, normal, run_seeded, same_bits
 
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 
 WEIGHT, BIAS = normal(4, 4, seed=1), normal(4, seed=2)

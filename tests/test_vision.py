@@ -14,11 +14,14 @@ from small_models import OperatorLog
 from torch import nn
 
 from ftax.errors import InvalidArgumentError
-from ftax.models import LoadedModel, find_spec, flatten_outputs, load_model
-from ftax.models.spec import Variant
-from ftax.models.vision import VISION_MODELS
-from ftax.models.work import Work, count_call
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.tape.tape import make_tape
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.work import Work, count_call
+from ftax.steps.zoo.registry import find_spec
+from ftax.steps.zoo.spec import Variant
+from ftax.steps.zoo.vision import VISION_MODELS
 
 # Millions of parameters and billions of multiply-accumulates at a size, as torchvision lists them
 # (EfficientNet-Lite1: timm's parameters, and the paper's count less that of its batch norms).

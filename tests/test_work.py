@@ -10,10 +10,11 @@ from small_models import OperatorLog, normal
 from torch import nn
 
 from ftax.errors import RunnerError
-from ftax.models import LoadedModel, load_model
-from ftax.models.spec import TORCH_DTYPES
-from ftax.models.work import Work, count_work
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.tape.tape import make_tape
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.work import Work, count_work
+from ftax.steps.zoo.spec import TORCH_DTYPES
 
 DTYPES = ["fp32", "fp16", "bf16"]
 

@@ -14,9 +14,12 @@ import torch
 from small_models import OperatorLog, run_seeded, same_bits
 from torch import nn
 
-from ftax.models import LoadedModel, ModelSpec, flatten_outputs, list_models, load_model
-from ftax.models.spec import Variant
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.tape.tape import make_tape
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.zoo.registry import list_models
+from ftax.steps.zoo.spec import ModelSpec, Variant
 
 SPECS = [spec for spec in list_models() if spec.family in ("text", "speech")]
 NAMES = [spec.name for spec in SPECS]

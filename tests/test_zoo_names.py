@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.models import find_spec, list_models, load_model
-from ftax.models.spec import Variant
-from ftax.runtimes.padding import pad
+from ftax.runtimes.eager.padding import pad
+from ftax.steps.load import load_model
+from ftax.steps.zoo.registry import find_spec, list_models
+from ftax.steps.zoo.spec import Variant
 
 
 @pytest.mark.parametrize(

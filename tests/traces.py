@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ftax.tracing import ApiCall, Iteration, Kernel, Memcpy, Memset, Trace
+from ftax.instruments.trace.activities import ApiCall, Iteration, Kernel, Memcpy, Memset
+from ftax.instruments.trace.records import Trace
 
 
 def make_kernel(start_ns: int, end_ns: int, name: str = "k", **changes: object) -> Kernel:

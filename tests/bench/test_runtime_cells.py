@@ -15,7 +15,7 @@ from runtime_cells import (
     make_runtime_figures,
 )
 
-from ftax.receipt import Receipt, Unavailable
+from ftax.ladders.receipt import Receipt, Unavailable
 from records import make_measurement
 
 SECONDS = {"prepare_seconds": 7.0, "measure_seconds": 3.0, "total_seconds": 12.0}

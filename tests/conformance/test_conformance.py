@@ -13,11 +13,12 @@ import pytest
 from plugins import THROWING, compile_c, compile_cpp
 
 import ftax
-from ftax.conformance import CHECKS, Check, Conformance, Finding
-from ftax.conformance import suite as suite_module
 from ftax.errors import InvalidArgumentError
-from ftax.runtimes.plugin_case import PluginCase, make_case
-from ftax.runtimes.plugin_worker import Answer, open_session
+from ftax.runtimes.plugins.case import PluginCase, make_case
+from ftax.runtimes.plugins.conform import suite as suite_module
+from ftax.runtimes.plugins.conform.report import Conformance, Finding
+from ftax.runtimes.plugins.conform.suite import CHECKS, Check
+from ftax.runtimes.plugins.trial import Answer, open_session
 
 CPU_CHECKS = [check for check in CHECKS if "cpu" in check.devices]
 

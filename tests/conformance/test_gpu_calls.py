@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ftax.conformance.gpu import find_bad_calls
-from ftax.tracing import ApiCall, Iteration, Trace
+from ftax.instruments.trace.activities import ApiCall, Iteration
+from ftax.instruments.trace.records import Trace
+from ftax.runtimes.plugins.conform.gpu import find_bad_calls
 
 
 def make_trace(*calls: tuple[str, int]) -> Trace:

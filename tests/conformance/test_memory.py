@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from ftax.conformance import memory
-from ftax.runtimes.plugin_case import CheckFailedError, Subject
+from ftax.runtimes.plugins.case import CheckFailedError, Subject
+from ftax.runtimes.plugins.conform import memory
 
 
 def make_subject() -> Subject:

@@ -11,10 +11,10 @@ from small_models import Lambda, normal
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.models import load_model
-from ftax.runtimes import Workspace
-from ftax.runtimes.capture import capture_calls
-from ftax.runtimes.cuda_graph import prepare_launch_replay
+from ftax.runtimes.graph.capture import capture_calls
+from ftax.runtimes.graph.cuda_graph import prepare_launch_replay
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from fake_nvml import FakeNvml, NVMLError, pretend_cuda
 
-from ftax.environment import Environment, collect_environment
-from ftax.environment.gpu import collect_gpu
 from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.machines.environment import Environment, collect_environment
+from ftax.machines.gpu import collect_gpu
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", ""])

@@ -14,9 +14,14 @@ from fake_nvml import (
     pretend_cuda,
 )
 
-from ftax.environment import GpuCondition, collect_gpu_condition
-from ftax.environment.gpu_condition import decode_throttle, expect_idle, read_condition
 from ftax.errors import UnavailableError
+from ftax.machines.gpu_condition import (
+    GpuCondition,
+    collect_gpu_condition,
+    decode_throttle,
+    expect_idle,
+    read_condition,
+)
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
 GRAPHICS = "nvmlDeviceGetGraphicsRunningProcesses_v3"
@@ -87,7 +92,7 @@ def test_memory_that_the_driver_withholds_is_unknown():
 
 
 def test_processes_that_are_known_to_idle_are_no_others(monkeypatch):
-    monkeypatch.setattr("ftax.environment.gpu_condition._idle", set())
+    monkeypatch.setattr("ftax.machines.gpu_condition._idle", set())
     lists = {COMPUTE: list_processes((ME, 7), (ME + 1, 100), (ME + 2, 20), (ME + 3, 3))}
     assert find_others(**lists) == (3, 123)
     expect_idle([ME + 1, ME + 9])

@@ -6,13 +6,8 @@ import pytest
 from fake_nvml import FakeNvml, NVMLError, open_fake, pretend_cuda
 
 from ftax import _core
-from ftax.environment import (
-    ClockReading,
-    ConditionLog,
-    GpuCondition,
-    judge_conditions,
-    watch_gpu,
-)
+from ftax.machines.gpu_condition import GpuCondition
+from ftax.machines.gpu_watch import ClockReading, ConditionLog, judge_conditions, watch_gpu
 
 CLOCK = "nvmlDeviceGetClockInfo"
 REASONS = "nvmlDeviceGetCurrentClocksEventReasons"

@@ -16,8 +16,8 @@ from fake_nvml import (
 )
 
 import ftax
-from ftax.environment.nvml import open_gpu
 from ftax.errors import UnavailableError
+from ftax.machines.nvml import open_gpu
 
 POWER = "nvmlDeviceGetPowerUsage"
 

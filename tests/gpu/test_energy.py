@@ -5,10 +5,16 @@ import torch
 from fake_nvml import NoPermissionError, open_fake
 
 from ftax import _core
-from ftax.environment.nvml import open_gpu
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
-from ftax.gpu import Energy, IdlePower, compute_energy_tax, measure_energy, measure_idle_power
-from ftax.intervention import spin
+from ftax.instruments.energy import (
+    Energy,
+    IdlePower,
+    compute_energy_tax,
+    measure_energy,
+    measure_idle_power,
+)
+from ftax.ladders.intervention import spin
+from ftax.machines.nvml import open_gpu
 
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 UPDATE_NS = 5_000_000

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ftax.gpu import PeakMemory, measure_peak_memory
+from ftax.instruments.memory import PeakMemory, measure_peak_memory
 
 
 class FakeCuda:

@@ -14,10 +14,12 @@ import torch
 from onnx_models import S, Y, make_inputs, save_model
 
 import ftax
-from ftax.gate import measure_gate
-from ftax.measure import Plan
-from ftax.runtimes import Host, Prepared, Workspace, find_runtime
-from ftax.runtimes.onnx import prepare_onnx_file
+from ftax.instruments.gate import measure_gate
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.onnx.rows import prepare_onnx_file
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate, Host
+from ftax.timing.session import Plan
 
 pytestmark = pytest.mark.needs_ort_cuda
 HOSTS: list[Host] = ["python", "cpp"]
@@ -35,7 +37,7 @@ def resnet() -> Workspace:
     return Workspace(ftax.load_model("resnet-50", tiny=True, dtype="fp16", device="cuda"))
 
 
-def prepare(workspace: Workspace, name: str, host: Host) -> Prepared:
+def prepare(workspace: Workspace, name: str, host: Host) -> Candidate:
     return find_runtime(name).prepare(workspace, host)
 
 

@@ -9,10 +9,12 @@ from fake_nvml import FakeNvml, pretend_cuda
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
-from ftax.gpu import GpuReadings, IdlePower, PeakMemory, collect_gpu_readings
-from ftax.gpu import readings as module
-from ftax.intervention import spin
-from ftax.runtimes import Prepared
+from ftax.instruments import readings as module
+from ftax.instruments.energy import IdlePower
+from ftax.instruments.memory import PeakMemory
+from ftax.instruments.readings import GpuReadings, collect_gpu_readings
+from ftax.ladders.intervention import spin
+from ftax.timing.candidate import Candidate
 
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
 MEMORY = PeakMemory(held_bytes=1, allocated_bytes=2, reserved_bytes=3, device_bytes=4)
@@ -37,7 +39,7 @@ def memory(monkeypatch):
 
 def prepare(callable_=lambda: spin(100_000)):
     runner = _core.PythonRunner(callable_, "spin", device="cpu", grad_mode=_core.GradMode.inference)
-    return Prepared(runtime="eager", host="python", runner=runner, run=lambda: [])
+    return Candidate(runtime="eager", host="python", runner=runner, run=lambda: [])
 
 
 def test_without_nvml_there_is_memory_and_reasons_for_the_rest(memory, monkeypatch):
@@ -110,7 +112,7 @@ def test_a_real_gpu_gives_what_it_has():
     runner = _core.PythonRunner(
         lambda: x @ x, "matmul", device="cuda", grad_mode=_core.GradMode.inference
     )
-    item = Prepared(runtime="eager", host="python", runner=runner, run=lambda: [])
+    item = Candidate(runtime="eager", host="python", runner=runner, run=lambda: [])
     (found,) = collect_gpu_readings([item], device="cuda")
     assert found.memory.call_bytes >= x.nbytes
     assert found.energy is None or found.energy.joules_per_inference > 0

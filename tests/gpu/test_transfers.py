@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import ftax
-from ftax.runtimes import Host, Prepared, Workspace, find_runtime
+from ftax.instruments.trace.run import trace_prepared
+from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.streams import enter_stream
-from ftax.tracing.run import trace_prepared
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate, Host
 
 pytestmark = pytest.mark.needs_cuda
 ROWS: list[tuple[str, Host]] = [
@@ -30,7 +32,7 @@ def workspace() -> Workspace:
     return Workspace(loaded, transfers=True)
 
 
-def prepare(workspace: Workspace, name: str, host: Host) -> Prepared:
+def prepare(workspace: Workspace, name: str, host: Host) -> Candidate:
     return find_runtime(name).prepare(workspace, host)
 
 

@@ -5,10 +5,9 @@ import torch
 from fake_nvml import NoPermissionError, NotSupportedError, NVMLError, open_fake
 
 from ftax import _core
-from ftax.environment.nvml import open_gpu
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
-from ftax.gpu import Utilisation, measure_utilisation
-from ftax.gpu.utilisation import watch_utilisation
+from ftax.instruments.utilisation import Utilisation, measure_utilisation, watch_utilisation
+from ftax.machines.nvml import open_gpu
 
 pynvml = pytest.importorskip("pynvml")
 

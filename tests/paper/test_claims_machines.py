@@ -16,9 +16,9 @@ from claim_results import (
     make_series,
 )
 
-from ftax.paper.claims_gpu import list_gpus
-from ftax.paper.claims_record import find_claim
-from ftax.paper.claims_today import make_plan
+from ftax.paper.claims.gpu import list_gpus
+from ftax.paper.claims.record import find_claim
+from ftax.paper.claims.today import make_plan
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ from claim_results import (
 )
 
 from ftax import InvalidArgumentError
-from ftax.paper import claims
-from ftax.paper.claims_gpu import Sampler, list_gpus
-from ftax.paper.claims_judge import judge_claim, judge_test, settle
-from ftax.paper.claims_numbers import collect_numbers
-from ftax.paper.claims_record import find_claim
-from ftax.paper.claims_scope import RequiredCell
-from ftax.paper.claims_today import PlannedOperand, Wanted, make_plan
+from ftax.paper.claims import test as claims
+from ftax.paper.claims.gpu import Sampler, list_gpus
+from ftax.paper.claims.judge import judge_claim, judge_test, settle
+from ftax.paper.claims.numbers import collect_numbers
+from ftax.paper.claims.record import find_claim
+from ftax.paper.claims.scope import RequiredCell
+from ftax.paper.claims.today import PlannedOperand, Wanted, make_plan
 
 
 def test_work_is_taken_from_any_cell_of_the_size():

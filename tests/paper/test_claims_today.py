@@ -18,14 +18,14 @@ from claim_results import (
     make_series,
 )
 
-from ftax.paper import claims
-from ftax.paper.claims_record import Verdict, find_claim
-from ftax.paper.claims_scope import ADDED, UNTESTABLE, RequiredCell
-from ftax.paper.claims_substitutes import REFORMULATED, RELATIONS, SUBSTITUTES
-from ftax.paper.claims_today import make_plan
-from ftax.results import append_record, read_records
-from ftax.runtimes import find_runtime
-from ftax.sweep.results import SweepResults
+from ftax.paper.claims import test as claims
+from ftax.paper.claims.record import Verdict, find_claim
+from ftax.paper.claims.scope import ADDED, UNTESTABLE, RequiredCell
+from ftax.paper.claims.substitutes import REFORMULATED, RELATIONS, SUBSTITUTES
+from ftax.paper.claims.today import make_plan
+from ftax.records.store import append_record, read_records
+from ftax.runtimes.catalogue import find_runtime
+from ftax.sweeps.results import SweepResults
 
 
 def test_a_claim_that_holds():

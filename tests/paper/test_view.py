@@ -8,8 +8,8 @@ from paper_results import MACHINE, make_cell, make_results
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.drift import Drift
-from ftax.paper.view import find_interval, split_views
-from ftax.results import Cell
+from ftax.paper.figures.view import find_interval, split_views
+from ftax.timing.cell import Cell
 
 BERT = Cell(model="bert-base", runtime="eager", host="python", batch=1, sequence=128)
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 from claim_results import make_results, make_series
 
-from ftax.paper import claims
-from ftax.paper.claims_record import ClaimValue, find_claim
-from ftax.report.claims_table import (
+from ftax.paper.claims import test as claims
+from ftax.paper.claims.record import ClaimValue, find_claim
+from ftax.paper.claims.tables import (
     describe_numbers,
     describe_reason,
     explain_outcome,
@@ -23,7 +23,7 @@ from ftax.report.claims_table import (
     make_value_table,
     render_claims,
 )
-from ftax.report.plain import to_text
+from ftax.reports.terminal import to_text
 
 NAMES = ("S4.1-cudagraphs-small", "S5-table1-other-cells", "S3.2-share-falls")
 

@@ -2,15 +2,11 @@
 
 import pytest
 
-from ftax.gpu import (
-    Energy,
-    GpuReadings,
-    IdlePower,
-    PeakMemory,
-    Utilisation,
-    compute_energy_tax,
-)
-from ftax.report.energy_table import (
+from ftax.instruments.energy import Energy, IdlePower, compute_energy_tax
+from ftax.instruments.memory import PeakMemory
+from ftax.instruments.readings import GpuReadings
+from ftax.instruments.utilisation import Utilisation
+from ftax.reports.tables.energy_table import (
     describe_missing,
     format_bytes,
     format_joules,
@@ -18,7 +14,7 @@ from ftax.report.energy_table import (
     make_gpu_table,
     render_gpu_readings,
 )
-from ftax.report.plain import to_text
+from ftax.reports.terminal import to_text
 
 IDLE = IdlePower(power_w=75.0, seconds=1.0, settled=True, resolution_ratio=0.005, sm_clock_mhz=345)
 MEMORY = PeakMemory(

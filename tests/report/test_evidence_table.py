@@ -4,8 +4,8 @@ import dataclasses
 
 from evidence import EAGER, GRAPH, make_all_evidence, make_evidence, make_gate, make_rungs
 
-from ftax.receipt import Receipt
-from ftax.report.evidence_table import make_evidence_tables, make_top_table
+from ftax.ladders.receipt import Receipt
+from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_table
 
 LATENCIES = (1000, 700, 500, 300, 200)
 

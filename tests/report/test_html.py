@@ -12,13 +12,13 @@ import pytest
 from report_page import Page
 from report_results import BATCHES, SCRIPT, make_environments, make_receipts, write_results
 
-from ftax.report.html import make_page, read_sources
-from ftax.report.html.machines import Machines
-from ftax.report.html.page import _read_plotly
-from ftax.report.html.points import describe_options
-from ftax.report.html.theme import DARK, LIGHT, SERIES, compute_contrast
-from ftax.report.units import format_time
-from ftax.results import Cell
+from ftax.reports.html.machines import Machines
+from ftax.reports.html.page import _read_plotly, make_page
+from ftax.reports.html.points import describe_options
+from ftax.reports.html.sources import read_sources
+from ftax.reports.html.theme import DARK, LIGHT, SERIES, compute_contrast
+from ftax.timing.cell import Cell
+from ftax.timing.units import format_time
 
 
 @pytest.fixture(scope="module")

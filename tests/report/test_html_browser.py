@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from report_results import write_results
 
-from ftax.report.html import write_report
+from ftax.reports.html.page import write_report
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PHONE = {"width": 375, "height": 740}

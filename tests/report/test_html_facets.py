@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ftax.environment import collect_environment
-from ftax.report.html.content import _count
-from ftax.report.html.facets import make_facet_data, make_facet_views, make_facets, make_point_data
-from ftax.report.html.machines import Machines
-from ftax.report.html.points import Point
-from ftax.results import Cell
+from ftax.machines.environment import collect_environment
+from ftax.reports.html.content import _count
+from ftax.reports.html.facets import (
+    make_facet_data,
+    make_facet_views,
+    make_facets,
+    make_point_data,
+)
+from ftax.reports.html.machines import Machines
+from ftax.reports.html.points import Point
+from ftax.timing.cell import Cell
 
 HERE = collect_environment()
 MACHINE = next(iter(Machines([HERE])))

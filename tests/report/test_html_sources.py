@@ -12,9 +12,11 @@ from report_results import make_environments, make_receipts
 from typer.testing import CliRunner
 
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.report.html import make_page, read_sources, write_report
-from ftax.results import Cell, append_record
-from ftax.sweep import SweepCell, SweepMachine
+from ftax.records.store import append_record
+from ftax.reports.html.page import make_page, write_report
+from ftax.reports.html.sources import read_sources
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.timing.cell import Cell
 from records import make_measurement
 
 

@@ -5,15 +5,17 @@ from pathlib import Path
 import pytest
 
 from ftax.errors import InvalidArgumentError
-from ftax.models import list_models
-from ftax.report.models_table import list_rows, update_page
+from ftax.reports.tables.models_table import list_rows, update_page
+from ftax.steps.zoo.registry import list_models
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
 
 def test_page_shows_the_zoo_of_today() -> None:
     text = PAGE.read_text()
-    assert update_page(text) == text, "run: python -m ftax.report.models_table docs/models.md"
+    assert update_page(text) == text, (
+        "run: python -m ftax.reports.tables.models_table docs/models.md"
+    )
     for spec in list_models():
         assert f"| `{spec.name}` | {spec.family} | {spec.parameter_count:,} |" in text
 

@@ -7,9 +7,8 @@ import pytest
 from rich.console import Console, Group
 from rich.text import Text
 
-from ftax.report.plain import to_text
-from ftax.report.table import Rows
-from ftax.report.terminal import clean, clean_line, make_bar, make_console, say
+from ftax.reports.table import Rows
+from ftax.reports.terminal import clean, clean_line, make_bar, make_console, say, to_text
 
 HOSTILE = "[bold]x[/bold] [/red] \x1b[2J\r\x07\x9b1m \u202egpj.exe \udc80 \x00"
 SHOWN = r"[bold]x[/bold] [/red] \x1b[2J\r\x07\x9b1m \u202egpj.exe \udc80 \x00"

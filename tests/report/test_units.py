@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ftax.report.units import format_clock, format_interval, format_rounds, format_time
+from ftax.timing.units import format_clock, format_interval, format_rounds, format_time
 from records import make_measurement
 
 

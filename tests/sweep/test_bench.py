@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from ftax.errors import UnavailableError
-from ftax.gpu import Utilisation
-from ftax.runtimes import RuntimeSpec, find_runtime
-from ftax.runtimes.eager import prepare_eager
-from ftax.sweep import bench as module
-from ftax.sweep import counting, looks, work
-from ftax.sweep.job import LOOKS, Group, Item, Job
-from ftax.sweep.work import run_job
+from ftax.instruments.utilisation import Utilisation
+from ftax.runtimes.catalogue import RuntimeSpec, find_runtime
+from ftax.runtimes.eager.eager import prepare_eager
+from ftax.sweeps import cells as module
+from ftax.sweeps import counting, looks, work
+from ftax.sweeps.job import LOOKS, Group, Item, Job
+from ftax.sweeps.work import run_job
 
 NOISY = module._NOISY
 PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 0.1}
@@ -380,9 +380,9 @@ def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
 
 
 def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
-    made = ModuleType("ftax.models.work")
+    made = ModuleType("ftax.steps.work")
     made.count_work = lambda loaded: SimpleNamespace(macs=7, operators=None, modules=3)
-    monkeypatch.setitem(sys.modules, "ftax.models.work", made)
+    monkeypatch.setitem(sys.modules, "ftax.steps.work", made)
     assert counting.count(None) == ({"macs": 7, "modules": 3}, "")
 
     def fail(loaded):

@@ -9,15 +9,15 @@ import pytest
 from sweeps import make_cell
 
 from ftax.errors import InvalidArgumentError
-from ftax.results import read_records
-from ftax.sweep import exports
-from ftax.sweep.grid import Grid
-from ftax.sweep.job import Job
-from ftax.sweep.plan import choose_items, make_tasks
-from ftax.sweep.progress import SweepProgress
-from ftax.sweep.results import RUNS_FILE, read_times
-from ftax.sweep.run import run_sweep
-from ftax.worker_process import Stop, WorkerDied
+from ftax.records.store import read_records
+from ftax.sweeps import exports
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.job import Job
+from ftax.sweeps.plan import choose_items, make_tasks
+from ftax.sweeps.progress import SweepProgress
+from ftax.sweeps.results import RUNS_FILE, read_times
+from ftax.sweeps.run import run_sweep
+from ftax.workers.process import Stop, WorkerDied
 
 
 def make_all_units(cells, devices=("cpu",), exported=()):

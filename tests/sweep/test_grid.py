@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError
-from ftax.sweep.grid import Grid, join_cells, make_grid
-from ftax.sweep.grid_file import read_grids
+from ftax.sweeps.grid import Grid, join_cells, make_grid
+from ftax.sweeps.grid_file import read_grids
 
 DOCS = Path(__file__).parents[2] / "docs" / "sweep.md"
 
@@ -176,7 +176,7 @@ def test_the_command_line_allows_libraries_of_a_file_or_names_them(tmp_path, mon
         swept.append([cell.runtime for cell in join_cells(grids)])
         raise InvalidArgumentError("not in this test")
 
-    monkeypatch.setattr("ftax.sweep.run.run_sweep", note)
+    monkeypatch.setattr("ftax.sweeps.run.run_sweep", note)
     sweep = ["sweep", "-o", str(tmp_path / "out")]
 
     def invoke(*arguments):

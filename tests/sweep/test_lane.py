@@ -17,8 +17,8 @@ from sweeps import (
 )
 
 from ftax.errors import ResultsError, RunnerError
-from ftax.sweep.results import SweepResults
-from ftax.sweep.store import CellStore
+from ftax.sweeps.results import SweepResults
+from ftax.sweeps.store import CellStore
 
 CELLS = [make_cell(name) for name in ("a", "b", "c")]
 STATUSES = {0: "measured", 1: "measured", 2: "measured"}
@@ -45,7 +45,7 @@ def test_cells_of_one_size_are_one_group_and_one_worker_does_all(tmp_path, monke
 def test_a_worker_on_a_gpu_has_models_of_so_many_cells(devices, expected, tmp_path, monkeypatch):
     """With several GPUs, fewer towards the end."""
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    monkeypatch.setattr("ftax.sweep.lane._TOGETHER", 9)
+    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 9)
     cells = [
         make_cell(model=f"m{number}", device="cuda", batch=batch)
         for number in range(11)
@@ -85,7 +85,7 @@ def test_after_the_end_no_worker_is_given_anything(tmp_path, monkeypatch):
 
 def test_a_model_with_more_cells_than_that_is_one_workers(tmp_path, monkeypatch):
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    monkeypatch.setattr("ftax.sweep.lane._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 2)
     cells = [make_cell(device="cuda", batch=batch) for batch in (1, 2, 3)]
     run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
     assert [len(job.groups) for job in workers.jobs] == [3]
@@ -190,7 +190,7 @@ def test_workers_that_never_begin_end_the_sweep(tmp_path, monkeypatch):
 def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypatch):
     steps = []
     workers = use_scripts(monkeypatch, lambda step, places, number: steps.append(step))
-    monkeypatch.setattr("ftax.sweep.lane._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 2)
     cells = [make_cell(device="cuda"), make_cell(device="cuda", batch=2)]
     cells.append(make_cell(device="cuda", model="other"))
     found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
@@ -301,6 +301,6 @@ def test_a_cell_that_is_timed_twice_has_the_later_rounds_and_is_one_cell(tmp_pat
             yield {"say": "measured", "place": 0, "seconds": 2.0, "values_ns": [3.0, 3.0],
                    "facts": {"timed_again": True}, "warnings": []}  # fmt: skip
 
-    monkeypatch.setattr("ftax.sweep.lane.start_worker", Twice)
+    monkeypatch.setattr("ftax.sweeps.lane.start_worker", Twice)
     found = run_lanes(tmp_path, [make_cell(device="cuda")], looks=("trace",), devices=("cuda:0",))
     assert (found[0].values_ns, found[0].facts["trace"]) == ((3.0, 3.0), "found")

@@ -11,16 +11,16 @@ from sweeps import make_cell
 from traces import make_repeated_trace
 
 from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError, UnsupportedError
-from ftax.sweep.facts import choose_status, describe_fault, keep_scalars
-from ftax.sweep.grid import Grid
-from ftax.sweep.job import Item
-from ftax.sweep.lock import lock_folder
-from ftax.sweep.looks import summarise
-from ftax.sweep.plan import make_tasks
-from ftax.sweep.progress import SweepProgress, describe_time
-from ftax.sweep.run import run_sweep
-from ftax.sweep.worker import start_worker
-from ftax.worker_process import Stop, Stopped, WorkerDied
+from ftax.sweeps.facts import choose_status, describe_fault, keep_scalars
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.job import Item
+from ftax.sweeps.lock import lock_folder
+from ftax.sweeps.looks import summarise
+from ftax.sweeps.plan import make_tasks
+from ftax.sweeps.progress import SweepProgress, describe_time
+from ftax.sweeps.run import run_sweep
+from ftax.sweeps.worker import start_worker
+from ftax.workers.process import Stop, Stopped, WorkerDied
 
 
 def test_the_order_is_the_seeds_and_builds_each_model_once():

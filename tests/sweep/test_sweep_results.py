@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from sweeps import MACHINE, make_cell, make_failed, make_measured
 
-from ftax.environment import collect_environment
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.report.sweep_table import summarise
-from ftax.results import append_record
-from ftax.sweep import SweepMachine, SweepResults
-from ftax.sweep.results import CELLS_FILE
+from ftax.machines.environment import collect_environment
+from ftax.records.store import append_record
+from ftax.reports.tables.sweep_table import summarise
+from ftax.sweeps.record import SweepMachine
+from ftax.sweeps.results import CELLS_FILE, SweepResults
 
 A, B = make_cell("a"), make_cell("b", batch=2)
 

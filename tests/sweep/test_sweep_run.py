@@ -20,14 +20,14 @@ from typer.testing import CliRunner
 
 from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.results import read_records
-from ftax.sweep import SweepCell, SweepRun, SweepTimes
-from ftax.sweep.grid import Grid
-from ftax.sweep.lane import Lane, TaskQueue
-from ftax.sweep.progress import SweepProgress
-from ftax.sweep.run import _Sweep, run_sweep
-from ftax.sweep.store import CellStore
-from ftax.sweep.turns import Turn, Turns
+from ftax.records.store import read_records
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.lane import Lane, TaskQueue
+from ftax.sweeps.progress import SweepProgress
+from ftax.sweeps.record import SweepCell, SweepRun, SweepTimes
+from ftax.sweeps.run import _Sweep, run_sweep
+from ftax.sweeps.store import CellStore
+from ftax.sweeps.turns import Turn, Turns
 
 PLUGIN = """
 import os, signal
@@ -151,7 +151,7 @@ def test_results_are_kept_and_a_resumed_sweep_has_nothing_to_do(swept, monkeypat
     folder, grid, results, _ = swept
     with pytest.raises(InvalidArgumentError, match="has 12 cells of a sweep already; resume it"):
         run_sweep([grid], folder)
-    monkeypatch.setattr("ftax.sweep.lane.start_worker", pytest.fail)
+    monkeypatch.setattr("ftax.sweeps.lane.start_worker", pytest.fail)
     again = run_sweep([grid], folder, resume=True, threads=1)
     assert again.cells == results.cells
 
@@ -256,7 +256,7 @@ def find_workers(pid):
                 command = Path(f"/proc/{child}/cmdline").read_bytes()
             except OSError:
                 continue
-            if b"ftax.sweep.worker" in command:
+            if b"ftax.sweeps.worker" in command:
                 found.append(child)
     return found
 
@@ -279,7 +279,7 @@ def test_each_gpu_starts_one_worker_before_any_starts_its_second(tmp_path, monke
     """A sweep of few tasks: the first GPU's four workers would leave none for the second GPU."""
     begun = []
     monkeypatch.setattr(
-        "ftax.sweep.run._work_side_by_side",
+        "ftax.sweeps.run._work_side_by_side",
         lambda works, stop: begun.extend(work.__self__.device for work in works),
     )
     gpus = ("cuda:0", "cuda:1")
@@ -307,7 +307,7 @@ def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_pat
         begin(self, step, groups)
 
     begin = Lane._begin
-    monkeypatch.setattr("ftax.sweep.run._Sweep._make_turns", make_turns)
+    monkeypatch.setattr("ftax.sweeps.run._Sweep._make_turns", make_turns)
     monkeypatch.setattr(Lane, "_begin", note)
     grid = Grid(models=("bert-base", "resnet-18", "gpt2"), runtimes=("eager/python", "flat/python"),
                 batches=(1, 2), tiny=True)  # fmt: skip

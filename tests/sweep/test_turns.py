@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from sweeps import die, make_cell, run_lanes, use_scripts
 
-from ftax.sweep.step_clock import StepClock
-from ftax.sweep.turns import Turn, Turns, choose_sharers
-from ftax.worker_process import Stop, Stopped
+from ftax.sweeps.step_clock import StepClock
+from ftax.sweeps.turns import Turn, Turns, choose_sharers
+from ftax.workers.process import Stop, Stopped
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_nothing_is_beside_a_worker_that_measures(tmp_path, monkeypatch):
         with lock:
             active.remove(step)
 
-    monkeypatch.setattr("ftax.sweep.lane._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 2)
     workers = use_scripts(monkeypatch, script)
     cells = [make_cell(model=f"m{i}", device="cuda", batch=b) for i in range(6) for b in (1, 2)]
     found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",), workers=2)

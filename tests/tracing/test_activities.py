@@ -3,7 +3,7 @@
 import pytest
 from traces import make_call, make_kernel
 
-from ftax.tracing.activities import find_launches, merge_intervals, sum_busy_ns
+from ftax.instruments.trace.activities import find_launches, merge_intervals, sum_busy_ns
 
 OUTER = make_call(1010, 1050, 1)
 INNER = make_call(1020, 1040, 1, domain="driver", name="cuLaunchKernel")

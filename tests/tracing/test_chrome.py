@@ -7,8 +7,8 @@ import pytest
 from traces import make_call, make_kernel, make_memcpy, make_memset, make_trace
 
 from ftax import InvalidArgumentError
-from ftax.tracing import Overhead, write_chrome_trace
-from ftax.tracing.chrome import make_chrome_events
+from ftax.instruments.trace.activities import Overhead
+from ftax.instruments.trace.chrome import make_chrome_events, write_chrome_trace
 
 TRACE = make_trace(
     api_calls=(make_call(1010, 1050, 1),),

@@ -4,7 +4,8 @@ import pytest
 from traces import make_kernel, make_trace
 
 from ftax import InvalidArgumentError
-from ftax.tracing import KernelSet, compare_durations
+from ftax.instruments.trace.durations import compare_durations
+from ftax.instruments.trace.kernel_set import KernelSet
 
 
 def make_set(**durations_ns):

@@ -13,7 +13,7 @@ from traces import (
 )
 
 from ftax import InvalidArgumentError
-from ftax.tracing import Verdict, judge
+from ftax.instruments.trace.integrity import Verdict, judge
 
 
 def replace_kernel(trace, index, **changes):

@@ -4,7 +4,7 @@ import pytest
 from traces import make_kernel, make_memcpy, make_memset, make_repeated_trace, make_trace
 
 from ftax import ResultsError
-from ftax.tracing import KernelKey, KernelSet, compare_kernel_sets
+from ftax.instruments.trace.kernel_set import KernelKey, KernelSet, compare_kernel_sets
 
 
 def compare(a, b):

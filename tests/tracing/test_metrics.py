@@ -6,9 +6,8 @@ import pytest
 from traces import make_call, make_kernel, make_memcpy, make_trace, make_window
 
 from ftax import ResultsError
-from ftax.tracing import compute_metrics
-from ftax.tracing.activities import find_launches
-from ftax.tracing.metrics import classify_idle
+from ftax.instruments.trace.activities import find_launches
+from ftax.instruments.trace.metrics import classify_idle, compute_metrics
 
 # wall 1000, issued after 400; kernels of 100, 50 and 150 ns
 TRACE = make_trace(

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftax.tracing import demangle, names, shorten, shorten_all
+from ftax.instruments.trace import names
+from ftax.instruments.trace.names import demangle, shorten, shorten_all
 
 ADD = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIN3c104HalfEEESt5arrayIPcLm3EEEEviT0_T1_"  # noqa: E501
 

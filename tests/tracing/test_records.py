@@ -18,9 +18,10 @@ from traces import (
 )
 
 from ftax import InvalidArgumentError, ResultsError
-from ftax.environment import collect_environment
-from ftax.results import read_records
-from ftax.tracing import Kernel, Overhead, Trace
+from ftax.instruments.trace.activities import Kernel, Overhead
+from ftax.instruments.trace.records import Trace
+from ftax.machines.environment import collect_environment
+from ftax.records.store import read_records
 
 
 def make_full_trace(**changes):

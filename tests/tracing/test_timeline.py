@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from traces import make_call, make_kernel, make_memcpy, make_trace, make_window
 
 from ftax import InvalidArgumentError, ResultsError
-from ftax.tracing import TimelineRow, compute_timeline
-from ftax.tracing.timeline import PARTS
+from ftax.instruments.trace.timeline import PARTS, TimelineRow, compute_timeline
 
 
 def partition(**changes):

@@ -2,13 +2,15 @@
 
 from traces import make_kernel, make_repeated_trace, make_trace
 
-from ftax.report.timeline_table import (
+from ftax.instruments.trace.durations import compare_durations
+from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
+from ftax.instruments.trace.timeline import compute_timeline
+from ftax.reports.tables.timeline_table import (
     make_difference_table,
     make_duration_table,
     make_kernel_table,
     make_timeline_table,
 )
-from ftax.tracing import KernelSet, compare_durations, compare_kernel_sets, compute_timeline
 
 
 def test_a_timeline_is_a_row():

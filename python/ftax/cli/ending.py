@@ -21,9 +21,15 @@ from typing import Any, TextIO
 
 import typer
 
-from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
-from ftax.faults import describe, is_out_of_memory
-from ftax.report.terminal import say
+from ftax.errors import (
+    FtaxError,
+    RunnerError,
+    UnavailableError,
+    UnsupportedError,
+    describe,
+    is_out_of_memory,
+)
+from ftax.reports.terminal import say
 
 WRONG, LACKING, FAILED = 2, 3, 4
 UNFORESEEN = 70  # EX_SOFTWARE in sysexits.h
@@ -114,14 +120,14 @@ def _report(error: BaseException) -> str:
     """What happened, where, with which versions, and what to do; with FTAX_TRACEBACK, all of it."""
     import torch
 
-    import ftax
+    from ftax import _build_info
 
     what = "".join(traceback.format_exception_only(error)).strip()
     lines = [f"ftax: this was not foreseen, and is a fault of ftax: {what}"]
     if place := _find_place(error):
         lines.append(f"  in {place}")
     lines.append(
-        f"  ftax {ftax.__version__}, torch {torch.__version__}, Python "
+        f"  ftax {_build_info.VERSION}, torch {torch.__version__}, Python "
         f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     )
     lines.append("  please report it, with the command and what FTAX_TRACEBACK=1 makes of it")

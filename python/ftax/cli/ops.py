@@ -8,7 +8,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show
-from ftax.measure import Plan
+from ftax.timing.session import Plan
 
 
 def ops(
@@ -32,7 +32,7 @@ def ops(
 ) -> None:
     """Which operator? Host time of each call, from the tape: arguments, call, release."""
     import ftax
-    from ftax.report.receipt_table import make_operator_table
+    from ftax.reports.tables.receipt_table import make_operator_table
 
     with progress_bar(model) as progress:
         progress("building the model", 0, 1)
