@@ -50,7 +50,7 @@ from torch import nn
 from ftax import _core
 from ftax.runtimes.tape.recording import record
 from ftax.steps.load import load_model
-from ftax.sweeps.processes import read_probe
+from ftax.sweeps.processes import mark_turns, read_probe
 from ftax.timing.candidate import Candidate
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import measure, require
@@ -74,7 +74,7 @@ def work(job: Mapping[str, Any], turns: TurnTaker) -> dict[str, Any]:
     answer = {}
     for name, sizes in _CELLS.items():
         for kind, measurement in zip(KINDS, measure_cell(*sizes, job, turns), strict=True):
-            answer[f"{name}, {kind}"] = turns.mark(measurement).to_dict()
+            answer[f"{name}, {kind}"] = mark_turns(measurement, turns).to_dict()
     return answer
 
 

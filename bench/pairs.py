@@ -21,6 +21,7 @@ from typing import Any
 from record import read_lines
 
 from ftax import Measurement, compare
+from ftax.machines.gpu_condition import expect_idle
 from ftax.sweeps.processes import read_probe, repeat_disturbed
 from ftax.timing.comparison import compare_values
 from ftax.timing.measurement import make_session_id
@@ -133,7 +134,7 @@ def serve(prepare: Callable[[], Callable[[Mapping[str, Any], TurnTaker], dict[st
     work = prepare()
     say("ready")
     job = json.loads(sys.stdin.readline())
-    turns = TurnTaker(say)
+    turns = TurnTaker(say, expect_idle)
     turns.begin()
     say("answer", answer=work(job, turns))
     say("done")

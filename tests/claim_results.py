@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu import GpuFacts
-from ftax.paper.claims import test as claims
+from ftax.paper.claims import study as claims
 from ftax.paper.claims.record import Verdict, find_claim
 from ftax.paper.claims.scope import RequiredCell
 from ftax.records.fields import FrozenMap

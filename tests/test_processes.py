@@ -9,7 +9,8 @@ import random
 import pytest
 
 import ftax
-from ftax.sweeps.processes import BenchJob, repeat_disturbed, run_jobs
+from ftax.machines.gpu_condition import expect_idle
+from ftax.sweeps.processes import BenchJob, mark_turns, repeat_disturbed, run_jobs
 from ftax.timing.session import Plan
 from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
 from records import make_measurement
@@ -119,7 +120,7 @@ def test_each_process_has_one_turn_before_any_has_another():
 def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth(monkeypatch):
     said = []
     monkeypatch.setattr("sys.stdin", io.StringIO("[]\n" * 9))
-    turns = TurnTaker(lambda what, **fields: said.append((what, fields["done"])))
+    turns = TurnTaker(lambda what, **fields: said.append((what, fields["done"])), expect_idle)
     turns("building the model", 0, 1)
     assert said == []
     turns.begin()
@@ -134,12 +135,12 @@ def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth(monkeypatch
 
 def test_who_was_alone_took_no_turns(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("[]\n[7]\n"))
-    turns = TurnTaker(lambda what, **fields: None)
+    turns = TurnTaker(lambda what, **fields: None, expect_idle)
     measurement = make_measurement([100, 101])
     turns.begin()
-    assert turns.mark(measurement).rounds_a_turn is None
+    assert mark_turns(measurement, turns).rounds_a_turn is None
     turns.begin()
-    assert turns.mark(measurement).rounds_a_turn == ROUNDS_A_TURN
+    assert mark_turns(measurement, turns).rounds_a_turn == ROUNDS_A_TURN
 
 
 def test_zero_processes_are_refused():

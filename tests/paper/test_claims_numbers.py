@@ -17,7 +17,7 @@ from claim_results import (
 )
 
 from ftax import InvalidArgumentError
-from ftax.paper.claims import test as claims
+from ftax.paper.claims import study as claims
 from ftax.paper.claims.gpu import Sampler, list_gpus
 from ftax.paper.claims.judge import judge_claim, judge_test, settle
 from ftax.paper.claims.numbers import collect_numbers

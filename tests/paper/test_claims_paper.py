@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ftax import InvalidArgumentError, ResultsError
-from ftax.paper.claims import test as claims
+from ftax.paper.claims import study as claims
 from ftax.paper.claims.paper import Formulas, find_operand
 from ftax.paper.claims.record import find_claim, list_claims
 from ftax.paper.claims.substitutes import RELATIONS, SUBSTITUTES

@@ -18,7 +18,7 @@ from claim_results import (
     make_series,
 )
 
-from ftax.paper.claims import test as claims
+from ftax.paper.claims import study as claims
 from ftax.paper.claims.record import Verdict, find_claim
 from ftax.paper.claims.scope import ADDED, UNTESTABLE, RequiredCell
 from ftax.paper.claims.substitutes import REFORMULATED, RELATIONS, SUBSTITUTES

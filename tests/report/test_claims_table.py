@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from claim_results import make_results, make_series
 
-from ftax.paper.claims import test as claims
+from ftax.paper.claims import study as claims
 from ftax.paper.claims.record import ClaimValue, find_claim
 from ftax.paper.claims.tables import (
     describe_numbers,

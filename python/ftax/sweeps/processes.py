@@ -22,11 +22,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
-from ftax.timing.measurement import Measurement, make_session_id
+from ftax.machines.gpu_condition import expect_idle
+from ftax.timing.measurement import TURNS, Measurement, make_session_id
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.channel import claim_output, die_with
 from ftax.workers.process import START_S, Stop, WorkerDied, WorkerProcess
-from ftax.workers.turns import MEASURING, REFUSED, TurnTaker, take_turns
+from ftax.workers.turns import MEASURING, REFUSED, ROUNDS_A_TURN, TurnTaker, take_turns
 
 _SHARED_RATIO = 1.2  # of the fastest probe: what ran slower had less than a core
 
@@ -220,18 +221,25 @@ def _run_side_by_side(
     ]
 
 
+def mark_turns(measurement: Measurement, turns: TurnTaker) -> Measurement:
+    """The measurement, which says that it took turns if there was anybody to take them with."""
+    if not turns.has_others:
+        return measurement
+    return replace(measurement, checks={**measurement.checks, TURNS: ROUNDS_A_TURN})
+
+
 def _work() -> None:
     die_with(int(sys.argv[1]))
     say = claim_output()
     say("ready")
-    turns = TurnTaker(say)
+    turns = TurnTaker(say, expect_idle)
     try:
         measurements = run_job(BenchJob.from_json(sys.stdin.readline()), turns)
     except FtaxError as error:
         say(REFUSED, error=type(error).__name__, reason=str(error))
         return
     for measurement in measurements:
-        say("measured", measurement=turns.mark(measurement).to_dict())
+        say("measured", measurement=mark_turns(measurement, turns).to_dict())
     say("done")
 
 

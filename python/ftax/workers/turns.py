@@ -10,12 +10,9 @@ import json
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ftax import errors
-from ftax.machines.gpu_condition import expect_idle
-from ftax.timing.measurement import TURNS, Measurement
 from ftax.workers.channel import Say
 from ftax.workers.process import WorkerProcess
 
@@ -29,12 +26,13 @@ class TurnTaker:
     """The progress callback of a process that measures by turns: it returns when its turn comes.
 
     That is before measuring, and after every `ROUNDS_A_TURN` rounds. `take_turns` is its parent.
+    ``tell_others`` is given, at each turn, the process ids of those that sleep meanwhile.
     """
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, say: Say, tell_others: Callable[[Sequence[int]], None]) -> None:
+        self._say, self._tell_others = say, tell_others
         self._began = 0  # with which round the last turn did
-        self._has_others = False
+        self.has_others = False
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Wait if a turn begins here. Once a round: who waits for a quiet core calls many times."""
@@ -46,14 +44,8 @@ class TurnTaker:
             return
         self._say("turn", done=done, total=total)
         others = json.loads(sys.stdin.readline() or "[]")
-        self._has_others = bool(others)
-        expect_idle(others)
-
-    def mark(self, measurement: Measurement) -> Measurement:
-        """The measurement, which says that it took turns if there was anybody to take them with."""
-        if not self._has_others:
-            return measurement
-        return replace(measurement, checks={**measurement.checks, TURNS: ROUNDS_A_TURN})
+        self.has_others = bool(others)
+        self._tell_others(others)
 
     def begin(self) -> None:
         """Wait for the first turn."""
