@@ -29,7 +29,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import record as frame
 import torch
 from pairs import (
     ROW_COLUMNS,
@@ -47,6 +46,7 @@ from pairs import (
 )
 from torch import nn
 
+import record as frame
 from ftax import _core
 from ftax.runtimes.tape.recording import record
 from ftax.steps.load import load_model

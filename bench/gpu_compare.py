@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import record as frame
 import torch
 from pairs import (
     ROW_COLUMNS,
@@ -40,6 +39,7 @@ from pairs import (
 )
 from torch import nn
 
+import record as frame
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace

@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from line_changes import Line, find_changes, show_changes
-from record import finish, make_parser, progress, run_workers
 from torch import nn
 from torch.nn import functional as F
 
@@ -42,6 +41,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan, measure, quiet, require
+from record import finish, make_parser, progress, run_workers
 
 # Beyond as much in the baseline. Half a millisecond a request: a host with neighbours told changes
 # of a tenth of that from noise, and no less.

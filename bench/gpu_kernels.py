@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from kernel_lists import TRACERS, count_differences, is_fill
 from ncu import Profiled, profile_code
-from record import Figure, finish, make_parser, progress, run_json, show
 
 from ftax.errors import InvalidArgumentError
 from ftax.instruments.trace.names import shorten
@@ -28,6 +27,7 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Host
+from record import Figure, finish, make_parser, progress, run_json, show
 
 _MODEL = "bert-base"
 # Eager first: torch.profiler has crashed over graphs where CUPTI was used before.

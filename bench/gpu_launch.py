@@ -27,7 +27,6 @@ from launch_prices import (
     price_kernels,
     read_issue_ns,
 )
-from record import Figure, finish, make_parser, progress, run_workers, show
 
 from ftax import _core, measure_floors
 from ftax.errors import FtaxError, RunnerError
@@ -38,6 +37,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan, measure, quiet, require
+from record import Figure, finish, make_parser, progress, run_workers, show
 
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _LARGE = 32

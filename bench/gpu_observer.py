@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from record import Figure, finish, make_parser, progress, run_workers, show
 from torch.profiler import ProfilerActivity, profile
 
 from ftax import _core
@@ -34,6 +33,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Host
 from ftax.timing.session import quiet
+from record import Figure, finish, make_parser, progress, run_workers, show
 
 _MODEL = "bert-base"
 _SUBJECTS: dict[str, tuple[str, Host]] = {

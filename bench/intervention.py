@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from line_changes import Line, find_changes, show_changes
-from record import finish, make_parser, run_workers
 from torch import nn
 from torch.nn import functional as F
 
@@ -30,6 +29,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan, measure, require
+from record import finish, make_parser, run_workers
 
 # Large against the noise of a shared machine: there, one round in fifty takes 1.7 times as long.
 _FORWARD_NS = 1_000_000

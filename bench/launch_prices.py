@@ -16,7 +16,7 @@ import torch
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError
 from ftax.instruments.gate import Gated, measure_gated_runner
-from ftax.runtimes.graph.capture import capture_calls
+from ftax.runtimes.tape.capture import capture_calls
 from ftax.runtimes.workspace import Workspace
 
 BURST = 200

@@ -18,8 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from record import read_lines
-
 from ftax import Measurement, compare
 from ftax.machines.gpu_condition import expect_idle
 from ftax.sweeps.processes import read_probe, repeat_disturbed
@@ -29,6 +27,7 @@ from ftax.timing.session import Plan
 from ftax.workers.channel import claim_output, die_with
 from ftax.workers.process import Stop, WorkerProcess
 from ftax.workers.turns import TurnTaker, take_turns
+from record import read_lines
 
 _READY_S = 120.0  # to import, build and prepare, beside others that do
 

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from record import Figure, finish, make_parser, progress, run_workers, show
 from torch import nn
 from torch.nn import functional as F
 
@@ -30,6 +29,7 @@ from ftax.timing.candidate import Candidate, Host
 from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, measure, require
+from record import Figure, finish, make_parser, progress, run_workers, show
 
 _REPEATS = 50
 _WIDTH = 4

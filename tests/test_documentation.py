@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ftax.runtimes.prepare import _MODEL_OPTIONS
-from records import make_measurement
+from support.records import make_measurement
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -9,7 +9,7 @@ from receipt_turns import judge_turns, take_turns
 
 from ftax import Receipt
 from ftax.steps.load import load_model
-from records import make_measurement
+from support.records import make_measurement
 
 NARROW = [1000] * 30 + [1001] * 30
 

@@ -16,7 +16,7 @@ from runtime_cells import (
 )
 
 from ftax.ladders.receipt import Receipt, Unavailable
-from records import make_measurement
+from support.records import make_measurement
 
 SECONDS = {"prepare_seconds": 7.0, "measure_seconds": 3.0, "total_seconds": 12.0}
 

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small_models import Lambda, normal
 from torch import nn
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.graph.capture import capture_calls
+from ftax.runtimes.tape.capture import capture_calls
 from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.tape.tape import run_eager
 from ftax.runtimes.workspace import Workspace
@@ -25,6 +24,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import same_bytes
 from ftax.timing.candidate import Candidate
+from support.small_models import Lambda, normal
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import normal
 from torch import nn
 
 from ftax.errors import UnsupportedError
@@ -18,6 +17,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
+from support.small_models import normal
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import Lambda, normal
 from torch import nn
 
 import ftax
@@ -26,7 +25,7 @@ from ftax.instruments.trace.run import trace_prepared
 from ftax.ladders.evidence import RungEvidence, compare_work
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.graph.capture import capture_calls
+from ftax.runtimes.tape.capture import capture_calls
 from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
@@ -34,6 +33,7 @@ from ftax.steps.outputs import flatten_outputs
 from ftax.steps.tensors import same_bytes
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan
+from support.small_models import Lambda, normal
 
 pytestmark = pytest.mark.needs_cuda
 

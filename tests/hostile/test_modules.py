@@ -23,7 +23,6 @@ import pytest
 import torch
 from hostile import modules as _modules  # noqa: F401  # enters the table
 from hostile.table import TABLE, Case
-from small_models import normal
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
@@ -31,6 +30,7 @@ from torch.utils import _pytree as pytree
 import ftax
 import ftax.ladders.run
 from ftax.ladders.receipt import Receipt
+from support.small_models import normal
 
 # Enough time for the calls in a row; rounds and warm-up are counted and not timed.
 SHORT = ftax.Plan(rounds=3, warmup=2, duration_s=5.0, round_ms=0.2)

@@ -5,16 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from claim_results import (
-    BATCHES,
-    GRAPHS,
-    RESAMPLES,
-    judge_one,
-    make_cell,
-    make_graph_results,
-    make_results,
-    make_series,
-)
 
 from ftax import InvalidArgumentError
 from ftax.paper.claims import study as claims
@@ -24,6 +14,16 @@ from ftax.paper.claims.numbers import collect_numbers
 from ftax.paper.claims.record import find_claim
 from ftax.paper.claims.scope import RequiredCell
 from ftax.paper.claims.today import PlannedOperand, Wanted, make_plan
+from support.claim_results import (
+    BATCHES,
+    GRAPHS,
+    RESAMPLES,
+    judge_one,
+    make_cell,
+    make_graph_results,
+    make_results,
+    make_series,
+)
 
 
 def test_work_is_taken_from_any_cell_of_the_size():

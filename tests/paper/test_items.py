@@ -5,8 +5,6 @@ import io
 from dataclasses import replace
 
 import pytest
-from claim_results import make_gpu
-from paper_results import MACHINE, latency_of, make_cell, make_failed, make_results, measure_all
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.figures.sheet import COLUMNS
@@ -19,6 +17,15 @@ from ftax.runtimes.catalogue import list_runtimes
 from ftax.steps.zoo.registry import list_models
 from ftax.sweeps.grid import join_cells
 from ftax.timing.cell import Cell
+from support.claim_results import make_gpu
+from support.paper_results import (
+    MACHINE,
+    latency_of,
+    make_cell,
+    make_failed,
+    make_results,
+    measure_all,
+)
 
 GPU = Setting.choose(device="cuda")
 CPU = Setting.choose(device="cpu")

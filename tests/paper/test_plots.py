@@ -4,7 +4,6 @@ import functools
 import re
 
 import pytest
-from paper_results import make_results, measure_all
 
 from ftax.paper.figures.drawing import save_sheet
 from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
@@ -13,6 +12,7 @@ from ftax.paper.figures.view import split_views
 from ftax.paper.items.catalogue import find_item, list_items
 from ftax.paper.setting import Setting
 from ftax.sweeps.grid import join_cells
+from support.paper_results import make_results, measure_all
 
 pytest.importorskip("matplotlib")
 

@@ -7,7 +7,6 @@ import signal
 import time
 
 import pytest
-from paper_results import MACHINE, make_cell, make_results, measure_all
 from typer.testing import CliRunner
 
 from ftax.cli.commands import app
@@ -20,6 +19,7 @@ from ftax.paper.write import CLAIMS_FILE, make_slug, write_page, write_study
 from ftax.records.store import append_record, read_records
 from ftax.sweeps.grid import join_cells
 from ftax.sweeps.results import CELLS_FILE
+from support.paper_results import MACHINE, make_cell, make_results, measure_all
 
 GPU = Setting.choose(device="cuda")
 QUICK = Setting.choose(device="cpu", quick=True)

@@ -8,52 +8,48 @@ than half of a latency for certain, the sentence says that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ftax.ladders.findings import Findings
+from ftax.ladders.ladder import Line
+from ftax.ladders.rows import RuntimeRow
 from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
-
-if TYPE_CHECKING:
-    from ftax.ladders.ladder import Line
-    from ftax.ladders.receipt import Receipt
-    from ftax.ladders.rows import RuntimeRow
 
 # They run eager's kernels, or eager's operators, and can replace the model as it is. The rungs
 # between them are instruments: nobody deploys a flat program or single launches.
 _SAME_WORK = (("cuda-graph", "cpp"), ("cuda-graph", "python"), ("eager", "cpp"))
 
 
-def recommend(receipt: Receipt) -> str:
+def recommend(findings: Findings) -> str:
     """Host-bound or device-bound, the largest tax, and what gives most of it back."""
-    if receipt.work_problem:
+    if findings.work_problem:
         return (
-            f"Not the same work: {receipt.work_problem}. So there is no tax to tell, and no "
+            f"Not the same work: {findings.work_problem}. So there is no tax to tell, and no "
             "runtime that could take the model's place; measure a step whose work does not change."
         )
-    sentences = [_say_what_binds(receipt), _say_largest_line(receipt)]
-    rows = receipt.runtimes
+    sentences = [_say_what_binds(findings), _say_largest_line(findings)]
+    rows = findings.runtimes
     same = _find_fastest(rows, same_work=True)
     other = _find_fastest(rows, same_work=False)
     if same is not None:
-        sentences.append(_say_same_work(receipt, same))
+        sentences.append(_say_same_work(findings, same))
     if other is not None:
-        sentences.append(_say_alternative(receipt, other, same))
+        sentences.append(_say_alternative(findings, other, same))
     if same is None and other is None:
         sentences.append("No other runtime measured here is faster than eager for certain.")
     sentences.append(_say_excluded(rows, other or same))
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _say_what_binds(receipt: Receipt) -> str:
+def _say_what_binds(findings: Findings) -> str:
     """On a GPU the share of tax, by the busy time that the receipt's last line has."""
-    batch, total_ns = receipt.rungs[0].cell.batch, receipt.latency_ns
-    kernels = receipt.lines[-1]
+    batch, total_ns = findings.rungs[0].cell.batch, findings.latency_ns
+    kernels = findings.lines[-1]
     if kernels.upper != "busy" or kernels.interval_ns is None:
-        return _say_python(receipt)
-    latency = receipt.rungs[0].interval_ns
+        return _say_python(findings)
+    latency = findings.rungs[0].interval_ns
     if latency is None:
-        return _say_python(receipt)
+        return _say_python(findings)
     if kernels.doubt:
         return f"Whether host or device binds at batch {batch} is {NOT_RESOLVED}: {kernels.doubt}."
     # The extremes of both intervals: wider than need be, and right whatever their correlation.
@@ -69,27 +65,27 @@ def _say_what_binds(receipt: Receipt) -> str:
     return f"Whether host or device binds at batch {batch} is not resolved: {what}."
 
 
-def _say_python(receipt: Receipt) -> str:
+def _say_python(findings: Findings) -> str:
     """Without busy time (a CPU, or no trace): the cost of Python is what the ladder knows."""
-    tax = receipt.python_tax_ns
+    tax = findings.python_tax_ns
     if tax is None:
         return ""
     time_ns, interval = tax
-    total = format_time(receipt.latency_ns)
-    tape = next(rung for rung in receipt.rungs if rung.cell.host == "cpp")  # or there is no tax
-    if doubt := find_doubt_of([receipt.rungs[0], tape]):
+    total = format_time(findings.latency_ns)
+    tape = next(rung for rung in findings.rungs if rung.cell.host == "cpp")  # or there is no tax
+    if doubt := find_doubt_of([findings.rungs[0], tape]):
         return f"Python's cost is {NOT_RESOLVED}: {doubt}."
     if interval is None or interval[0] <= 0:
         return f"Python's cost is not resolved: {format_interval(interval)} of {total}."
     return (
         f"Python costs {format_time(time_ns)} of {total} "
-        f"({time_ns / receipt.latency_ns:.0%}; {format_interval(interval)})."
+        f"({time_ns / findings.latency_ns:.0%}; {format_interval(interval)})."
     )
 
 
-def _say_largest_line(receipt: Receipt) -> str:
+def _say_largest_line(findings: Findings) -> str:
     taxes: list[Line] = [
-        line for line in receipt.lines if line.resolved and line.lower and line.time_ns > 0
+        line for line in findings.lines if line.resolved and line.lower and line.time_ns > 0
     ]
     if not taxes:
         return ""
@@ -110,9 +106,9 @@ def _find_fastest(rows: tuple[RuntimeRow, ...], *, same_work: bool) -> RuntimeRo
     return None
 
 
-def _say_same_work(receipt: Receipt, row: RuntimeRow) -> str:
+def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
     work = next(
-        (item for item in receipt.evidence if f"{item.runtime}/{item.host}" == row.label), None
+        (item for item in findings.evidence if f"{item.runtime}/{item.host}" == row.label), None
     )
     graph = row.measurement.cell.runtime == "cuda-graph"
     what = "a CUDA graph" if graph else "the tape, without Python,"
@@ -122,12 +118,12 @@ def _say_same_work(receipt: Receipt, row: RuntimeRow) -> str:
     return f"{what[0].upper()}{what[1:]} of the same {kernels} {_say_gain(row)}."
 
 
-def _say_alternative(receipt: Receipt, row: RuntimeRow, same: RuntimeRow | None) -> str:
+def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | None) -> str:
     name = f"{row.measurement.cell.runtime} from {row.measurement.cell.host}"
     sentence = f"{name} {_say_gain(row)}{_say_split(row)}{_say_pay_back(row)}"
     if same is None:
         return f"{sentence}."
-    measured = (*receipt.rungs, *receipt.others)
+    measured = (*findings.rungs, *findings.others)
     saved_ns, interval = compute_difference(
         measured, measured.index(same.measurement), measured.index(row.measurement)
     )

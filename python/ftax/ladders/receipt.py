@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.instruments.energy import EnergyLine, compute_energy_tax
 from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import Timeline
-from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.ladder import RUNGS, Line, compute_lines
-from ftax.ladders.rows import RuntimeRow, compute_rows
+from ftax.ladders.advice import recommend
+from ftax.ladders.findings import Findings
+from ftax.ladders.ladder import RUNGS, Line
 from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
-from ftax.records.result import Result
-from ftax.timing.differences import compute_difference
-from ftax.timing.measurement import Measurement, describe_doubts
-from ftax.timing.outputs import read_work_problem
-
-if TYPE_CHECKING:
-    pass
+from ftax.timing.measurement import describe_doubts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +50,13 @@ class Unavailable(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt(Result):
-    """Rungs and alternatives of one model, measured in the same interleaved rounds.
+class Receipt(Findings):
+    """Rungs and alternatives of one model, measured in the same interleaved rounds, and what was
+    looked at closer afterwards.
 
     Attributes:
-        rungs: from the first (Python eager) down; at least one.
-        others: the alternatives, in the order of measurement.
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
-        evidence: on a GPU, what each rung and alternative ran there, gathered after the rounds.
-        throughputs: the same runtimes with requests back to back, if that was asked for.
         readings: energy, utilisation and memory of each runtime, if they were asked for.
         floors_ns: what the machine itself costs (`ftax doctor`), ns by name.
         preparation: seconds spent before and after the rounds, by step.
@@ -73,13 +64,9 @@ class Receipt(Result):
 
     kind: ClassVar[str] = "receipt"
 
-    rungs: tuple[Measurement, ...]
-    others: tuple[Measurement, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
-    evidence: tuple[RungEvidence, ...] = ()
     readings: tuple[GpuReadings, ...] = ()
-    throughputs: tuple[Measurement, ...] = ()
     floors_ns: Mapping[str, float] = field(default_factory=lambda: FrozenMap({}))
     preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
     warnings: tuple[str, ...] = ()
@@ -108,46 +95,8 @@ class Receipt(Result):
             )
 
     @property
-    def latency_ns(self) -> float:
-        """Latency of the first rung, Python eager."""
-        return self.rungs[0].latency_ns
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """Parts of the latency, top to bottom; their times sum to it exactly."""
-        return compute_lines(self.rungs, self.evidence)
-
-    @property
-    def work_problem(self) -> str:
-        """How eager's calls differed while they were timed; "" if no difference was seen."""
-        return read_work_problem(self.rungs[0].checks)
-
-    @property
-    def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
-        """Python eager minus the tape, with its interval; None if there is no tape, and if eager's
-        calls were not all the same work."""
-        if self.work_problem:
-            return None
-        for place, rung in enumerate(self.rungs):
-            if (rung.cell.runtime, rung.cell.host) == ("eager", "cpp"):
-                return compute_difference(self.rungs, 0, place)
-        return None
-
-    @property
-    def runtimes(self) -> tuple[RuntimeRow, ...]:
-        """Rungs and alternatives, fastest first: what each saves, and of what."""
-        return compute_rows((*self.rungs, *self.others), self.evidence, self.throughputs)
-
-    @property
-    def alternatives(self) -> tuple[RuntimeRow, ...]:
-        """The runtimes beside the ladder, fastest first."""
-        return tuple(row for row in self.runtimes if not row.is_rung)
-
-    @property
     def recommendation(self) -> str:
         """What the numbers advise, in sentences."""
-        from ftax.ladders.advice import recommend
-
         return recommend(self)
 
     def collect_warnings(self) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Self
 
 from ftax.errors import InvalidArgumentError
 from ftax.runtimes.catalogue import find_runtime
-from ftax.steps.zoo.spec import TORCH_DTYPES
+from ftax.steps.spec import TORCH_DTYPES
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.grid_checks import split_runtime
 

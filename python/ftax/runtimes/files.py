@@ -16,8 +16,8 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError
 from ftax.steps.loaded import FileModel, flatten_tensors
 from ftax.steps.paths import describe_path
+from ftax.steps.spec import TORCH_DTYPES
 from ftax.steps.user_inputs import split_inputs
-from ftax.steps.zoo.spec import TORCH_DTYPES
 from ftax.timing.candidate import Candidate, Host
 
 _RUNTIME = {"torchscript": "torchscript", "onnx": "onnxruntime"}

@@ -14,9 +14,9 @@ from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, name_faults
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.cost import Cost, measure_cost
-from ftax.runtimes.graph.capture import CapturedGraph, capture
 from ftax.runtimes.same_work import WorkWatch
 from ftax.runtimes.streams import make_stream, wrap_runner
+from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.tape.flat import FlatProgram, make_flat
 from ftax.runtimes.tape.recording import Observer, observe
 from ftax.runtimes.tape.tape import Taped, make_tape, preserve_state, run_eager, settle

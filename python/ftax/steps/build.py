@@ -21,6 +21,7 @@ from ftax.steps.inputs import (
 )
 from ftax.steps.loaded import LoadedModel, Resize, flatten_tensors
 from ftax.steps.request import LoadRequest
+from ftax.steps.spec import TORCH_DTYPES, MakeInputs, Shape
 from ftax.steps.user_inputs import read_user_inputs
 from ftax.steps.weights import (
     build_unfilled,
@@ -29,7 +30,6 @@ from ftax.steps.weights import (
     fill_weights,
     seeded_rng,
 )
-from ftax.steps.zoo.spec import TORCH_DTYPES, MakeInputs, Shape
 
 
 def build_random_module(

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from ftax.steps.zoo.spec import MakeInputs, Shape
+from ftax.steps.spec import MakeInputs, Shape
 
 # Independent streams of random numbers from one seed.
 WEIGHT_STREAM, INPUT_STREAM, CHECK_STREAM, CALIBRATION_STREAM = range(4)

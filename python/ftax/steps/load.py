@@ -18,8 +18,8 @@ from ftax.steps.load_zoo import load_zoo_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.paths import describe_path
 from ftax.steps.request import LoadRequest, normalize_device
+from ftax.steps.spec import Attention, Dtype
 from ftax.steps.zoo.registry import find_spec, is_model_name
-from ftax.steps.zoo.spec import Attention, Dtype
 
 _RUNTIME_OF_FILE = {"torchscript": "torchscript", "onnx": "onnxruntime"}
 

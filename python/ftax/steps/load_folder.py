@@ -16,6 +16,7 @@ from ftax.steps.build import build_random_module, finish_built_model
 from ftax.steps.inputs import make_images, make_token_ids
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.request import LoadRequest
+from ftax.steps.spec import MakeInputs, Shape
 from ftax.steps.weights import seeded_rng
 from ftax.steps.zoo.huggingface import (
     blame_config,
@@ -24,7 +25,6 @@ from ftax.steps.zoo.huggingface import (
     load_folder_config,
     load_folder_model,
 )
-from ftax.steps.zoo.spec import MakeInputs, Shape
 
 _TOKENS = 128
 _IMAGE_SIZE = 224

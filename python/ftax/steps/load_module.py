@@ -14,8 +14,8 @@ from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.steps.build import count_parameters, pair_user_inputs, resolve_user_sizes
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.steps.request import LoadRequest
+from ftax.steps.spec import TORCH_DTYPES, Dtype
 from ftax.steps.user_inputs import split_inputs
-from ftax.steps.zoo.spec import TORCH_DTYPES, Dtype
 
 
 def load_module(module: nn.Module, request: LoadRequest) -> LoadedModel:

@@ -13,7 +13,7 @@ from ftax.records.record import JsonScalar
 from ftax.steps.build import build_random_module, finish_built_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.request import LoadRequest
-from ftax.steps.zoo.spec import ModelSpec, Shape, Variant
+from ftax.steps.spec import ModelSpec, Shape, Variant
 
 # Enough pixels for the statistics of a batch norm behind the last stride.
 _CALIBRATION_BATCH = 2

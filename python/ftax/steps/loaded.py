@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ftax.errors import UnsupportedError
 from ftax.records.record import JsonScalar
-from ftax.steps.zoo.spec import Dtype
+from ftax.steps.spec import Dtype
 
 # (batch, sequence) -> the same module with inputs of that size; None keeps the size that it has.
 Resize = Callable[[int | None, int | None], "LoadedModel"]

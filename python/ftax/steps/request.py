@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
-from ftax.steps.zoo.spec import ATTENTIONS, TORCH_DTYPES, Attention, Dtype
+from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention, Dtype
 
 # Four streams per seed, and torch's CPU generator keeps 32 bits.
 _SEED_LIMIT = 2**30

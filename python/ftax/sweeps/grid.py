@@ -15,7 +15,7 @@ from typing import Any
 from ftax.errors import InvalidArgumentError
 from ftax.records.fields import FrozenMap
 from ftax.records.record import JsonScalar
-from ftax.steps.zoo.spec import ATTENTIONS, TORCH_DTYPES, Attention
+from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention
 from ftax.sweeps.grid_checks import (
     HOSTS,
     check_choices,

@@ -8,8 +8,8 @@ from typing import Any
 from ftax.errors import InvalidArgumentError
 from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.steps.paths import describe_path
+from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import find_spec, list_models
-from ftax.steps.zoo.spec import ModelSpec
 from ftax.timing.candidate import Host
 
 HOSTS = ("python", "cpp")

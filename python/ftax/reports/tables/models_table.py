@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
 from ftax.reports.table import Rows
+from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import list_models
-from ftax.steps.zoo.spec import ModelSpec
 
 _START, _END = "<!-- zoo: generated -->", "<!-- zoo: end -->"
 _SHORT_UNITS = {"pixels a side": "px"}

@@ -13,7 +13,7 @@ import torch
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.candidates import drive_python, grad_mode
-from ftax.runtimes.graph.capture import CapturedGraph
+from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host

@@ -15,13 +15,13 @@ from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnsupportedError
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.cost import measure_cost
-from ftax.runtimes.graph.capture import (
+from ftax.runtimes.graph.cuda_graph import require_cuda_build
+from ftax.runtimes.tape.capture import (
     CapturedGraph,
     capture_calls,
     draws_random,
     forbid_synchronising,
 )
-from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace

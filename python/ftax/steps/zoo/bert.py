@@ -8,8 +8,8 @@ import re
 
 from ftax.errors import InvalidArgumentError
 from ftax.steps.inputs import make_token_ids
+from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.huggingface import TINY_ENCODER, from_config
-from ftax.steps.zoo.spec import ModelSpec
 
 _HEAD_WIDTH = 64
 _VOCABULARY, _POSITIONS, _TYPES = 30_522, 512, 2

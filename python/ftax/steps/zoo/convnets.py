@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ftax.steps.zoo.spec import Build, Variant
+from ftax.steps.spec import Build, Variant
 
 
 class Stage(NamedTuple):

@@ -5,10 +5,10 @@ tokens; `gpt2` is the prefill alone, which no figure of the paper shows.
 """
 
 from ftax.steps.inputs import make_token_ids
+from ftax.steps.spec import ModelSpec, Variant
 from ftax.steps.zoo.generation import GreedyGenerator
 from ftax.steps.zoo.huggingface import TINY_ENCODER, from_config
 from ftax.steps.zoo.recurrent import build_lstm_lm
-from ftax.steps.zoo.spec import ModelSpec, Variant
 
 _GENERATED_TOKENS = 16
 _GPT2_POSITIONS = 1024

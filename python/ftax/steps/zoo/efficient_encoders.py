@@ -5,8 +5,8 @@ paper's 128 tokens, its lengths are cut so that the idea runs; `note` says so. N
 """
 
 from ftax.steps.inputs import make_token_ids
+from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.huggingface import TINY_ENCODER, from_config
-from ftax.steps.zoo.spec import ModelSpec
 
 EFFICIENT_ENCODERS: tuple[ModelSpec, ...] = (
     ModelSpec(

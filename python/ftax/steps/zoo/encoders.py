@@ -6,8 +6,8 @@ relative positions, RoBERTa's have two positions too few.
 """
 
 from ftax.steps.inputs import make_token_ids
+from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.huggingface import TINY_ENCODER, from_config
-from ftax.steps.zoo.spec import ModelSpec
 
 # RoBERTa's vocabulary, and positions that start behind the padding id.
 _ROBERTA = {

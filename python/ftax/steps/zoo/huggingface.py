@@ -27,7 +27,7 @@ from ftax.errors import (
     describe,
     is_out_of_memory,
 )
-from ftax.steps.zoo.spec import Attention, Variant
+from ftax.steps.spec import Attention, Variant
 
 _WEIGHT_FILES = (
     "model.safetensors",

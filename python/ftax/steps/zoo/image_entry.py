@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftax.steps.inputs import make_images
+from ftax.steps.spec import Attention, Build, ModelSpec
 from ftax.steps.zoo.huggingface import from_config
-from ftax.steps.zoo.spec import Attention, Build, ModelSpec
 
 
 def image_model(

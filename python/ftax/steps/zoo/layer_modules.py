@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftax.steps.zoo.spec import Shape
+from ftax.steps.spec import Shape
 
 
 class SelfAttention(nn.Module):

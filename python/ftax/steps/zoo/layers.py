@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ftax.errors import InvalidArgumentError
+from ftax.steps.spec import MakeInputs, ModelSpec, Variant
 from ftax.steps.zoo.convnets import InvertedBottleneck
 from ftax.steps.zoo.layer_modules import (
     SelfAttention,
@@ -20,7 +21,6 @@ from ftax.steps.zoo.layer_modules import (
     make_planes,
     make_signals,
 )
-from ftax.steps.zoo.spec import MakeInputs, ModelSpec, Variant
 
 # What the letters in a name stand for; the number without a letter is the width.
 LETTERS = {

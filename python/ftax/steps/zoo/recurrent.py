@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from ftax.steps.zoo.spec import Variant
+from ftax.steps.spec import Variant
 
 _VOCABULARY, _TINY_VOCABULARY = 10_000, 1000
 _WIDTH, _TINY_WIDTH = 1500, 32

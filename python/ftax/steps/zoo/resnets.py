@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from ftax.steps.spec import Build, Variant
 from ftax.steps.zoo.image_entry import from_classifier, image_model
-from ftax.steps.zoo.spec import Build, Variant
 
 _SOURCE = "transformers.ResNetForImageClassification, configuration of microsoft/resnet-"
 _TINY = {"embedding_size": 8, "hidden_sizes": [16, 32, 64, 128]}

@@ -5,8 +5,8 @@ need 400 samples for their first value.
 """
 
 from ftax.steps.inputs import make_waves
+from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.huggingface import from_config
-from ftax.steps.zoo.spec import ModelSpec
 
 _SAMPLES = 32_000
 _TINY_SAMPLES = 3200

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from ftax.errors import UnavailableError
-from ftax.steps.zoo.spec import Build, Variant
+from ftax.steps.spec import Build, Variant
 
 
 def from_torchvision(model: str, *, tiny: Mapping[str, Any], **settings: Any) -> Build:

@@ -4,10 +4,10 @@ The surprising choice: what transformers has is taken from there, not from torch
 paper ran: layers, strides and parameter counts are the same, and it needs no further package.
 """
 
+from ftax.steps.spec import Build
 from ftax.steps.zoo.convnet_entries import CONVNETS
 from ftax.steps.zoo.image_entry import from_classifier, image_model
 from ftax.steps.zoo.resnets import RESNETS
-from ftax.steps.zoo.spec import Build
 
 
 def _vit(patch: int) -> Build:

@@ -20,7 +20,7 @@ from ftax.runtimes.plugins.trial import Answer, WorkerSession, open_session
 from ftax.steps.inputs import make_generator
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.zoo.spec import TORCH_DTYPES, Dtype
+from ftax.steps.spec import TORCH_DTYPES, Dtype
 
 Progress = Callable[[str, int, int], None]
 
