@@ -13,6 +13,8 @@ from ftax.machines.environment import Device
 from ftax.records.fields import FrozenMap
 from ftax.records.record import JsonScalar, Name, PositiveInt, Record
 
+_USUAL = ("forward", "inference")  # and so not said
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cell(Record):
@@ -25,6 +27,9 @@ class Cell(Record):
     dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
     batch: PositiveInt
     sequence: PositiveInt | None  # tokens of a request; None for models without a sequence
+    step: Name = "forward"  # what is measured once: "forward", ...
+    grad_mode: Literal["inference", "no_grad", "grad"] = "inference"
+    units: PositiveInt = 1  # that one step makes: tokens, samples
     options: Mapping[str, JsonScalar] = field(default_factory=lambda: FrozenMap({}))
 
     def key(self) -> str:
@@ -37,6 +42,7 @@ class Cell(Record):
         words.append(f"b{self.batch}")
         if self.sequence is not None:
             words.append(f"s{self.sequence}")
+        words += [word for word in (self.step, self.grad_mode) if word not in _USUAL]
         words += [f"{name}={json.dumps(value)}" for name, value in sorted(self.options.items())]
         return " ".join(words)
 

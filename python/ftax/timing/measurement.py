@@ -89,6 +89,7 @@ class Measurement(Result):
     kind: ClassVar[str] = "measurement"
 
     cell: Cell
+    label: str = ""  # what the user calls it: "before", "with flash attention"
     mode: Literal["latency", "throughput"]
     samples_ns: tuple[tuple[Nanoseconds, ...], ...]  # [round][sample], the dropped ones included
     dropped_per_round: Count  # first samples of a round that no statistic counts
