@@ -83,7 +83,7 @@ def test_a_runtime_that_fails_leaves_its_reason_and_its_whole_error(monkeypatch)
     reason, error = receipt.unavailable[0].reason, receipt.unavailable[0].error
     assert reason == "torch.jit.trace cannot trace f: the graph broke"
     assert "ValueError: the graph broke at bert.py" in error
-    assert 'File "test_runtime_choice.py"' in error and "/home" not in error
+    assert 'File "test_choice.py"' in error and "/home" not in error
     assert {row.measurement.cell.runtime for row in receipt.alternatives} == {"torchscript-frozen"}
 
 
