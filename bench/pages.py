@@ -1,8 +1,8 @@
 """Pages of docs/ whose numbers come from the committed records.
 
-The surprising choice: such a page is written by a script from a template beside it, in which numbers
-have names, and a sentence that says which of two numbers is larger is checked first. After a new
-measurement the page either follows it or is refused.
+The surprising choice: such a page is written by a script from a template beside it, in which
+numbers have names, and a sentence that says which of two numbers is larger is checked first. After
+a new measurement the page either follows it or is refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class PageOfRecords(Generic[Records]):
         chosen = options.sections or self.sections
         found = {name: self.sections[name](records) for name in chosen}
         for name, section in found.items():
-            show(name, ("number", "value"), list(section.numbers.items()))
+            first = {number: text.partition("\n")[0] for number, text in section.numbers.items()}
+            show(name, ("number", "value"), list(first.items()))
             for words, holds in section.holds.items():
                 print(f"{'yes' if holds else 'NO '}  {words}")
         if options.write:
