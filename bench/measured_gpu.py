@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from measured_rows import Record, Records, count, judge, round_up, span
 from pages import Section
 
-from ftax.results import read_records
-from ftax.sweep.record import SweepRun
-from ftax.sweep.results import SweepResults, read_times
+from ftax.records.store import read_records
+from ftax.sweeps.record import SweepRun
+from ftax.sweeps.results import SweepResults, read_times
 
 _CELLS = 9  # receipts of a whole run: three models, three batches
 _HALF_WIDTH_LIMIT = 2.0  # % of eager

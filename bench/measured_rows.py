@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from paper_today import Records as PaperRecords
-from record import RESULTS, read_lines
 
 from ftax import Receipt
-from ftax.results import read_records
+from ftax.records.store import read_records
+from record import RESULTS, read_lines
 
 Record = Mapping[str, Any]
 

@@ -14,15 +14,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pages import DOCS
-from record import RESULTS
 from rich.console import Group, RenderableType
 
 from ftax import Receipt
-from ftax.report.plain import to_text
-from ftax.report.receipt_table import make_line_table, render_receipt
-from ftax.report.runtime_table import make_runtime_tables
-from ftax.report.terminal import plain
-from ftax.results import read_records
+from ftax.records.store import read_records
+from ftax.reports.tables.receipt_table import make_line_table, render_receipt
+from ftax.reports.tables.runtime_table import make_runtime_tables
+from ftax.reports.terminal import plain, to_text
+from record import RESULTS
 
 _ROOT = DOCS.parent
 PAGES = (_ROOT / "README.md", *sorted(DOCS.rglob("*.md")))

@@ -1,8 +1,8 @@
 """What the site has beside the pages of docs/: see mkdocs.yml.
 
-The surprising choice: nothing links to a repository. README, CONTRIBUTING and CHANGELOG are pages of
-the site, and any other file outside docs/ that a page links to is copied into it under `files/`, so
-that a link is checked when the site is built, and is as old as the page that has it.
+The surprising choice: nothing links to a repository. README, CONTRIBUTING and CHANGELOG are pages
+of the site, and any other file outside docs/ that a page links to is copied into it under `files/`,
+so that a link is checked when the site is built, and is as old as the page that has it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,9 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)")  # the target of [text](target#anchor)
-_LOADED = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^"'> ]+""")
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^"'> ]+"""
+)
 _COMMANDS = """# Commands
 
 Made from the commands themselves when this site is built; `ftax COMMAND --help` prints the same.
@@ -65,9 +67,9 @@ def list_outside(text: str, path: str) -> Iterator[str]:
     """The files outside docs/ that the page ``path`` links to."""
     for target in _LINK.findall(text):
         found = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
-        if not found.startswith(("docs/", "../")) and found not in PAGES:
-            if (ROOT / found).is_file():
-                yield found
+        is_outside = not found.startswith(("docs/", "../")) and found not in PAGES
+        if is_outside and (ROOT / found).is_file():
+            yield found
 
 
 def render_commands(app: typer.Typer) -> str:
@@ -77,7 +79,11 @@ def render_commands(app: typer.Typer) -> str:
     program: Any = get_command(app)
     parts = [_COMMANDS, program.help or ""]
     for name, command in program.commands.items():
-        parts += [f"## ftax {name}", inspect.cleandoc(command.help or ""), _render_usage(name, command)]
+        parts += [
+            f"## ftax {name}",
+            inspect.cleandoc(command.help or ""),
+            _render_usage(name, command),
+        ]
         options = [item for item in command.params if item.param_type_name == "option"]
         parts.append(_render_options(options))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -114,8 +120,9 @@ def _flatten(text: str | None) -> str:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made or lie elsewhere, and the files that pages link to."""
-    from ftax.cli.commands import app
     from mkdocs.structure.files import File, InclusionLevel
+
+    from ftax.cli.commands import app
 
     outside: set[str] = set()
     for path in _list_pages(files):

@@ -7,7 +7,7 @@ import shown
 from shown import PAGES, PARTS, update
 
 from ftax import Receipt
-from records import make_measurement
+from support.records import make_measurement
 
 
 @pytest.fixture
