@@ -103,8 +103,8 @@ def _name_argument(argument: Any) -> str:
 
 def _render_options(options: list[Any]) -> str:
     rows = [
-        f"| {' '.join(f'`{flag}`' for flag in item.opts)} | {_render_default(item)} "
-        f"| {_flatten(item.help)} |"
+        f"| {' '.join(map('`{}`'.format, (*item.opts, *item.secondary_opts)))} "
+        f"| {_render_default(item)} | {_flatten(item.help)} |"
         for item in options
     ]
     return "\n".join(["| option | default | |", "|---|---|---|", *rows]) if rows else ""
