@@ -191,7 +191,7 @@ class Measurement(Result):
 
     @property
     def kept_ns(self) -> tuple[tuple[int, ...], ...]:
-        """The samples that count, [round that counts][sample]."""
+        """The samples that count, ``[round that counts][sample]``."""
         rounds = (self.samples_ns[place] for place in self.counted_rounds)
         return tuple(samples[self.dropped_per_round :] for samples in rounds)
 
