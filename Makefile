@@ -72,6 +72,7 @@ lint: build
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 	$(VENV)/bin/clang-format --dry-run --Werror $(CXX_FILES)
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --preset core > /dev/null
 	$(VENV)/bin/clang-tidy --quiet -p build/core $(TIDY_FILES)

@@ -14,17 +14,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from record import RESULTS, show
-
 from ftax import Receipt
-from ftax.paper.claims_helpers import find_knee
-from ftax.paper.claims_record import find_claim
-from ftax.paper.items import find_item
-from ftax.paper.plots import save_sheet
-from ftax.paper.view import View, split_views
-from ftax.results import read_records
-from ftax.sweep import SweepCell
-from ftax.sweep.results import SweepResults, read_days, read_times
+from ftax.paper.claims.helpers import find_knee
+from ftax.paper.claims.record import find_claim
+from ftax.paper.figures.drawing import save_sheet
+from ftax.paper.figures.view import View, split_views
+from ftax.paper.items.catalogue import find_item
+from ftax.records.store import read_records
+from ftax.sweeps.record import SweepCell
+from ftax.sweeps.results import SweepResults, read_days, read_times
+from record import RESULTS, show
 
 _DOCS = Path(__file__).parents[1] / "docs"
 TEMPLATE = Path(__file__).with_suffix(".md")

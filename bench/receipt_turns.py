@@ -18,11 +18,11 @@ import torch
 
 import ftax
 from ftax import _core
-from ftax.measure import Plan, measure, quiet, require
-from ftax.models import LoadedModel
-from ftax.receipt_choice import list_rungs, prepare_all
-from ftax.results import Measurement
-from ftax.runtimes import Workspace
+from ftax.ladders.choice import list_rungs, prepare_all
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.measurement import Measurement
+from ftax.timing.session import Plan, measure, quiet, require
 
 ROUNDS, BENCH, LOOP = "rounds", "py_bench", "plain loop"
 _CONFIDENCE = 0.95

@@ -23,9 +23,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ftax.environment import collect_environment
 from ftax.errors import InvalidArgumentError, RunnerError
-from ftax.report.table import Rows
+from ftax.machines.environment import collect_environment
+from ftax.reports.table import Rows
 
 # History of the format. 1: the first.
 SCHEMA_VERSION = 1

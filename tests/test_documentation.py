@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ftax.preparing import _MODEL_OPTIONS
-from records import make_measurement
+from ftax.runtimes.prepare import _MODEL_OPTIONS
+from support.records import make_measurement
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

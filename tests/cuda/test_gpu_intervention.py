@@ -10,8 +10,8 @@ from torch import nn
 
 import ftax
 from ftax.errors import InvalidArgumentError
-from ftax.gate import measure_gate
-from ftax.intervention import (
+from ftax.instruments.gate import measure_gate
+from ftax.ladders.intervention import (
     DelayedForward,
     delay_binding,
     delay_launches,
@@ -19,9 +19,11 @@ from ftax.intervention import (
     prepare_with_delayed_binding,
     weigh_lines,
 )
-from ftax.ladder import RUNGS, compute_intervals
-from ftax.measure import Plan, measure, require
-from ftax.runtimes import Workspace, find_runtime
+from ftax.ladders.ladder import RUNGS
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.differences import compute_intervals
+from ftax.timing.session import Plan, measure, require
 
 pytestmark = pytest.mark.needs_cuda
 

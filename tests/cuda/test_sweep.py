@@ -9,8 +9,8 @@ import textwrap
 import pytest
 import torch
 
-from ftax.sweep.grid import Grid
-from ftax.sweep.run import run_sweep
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.run import run_sweep
 
 pytestmark = pytest.mark.needs_cuda
 

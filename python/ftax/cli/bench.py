@@ -9,7 +9,7 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError
-from ftax.report.terminal import say
+from ftax.reports.terminal import say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,11 +46,11 @@ def bench(
     markdown: o.Markdown = False,
 ) -> None:
     """Latency or throughput of one runtime, driven from Python, from C++, or both, interleaved."""
-    from ftax.host_comparison import HostComparison
-    from ftax.processes import BenchJob, run_jobs
-    from ftax.report.measurement_table import make_measurement_table
-    from ftax.results import describe_doubts
-    from ftax.runtimes import find_runtime
+    from ftax.reports.tables.measurement_table import make_measurement_table
+    from ftax.runtimes.catalogue import find_runtime
+    from ftax.sweeps.processes import BenchJob, run_jobs
+    from ftax.timing.host_comparison import HostComparison
+    from ftax.timing.measurement import describe_doubts
 
     hosts = find_runtime(runtime).hosts if host == "both" else (host,)
     plan = o.make_plan(

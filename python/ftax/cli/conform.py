@@ -8,7 +8,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show
-from ftax.report.table import Rows
+from ftax.reports.table import Rows
 
 
 def conform(
@@ -27,7 +27,7 @@ def conform(
     markdown: o.Markdown = False,
 ) -> None:
     """Try a runtime that implements the C interface; exit code 1 if a check fails."""
-    from ftax.conformance import conform as run_checks
+    from ftax.runtimes.plugins.conform.suite import conform as run_checks
 
     given = {"batch": batch, "sequence": sequence, "tiny": tiny or None}
     options = {name: value for name, value in given.items() if value is not None}

@@ -6,16 +6,16 @@ from rich.console import Group
 
 from ftax.cli import options as o
 from ftax.cli.show import show
-from ftax.report.table import Rows
-from ftax.report.terminal import plain
+from ftax.reports.table import Rows
+from ftax.reports.terminal import plain
 
 
 def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     """What the smallest things cost on this machine, and what to know before trusting its
     numbers."""
-    from ftax.environment import collect_environment
-    from ftax.floors import measure_floors
-    from ftax.health import find_concerns
+    from ftax.ladders.floors import measure_floors
+    from ftax.machines.concerns import find_concerns
+    from ftax.machines.environment import collect_environment
 
     environment = collect_environment(device=device)
     floors = Rows(

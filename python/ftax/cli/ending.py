@@ -21,9 +21,15 @@ from typing import Any, TextIO
 import typer
 
 from ftax.cli.version import describe_versions
-from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
-from ftax.faults import describe, is_out_of_memory
-from ftax.report.terminal import say
+from ftax.errors import (
+    FtaxError,
+    RunnerError,
+    UnavailableError,
+    UnsupportedError,
+    describe,
+    is_out_of_memory,
+)
+from ftax.reports.terminal import say
 
 WRONG, LACKING, FAILED = 2, 3, 4
 UNFORESEEN = 70  # EX_SOFTWARE in sysexits.h

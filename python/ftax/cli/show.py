@@ -18,15 +18,14 @@ import typer
 from rich.console import RenderableType
 
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError
-from ftax.measure import Progress as Callback
-from ftax.report.table import Rows, join_csv, join_markdown
-from ftax.report.terminal import clean_line, make_bar, make_console, say
-from ftax.results import append_record
-from ftax.results.store import Storable
+from ftax.records.store import Storable, append_record
+from ftax.reports.table import Rows, join_csv, join_markdown
+from ftax.reports.terminal import clean_line, make_bar, make_console, say
+from ftax.timing.session import Progress as Callback
 
 if TYPE_CHECKING:
-    from ftax.processes import JobRuns
-    from ftax.tracing import Trace
+    from ftax.instruments.trace.records import Trace
+    from ftax.sweeps.processes import JobRuns
 
 
 @contextmanager
@@ -72,7 +71,7 @@ def show(renderable: RenderableType, tables: Sequence[Rows], *, csv: bool, markd
 
 def write_traces(traces: Sequence[Trace], path: Path) -> None:
     """Write traces for a trace viewer."""
-    from ftax.tracing import write_chrome_trace
+    from ftax.instruments.trace.chrome import write_chrome_trace
 
     if not traces:
         raise UnavailableError(f"there is no trace to write to {path}: none was taken")

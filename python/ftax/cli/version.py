@@ -10,18 +10,17 @@ import platform
 
 import typer
 
-from ftax.report.terminal import say
+from ftax.reports.terminal import say
 
 
 def describe_versions() -> str:
     """``ftax 0.1.0 (CPU build), torch 2.13.0+cpu (CPU build), Python 3.11.7, Linux x86_64``."""
     import torch
 
-    import ftax
     from ftax import _build_info as built
 
     return (
-        f"ftax {ftax.__version__} ({_describe(built.TORCH_CUDA if built.WITH_CUDA else None)}), "
+        f"ftax {built.VERSION} ({_describe(built.TORCH_CUDA if built.WITH_CUDA else None)}), "
         f"torch {torch.__version__} ({_describe(torch.version.cuda)}), "
         f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )

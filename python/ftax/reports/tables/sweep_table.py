@@ -1,0 +1,80 @@
+"""A sweep as tables: its cells, and what was not measured and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ftax.reports.table import Rows
+from ftax.timing.units import format_interval, format_latency
+
+if TYPE_CHECKING:
+    from ftax.sweeps.record import SweepCell
+    from ftax.sweeps.results import SweepResults
+
+_COLUMNS = ("model", "runtime", "host", "device", "dtype", "batch", "sequence")
+
+
+def make_sweep_tables(results: SweepResults) -> list[Rows]:
+    """What was measured, machine by machine; then what was not, once a reason."""
+    tables = []
+    machines = results.split_by_machine()
+    for name, part in machines.items():
+        measured = [cell for cell in part.cells if cell.status == "measured"]
+        if measured:
+            of = f" on machine {name}" if len(machines) > 1 else ""
+            tables.append(_make_cells(f"{len(measured)} cells{of}", measured))
+    missing = [cell for cell in results.cells if cell.status != "measured"]
+    if missing:
+        tables.append(make_missing_table(missing))
+    return tables
+
+
+def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
+    """Cells without rounds: how many there are of each reason, with one of them."""
+    groups: dict[tuple[str, str, str], list[SweepCell]] = {}
+    for cell in cells:
+        name = f"{cell.cell.runtime}/{cell.cell.host}"
+        groups.setdefault((cell.status, name, cell.reason), []).append(cell)
+    return Rows(
+        title="Not measured",
+        columns=("status", "cells", "runtime", "for example", "why"),
+        numeric=("cells",),
+        rows=tuple(
+            (status, str(len(found)), runtime, found[0].cell.label(), reason)
+            for (status, runtime, reason), found in groups.items()
+        ),
+    )
+
+
+def summarise(results: SweepResults) -> str:
+    """ "12 measured, 1 failed, 3 unavailable"; "no cell yet"."""
+    counts: Counter[str] = Counter(cell.status for cell in results.cells)
+    order = ("measured", "failed", "unavailable")
+    return ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no cell yet"
+
+
+def _make_cells(title: str, cells: Iterable[SweepCell]) -> Rows:
+    return Rows(
+        title=title,
+        columns=(*_COLUMNS, "latency", "95 % interval", "overhead", "kernels", "GMACs"),
+        numeric=("batch", "sequence", "latency", "overhead", "kernels", "GMACs"),
+        rows=tuple(_make_row(cell) for cell in cells),
+    )
+
+
+def _make_row(cell: SweepCell) -> tuple[str, ...]:
+    place, share = cell.cell, None if cell.doubt else cell.overhead_share
+    return (
+        *(_say(getattr(place, name)) for name in _COLUMNS),
+        format_latency(cell.latency_ns, cell.doubt),
+        format_interval(cell.interval_ns),
+        "-" if share is None else f"{share:.0%}",
+        _say(cell.kernels),
+        "-" if cell.macs is None else f"{cell.macs / 1e9:.3g}",
+    )
+
+
+def _say(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,52 @@
+"""Times, rounds and clocks for people.
+
+Times are nanoseconds below a microsecond, microseconds below ten milliseconds, milliseconds above;
+three digits. Both ends of an interval have the unit of the longer one.
+"""
+
+from __future__ import annotations
+
+from ftax.timing.measurement import Measurement
+from ftax.timing.trust import NOT_RESOLVED
+
+_UNITS = (("ns", 1.0, 1e3), ("us", 1e3, 1e7), ("ms", 1e6, float("inf")))  # name, ns, up to ns
+
+
+def format_time(time_ns: float) -> str:
+    """``'12.3 us'``, ``'143 ms'``."""
+    return _format(time_ns, abs(time_ns))
+
+
+def format_latency(time_ns: float, doubt: str) -> str:
+    """``'12.3 us'``, or ``'12.3 us, not resolved'``; the doubt itself is said below the table."""
+    return f"{format_time(time_ns)}, {NOT_RESOLVED}" if doubt else format_time(time_ns)
+
+
+def format_interval(interval_ns: tuple[float, ...] | None) -> str:
+    """``'11.9 us to 12.8 us'``, or a dash where there is none."""
+    if interval_ns is None:
+        return "-"
+    low, high = interval_ns
+    largest = max(abs(low), abs(high))
+    return f"{_format(low, largest)} to {_format(high, largest)}"
+
+
+def format_rounds(measurement: Measurement) -> str:
+    """``'85'``, or ``'48 of 85'`` where the others do not count."""
+    counted, rounds = len(measurement.counted_rounds), len(measurement.samples_ns)
+    return f"{rounds}" if counted == rounds else f"{counted} of {rounds}"
+
+
+def format_clock(measurement: Measurement) -> str:
+    """``', host core at 2.7 GHz'``, to end a title; nothing where it is not known."""
+    clock = measurement.core_hz
+    return "" if clock is None else f", host core at {clock / 1e9:.1f} GHz"
+
+
+def _format(time_ns: float, like_ns: float) -> str:
+    """``time_ns`` in the unit that ``like_ns`` has."""
+    unit, unit_ns, _ = next((unit for unit in _UNITS if like_ns < unit[2]), _UNITS[-1])
+    value = time_ns / unit_ns
+    if unit == "ns" or abs(value) >= 999.5:  # which three digits would write as 1e+03
+        return f"{value:,.0f} {unit}"
+    return f"{value:.3g} {unit}"
