@@ -106,6 +106,15 @@ def conform(
     )
 
 
+def explain_perceptron(dtype: Dtype, device: str) -> str:
+    """For whose library failed on the model that it was tried on, and is for another one."""
+    tensors = make_case(make_perceptron(dtype=dtype, device=device)).describe()
+    return (
+        f"was tried on a perceptron, two layers with a relu between them: {tensors}. If it is for "
+        "another model, use --model, or give that model and its inputs to ftax.conform"
+    )
+
+
 def make_perceptron(*, dtype: Dtype = "fp32", device: str = "cpu") -> LoadedModel:
     """first: 32 to 64, relu, second: 64 to 16; input (4, 32). Weights and inputs are always the
     same."""
@@ -132,7 +141,8 @@ def _load(model: str | nn.Module | LoadedModel | None, options: dict[str, Any]) 
     unknown = sorted(set(options) - {"dtype", "device"})
     if unknown:
         raise InvalidArgumentError(
-            f"{unknown[0]} is given without a model; the perceptron has only dtype and device"
+            f"{unknown[0]} is given without a model, and the perceptron has only dtype and device: "
+            "name the model that it is of (--model bert-base)"
         )
     if options.get("dtype", "fp32") not in TORCH_DTYPES:
         raise InvalidArgumentError(
