@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import ftax
 from ftax.cli.commands import app
@@ -144,6 +145,8 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         ftax.conform(tmp_path / "missing.so", limit_s=0)
     with pytest.raises(InvalidArgumentError, match=r"batch is given without a model.*--model"):
         ftax.conform(tmp_path / "missing.so", batch=2)
+    with pytest.raises(InvalidArgumentError, match="inputs is given without a model"):
+        ftax.conform(tmp_path / "missing.so", inputs=torch.ones(1))
 
 
 def test_time_spent_in_a_queue_for_a_cpu_is_not_the_librarys(

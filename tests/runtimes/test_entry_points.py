@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,6 +94,21 @@ def test_runtime_of_a_package_is_timed(mlp: LoadedModel, brought: list[EntryPoin
     spec = find_runtime("theirs")
     assert "somebodys 1.2" in spec.description
     assert "called from Python" in str(spec.find_obstacle(host="cpp"))
+
+
+def test_the_example_of_the_documentation_runs_a_model_by_name(
+    brought: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
+    (source,) = re.findall(r'```python title="my_package/runtime.py"\n(.*?)```', page, re.DOTALL)
+    code = types.ModuleType("my_package_runtime")
+    exec(source, code.__dict__)
+    monkeypatch.setitem(sys.modules, "my_package_runtime", code)
+    brought.append(point("mine", "my_package_runtime:prepare"))
+    measurement = ftax.py_bench("bert-base", tiny=True, runtime="mine", plan=QUICK)
+    torch._dynamo.reset()
+    assert measurement.checks["outputs"]["within_tolerance"]
+    assert measurement.checks["second_input"]["within_tolerance"]
 
 
 def test_it_is_among_the_alternatives(mlp: LoadedModel, brought: list[EntryPoint]) -> None:
