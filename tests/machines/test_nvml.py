@@ -54,7 +54,7 @@ def test_nvml_is_shut_down_whatever_happens_inside(monkeypatch):
 
 def test_a_gpu_that_nvml_does_not_find_is_unavailable(monkeypatch):
     pretend_cuda(monkeypatch, 1)
-    monkeypatch.setattr("fake_nvml.UUID", "another")
+    monkeypatch.setattr("support.fake_nvml.UUID", "another")
     nvml = FakeNvml()
     with pytest.raises(UnavailableError, match="Not Found"), open_gpu("cuda", nvml=nvml):
         pass
@@ -71,7 +71,7 @@ def test_a_missing_package_is_named_with_its_remedy(monkeypatch):
 def test_the_real_package_has_every_name_that_ftax_uses():
     pynvml = pytest.importorskip("pynvml")
     root = Path(ftax.__file__).parent
-    sources = [*root.glob("environment/*.py"), *root.glob("gpu/*.py")]
+    sources = [*root.glob("machines/*.py"), *root.glob("instruments/*.py")]
     pattern = re.compile(r"nvml\.(\w+)|\"(nvml\w+)\"")
     names = {
         name

@@ -39,7 +39,7 @@ def path(tmp_path):
 def test_a_line_looks_as_documented(path):
     append_record(path, Note(number=1, text="µs"))
     assert path.read_bytes() == (
-        b'{"ftax_schema":4,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
+        b'{"ftax_schema":5,"kind":"test-note","record":{"number":1,"text":"\\u00b5s"}}\n'
     )
 
 
@@ -98,6 +98,22 @@ def test_measurements_of_earlier_versions_count_all_rounds(tmp_path):
         read_records(path)
 
 
+def test_records_of_version_4_have_the_defaults_of_what_came_later(tmp_path):
+    measurement = make_measurement([10, 11, 12])
+    path = tmp_path / "r.jsonl"
+    append_record(path, measurement)
+    line = json.loads(path.read_text())
+    for name in ("step", "grad_mode", "units"):
+        line["record"]["cell"].pop(name)
+    line["record"].pop("label")
+    line["record"]["environment"].pop("machine")
+    path.write_text(json.dumps({**line, "ftax_schema": 4}) + "\n")
+    assert read_records(path).records == (measurement,)
+    path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(ResultsError, match="Measurement lacks 'label'"):
+        read_records(path)
+
+
 def make_line(**changes):
     fields = {
         "ftax_schema": SCHEMA_VERSION,
@@ -110,8 +126,8 @@ def make_line(**changes):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 4"),
-        (make_line(ftax_schema=5), "schema version 5"),
+        (make_line(ftax_schema=0), r"schema version 0, while this ftax reads 5"),
+        (make_line(ftax_schema=6), "schema version 6"),
         (make_line(ftax_schema="1"), "schema version '1'"),
         (make_line(ftax_schema=True), "schema version True"),
         (make_line(ftax_schema=1.0), r"schema version 1\.0"),

@@ -45,6 +45,9 @@ def test_every_field_of_a_cell_changes_its_key():
         "dtype": "fp16",
         "batch": 2,
         "sequence": None,
+        "step": "train",
+        "grad_mode": "no_grad",
+        "units": 4,
         "options": {"threads": 2},
     }
     assert set(changes) == {field.name for field in dataclasses.fields(Cell)}
@@ -55,6 +58,7 @@ def test_every_field_of_a_cell_changes_its_key():
 def test_a_label_is_short_and_says_what_was_measured():
     assert make_cell().label() == "bert eager/python cpu fp32 b1 s128"
     image = make_cell(sequence=None, options={"threads": 2, "graph": True})
+    assert make_cell(grad_mode="no_grad").label() == "bert eager/python cpu fp32 b1 s128 no_grad"
     assert image.label() == "bert eager/python cpu fp32 b1 graph=true threads=2"
 
 

@@ -1,5 +1,6 @@
 """The record of an environment, put together from its parts."""
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Annotated
@@ -25,6 +26,7 @@ class Environment(Record):
     """Where and with what a measurement was made."""
 
     device: Device
+    machine: str = ""  # what the user calls it, by FTAX_MACHINE; a host's name is nobody's business
     host: HostFacts
     software: SoftwareFacts
     settings: Settings
@@ -47,6 +49,7 @@ def collect_environment(*, device: str = "cpu") -> Environment:
     on_cuda = device != "cpu"
     return Environment(
         device=device,
+        machine=os.environ.get("FTAX_MACHINE", ""),
         gpu=collect_gpu(device) if on_cuda else None,
         host=collect_host(),
         software=collect_software(with_cudnn=on_cuda),

@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -27,10 +27,11 @@ __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_re
 #   1: the first.
 #   2: receipts hold evidence and readings of a GPU, and measurements its conditions.
 #   3: receipts hold throughputs, and the whole error of what is unavailable.
-#   4: measurements say which rounds they count, comparisons at which clocks the hosts' cores ran. 2
-#      and 3 can still be read.
-SCHEMA_VERSION = 4
-_READABLE = (2, 3, SCHEMA_VERSION)
+#   4: measurements say which rounds they count, comparisons at which clocks the hosts' cores ran.
+#   5: cells say what kind of step ran, in which grad mode and how many units it makes; measurements
+#      have a label, and environments the name of the machine. 2 to 4 can still be read.
+SCHEMA_VERSION = 5
+_READABLE = (2, 3, 4, SCHEMA_VERSION)
 
 _PREFIX = b'{"ftax_schema":'
 MEND = "delete the line, or read the rest with skip_bad=True"
@@ -249,8 +250,10 @@ def _read_line(line: bytes) -> Any:
     try:
         if version == 2 and kind == "receipt":
             _upgrade_receipt(fields["record"])
+        if version < 5:
+            _add_fields(fields["record"], _ADDED_IN_5)
         if version < 4:
-            _upgrade_measurements(fields["record"])
+            _add_fields(fields["record"], _ADDED_IN_4)
             if kind == "comparison":
                 fields["record"] = {"core_hz_a": None, "core_hz_b": None, **fields["record"]}
         return _from_dict[kind](fields["record"])
@@ -270,16 +273,30 @@ def _upgrade_receipt(record: dict[str, Any]) -> None:
             item.setdefault("error", "")
 
 
-def _upgrade_measurements(value: object) -> None:
-    """From version 3, wherever they are in a record: all rounds counted."""
+# What versions before 4 and before 5 lack, by the fields that tell what an object is.
+_Added = Sequence[tuple[set[str], dict[str, object]]]
+_ADDED_IN_4: _Added = (({"samples_ns", "positions"}, {"counted": "all"}),)
+_ADDED_IN_5: _Added = (
+    ({"samples_ns", "positions"}, {"label": ""}),
+    (
+        {"model", "runtime", "host", "device", "dtype", "batch", "sequence", "options"},
+        {"step": "forward", "grad_mode": "inference", "units": 1},
+    ),
+    ({"device", "host", "software", "settings", "source", "gpu", "condition"}, {"machine": ""}),
+)
+
+
+def _add_fields(value: object, added: _Added) -> None:
+    """What later versions added, with its default, wherever in a record it belongs."""
     if isinstance(value, dict):
-        if "samples_ns" in value:
-            value.setdefault("counted", "all")
+        for fields, defaults in added:
+            if fields <= value.keys():
+                value |= {**defaults, **value}
         for item in value.values():
-            _upgrade_measurements(item)
+            _add_fields(item, added)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         for item in value:
-            _upgrade_measurements(item)
+            _add_fields(item, added)
 
 
 def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:

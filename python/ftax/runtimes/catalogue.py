@@ -99,7 +99,12 @@ class RuntimeSpec:
             if workspace.transfers:
                 prepared = add_transfers(workspace, prepared)
             facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
-            return replace(prepared, facts=facts, runner=workspace.on_stream(prepared.runner))
+            return replace(
+                prepared,
+                facts=facts,
+                runner=workspace.on_stream(prepared.runner),
+                grad_mode="no_grad" if workspace.no_grad else "inference",
+            )
 
     def make_files(self, workspace: Workspace) -> None:
         """Have the files that it loads in the cache, so that `prepare` finds them there.

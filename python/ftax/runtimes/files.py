@@ -7,6 +7,7 @@ and its outputs have no reference to be compared with.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,8 @@ def _prepare_torchscript(
     from ftax.runtimes.compilers.torchscript import prepare_file
 
     mode = _core.GradMode.no_grad if no_grad else _core.GradMode.inference
-    return [prepare_file(path, values, host, device=device, mode=mode) for host in hosts]
+    found = [prepare_file(path, values, host, device=device, mode=mode) for host in hosts]
+    return [replace(item, grad_mode="no_grad" if no_grad else "inference") for item in found]
 
 
 def _positional(inputs: Any) -> tuple[list[Any], str]:

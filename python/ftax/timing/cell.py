@@ -14,6 +14,8 @@ from ftax.records.fields import FrozenMap
 from ftax.records.record import JsonScalar, Name, PositiveInt, Record
 from ftax.timing.candidate import Host, Placed
 
+_USUAL = ("forward", "inference")  # and so not said
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cell(Placed, Record):
@@ -26,6 +28,9 @@ class Cell(Placed, Record):
     dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
     batch: PositiveInt
     sequence: PositiveInt | None  # tokens of a request; None for models without a sequence
+    step: Name = "forward"  # what is measured once: "forward", ...
+    grad_mode: Literal["inference", "no_grad", "grad"] = "inference"
+    units: PositiveInt = 1  # that one step makes: tokens, samples
     options: Mapping[str, JsonScalar] = field(default_factory=lambda: FrozenMap({}))
 
     def key(self) -> str:
@@ -38,6 +43,7 @@ class Cell(Placed, Record):
         words.append(f"b{self.batch}")
         if self.sequence is not None:
             words.append(f"s{self.sequence}")
+        words += [word for word in (self.step, self.grad_mode) if word not in _USUAL]
         words += [f"{name}={json.dumps(value)}" for name, value in sorted(self.options.items())]
         return " ".join(words)
 

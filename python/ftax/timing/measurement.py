@@ -90,6 +90,7 @@ class Measurement(Result):
     kind: ClassVar[str] = "measurement"
 
     cell: Cell
+    label: str = ""  # what the user calls it: "before", "with flash attention"
     mode: Literal["latency", "throughput"]
     samples_ns: tuple[tuple[Nanoseconds, ...], ...]  # [round][sample], the dropped ones included
     dropped_per_round: Count  # first samples of a round that no statistic counts
@@ -196,7 +197,7 @@ class Measurement(Result):
 
     @property
     def kept_ns(self) -> tuple[tuple[int, ...], ...]:
-        """The samples that count, [round that counts][sample]."""
+        """The samples that count, ``[round that counts][sample]``."""
         rounds = (self.samples_ns[place] for place in self.counted_rounds)
         return tuple(samples[self.dropped_per_round :] for samples in rounds)
 

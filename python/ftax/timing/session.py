@@ -308,6 +308,7 @@ def make_cell(loaded: Subject, prepared: Candidate) -> Cell:
         dtype=loaded.dtype,
         batch=loaded.batch,
         sequence=loaded.sequence,
+        grad_mode=prepared.grad_mode,
         options={**loaded.options, **prepared.options},
     )
 
