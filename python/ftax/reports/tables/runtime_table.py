@@ -139,13 +139,11 @@ def _format_speedup(row: RuntimeRow) -> str:
     text = f"{row.speedup_ratio:.2f}x"
     if row.speedup_interval is not None:
         text += " ({:.2f} to {:.2f})".format(*row.speedup_interval)
-    base = row.baseline.cell.runtime
-    return text if base == "eager" else f"{text} of {base}"
+    return f"{text} of {row.baseline_name}" if row.baseline_name else text
 
 
 def _format_outputs(row: RuntimeRow) -> str:
-    cell = row.measurement.cell
-    if (cell.runtime, cell.host) == ("eager", "python"):
+    if row.is_top:
         return "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
     if row.tolerance is None or not row.outputs_equal or row.outputs.startswith("bitwise equal"):
         return row.outputs
