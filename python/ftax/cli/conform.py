@@ -53,6 +53,6 @@ def conform(
         rows=tuple((finding.name, finding.status, finding.reason) for finding in found.findings),
     )
     with saved(json, [found]):
-        show(table.to_rich(), [table], csv=csv, markdown=markdown)
+        show(table, csv=csv, markdown=markdown)
     if not found.conforms:
         raise typer.Exit(1)
