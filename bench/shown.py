@@ -18,7 +18,7 @@ from rich.console import Group, RenderableType
 
 from ftax import Receipt
 from ftax.records.store import read_records
-from ftax.reports.tables.receipt_table import make_line_table, render_receipt
+from ftax.reports.tables.receipt_table import draw_receipt, make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.terminal import plain, to_text
 from record import RESULTS
@@ -26,10 +26,10 @@ from record import RESULTS
 _ROOT = DOCS.parent
 PAGES = (_ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
 PARTS: Mapping[str, Callable[[Receipt], RenderableType]] = {
-    "lines": lambda receipt: make_line_table(receipt).to_rich(),
-    "runtimes": lambda receipt: make_runtime_tables(receipt)[0].to_rich(),
+    "lines": lambda receipt: make_line_table(receipt),
+    "runtimes": lambda receipt: make_runtime_tables(receipt)[0],
     "advice": lambda receipt: plain(receipt.recommendation),
-    "all": render_receipt,
+    "all": draw_receipt,
 }
 _BLOCK = re.compile(r"<!-- shown: (?P<what>[^>]*?) -->\n```\n(?P<text>.*?)```\n", re.DOTALL)
 
