@@ -1,7 +1,7 @@
 """How often `ftax.compare` is right: pairs that are the same, and pairs that differ by 5 %.
 
 Each side of a pair is several fresh processes, which take turns with those of the other side, as in
-`ftax.processes`. The surprising choice: the workers are this script's own and measure a module made
+`sweeps.processes`. The surprising choice: the workers are its own and measure a module made
 on the spot, since 500 processes cannot all import transformers and check a tape. Each measures four
 cells one after the other, and each cell together with itself slowed by 5 % of its own warm latency:
 side b as it is makes a pair that is the same, side b slowed a pair that differs. Pairs of one cell
@@ -29,7 +29,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import record as frame
 import torch
 from pairs import (
     ROW_COLUMNS,
@@ -47,14 +46,15 @@ from pairs import (
 )
 from torch import nn
 
+import record as frame
 from ftax import _core
-from ftax.measure import measure, require
-from ftax.models import load_model
-from ftax.process_turns import TurnTaker
-from ftax.processes import read_probe
-from ftax.results import Measurement
-from ftax.runtimes import Prepared
-from ftax.runtimes.recording import record
+from ftax.runtimes.tape.recording import record
+from ftax.steps.load import load_model
+from ftax.sweeps.processes import mark_turns, read_probe
+from ftax.timing.candidate import Candidate
+from ftax.timing.measurement import Measurement
+from ftax.timing.session import measure, require
+from ftax.workers.turns import TurnTaker
 
 KINDS = {"same": "equal", "slow": "slower"}  # comparison and its right answer
 # Blocks, width, batch: from 40 to 150 us, in operators and in arithmetic.
@@ -74,7 +74,7 @@ def work(job: Mapping[str, Any], turns: TurnTaker) -> dict[str, Any]:
     answer = {}
     for name, sizes in _CELLS.items():
         for kind, measurement in zip(KINDS, measure_cell(*sizes, job, turns), strict=True):
-            answer[f"{name}, {kind}"] = turns.mark(measurement).to_dict()
+            answer[f"{name}, {kind}"] = mark_turns(measurement, turns).to_dict()
     return answer
 
 
@@ -90,7 +90,7 @@ def measure_cell(
     inputs = loaded.flat_inputs()
     tape = record(loaded.call, inputs=inputs, module=loaded.module, device="cpu")[0]
     runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
-    cell = Prepared(runtime="eager", host="cpp", runner=runner, run=tape.run)
+    cell = Candidate(runtime="eager", host="cpp", runner=runner, run=tape.run)
     cpus = tuple(os.sched_getaffinity(0))
     plan = make_plan(job, round_ms=1.0, cpus=cpus)
     (alone,) = require(measure(loaded, [cell], replace(plan, rounds=_LEVEL_ROUNDS)))

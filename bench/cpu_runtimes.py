@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 
-from record import finish
 from runtime_bench import make_runtime_parser, parse, run_models, strip, work
 from runtime_cells import make_runtime_figures
 from runtime_tables import show_hosts, show_runtimes
+
+from record import finish
 
 
 def main() -> None:

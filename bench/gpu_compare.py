@@ -1,7 +1,7 @@
 """How often `ftax.compare` calls two runs of the same thing on a GPU equal.
 
 Each side of a pair is several fresh processes, which take turns with those of the other side, as in
-`ftax.processes`. They get ready side by side, since that takes far longer than to measure. The
+`sweeps.processes`. They get ready side by side, since that takes far longer than to measure. The
 surprising choice: a process measures four cells one after the other, so one set of processes makes
 four pairs. Processes are disjoint between the pairs of one cell, but the four pairs of a set share
 theirs, which the interval over all pairs does not know: the rows by cell do not have that flaw. The
@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import record as frame
 import torch
 from pairs import (
     ROW_COLUMNS,
@@ -40,12 +39,17 @@ from pairs import (
 )
 from torch import nn
 
-from ftax.environment import collect_environment
-from ftax.measure import measure, require
-from ftax.models import LoadedModel, load_model
-from ftax.process_turns import TurnTaker
-from ftax.runtimes import Host, Workspace, find_runtime
-from ftax.worker_process import WorkerDied
+import record as frame
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.sweeps.processes import mark_turns
+from ftax.timing.candidate import Host
+from ftax.timing.session import measure, require
+from ftax.workers.process import WorkerDied
+from ftax.workers.turns import TurnTaker
 
 # Batch, runtime, host.
 _CELLS: dict[str, tuple[int, str, Host]] = {
@@ -84,7 +88,7 @@ def prepare() -> Callable[[Mapping[str, Any], TurnTaker], dict[str, Any]]:
         answer: dict[str, Any] = {}
         for name, (workspace, prepared) in cells.items():
             (measurement,) = require(measure(workspace.loaded, [prepared], plan, turns))
-            answer[name] = turns.mark(measurement).to_dict()
+            answer[name] = mark_turns(measurement, turns).to_dict()
         return {**answer, "environment": collect_environment(device="cuda").to_dict()}
 
     return work

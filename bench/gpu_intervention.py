@@ -22,23 +22,26 @@ from typing import Any
 
 import torch
 from line_changes import Line, find_changes, show_changes
-from record import finish, make_parser, progress, run_workers
 from torch import nn
 from torch.nn import functional as F
 
 from ftax import _core
-from ftax.environment import collect_environment
 from ftax.errors import RunnerError
-from ftax.intervention import (
+from ftax.ladders.intervention import (
     DelayedForward,
     delay_launches,
     delay_operators,
     prepare_with_delayed_binding,
 )
-from ftax.ladder import RUNGS
-from ftax.measure import Plan, measure, quiet, require
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
+from ftax.ladders.ladder import EAGER
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
+from ftax.timing.session import Plan, measure, quiet, require
+from record import finish, make_parser, progress, run_workers
 
 # Beyond as much in the baseline. Half a millisecond a request: a host with neighbours told changes
 # of a tenth of that from noise, and no less.
@@ -51,7 +54,7 @@ _PATIENCE_S = 5.0  # of one case, with a neighbour on the core
 _GATES = 7  # repetitions of a runner in one round
 
 _LINES = ("model glue", "interpreter and bindings", "dispatch", "launch", "graph and kernels")
-_LADDER = tuple(place for place in RUNGS if place[0] != "tape-without-host-reads")
+_LADDER = tuple(rung.place for rung in EAGER.rungs if not rung.optional)
 
 Changes = tuple[float, float, float, float, float]  # ns, in the order of _LINES
 
@@ -61,8 +64,8 @@ class Case:
     """Rungs without and with a delay, and what each column should show of it."""
 
     loaded: LoadedModel
-    baseline: list[Prepared]
-    treated: list[Prepared]
+    baseline: list[Candidate]
+    treated: list[Candidate]
     injected_ns: float
     exposed_ns: Changes
     host_ns: Changes | None = None  # None: the same
@@ -92,7 +95,7 @@ def make_large() -> LoadedModel:
     return make_model(blocks=24, width=4096, batch=6144)
 
 
-def prepare_ladder(workspace: Workspace) -> list[Prepared]:
+def prepare_ladder(workspace: Workspace) -> list[Candidate]:
     """The five rungs, top to bottom."""
     return [find_runtime(runtime).prepare(workspace, host) for runtime, host in _LADDER]
 
@@ -189,7 +192,7 @@ _INTERVENTIONS: dict[str, Callable[[], Case]] = {
 }
 
 
-def measure_issue(prepared: Sequence[Prepared], rounds: int) -> list[list[float]]:
+def measure_issue(prepared: Sequence[Candidate], rounds: int) -> list[list[float]]:
     """Issue time behind the gate, ns: a column a runner, a value a round. Every round takes the
     runners in another order, as the rounds of latencies do. The value is the shortest of a round's
     repetitions: no probe looks for neighbours here, and they only lengthen what the host does."""

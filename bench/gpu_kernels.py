@@ -19,13 +19,15 @@ from typing import Any
 import torch
 from kernel_lists import TRACERS, count_differences, is_fill
 from ncu import Profiled, profile_code
-from record import Figure, finish, make_parser, progress, run_json, show
 
-from ftax.environment import collect_environment
 from ftax.errors import InvalidArgumentError
-from ftax.models import load_model
-from ftax.runtimes import Host, Workspace, find_runtime
-from ftax.tracing import shorten
+from ftax.instruments.trace.names import shorten
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.timing.candidate import Host
+from record import Figure, finish, make_parser, progress, run_json, show
 
 _MODEL = "bert-base"
 # Eager first: torch.profiler has crashed over graphs where CUPTI was used before.
@@ -93,7 +95,7 @@ def run_ncu(ours: Sequence[dict[str, Any]], batch: int, quick: bool) -> dict[str
     """One inference under ncu against our medians over processes, launch by launch."""
     runtime, host = _CASES[_NCU_CASE]
     code = (
-        f"from ftax.profiling import profile_once; "
+        f"from ftax.ladders.trace import profile_once; "
         f"profile_once({_MODEL!r}, runtime={runtime!r}, host={host!r}, "
         f"device='cuda', dtype='fp16', batch={batch}, tiny={quick})"
     )

@@ -27,15 +27,17 @@ from launch_prices import (
     price_kernels,
     read_issue_ns,
 )
-from record import Figure, finish, make_parser, progress, run_workers, show
 
 from ftax import _core, measure_floors
-from ftax.environment import collect_environment
 from ftax.errors import FtaxError, RunnerError
-from ftax.gate import measure_gate
-from ftax.measure import Plan, measure, quiet, require
-from ftax.models import load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
+from ftax.instruments.gate import measure_gate
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.timing.candidate import Candidate
+from ftax.timing.session import Plan, measure, quiet, require
+from record import Figure, finish, make_parser, progress, run_workers, show
 
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _LARGE = 32
@@ -45,7 +47,7 @@ _WARMUP = 3
 _DOCTOR = "empty kernel, ftax doctor"
 
 
-def price_launches(workspace: Workspace, replay: Prepared, repeats: int) -> dict[str, Any]:
+def price_launches(workspace: Workspace, replay: Candidate, repeats: int) -> dict[str, Any]:
     """Host time per launch of ``replay`` and of each burst, in turns; ratios within the turns."""
     types: Mapping[str, int] = replay.facts["launch_types"]  # type: ignore[assignment]
     launches = sum(types.values())
@@ -102,7 +104,7 @@ def time_events_ns(runner: _core.Runner, stream: torch.cuda.Stream) -> float:
     return float(statistics.median(spans[_WARMUP:]))
 
 
-def compare_gate(workspace: Workspace, replay: Prepared, repeats: int) -> dict[str, float]:
+def compare_gate(workspace: Workspace, replay: Candidate, repeats: int) -> dict[str, float]:
     """Device time of one replay behind the gate and without it, in turns, in us."""
     empty = workspace.on_stream(_core.NullKernelRunner())
     stream = workspace.stream  # the one that its runners share

@@ -22,16 +22,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from record import Figure, finish, make_parser, progress, run_workers, show
 from torch.profiler import ProfilerActivity, profile
 
 from ftax import _core
-from ftax.environment import collect_environment
 from ftax.errors import RunnerError
-from ftax.measure import quiet
-from ftax.models import load_model
-from ftax.runtimes import Host, Workspace, find_runtime
-from ftax.tracing.run import detach, require_tracer
+from ftax.instruments.trace.run import detach, require_tracer
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.timing.candidate import Host
+from ftax.timing.session import quiet
+from record import Figure, finish, make_parser, progress, run_workers, show
 
 _MODEL = "bert-base"
 _SUBJECTS: dict[str, tuple[str, Host]] = {

@@ -19,12 +19,12 @@ from typing import Any
 
 from receipt_cells import AGREEMENT_LIMIT, CHECKS, describe, make_figures, show_cells, show_spread
 from receipt_turns import judge_turns, take_turns
-from record import RESULTS, append_line, finish, make_parser, progress, run_json
 
 import ftax
 from ftax.errors import RunnerError
-from ftax.measure import Plan
-from ftax.models import load_model
+from ftax.steps.load import load_model
+from ftax.timing.session import Plan
+from record import RESULTS, append_line, finish, make_parser, progress, run_json
 
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _BATCHES = (1, 8, 32)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import sys
 
-from record import finish
 from runtime_bench import choose, make_runtime_parser, parse, run_models, strip, work
 from runtime_cells import HOST_PAIRS, make_host_figures, make_runtime_figures
 from runtime_tables import show_hosts, show_runtimes
+
+from record import finish
 
 
 def main() -> None:

@@ -22,9 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from record import Figure, finish, make_parser, progress, show
-
 from ftax.errors import RunnerError, UnavailableError
+from record import Figure, finish, make_parser, progress, show
 
 _TESTS = Path(__file__).resolve().parents[1] / "tests"
 _WORKERS = max(1, len(os.sched_getaffinity(0)) // 2 - 1)  # of each of two runs
@@ -32,7 +31,7 @@ _SLOWEST = 10
 _REASON = 400  # characters of why a test failed
 _LAST_WORDS_S = 60.0  # in which pytest writes its report when it is told to stop
 _NOT_TIMES = "not watchdog and not queue and not longer and not order and not slower"
-_GPU = ("tests/cuda", "tests/gpu")
+_GPU = ("tests/cuda", "tests/instruments")
 _PARTS = {
     "beside": "beside the GPU",
     "sharing": "sharing the GPU",
@@ -44,8 +43,8 @@ _SHARING = (
     "tests/cuda/test_gpu_other_runtimes.py",
     "tests/cuda/test_gpu_runtimes.py",
     "tests/cuda/test_gpu_zoo.py",
-    "tests/gpu/test_onnxruntime_cuda.py",
-    "tests/gpu/test_transfers.py",
+    "tests/cuda/test_onnxruntime_cuda.py",
+    "tests/cuda/test_transfers.py",
 )
 _MEMCHECK = ("tests/cuda/test_launch_replay.py", "tests/cuda/test_gate.py")
 
@@ -141,7 +140,7 @@ def run_memcheck(limit_s: float) -> Iterator[dict[str, Any]]:
 
 def run_quick(limit_s: float) -> Iterator[dict[str, Any]]:
     """One file of each kind."""
-    yield run_pytest("beside the GPU", ["tests/test_gate.py"], limit_s)
+    yield run_pytest("beside the GPU", ["tests/instruments/test_gate.py"], limit_s)
     yield run_pytest("alone on the GPU", ["tests/cuda/test_gate.py"], limit_s)
 
 

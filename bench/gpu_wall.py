@@ -22,10 +22,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from record import Figure, finish, make_parser, progress, show
-
 from ftax import Receipt
 from ftax.errors import RunnerError
+from record import Figure, finish, make_parser, progress, show
 
 _WALL_LIMIT_S = 30.0
 _FIRST_LIMIT_S = 15.0

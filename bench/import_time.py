@@ -11,9 +11,8 @@ import statistics
 import sys
 from typing import Any
 
-from record import Figure, finish, make_parser, progress, run_json, show
-
 from ftax import _core
+from record import Figure, finish, make_parser, progress, run_json, show
 
 _BUDGET_MS = 100.0
 _LEAST_PROCESSES = 10

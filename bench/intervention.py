@@ -16,17 +16,20 @@ from typing import Any
 
 import torch
 from line_changes import Line, find_changes, show_changes
-from record import finish, make_parser, run_workers
 from torch import nn
 from torch.nn import functional as F
 
-from ftax.environment import collect_environment
 from ftax.errors import RunnerError
-from ftax.intervention import DelayedForward, delay_binding, delay_operators
-from ftax.ladder import CPU_RUNGS
-from ftax.measure import Plan, measure, require
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
+from ftax.ladders.intervention import DelayedForward, delay_binding, delay_operators
+from ftax.ladders.ladder import EAGER
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
+from ftax.timing.session import Plan, measure, require
+from record import finish, make_parser, run_workers
 
 # Large against the noise of a shared machine: there, one round in fifty takes 1.7 times as long.
 _FORWARD_NS = 1_000_000
@@ -35,7 +38,7 @@ _BINDING_NS = 100_000
 _PATIENCE_S = 10.0  # of one case, with a neighbour on the core
 _LINES = ("model glue", "interpreter and bindings", "operators")
 
-Ladders = tuple[list[Prepared], list[Prepared], tuple[float, float, float]]
+Ladders = tuple[list[Candidate], list[Candidate], tuple[float, float, float]]
 
 
 def make_model(blocks: int) -> LoadedModel:
@@ -47,9 +50,10 @@ def make_model(blocks: int) -> LoadedModel:
     return load_model(nn.Sequential(*layers), inputs=torch.randn(1, 32))
 
 
-def prepare_ladder(workspace: Workspace) -> list[Prepared]:
+def prepare_ladder(workspace: Workspace) -> list[Candidate]:
     """The three rungs, top to bottom."""
-    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in CPU_RUNGS]
+    places = EAGER.list_places("cpu")
+    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in places]
 
 
 def delay_forward(loaded: LoadedModel) -> Ladders:

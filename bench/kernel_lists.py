@@ -15,11 +15,12 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ftax.errors import RunnerError
-from ftax.models import LoadedModel
-from ftax.runtimes import Prepared
-from ftax.tracing import demangle, judge, shorten
-from ftax.tracing.kernel_set import find_memory_kind
-from ftax.tracing.run import trace_prepared
+from ftax.instruments.trace.integrity import judge
+from ftax.instruments.trace.kernel_set import find_memory_kind
+from ftax.instruments.trace.names import demangle, shorten
+from ftax.instruments.trace.run import trace_prepared
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
 
 _ITERATIONS = 20
 _WARMUP = 5
@@ -27,7 +28,7 @@ _WARMUP = 5
 Launches = list[tuple[str, float]]  # of one inference, in order: name of the kernel, ns
 
 
-def trace_with_ftax(loaded: LoadedModel, prepared: Prepared) -> list[Launches]:
+def trace_with_ftax(loaded: LoadedModel, prepared: Candidate) -> list[Launches]:
     """Kernels of each inference; fills that the driver runs as kernels are none."""
     trace = trace_prepared(loaded, prepared, iterations=_ITERATIONS, kinds=())
     verdict = judge(trace)
@@ -43,7 +44,7 @@ def trace_with_ftax(loaded: LoadedModel, prepared: Prepared) -> list[Launches]:
     ]
 
 
-def trace_with_torch(loaded: LoadedModel, prepared: Prepared) -> list[Launches]:
+def trace_with_torch(loaded: LoadedModel, prepared: Candidate) -> list[Launches]:
     """The same from the file that torch.profiler exports, where kernels are told from copies."""
     for _ in range(_WARMUP):
         prepared.runner.run_once()

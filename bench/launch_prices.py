@@ -15,9 +15,9 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError
-from ftax.gate import Gated, measure_gated_runner
-from ftax.runtimes import Workspace
-from ftax.runtimes.capture import capture_calls
+from ftax.instruments.gate import Gated, measure_gated_runner
+from ftax.runtimes.tape.capture import capture_calls
+from ftax.runtimes.workspace import Workspace
 
 BURST = 200
 REPETITIONS = 20

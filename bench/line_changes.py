@@ -11,11 +11,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from record import Figure, show
-
 from ftax import _core
 from ftax.errors import RunnerError
-from ftax.intervention import weigh_lines
+from ftax.ladders.intervention import weigh_lines
+from record import Figure, show
 
 # Of the injected time: a spin ends up to a clock read late, and what runs after it has gone cold
 # (a model of 350 us takes 7 us longer behind a wait of 200 us, wherever the wait comes from).

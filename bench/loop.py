@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from record import Figure, finish, make_parser, run_workers, show
 from torch.utils.benchmark import Timer
 
 from ftax import _core
-from ftax.environment import collect_environment
+from ftax.machines.environment import collect_environment
+from record import Figure, finish, make_parser, run_workers, show
 
 _BUDGET_NS = 10.0
 _REPEATS = 11

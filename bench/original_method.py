@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import Figure, finish, make_parser, progress, run_json, show
 
-from ftax.environment import collect_environment
-from ftax.models import load_model
-from ftax.sweep.grid import Grid
-from ftax.sweep.run import run_sweep
+from ftax.machines.environment import collect_environment
+from ftax.steps.load import load_model
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.run import run_sweep
+from record import Figure, finish, make_parser, progress, run_json, show
 
 _WARMUP, _PASSES = 10, 100
 _MODELS = ("bert-base", "resnet-50", "gpt2")

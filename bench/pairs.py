@@ -18,16 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from record import read_lines
-
 from ftax import Measurement, compare
-from ftax.comparison import compare_values
-from ftax.measure import Plan
-from ftax.process_turns import TurnTaker, take_turns
-from ftax.processes import read_probe, repeat_disturbed
-from ftax.results.measurement import make_session_id
-from ftax.worker_channel import claim_output, die_with
-from ftax.worker_process import Stop, WorkerProcess
+from ftax.machines.gpu_condition import expect_idle
+from ftax.sweeps.processes import read_probe, repeat_disturbed
+from ftax.timing.comparison import compare_values
+from ftax.timing.measurement import make_session_id
+from ftax.timing.session import Plan
+from ftax.workers.channel import claim_output, die_with
+from ftax.workers.process import Stop, WorkerProcess
+from ftax.workers.turns import TurnTaker, take_turns
+from record import read_lines
 
 _READY_S = 120.0  # to import, build and prepare, beside others that do
 
@@ -133,7 +133,7 @@ def serve(prepare: Callable[[], Callable[[Mapping[str, Any], TurnTaker], dict[st
     work = prepare()
     say("ready")
     job = json.loads(sys.stdin.readline())
-    turns = TurnTaker(say)
+    turns = TurnTaker(say, expect_idle)
     turns.begin()
     say("answer", answer=work(job, turns))
     say("done")

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from record import RESULTS, Figure, finish, make_parser, show
-
 from ftax import Receipt
-from ftax.results import Measurement
+from ftax.timing.measurement import Measurement
+from record import RESULTS, Figure, finish, make_parser, show
 
 _COLUMNS = (
     *("receipt", "rounds", "count", "all, us", "+-%", "that count, us", "+-%"),

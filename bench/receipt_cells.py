@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from record import Figure, progress, show
-
 from ftax import Receipt
-from ftax.ladder import estimate_rounds
-from ftax.results import read_records
+from ftax.records.store import read_records
+from ftax.timing.differences import estimate_rounds
+from record import Figure, progress, show
 
 _HALF_WIDTH_LIMIT = 2.0  # percent of eager
 _DURATION_LIMIT = 5.0  # percent between the rungs

@@ -23,9 +23,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ftax.environment import collect_environment
 from ftax.errors import InvalidArgumentError, RunnerError
-from ftax.report.table import Rows
+from ftax.machines.environment import collect_environment
+from ftax.reports.table import Rows
 
 # History of the format. 1: the first.
 SCHEMA_VERSION = 1
@@ -156,7 +156,7 @@ def show(
         rows=tuple(tuple(row) for row in rows),
     )
     width = None if sys.stdout.isatty() else 140
-    Console(width=width).print(table.to_rich())
+    Console(width=width).print(table)
 
 
 def finish(

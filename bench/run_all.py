@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from record import RESULTS, progress, read_lines, show
 
 # What each script is given in a full run; without a limit, 200 pairs take an hour and a half.

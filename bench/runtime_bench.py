@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from record import RESULTS, append_line, make_parser, progress, run_json
 from runtime_cells import describe, list_missing
 
 from ftax.errors import RunnerError
-from ftax.measure import Plan
-from ftax.receipt_api import tax_with_traces
-from ftax.receipt_choice import CHOICES
+from ftax.ladders.choice import CHOICES
+from ftax.ladders.tax import tax_with_traces
+from ftax.timing.session import Plan
+from record import RESULTS, append_line, make_parser, progress, run_json
 
 _QUICK_S = 4.0
 _PATIENCE_S = 10.0  # with a neighbour on the core

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from record import Figure
-
 from ftax import Receipt
-from ftax.ladder import compute_difference
-from ftax.results import Measurement
-from ftax.runtimes import find_runtime
+from ftax.runtimes.catalogue import find_runtime
+from ftax.timing.differences import compute_difference
+from ftax.timing.measurement import Measurement
+from record import Figure
 
 MEASURE_LIMIT_S = 300.0
 _ABOUT_RATIO = 1.25  # "about as fast": 2.82 and 2.56 ms in the paper

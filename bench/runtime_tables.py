@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from record import progress, show
 from runtime_cells import Cell, explain_absence
+
+from record import progress, show
 
 
 def show_runtimes(cell: Cell) -> None:

@@ -12,10 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from record import RESULTS, Figure, finish, make_parser, show
-
 from ftax import Receipt
-from ftax.results import Measurement
+from ftax.timing.measurement import Measurement
+from record import RESULTS, Figure, finish, make_parser, show
 
 _PLACES = 3  # of a round, compared with all that follow
 _HOSTS = {"python": "Python", "cpp": "C++"}

@@ -14,19 +14,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from record import Figure, finish, make_parser, progress, run_workers, show
 from torch import nn
 from torch.nn import functional as F
 
 from ftax import _core
-from ftax.environment import collect_environment
 from ftax.errors import FtaxError, RunnerError
-from ftax.ladder import compute_difference
-from ftax.measure import Plan, measure, require
-from ftax.models import LoadedModel, load_model
-from ftax.results import Measurement
-from ftax.runtimes import Host, Prepared, Workspace, find_runtime
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate, Host
+from ftax.timing.differences import compute_difference
+from ftax.timing.measurement import Measurement
+from ftax.timing.session import Plan, measure, require
+from record import Figure, finish, make_parser, progress, run_workers, show
 
 _REPEATS = 50
 _WIDTH = 4
@@ -72,7 +75,7 @@ class Chain(nn.Module):
         return x
 
 
-def prepare_by_hand(workspace: Workspace) -> Prepared:
+def prepare_by_hand(workspace: Workspace) -> Candidate:
     """The chain in hand-written C++. Raises RunnerError unless its outputs are eager's."""
     weight, bias = map(workspace.loaded.module.get_parameter, ("linear.weight", "linear.bias"))
     (x,) = workspace.loaded.flat_inputs()
@@ -80,10 +83,10 @@ def prepare_by_hand(workspace: Workspace) -> Prepared:
     equality = compare_outputs(workspace.reference, [runner.run()])
     if not equality.bitwise:
         raise RunnerError(f"hand-written C++ is not the chain: {equality.describe()}")
-    return Prepared(runtime="hand-written", host="cpp", runner=runner, run=lambda: [runner.run()])
+    return Candidate(runtime="hand-written", host="cpp", runner=runner, run=lambda: [runner.run()])
 
 
-def prepare_all(workspace: Workspace, wanted: Sequence[tuple[str, Host]]) -> list[Prepared]:
+def prepare_all(workspace: Workspace, wanted: Sequence[tuple[str, Host]]) -> list[Candidate]:
     """The runtimes that are to be had; the others are named and left out."""
     prepared = []
     for runtime, host in wanted:

@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from record import Figure, finish, make_parser, progress, show
-
 from ftax import Receipt
 from ftax.errors import RunnerError
+from record import Figure, finish, make_parser, progress, show
 
 _EMPTY_LIMIT_S = 180.0
 _WARM_LIMIT_S = 60.0

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from small_models import Nest, normal
 from torch import nn
 
 import ftax
-from ftax.models import LoadedModel
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from support.small_models import Nest, normal
 
 
 def _find_cuda_obstacle() -> str | None:

@@ -1,17 +1,23 @@
-"""The exceptions of ftax, each named after what the reader can do about it.
+"""The exceptions of ftax, each named after what the reader can do about it, and what to say of the
+exceptions of others.
 
-They mirror `csrc/core/error.h` name by name: the bindings raise these very classes, so one `except`
-clause catches a failure whichever language found it.
+Ours mirror `csrc/core/error.h` name by name: the bindings raise these very classes, so one `except`
+clause catches a failure whichever language found it. The surprising choice: failures of others are
+recognised by their words. When memory runs out, torch, the tape, CUDA and its libraries each raise
+something else, and what a C++ runner met is text alone.
 """
 
-__all__ = [
-    "FtaxError",
-    "InvalidArgumentError",
-    "ResultsError",
-    "RunnerError",
-    "UnavailableError",
-    "UnsupportedError",
-]
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+_T = TypeVar("_T")
 
 
 class FtaxError(Exception):
@@ -36,3 +42,96 @@ class RunnerError(FtaxError):
 
 class ResultsError(FtaxError, ValueError):
     """A results file or a record cannot be trusted: the message has the place and the remedy."""
+
+
+_FOREIGN = (RuntimeError, MemoryError, OSError)
+_WORDS = ("out of memory", "alloc_failed", "allocation_failed", "can't allocate memory")
+_REMEDY = (
+    "choose a smaller batch or sequence, name fewer runtimes, or free memory on the device "
+    "(nvidia-smi shows who holds it)"
+)
+_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
+_FOLDERS = re.compile(r"(?<![\w.:/~])~?/(?:[^\s/\"':]+/)+")
+_MOST_CHARACTERS = 20_000
+_SENTENCES = 3  # of torch's message: what was asked for, and how much there was
+
+
+def is_out_of_memory(error: BaseException | str) -> bool:
+    """Whether memory ran out, by the type of an error or by what it says."""
+    text = str(error).lower()
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or any(word in text for word in _WORDS)
+
+
+def describe(error: BaseException | str) -> str:
+    """One line for people; with a remedy if memory ran out."""
+    text = " ".join(str(error).split())
+    if not is_out_of_memory(error) or _REMEDY in text:
+        return text
+    text = " ".join(_SENTENCE.split(text)[:_SENTENCES]).rstrip(".")
+    if "out of memory" not in text.lower():
+        text = f"out of memory: {text}" if text else "out of memory"  # Python's own says nothing
+    return f"{text}; {_REMEDY}"
+
+
+def tell_in_full(error: BaseException) -> str:
+    """The error with its traceback and all that it came from, for a record.
+
+    Folders are left out, since a record may be published; of a very long text the ends are kept.
+    """
+    text = _FOLDERS.sub("", "".join(traceback.format_exception(error)).strip())
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]}\n[{len(text) - 2 * half} characters left out]\n{text[-half:]}"
+
+
+@contextmanager
+def name_faults(what: str) -> Iterator[None]:
+    """Inside, what torch and CUDA raise becomes an error of ours that begins with ``what``.
+
+    RuntimeError, the base of all theirs, is taken for theirs, and what a machine that is full
+    raises: MemoryError and OSError. Errors of ours pass, but if memory ran out they get the remedy
+    too, and what their frames hold is let go.
+    """
+    try:
+        yield
+    except (FtaxError, *_FOREIGN) as error:
+        if is_out_of_memory(error):
+            release(error)
+        elif isinstance(error, FtaxError):
+            raise
+        raise RunnerError(f"{what}: {describe(error)}") from error
+
+
+def attempt(step: Callable[[], _T], *, default: _T, what: str, warnings: list[str]) -> _T:
+    """What ``step`` returns; if it fails, ``default``, and a warning that begins with ``what``.
+
+    For what comes after the rounds, which are not to be lost for it.
+    """
+    try:
+        return step()
+    except (FtaxError, *_FOREIGN) as error:
+        if is_out_of_memory(error):
+            release(error)
+        warnings.append(f"{what}: {describe(error)}")
+        return default
+
+
+def release(error: BaseException) -> None:
+    """Let go of the tensors in the frames that ``error`` came through.
+
+    An error that is kept keeps its frames, and with them the half-made inference that filled the
+    device. The traceback can still be printed.
+    """
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        item = pending.pop()
+        if item is None or id(item) in seen:
+            continue
+        seen.add(id(item))
+        traceback.clear_frames(item.__traceback__)
+        pending += [item.__cause__, item.__context__]
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()

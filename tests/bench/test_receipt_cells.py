@@ -8,8 +8,8 @@ from receipt_cells import CHECKS, describe, make_figures
 from receipt_turns import judge_turns, take_turns
 
 from ftax import Receipt
-from ftax.models import load_model
-from records import make_measurement
+from ftax.steps.load import load_model
+from support.records import make_measurement
 
 NARROW = [1000] * 30 + [1001] * 30
 

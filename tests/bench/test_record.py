@@ -3,6 +3,7 @@
 import argparse
 
 import pytest
+
 import record
 
 

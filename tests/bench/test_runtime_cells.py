@@ -15,8 +15,8 @@ from runtime_cells import (
     make_runtime_figures,
 )
 
-from ftax.receipt import Receipt, Unavailable
-from records import make_measurement
+from ftax.ladders.receipt import Receipt, Unavailable
+from support.records import make_measurement
 
 SECONDS = {"prepare_seconds": 7.0, "measure_seconds": 3.0, "total_seconds": 12.0}
 

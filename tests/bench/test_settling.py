@@ -4,7 +4,7 @@ import pytest
 from settling import collect, compare_places
 
 from ftax import Receipt
-from records import make_measurement
+from support.records import make_measurement
 
 
 def make_rounds(*samples):

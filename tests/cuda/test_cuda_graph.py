@@ -11,17 +11,20 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from small_models import Lambda, normal
 from torch import nn
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
-from ftax.runtimes.capture import capture_calls
-from ftax.runtimes.replays import check_on_both_inputs
-from ftax.runtimes.tape import run_eager
-from ftax.tensors import same_bytes
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.tape.capture import capture_calls
+from ftax.runtimes.tape.replays import check_on_both_inputs
+from ftax.runtimes.tape.tape import run_eager
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.tensors import same_bytes
+from ftax.timing.candidate import Candidate
+from support.small_models import Lambda, normal
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -36,7 +39,7 @@ def load_on_gpu(function: Callable[..., Any], *shape: int) -> LoadedModel:
     return load_model(model.cuda(), inputs=normal(*(shape or (3, 4))).cuda())
 
 
-def prepare(workspace: Workspace, runtime: str, host: Any = "cpp") -> Prepared:
+def prepare(workspace: Workspace, runtime: str, host: Any = "cpp") -> Candidate:
     return find_runtime(runtime).prepare(workspace, host)
 
 

@@ -19,8 +19,8 @@ from torch import nn
 
 import ftax
 from ftax import Receipt, RunnerError
-from ftax.measure import Plan
-from ftax.runtimes import capture as capture_module
+from ftax.runtimes.tape import capture as capture_module
+from ftax.timing.session import Plan
 
 pytestmark = pytest.mark.needs_cuda
 

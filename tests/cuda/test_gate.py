@@ -8,7 +8,7 @@ import torch
 import ftax
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.gate import measure_gated_runner
+from ftax.instruments.gate import measure_gated_runner
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -10,8 +10,8 @@ from torch import nn
 
 import ftax
 from ftax.errors import InvalidArgumentError
-from ftax.gate import measure_gate
-from ftax.intervention import (
+from ftax.instruments.gate import measure_gate
+from ftax.ladders.intervention import (
     DelayedForward,
     delay_binding,
     delay_launches,
@@ -19,15 +19,17 @@ from ftax.intervention import (
     prepare_with_delayed_binding,
     weigh_lines,
 )
-from ftax.ladder import RUNGS, compute_intervals
-from ftax.measure import Plan, measure, require
-from ftax.runtimes import Workspace, find_runtime
+from ftax.ladders.ladder import EAGER
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.differences import compute_intervals
+from ftax.timing.session import Plan, measure, require
 
 pytestmark = pytest.mark.needs_cuda
 
 LAYERS = 8
 LINES = ("model glue", "interpreter and bindings", "dispatch", "launch", "graph and kernels")
-LADDER = [place for place in RUNGS if place[0] != "tape-without-host-reads"]
+LADDER = [rung.place for rung in EAGER.rungs if not rung.optional]
 REPLAY = LADDER.index(("launch-replay", "cpp"))
 PLAN = Plan(rounds=24, round_ms=4.0, duration_s=60.0)
 DELAY_NS = 20_000

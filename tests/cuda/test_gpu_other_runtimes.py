@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from ftax.errors import UnavailableError
-from ftax.models import load_model
-from ftax.runtimes import Workspace, find_runtime
-from ftax.runtimes import jax as jax_runtime
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers import jax as jax_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -12,8 +12,9 @@ import ftax
 from ftax import Receipt
 from ftax.cli import main
 from ftax.errors import InvalidArgumentError
-from ftax.measure import Plan
-from ftax.tracing import KernelSet, judge
+from ftax.instruments.trace.integrity import judge
+from ftax.instruments.trace.kernel_set import KernelSet
+from ftax.timing.session import Plan
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -147,7 +148,7 @@ def test_commands(tmp_path, monkeypatch, capsys) -> None:
 
 def test_a_profiler_can_be_shown_one_inference() -> None:
     code = (
-        "from ftax.profiling import profile_once; "
+        "from ftax.ladders.trace import profile_once; "
         "profile_once('bert-base', runtime='cuda-graph', host='cpp', "
         "tiny=True, device='cuda', dtype='fp16')"
     )

@@ -3,7 +3,7 @@
 import pytest
 
 import ftax
-from ftax.measure import Plan
+from ftax.timing.session import Plan
 
 pytestmark = pytest.mark.needs_cuda
 

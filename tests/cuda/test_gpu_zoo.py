@@ -7,9 +7,12 @@ is what generating with a fixed number of tokens is for.
 import pytest
 import torch
 
-from ftax.models import flatten_outputs, list_models, load_model
-from ftax.runtimes import Workspace, find_runtime
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.tape.tape import make_tape
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.zoo.registry import list_models
 
 pytestmark = pytest.mark.needs_cuda
 

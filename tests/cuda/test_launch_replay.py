@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import Lambda, normal
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.models import load_model
-from ftax.runtimes import Workspace
-from ftax.runtimes.capture import capture_calls
-from ftax.runtimes.cuda_graph import prepare_launch_replay
+from ftax.runtimes.graph.cuda_graph import prepare_launch_replay
+from ftax.runtimes.tape.capture import capture_calls
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from support.small_models import Lambda, normal
 
 pytestmark = pytest.mark.needs_cuda
 

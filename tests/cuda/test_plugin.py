@@ -13,12 +13,11 @@ import pytest
 import torch
 
 import ftax
-from ftax.conformance import CHECKS
-from ftax.conformance.suite import _run, make_perceptron
 from ftax.errors import UnavailableError
-from ftax.measure import Plan
-from ftax.runtimes.plugin_case import Subject, make_case
-from ftax.runtimes.plugin_worker import Answer, open_session
+from ftax.runtimes.plugins.case import Subject, make_case
+from ftax.runtimes.plugins.conform.suite import CHECKS, _run, make_perceptron
+from ftax.runtimes.plugins.trial import Answer, open_session
+from ftax.timing.session import Plan
 
 pytestmark = pytest.mark.needs_cuda
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from small_models import Grows, Lambda
 
 import ftax
 from ftax.errors import UnsupportedError
-from ftax.models import load_model
-from ftax.runtimes.tape import make_tape
+from ftax.runtimes.tape.tape import make_tape
+from ftax.steps.load import load_model
+from support.small_models import Grows, Lambda
 
 pytestmark = pytest.mark.needs_cuda
 

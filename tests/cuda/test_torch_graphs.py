@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import normal
 from torch import nn
 
 from ftax.errors import UnsupportedError
-from ftax.models import LoadedModel, load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.candidate import Candidate
+from support.small_models import normal
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -45,7 +48,7 @@ def loaded() -> LoadedModel:
     return load_model(layers.cuda(), inputs=normal(8, 64).cuda())
 
 
-def prepare(loaded: LoadedModel, runtime: str, host: Any) -> Prepared:
+def prepare(loaded: LoadedModel, runtime: str, host: Any) -> Candidate:
     return find_runtime(runtime).prepare(Workspace(loaded), host)
 
 
@@ -111,8 +114,9 @@ def test_a_graph_survives_a_compiler_that_captures_its_own() -> None:
     """In a process of its own: a fault on a GPU would fail all tests that come after it."""
     script = """
         import torch
-        from ftax.models import load_model
-        from ftax.runtimes import Workspace, find_runtime
+        from ftax.steps.load import load_model
+        from ftax.runtimes.workspace import Workspace
+        from ftax.runtimes.catalogue import find_runtime
 
         workspace = Workspace(load_model("bert-base", device="cuda", dtype="fp16"))
         places = [("cuda-graph", "cpp"), ("torchscript-cuda-graph", "cpp"),

@@ -11,23 +11,29 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import Lambda, normal
 from torch import nn
 
 import ftax
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.evidence import RungEvidence, compare_work
-from ftax.gate import measure_gated_runner
-from ftax.measure import Plan
-from ftax.models import flatten_outputs, load_model
-from ftax.runtimes import Prepared, Workspace, find_runtime
-from ftax.runtimes.capture import capture_calls
-from ftax.runtimes.prepared import drive_python
-from ftax.runtimes.replays import check_on_both_inputs
-from ftax.tensors import same_bytes
-from ftax.tracing import KernelSet, Trace, compare_durations, compare_kernel_sets, judge
-from ftax.tracing.run import trace_prepared
+from ftax.instruments.gate import measure_gated_runner
+from ftax.instruments.trace.durations import compare_durations
+from ftax.instruments.trace.integrity import judge
+from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
+from ftax.instruments.trace.records import Trace
+from ftax.instruments.trace.run import trace_prepared
+from ftax.ladders.evidence import RungEvidence, compare_work
+from ftax.runtimes.candidates import drive_python
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.tape.capture import capture_calls
+from ftax.runtimes.tape.replays import check_on_both_inputs
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.tensors import same_bytes
+from ftax.timing.candidate import Candidate
+from ftax.timing.session import Plan
+from support.small_models import Lambda, normal
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -37,11 +43,11 @@ EAGER, LAUNCHES, GRAPH = ("eager", "python"), ("launch-replay", "cpp"), ("cuda-g
 ITERATIONS = 5
 
 
-def prepare(workspace: Workspace, place: tuple[str, str]) -> Prepared:
+def prepare(workspace: Workspace, place: tuple[str, str]) -> Candidate:
     return find_runtime(place[0]).prepare(workspace, place[1])  # type: ignore[arg-type]
 
 
-def trace_it(workspace: Workspace, prepared: Prepared) -> Trace:
+def trace_it(workspace: Workspace, prepared: Candidate) -> Trace:
     return trace_prepared(workspace.loaded, prepared, iterations=ITERATIONS)
 
 
@@ -174,7 +180,7 @@ def test_launches_with_a_wrong_carveout_have_the_names_but_not_the_durations(
     sets = {"graph": KernelSet.of(trace_it(resnet, prepare(resnet, GRAPH)))}
     for carveout in ("if set", "always"):
         runner = resnet.on_stream(replay_launches(resnet, carveout))
-        rung = Prepared(runtime="launch-replay", host="cpp", runner=runner, run=lambda: [])
+        rung = Candidate(runtime="launch-replay", host="cpp", runner=runner, run=lambda: [])
         sets[carveout] = KernelSet.of(trace_it(resnet, rung))
     assert compare_kernel_sets(sets["graph"], sets["if set"]).equal
     assert compare_kernel_sets(sets["graph"], sets["always"]).equal
@@ -194,7 +200,7 @@ class Notices(nn.Module):
         return y + 1 - 1 if torch.cuda.is_current_stream_capturing() else y
 
 
-def capture_the_model(workspace: Workspace) -> Prepared:
+def capture_the_model(workspace: Workspace) -> Candidate:
     """The Python model in a graph: what ftax does not do."""
     stream = torch.cuda.Stream()
 
@@ -206,7 +212,7 @@ def capture_the_model(workspace: Workspace) -> Prepared:
         run()
     graph, outputs = capture_calls(run, stream)
     runner = workspace.on_stream(drive_python(workspace, "captured", graph.replay))
-    return Prepared(runtime="captured", host="python", runner=runner, run=lambda: outputs)
+    return Candidate(runtime="captured", host="python", runner=runner, run=lambda: outputs)
 
 
 @pytest.mark.parametrize("name", ["bert-base", "a module that notices"])
@@ -300,7 +306,7 @@ def test_rungs_share_a_stream_that_is_not_the_default_one() -> None:
     seen.clear()
     bare.run_once()
     assert seen == {torch.cuda.default_stream().cuda_stream}
-    on_default = Prepared(runtime="bare", host="python", runner=bare, run=lambda: [])
+    on_default = Candidate(runtime="bare", host="python", runner=bare, run=lambda: [])
     first, second, third = (
         {kernel.stream_id for kernel in trace_it(workspace, rung).kernels}
         for rung in (*rungs, on_default)

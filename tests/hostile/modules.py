@@ -24,9 +24,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hostile.table import Inner, marked, refused, right
-from small_models import normal
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from support.small_models import normal
 
 PATH = "control flow depends on the data"
 OTHER = "gives other outputs than eager"

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
-from small_models import Lambda, normal
 from torch import nn
+
+from support.small_models import Lambda, normal
 
 Outcome = Literal["right", "refused", "marked"]
 _T = TypeVar("_T", bound=Callable[..., Any])

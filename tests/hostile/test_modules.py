@@ -23,14 +23,14 @@ import pytest
 import torch
 from hostile import modules as _modules  # noqa: F401  # enters the table
 from hostile.table import TABLE, Case
-from small_models import normal
 from torch import nn
 from torch.nn.parameter import UninitializedTensorMixin
 from torch.utils import _pytree as pytree
 
 import ftax
-import ftax.receipt_run
-from ftax.receipt import Receipt
+import ftax.ladders.run
+from ftax.ladders.receipt import Receipt
+from support.small_models import normal
 
 # Enough time for the calls in a row; rounds and warm-up are counted and not timed.
 SHORT = ftax.Plan(rounds=3, warmup=2, duration_s=5.0, round_ms=0.2)
@@ -51,9 +51,9 @@ def _little_garbage() -> Iterator[None]:
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_false_looks_true(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     spaces = []
-    run_tax = ftax.receipt_run.run_tax
+    run_tax = ftax.ladders.run.run_tax
     monkeypatch.setattr(
-        ftax.receipt_run,
+        ftax.ladders.run,
         "run_tax",
         lambda space, *rest: (spaces.append(space), run_tax(space, *rest))[1],
     )

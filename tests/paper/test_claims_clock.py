@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from claim_results import GRAPHS, judge_one, make_graph_results, make_results
 
-from ftax.paper.claims_clock import bring_to_one_clock
-from ftax.paper.claims_gpu import list_gpus
-from ftax.sweep import SweepCell
+from ftax.paper.claims.clock import bring_to_one_clock
+from ftax.paper.claims.gpu import list_gpus
+from ftax.sweeps.record import SweepCell
+from support.claim_results import GRAPHS, judge_one, make_graph_results, make_results
 
 
 def at(clock_ghz, cells, *, busy_ms):

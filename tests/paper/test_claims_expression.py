@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftax import InvalidArgumentError
-from ftax.paper.claims_expression import UndefinedError, compile_formula, run_formula
-from ftax.paper.claims_helpers import HELPERS, LackingError, Missing
+from ftax.paper.claims.expression import UndefinedError, compile_formula, run_formula
+from ftax.paper.claims.helpers import HELPERS, LackingError, Missing
 
 SCOPE = {"a": 2.0, "b": -3.5, "v": [1.0, 2.5, 4.0], "w": [2.0, 2.0, 0.5]}
 

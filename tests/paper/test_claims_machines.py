@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from claim_results import (
+
+from ftax.paper.claims.gpu import list_gpus
+from ftax.paper.claims.record import find_claim
+from ftax.paper.claims.today import make_plan
+from support.claim_results import (
     GRAPHS,
     judge,
     judge_one,
@@ -15,10 +19,6 @@ from claim_results import (
     make_results,
     make_series,
 )
-
-from ftax.paper.claims_gpu import list_gpus
-from ftax.paper.claims_record import find_claim
-from ftax.paper.claims_today import make_plan
 
 
 @pytest.mark.parametrize(

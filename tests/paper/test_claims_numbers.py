@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from claim_results import (
+
+from ftax import InvalidArgumentError
+from ftax.paper.claims import study as claims
+from ftax.paper.claims.gpu import Sampler, list_gpus
+from ftax.paper.claims.judge import judge_claim, judge_test, settle
+from ftax.paper.claims.numbers import collect_numbers
+from ftax.paper.claims.record import find_claim
+from ftax.paper.claims.scope import RequiredCell
+from ftax.paper.claims.today import PlannedOperand, Wanted, make_plan
+from support.claim_results import (
     BATCHES,
     GRAPHS,
     RESAMPLES,
@@ -15,15 +24,6 @@ from claim_results import (
     make_results,
     make_series,
 )
-
-from ftax import InvalidArgumentError
-from ftax.paper import claims
-from ftax.paper.claims_gpu import Sampler, list_gpus
-from ftax.paper.claims_judge import judge_claim, judge_test, settle
-from ftax.paper.claims_numbers import collect_numbers
-from ftax.paper.claims_record import find_claim
-from ftax.paper.claims_scope import RequiredCell
-from ftax.paper.claims_today import PlannedOperand, Wanted, make_plan
 
 
 def test_work_is_taken_from_any_cell_of_the_size():

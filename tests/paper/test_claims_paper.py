@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ftax import InvalidArgumentError, ResultsError
-from ftax.paper import claims
-from ftax.paper.claims_paper import Formulas, find_operand
-from ftax.paper.claims_record import find_claim, list_claims
-from ftax.paper.claims_substitutes import RELATIONS, SUBSTITUTES
+from ftax.paper.claims import study as claims
+from ftax.paper.claims.paper import Formulas, find_operand
+from ftax.paper.claims.record import find_claim, list_claims
+from ftax.paper.claims.substitutes import RELATIONS, SUBSTITUTES
 
 EVERY = list_claims()
 

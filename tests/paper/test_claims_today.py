@@ -6,7 +6,16 @@ import re
 from dataclasses import replace
 
 import pytest
-from claim_results import (
+
+from ftax.paper.claims import study as claims
+from ftax.paper.claims.record import Verdict, find_claim
+from ftax.paper.claims.scope import ADDED, UNTESTABLE, RequiredCell
+from ftax.paper.claims.substitutes import REFORMULATED, RELATIONS, SUBSTITUTES
+from ftax.paper.claims.today import make_plan
+from ftax.records.store import append_record, read_records
+from ftax.runtimes.catalogue import find_runtime
+from ftax.sweeps.results import SweepResults
+from support.claim_results import (
     GRAPHS,
     RESAMPLES,
     SHARES,
@@ -17,15 +26,6 @@ from claim_results import (
     make_results,
     make_series,
 )
-
-from ftax.paper import claims
-from ftax.paper.claims_record import Verdict, find_claim
-from ftax.paper.claims_scope import ADDED, UNTESTABLE, RequiredCell
-from ftax.paper.claims_substitutes import REFORMULATED, RELATIONS, SUBSTITUTES
-from ftax.paper.claims_today import make_plan
-from ftax.results import append_record, read_records
-from ftax.runtimes import find_runtime
-from ftax.sweep.results import SweepResults
 
 
 def test_a_claim_that_holds():

@@ -6,12 +6,12 @@ import json
 import re
 
 import pytest
-from claim_results import GRAPHS, judge_one, make_graph_results, make_series
 
-from ftax.paper.claims_record import TestVerdict, list_claims
-from ftax.paper.claims_today import make_plan
-from ftax.paper.claims_words import describe_verdict, word_condition
-from ftax.results import append_record, read_records
+from ftax.paper.claims.record import TestVerdict, list_claims
+from ftax.paper.claims.today import make_plan
+from ftax.paper.claims.words import describe_verdict, word_condition
+from ftax.records.store import append_record, read_records
+from support.claim_results import GRAPHS, judge_one, make_graph_results, make_series
 
 PLANS = [plan for plan in map(make_plan, list_claims()) if not plan.reason]
 

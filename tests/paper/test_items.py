@@ -5,20 +5,27 @@ import io
 from dataclasses import replace
 
 import pytest
-from claim_results import make_gpu
-from paper_results import MACHINE, latency_of, make_cell, make_failed, make_results, measure_all
 
 from ftax.errors import InvalidArgumentError
-from ftax.models import list_models
-from ftax.paper.items import find_item, list_items, make_grids, make_wants
+from ftax.paper.figures.sheet import COLUMNS
+from ftax.paper.figures.view import split_views
+from ftax.paper.items.catalogue import find_item, list_items, make_grids, make_wants
 from ftax.paper.missing import NOT_RUN, describe_missing
 from ftax.paper.reference import select
 from ftax.paper.setting import Setting
-from ftax.paper.sheet import COLUMNS
-from ftax.paper.view import split_views
-from ftax.results import Cell
-from ftax.runtimes import list_runtimes
-from ftax.sweep.grid import join_cells
+from ftax.runtimes.catalogue import list_runtimes
+from ftax.steps.zoo.registry import list_models
+from ftax.sweeps.grid import join_cells
+from ftax.timing.cell import Cell
+from support.claim_results import make_gpu
+from support.paper_results import (
+    MACHINE,
+    latency_of,
+    make_cell,
+    make_failed,
+    make_results,
+    measure_all,
+)
 
 GPU = Setting.choose(device="cuda")
 CPU = Setting.choose(device="cpu")
@@ -118,8 +125,8 @@ def test_digitised_figures_agree_with_the_raw_runs_that_are_shown():
 
 
 def _list_printed(item):
-    from ftax.paper import items_models
-    from ftax.paper.printed import read_points
+    from ftax.paper.figures.printed import read_points
+    from ftax.paper.items import models as items_models
 
     for plot in getattr(items_models, f"make_{item.name}")():
         for line in plot.printed:

@@ -4,15 +4,15 @@ import functools
 import re
 
 import pytest
-from paper_results import make_results, measure_all
 
-from ftax.paper.items import find_item, list_items
-from ftax.paper.plots import save_sheet
+from ftax.paper.figures.drawing import save_sheet
+from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
+from ftax.paper.figures.styles import choose_styles
+from ftax.paper.figures.view import split_views
+from ftax.paper.items.catalogue import find_item, list_items
 from ftax.paper.setting import Setting
-from ftax.paper.sheet import Panel, Point, Series, Sheet
-from ftax.paper.styles import choose_styles
-from ftax.paper.view import split_views
-from ftax.sweep.grid import join_cells
+from ftax.sweeps.grid import join_cells
+from support.paper_results import make_results, measure_all
 
 pytest.importorskip("matplotlib")
 

@@ -7,19 +7,19 @@ import signal
 import time
 
 import pytest
-from paper_results import MACHINE, make_cell, make_results, measure_all
 from typer.testing import CliRunner
 
 from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError
 from ftax.paper import run
-from ftax.paper.items import list_items
+from ftax.paper.items.catalogue import list_items
 from ftax.paper.run import Study, choose_study, end_after, estimate, load_results, run_study
 from ftax.paper.setting import Setting
 from ftax.paper.write import CLAIMS_FILE, make_slug, write_page, write_study
-from ftax.results import append_record, read_records
-from ftax.sweep.grid import join_cells
-from ftax.sweep.results import CELLS_FILE
+from ftax.records.store import append_record, read_records
+from ftax.sweeps.grid import join_cells
+from ftax.sweeps.results import CELLS_FILE
+from support.paper_results import MACHINE, make_cell, make_results, measure_all
 
 GPU = Setting.choose(device="cuda")
 QUICK = Setting.choose(device="cpu", quick=True)

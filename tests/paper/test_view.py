@@ -4,12 +4,12 @@ import dataclasses
 import math
 
 import pytest
-from paper_results import MACHINE, make_cell, make_results
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.drift import Drift
-from ftax.paper.view import find_interval, split_views
-from ftax.results import Cell
+from ftax.paper.figures.view import find_interval, split_views
+from ftax.timing.cell import Cell
+from support.paper_results import MACHINE, make_cell, make_results
 
 BERT = Cell(model="bert-base", runtime="eager", host="python", batch=1, sequence=128)
 

@@ -17,7 +17,7 @@ def main() -> None:
         from ftax.cli.commands import app
         from ftax.cli.ending import run
     except (ImportError, KeyboardInterrupt) as error:
-        from ftax._refusal import refuse
+        from ftax._build_check import refuse
 
         refuse(error)
     sys.exit(run(app, sys.argv[1:]))

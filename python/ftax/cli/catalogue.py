@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ftax.cli import options as o
 from ftax.cli.show import show
-from ftax.report.table import Rows
+from ftax.reports.table import Rows
 
 
 def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
@@ -13,16 +13,16 @@ def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     Besides these, bert-<layers>x<width> is a BERT of any size, and any local Hugging Face folder,
     and in Python any nn.Module, works too.
     """
-    from ftax.report.models_table import list_rows
+    from ftax.reports.tables.models_table import list_rows
 
     table = list_rows(full=csv or markdown)
-    show(table.to_rich(), [table], csv=csv, markdown=markdown)
+    show(table, csv=csv, markdown=markdown)
 
 
 def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     """Every runtime under each host: whether it works on this machine, and if not, why."""
-    from ftax.models.request import normalize_device
-    from ftax.runtimes import list_runtimes
+    from ftax.runtimes.catalogue import list_runtimes
+    from ftax.steps.request import normalize_device
 
     device = normalize_device(device)
     rows = []
@@ -36,4 +36,4 @@ def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown 
         numeric=(),
         rows=tuple(rows),
     )
-    show(table.to_rich(), [table], csv=csv, markdown=markdown)
+    show(table, csv=csv, markdown=markdown)

@@ -10,7 +10,7 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.results import Measurement
+from ftax.timing.measurement import Measurement
 
 Side = Annotated[
     str,
@@ -44,8 +44,8 @@ def compare(
     json: o.Json = None,
 ) -> None:
     """Answer faster, slower, equal or cannot tell; exit code 1 if b is slower, for CI."""
-    from ftax.comparison import compare as compare_measurements
-    from ftax.processes import BenchJob, JobRuns, run_jobs
+    from ftax.sweeps.processes import BenchJob, JobRuns, run_jobs
+    from ftax.timing.comparison import compare as compare_measurements
 
     are_files = [_is_file(side) for side in (a, b)]
     runs: JobRuns | None = None
@@ -90,7 +90,7 @@ def compare(
     with saved(json, measured):
         result = compare_measurements(sides[0], sides[1], margin=margin, confidence=confidence)
         with saved(json, [result]):
-            show(result, [], csv=False, markdown=False)
+            show(result)
     if runs is not None:
         leave_if_ended(runs, processes)
     if result.verdict == "slower":

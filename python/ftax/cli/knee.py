@@ -14,13 +14,12 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show
-from ftax.errors import FtaxError, InvalidArgumentError
-from ftax.faults import describe, release
-from ftax.report.table import Rows
+from ftax.errors import FtaxError, InvalidArgumentError, describe, release
+from ftax.reports.table import Rows
 
 if TYPE_CHECKING:
-    from ftax.knee_record import Knee
-    from ftax.runtimes import Host
+    from ftax.sweeps.knee.record import Knee
+    from ftax.timing.candidate import Host
 
 Failures = list[tuple[str, str, FtaxError]]  # runtime, host, why
 
@@ -64,9 +63,9 @@ def knee(
     """The largest size whose latency is still that of the smallest one, with an interval."""
     from dataclasses import replace
 
-    from ftax.knee_run import KNEE_PLAN
-    from ftax.models import load_model
-    from ftax.report.knee_table import make_knee_tables, render_knees
+    from ftax.reports.tables.knee_table import draw_knees
+    from ftax.steps.load import load_model
+    from ftax.sweeps.knee.run import KNEE_PLAN
 
     if duration is None:
         duration = 45.0 if device == "cpu" else 180.0
@@ -96,11 +95,9 @@ def knee(
             )  # fmt: skip
         if not knees:
             raise failures[0][2]  # there is no row to show
-        failed = make_failure_table(failures)
-        tables = [*make_knee_tables(knees), *failed]
-        show(render_knees(knees), tables, csv=csv, markdown=markdown)
-        if failed and not csv and not markdown:
-            show(failed[0].to_rich(), [], csv=False, markdown=False)
+        drawn = draw_knees(knees)
+        tables = (*drawn.tables, *make_failure_table(failures))
+        show(replace(drawn, tables=tables), csv=csv, markdown=markdown)
     if interrupted:
         raise typer.Exit(130)
 
@@ -114,7 +111,7 @@ def find_knees(
     keep: Callable[[Knee], None],
 ) -> tuple[list[Knee], Failures, bool]:
     """The knees of ``wanted`` one after the other, why others failed, and whether Ctrl-C came."""
-    from ftax.knee_run import knee as find_knee
+    from ftax.sweeps.knee.run import knee as find_knee
 
     knees: list[Knee] = []
     failures: Failures = []
@@ -145,7 +142,7 @@ def find_knees(
 def choose_runtimes(runtime: str, host: str, device: str) -> list[tuple[str, Host]]:
     """(runtime, host) pairs. "all" is every runtime that works on this machine, under the host that
     is asked for or, where it has not got that one, under its own."""
-    from ftax.runtimes import check_host, find_runtime, list_runtimes
+    from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
 
     hosts = [check_host(name) for name in (("python", "cpp") if host == "both" else (host,))]
     if runtime != "all":

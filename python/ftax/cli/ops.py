@@ -8,7 +8,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show
-from ftax.measure import Plan
+from ftax.timing.session import Plan
 
 
 def ops(
@@ -31,12 +31,13 @@ def ops(
     markdown: o.Markdown = False,
 ) -> None:
     """Which operator? Host time of each call, from the tape: arguments, call, release."""
-    import ftax
-    from ftax.report.receipt_table import make_operator_table
+    from ftax.errors import UnsupportedError
+    from ftax.ladders.tax import tax
+    from ftax.reports.tables.receipt_table import make_operator_table
 
     with progress_bar(model) as progress:
         progress("building the model", 0, 1)
-        receipt = ftax.tax(
+        receipt = tax(
             model,
             dtype=dtype,
             device=device,
@@ -51,8 +52,9 @@ def ops(
             progress=progress,
         )
     if not receipt.operator_costs:
-        reasons = [u.reason for u in receipt.unavailable if (u.runtime, u.host) == ("eager", "cpp")]
-        raise ftax.UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
+        tape = receipt.ladder.without_python
+        reasons = [item.reason for item in receipt.unavailable if item.place == tape]
+        raise UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
     with saved(json, [receipt]):
         table = make_operator_table(receipt, limit=limit, by_kind=not calls)
-        show(table.to_rich(), [table], csv=csv, markdown=markdown)
+        show(table, csv=csv, markdown=markdown)

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from ftax.measure import Plan
-from ftax.results.store import check_appendable
+from ftax.records.store import check_appendable
+from ftax.timing.session import Plan
 
 
 def _check_json(path: Path | None) -> Path | None:

@@ -14,7 +14,7 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, show
 from ftax.errors import InvalidArgumentError
-from ftax.report.terminal import say
+from ftax.reports.terminal import say
 
 if TYPE_CHECKING:
     from ftax.paper.run import Study
@@ -65,7 +65,7 @@ def paper(
     """Reproduce the paper: measure what is missing, draw it beside the paper's, test the claims."""
     from ftax.paper.run import choose_study, estimate, load_results, run_study
     from ftax.paper.setting import Setting
-    from ftax.sweep.results import read_times
+    from ftax.sweeps.results import read_times
 
     setting = Setting.choose(
         device=device or _find_device(),
@@ -84,7 +84,7 @@ def paper(
     if plan:
         return
     if draw and any(item.kind == "figure" for item in study.items):
-        from ftax.paper.plots import check_matplotlib
+        from ftax.paper.figures.drawing import check_matplotlib
 
         check_matplotlib()  # before minutes of measuring
     complete = True
@@ -122,16 +122,16 @@ def _write(study: Study, folder: Path) -> None:
 def _show_page(page: Page, study: Study) -> None:
     """The table that was asked for, if it was the only thing; then where everything is."""
     alone = len(study.items) + study.claims == 1
+    from ftax.paper.claims.tables import make_claims_table
     from ftax.paper.missing import describe_missing
     from ftax.paper.today import count_outcomes
-    from ftax.report.claims_table import make_claims_table
 
     tables = [item.table for item in page.shown if item.table is not None]
     if alone and page.verdicts:
         tables.append(make_claims_table(page.verdicts))
     if alone:
         for table in tables:
-            show(table.to_rich(), [], csv=False, markdown=False)
+            show(table)
     for item in page.shown:
         if alone or not item.measured:
             what = "" if item.measured else ": nothing of it was measured"
@@ -152,8 +152,8 @@ def _show_page(page: Page, study: Study) -> None:
 
 
 def _list_items() -> None:
-    from ftax.paper.items import list_items
-    from ftax.report.table import Rows
+    from ftax.paper.items.catalogue import list_items
+    from ftax.reports.table import Rows
 
     table = Rows(
         title="Items of the paper",
@@ -164,7 +164,7 @@ def _list_items() -> None:
             ("claims", "the paper's claims", "Each of them tested on today's results."),
         ),
     )
-    show(table.to_rich(), [table], csv=False, markdown=False)
+    show(table)
 
 
 def _find_device() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ftax.report.terminal import say
+from ftax.reports.terminal import say
 
 _MOST_PROBLEMS = 20  # on a terminal
 
@@ -27,9 +27,12 @@ def report(
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
 ) -> None:
     """Write one self-contained HTML page of any results: charts, tables, and every record."""
-    from ftax.report.html import write_report
+    from ftax.paper.page import describe_study
+    from ftax.reports.html.page import write_report
 
-    sources = write_report(results, output, skip_bad=skip_bad, title=title)
+    sources = write_report(
+        results, output, skip_bad=skip_bad, title=title, describe_study=describe_study
+    )
     size = output.stat().st_size / 1e6
     say(
         f"wrote {len(sources.found)} record(s) of {len(sources.files)} file(s) to {output} "

@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import RenderableType
 
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError
-from ftax.measure import Progress as Callback
-from ftax.report.table import Rows, join_csv, join_markdown
-from ftax.report.terminal import clean_line, make_bar, make_console, say
-from ftax.results import append_record
-from ftax.results.store import Storable
+from ftax.records.result import Shown
+from ftax.records.store import Storable, append_record
+from ftax.reports.table import Printout, Rows, join_csv
+from ftax.reports.terminal import clean_line, make_bar, make_console, say, show_on_stdout
+from ftax.timing.session import Progress as Callback
 
 if TYPE_CHECKING:
-    from ftax.processes import JobRuns
-    from ftax.tracing import Trace
+    from ftax.instruments.trace.records import Trace
+    from ftax.sweeps.processes import JobRuns
 
 
 @contextmanager
@@ -60,19 +59,22 @@ def _line_per_phase(reason: str) -> Callback:
     return update
 
 
-def show(renderable: RenderableType, tables: Sequence[Rows], *, csv: bool, markdown: bool) -> None:
-    """Print tables as CSV or Markdown, or the renderable for people."""
+def show(what: Shown | Printout | Rows, *, csv: bool = False, markdown: bool = False) -> None:
+    """Print it as CSV or Markdown, or for people."""
+    if isinstance(what, Rows):
+        what = Printout(tables=(what,))
+    drawn = what if isinstance(what, Printout) else what.draw()
     if csv:
-        say(join_csv(tables), error=False, end="")
+        say(join_csv(drawn.tables), error=False, end="")
     elif markdown:
-        say(join_markdown(tables), error=False, end="")
+        say(drawn.to_markdown(), error=False, end="")
     else:
-        make_console().print(renderable)
+        show_on_stdout(drawn)
 
 
 def write_traces(traces: Sequence[Trace], path: Path) -> None:
     """Write traces for a trace viewer."""
-    from ftax.tracing import write_chrome_trace
+    from ftax.instruments.trace.chrome import write_chrome_trace
 
     if not traces:
         raise UnavailableError(f"there is no trace to write to {path}: none was taken")

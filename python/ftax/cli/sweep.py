@@ -13,13 +13,12 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, show
 from ftax.errors import InvalidArgumentError
-from ftax.report.terminal import say
+from ftax.reports.terminal import say
 
 if TYPE_CHECKING:
-    from ftax.sweep import SweepResults
-    from ftax.sweep.grid import Grid
+    from ftax.sweeps.grid import Grid
+    from ftax.sweeps.results import SweepResults
 
-_MOST_ROWS = 60  # of a terminal; --csv prints all
 _MANY = "Several: separated by commas, or repeated."
 
 
@@ -98,8 +97,8 @@ def sweep(
     markdown: o.Markdown = False,
 ) -> None:
     """Measure the product of models, runtimes, hosts, dtypes, batches, sequences and devices."""
-    from ftax.sweep.results import CELLS_FILE, SweepResults
-    from ftax.sweep.run import run_sweep
+    from ftax.sweeps.results import CELLS_FILE, SweepResults
+    from ftax.sweeps.run import run_sweep
 
     axes = {
         "models": _split(model), "runtimes": _split(runtime), "hosts": _split(host),
@@ -132,16 +131,9 @@ def sweep(
 
 
 def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> None:
-    from rich.console import Group
+    from ftax.reports.tables.sweep_table import draw_sweep, summarise
 
-    from ftax.report.sweep_table import make_missing_table, make_sweep_tables, summarise
-
-    tables = make_sweep_tables(results)
-    shown = tables
-    if len(results.cells) > _MOST_ROWS:
-        missing = [cell for cell in results.cells if cell.status != "measured"]
-        shown = [make_missing_table(missing)] if missing else []
-    show(Group(*(table.to_rich() for table in shown)), tables, csv=csv, markdown=markdown)
+    show(draw_sweep(results, is_whole=csv or markdown), csv=csv, markdown=markdown)
     say(f"{summarise(results)}; in {output}")
     for problem in results.problems:
         say(f"! {problem}")
@@ -150,8 +142,8 @@ def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> 
 def _choose_grids(
     path: Path | None, axes: dict[str, Any], allow_libraries: bool
 ) -> tuple[Grid, ...]:
-    from ftax.sweep.grid import make_grid
-    from ftax.sweep.grid_file import read_grids
+    from ftax.sweeps.grid import make_grid
+    from ftax.sweeps.grid_file import read_grids
 
     if path is None:
         if "models" not in axes:

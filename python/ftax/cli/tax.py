@@ -8,7 +8,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import keep_rounds, progress_bar, saved, show, write_traces
-from ftax.report.terminal import say
+from ftax.reports.terminal import say
 
 
 def tax(
@@ -63,9 +63,8 @@ def tax(
     markdown: o.Markdown = False,
 ) -> None:
     """Where one inference's microseconds go, and what other runtimes would give back."""
-    from ftax.receipt_api import tax_with_traces
-    from ftax.receipt_choice import CHOICES, list_slower
-    from ftax.report.receipt_table import make_receipt_tables
+    from ftax.ladders.choice import CHOICES, list_slower
+    from ftax.ladders.tax import tax_with_traces
 
     if duration is None:
         duration = 25.0 if device == "cpu" else 10.0
@@ -104,7 +103,7 @@ def tax(
             keep=keep,
         )
     with saved(json, [receipt]):
-        show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
+        show(receipt, csv=csv, markdown=markdown)
     if runtimes == "quick":
         say(f"--runtimes available adds {', '.join(list_slower(device))}.")
     if trace is not None:

@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ftax.records import FrozenMap, JsonScalar
-from ftax.results import Cell
-from ftax.sweep import SweepCell
-from ftax.sweep.record import REPETITION
+from ftax.records.fields import FrozenMap
+from ftax.records.record import JsonScalar
+from ftax.sweeps.record import REPETITION, SweepCell
+from ftax.timing.cell import Cell
 
 REPEATED = "repeated"  # how the session of cells begins whose rounds are repetitions: which ones
 _FEWEST = 3  # measurements of a cell that say anything about their spread

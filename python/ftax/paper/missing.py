@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ftax.paper.figures.sheet import Missing
+from ftax.paper.figures.view import View, find_place
 from ftax.paper.setting import Setting, Want
-from ftax.paper.sheet import Missing
-from ftax.paper.view import View, find_place
-from ftax.sweep import SweepCell
+from ftax.sweeps.record import SweepCell
 
 NOT_RUN = "not run yet"
 

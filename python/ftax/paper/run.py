@@ -16,16 +16,16 @@ from pathlib import Path
 from types import FrameType
 
 from ftax.errors import InvalidArgumentError
-from ftax.measure import Progress
-from ftax.paper.items import Item, find_item, list_items, make_grids, make_wants
-from ftax.paper.items_knees import want_past_the_grid
+from ftax.paper.figures.view import find_kind, is_tiny, split_views
+from ftax.paper.items.catalogue import Item, find_item, list_items, make_grids, make_wants
+from ftax.paper.items.knees import want_past_the_grid
 from ftax.paper.setting import Setting
-from ftax.paper.view import find_kind, is_tiny, split_views
-from ftax.records import FrozenMap
-from ftax.results import Cell
-from ftax.sweep.grid import Grid, join_cells
-from ftax.sweep.results import CELLS_FILE, SweepResults
-from ftax.sweep.run import run_sweep
+from ftax.records.fields import FrozenMap
+from ftax.sweeps.grid import Grid, join_cells
+from ftax.sweeps.results import CELLS_FILE, SweepResults
+from ftax.sweeps.run import run_sweep
+from ftax.timing.cell import Cell
+from ftax.timing.session import Progress
 
 # Seconds of a cell before any was measured, for the first estimate: (device, tiny).
 _GUESS_S = {("cuda", False): 2.0, ("cpu", False): 8.0, ("cuda", True): 2.0, ("cpu", True): 2.5}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from ftax.errors import InvalidArgumentError
-from ftax.models import TORCH_DTYPES
-from ftax.runtimes import find_runtime
-from ftax.sweep.grid import Grid
-from ftax.sweep.grid_checks import split_runtime
+from ftax.runtimes.catalogue import find_runtime
+from ftax.steps.spec import TORCH_DTYPES
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.grid_checks import split_runtime
 
 TEXT_LENGTH = 128  # tokens of the paper's texts (Section 4)
 SOUND_LENGTH = 32_000  # samples: 2 s at 16 kHz (Appendix E)
@@ -78,7 +78,7 @@ class Setting:
         lengths: of texts, where latency is drawn over the length.
         length_batch: their batch; the paper's panel was measured at 128.
         late_knees: whether models that never leave the plateau get larger batches too.
-        repetitions: how many times more the cells of `ftax.paper.items_drift` are measured.
+        repetitions: how many times more the cells of `ftax.paper.items.drift` are measured.
         tiny: the zoo's tiny models: the same operators in the same order, no real widths.
     """
 

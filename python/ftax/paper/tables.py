@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ftax.environment.gpu import GpuFacts
+from ftax.machines.gpu import GpuFacts
 from ftax.paper.drift import Drift
-from ftax.paper.printed import BASELINE_GPU
+from ftax.paper.figures.printed import BASELINE_GPU
+from ftax.paper.figures.view import View, find_interval
 from ftax.paper.reference import find_hardware, read_table
 from ftax.paper.setting import TEXT_LENGTH, Setting, Want
-from ftax.paper.view import View, find_interval
-from ftax.report.table import Rows
-from ftax.sweep import SweepCell
+from ftax.reports.table import Rows
+from ftax.sweeps.record import SweepCell
 
 _DASH = "-"
 _SCALING_MODELS = {"768": "bert-768", "1536": "bert-1536"}  # by width

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftax.paper.claims_record import OUTCOMES, Verdict
+from ftax.paper.claims.record import OUTCOMES, Verdict
+from ftax.paper.claims.tables import describe_numbers
+from ftax.paper.figures.sheet import Missing
+from ftax.paper.figures.view import View
 from ftax.paper.missing import describe_missing
 from ftax.paper.setting import Setting
-from ftax.paper.sheet import Missing
-from ftax.paper.view import View
-from ftax.report.claims_table import describe_numbers
-from ftax.report.table import Rows
-from ftax.sweep.progress import describe_time
+from ftax.reports.table import Rows
+from ftax.sweeps.progress import describe_time
 
 if TYPE_CHECKING:
-    from ftax.paper.items import Item
+    from ftax.paper.items.catalogue import Item
 
 _ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested here")
 # No paths: whoever keeps this page with cells.jsonl alone would have dead ones.

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.paper.claims import test_claims
-from ftax.paper.claims_record import Verdict
-from ftax.paper.items import Item
+from ftax.paper.claims.record import Verdict
+from ftax.paper.claims.study import test_claims
+from ftax.paper.claims.tables import make_claims_tables
+from ftax.paper.figures.drawing import check_matplotlib, save_sheet
+from ftax.paper.figures.sheet import Missing, write_csv
+from ftax.paper.figures.view import View, split_views
+from ftax.paper.items.catalogue import Item
 from ftax.paper.missing import has_measured
-from ftax.paper.plots import check_matplotlib, save_sheet
 from ftax.paper.run import Study
 from ftax.paper.setting import Setting
-from ftax.paper.sheet import Missing, write_csv
 from ftax.paper.today import Shown, describe_today
-from ftax.paper.view import View, split_views
-from ftax.report.claims_table import make_claims_tables
-from ftax.report.table import Rows
-from ftax.results import append_record
-from ftax.sweep.results import SweepResults, read_days, read_times
+from ftax.records.store import append_record
+from ftax.reports.table import Rows
+from ftax.sweeps.results import SweepResults, read_days, read_times
 
 CLAIMS_FILE = "claims.jsonl"
 

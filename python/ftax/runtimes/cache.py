@@ -28,7 +28,7 @@ from torch import nn
 
 from ftax import _core
 from ftax.errors import UnavailableError
-from ftax.models import LoadedModel
+from ftax.steps.loaded import LoadedModel
 
 _MANIFEST = "manifest.json"
 _DIGEST = "sha256"

@@ -17,15 +17,15 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from typing import Any
 
-from ftax.errors import InvalidArgumentError, UnavailableError
-from ftax.faults import name_faults
-from ftax.runtimes import entry_points
-from ftax.runtimes.onnxruntime_wheel import find_provider_obstacle
-from ftax.runtimes.prepared import Host, Prepared, check_both_inputs
+from ftax.errors import InvalidArgumentError, UnavailableError, name_faults
+from ftax.runtimes.candidates import check_both_inputs
+from ftax.runtimes.onnx.wheel import find_provider_obstacle
+from ftax.runtimes.plugins import entry_points
 from ftax.runtimes.transfers import add_transfers
 from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate, Host
 
-Prepare = Callable[[Workspace, Host], Prepared]
+Prepare = Callable[[Workspace, Host], Candidate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,7 @@ class RuntimeSpec:
     A ``quick`` one is ready in seconds, and part of every receipt that is not told otherwise.
     ``files``, as ``module:name``, is what makes the files that it loads, if any. What ``tunes``
     chooses between kernels by timing them while it is made ready, so nothing may run beside it.
+    An ``instrument`` is a rung that shows a cost, and nothing that anybody would deploy.
     """
 
     name: str
@@ -51,6 +52,7 @@ class RuntimeSpec:
     never: str = ""
     quick: bool = False
     tunes: bool = False
+    instrument: bool = False
     options: tuple[str, ...] = ()  # that it takes from `Workspace.runtime_options`
     obstacle: Callable[[str], str | None] | None = None
 
@@ -78,7 +80,7 @@ class RuntimeSpec:
                     f"{self.name} has no option {name!r}; its options: {known}"
                 )
 
-    def prepare(self, workspace: Workspace, host: Host) -> Prepared:
+    def prepare(self, workspace: Workspace, host: Host) -> Candidate:
         """Make it ready.
 
         Raises UnavailableError for an obstacle, RunnerError if torch or CUDA failed or memory ran
@@ -97,7 +99,12 @@ class RuntimeSpec:
             if workspace.transfers:
                 prepared = add_transfers(workspace, prepared)
             facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
-            return replace(prepared, facts=facts, runner=workspace.on_stream(prepared.runner))
+            return replace(
+                prepared,
+                facts=facts,
+                runner=workspace.on_stream(prepared.runner),
+                grad_mode="no_grad" if workspace.no_grad else "inference",
+            )
 
     def make_files(self, workspace: Workspace) -> None:
         """Have the files that it loads in the cache, so that `prepare` finds them there.
@@ -131,58 +138,61 @@ _RUNTIMES = (
         name="eager",
         description="PyTorch eager; host cpp replays the same operator calls from a tape",
         hosts=_BOTH,
-        function="eager:prepare_eager",
+        function="eager.eager:prepare_eager",
     ),
     RuntimeSpec(
         name="flat",
         description="straight-line Python that makes the tape's operator calls",
         hosts=("python",),
-        function="eager:prepare_flat",
+        function="eager.eager:prepare_flat",
+        instrument=True,
         why_not_cpp="flat is Python by definition; without Python it is eager with host cpp",
     ),
     RuntimeSpec(
         name="tape-without-host-reads",
         description="the tape without the values that the model reads back to the host",
         hosts=("cpp",),
-        function="cuda_graph:prepare_tape_without_host_reads",
+        function="graph.cuda_graph:prepare_tape_without_host_reads",
+        instrument=True,
         devices=("cuda",),
     ),
     RuntimeSpec(
         name="launch-replay",
         description="the tape's kernels, launched one driver call each, without operators",
         hosts=("cpp",),
-        function="cuda_graph:prepare_launch_replay",
+        function="graph.cuda_graph:prepare_launch_replay",
+        instrument=True,
         devices=("cuda",),
     ),
     RuntimeSpec(
         name="cuda-graph",
         description="the tape's kernels as one CUDA graph",
         hosts=_BOTH,
-        function="cuda_graph:prepare_cuda_graph",
+        function="graph.cuda_graph:prepare_cuda_graph",
         devices=("cuda",),
     ),
     RuntimeSpec(
         name="torchscript",
         description="traced by torch.jit.trace, loaded from a file",
         hosts=_BOTH,
-        function="torchscript:prepare_torchscript",
-        files="torchscript:make_file",
+        function="compilers.torchscript:prepare_torchscript",
+        files="compilers.torchscript:make_file",
         quick=True,
     ),
     RuntimeSpec(
         name="torchscript-frozen",
         description="the trace with weights folded in (torch.jit.freeze)",
         hosts=_BOTH,
-        function="torchscript:prepare_frozen",
-        files="torchscript:make_frozen_file",
+        function="compilers.torchscript:prepare_frozen",
+        files="compilers.torchscript:make_frozen_file",
         quick=True,
     ),
     RuntimeSpec(
         name="onnxruntime",
         description="exported to ONNX, inputs and outputs bound; host cpp through the C API",
         hosts=_BOTH,
-        function="onnx:prepare_onnxruntime",
-        files="onnx:make_file",
+        function="onnx.rows:prepare_onnxruntime",
+        files="onnx.rows:make_file",
         quick=True,
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
@@ -192,8 +202,8 @@ _RUNTIMES = (
         name="onnxruntime-defaults",
         description="the same file with ONNX Runtime's own numeric modes and spinning threads",
         hosts=_BOTH,
-        function="onnx:prepare_defaults",
-        files="onnx:make_file",
+        function="onnx.rows:prepare_defaults",
+        files="onnx.rows:make_file",
         tunes=True,
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
@@ -203,8 +213,8 @@ _RUNTIMES = (
         name="onnxruntime-fused",
         description="the file after ONNX Runtime's fusions for transformers",
         hosts=_BOTH,
-        function="onnx:prepare_fused",
-        files="onnx:make_fused_file",
+        function="onnx.rows:prepare_fused",
+        files="onnx.rows:make_fused_file",
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
         obstacle=find_provider_obstacle,
@@ -213,8 +223,8 @@ _RUNTIMES = (
         name="onnxruntime-cuda-graph",
         description="the same session, captured by ONNX Runtime as a CUDA graph",
         hosts=_BOTH,
-        function="onnx:prepare_cuda_graph",
-        files="onnx:make_file",
+        function="onnx.rows:prepare_cuda_graph",
+        files="onnx.rows:make_file",
         quick=True,
         packages=_ONNX_PACKAGES,
         devices=("cuda",),
@@ -225,22 +235,22 @@ _RUNTIMES = (
         name="torchscript-optimized",
         description="the frozen trace after torch.jit.optimize_for_inference",
         hosts=_BOTH,
-        function="torchscript:prepare_optimized",
-        files="torchscript:make_frozen_file",
+        function="compilers.torchscript:prepare_optimized",
+        files="compilers.torchscript:make_frozen_file",
     ),
     RuntimeSpec(
         name="torchscript-cuda-graph",
         description="the frozen trace as one CUDA graph",
         hosts=_BOTH,
-        function="torchscript:prepare_torchscript_graph",
-        files="torchscript:make_frozen_file",
+        function="compilers.torchscript:prepare_torchscript_graph",
+        files="compilers.torchscript:make_frozen_file",
         devices=("cuda",),
     ),
     RuntimeSpec(
         name="compile",
         description="torch.compile with inductor, in its default mode",
         hosts=("python",),
-        function="torch_compile:prepare_compile",
+        function="compilers.torch_compile:prepare_compile",
         tunes=True,
         why_not_cpp=_COMPILE_IS_PYTHON,
     ),
@@ -248,7 +258,7 @@ _RUNTIMES = (
         name="compile-reduce-overhead",
         description="torch.compile with CUDA graphs (mode reduce-overhead)",
         hosts=("python",),
-        function="torch_compile:prepare_reduce_overhead",
+        function="compilers.torch_compile:prepare_reduce_overhead",
         tunes=True,
         devices=("cuda",),
         why_not_cpp=_COMPILE_IS_PYTHON,
@@ -257,7 +267,7 @@ _RUNTIMES = (
         name="compile-max-autotune",
         description="torch.compile with kernels chosen by trial (mode max-autotune-no-cudagraphs)",
         hosts=("python",),
-        function="torch_compile:prepare_max_autotune",
+        function="compilers.torch_compile:prepare_max_autotune",
         tunes=True,
         why_not_cpp=_COMPILE_IS_PYTHON,
     ),
@@ -265,16 +275,16 @@ _RUNTIMES = (
         name="aoti",
         description="compiled ahead of time by AOTInductor, loaded from a package",
         hosts=_BOTH,
-        function="aoti:prepare_aoti",
-        files="aoti:make_package",
+        function="compilers.aoti:prepare_aoti",
+        files="compilers.aoti:make_package",
         tunes=True,
     ),
     RuntimeSpec(
         name="aoti-cuda-graph",
         description="the AOTInductor package as one CUDA graph",
         hosts=_BOTH,
-        function="aoti:prepare_aoti_graph",
-        files="aoti:make_package",
+        function="compilers.aoti:prepare_aoti_graph",
+        files="compilers.aoti:make_package",
         tunes=True,
         devices=("cuda",),
     ),
@@ -282,25 +292,25 @@ _RUNTIMES = (
         name="eager-channels-last",
         description="eager with convolutions in channels-last memory format; host cpp: its tape",
         hosts=_BOTH,
-        function="channels_last:prepare_channels_last",
+        function="eager.channels_last:prepare_channels_last",
     ),
     RuntimeSpec(
         name="padded",
         description="eager on padded texts of natural lengths with a mask; the baseline of nested",
         hosts=_BOTH,
-        function="nested:prepare_padded",
+        function="eager.nested:prepare_padded",
     ),
     RuntimeSpec(
         name="nested",
         description="BetterTransformer: torch's fast path with nested tensors, texts as in padded",
         hosts=_BOTH,
-        function="nested:prepare_nested",
+        function="eager.nested:prepare_nested",
     ),
     RuntimeSpec(
         name="jax",
         description="jitted by JAX through torchax, weights and inputs on the device",
         hosts=("python",),
-        function="jax:prepare_jax",
+        function="compilers.jax:prepare_jax",
         tunes=True,
         packages=("jax", "torchax"),
         why_not_cpp="a function that JAX jitted is called through Python: its flattening of "
@@ -358,8 +368,8 @@ def _describe_library(name: str) -> RuntimeSpec:
     )
 
 
-def _prepare_library(workspace: Workspace, name: str) -> Prepared:
-    from ftax.runtimes.plugin import prepare_plugin
+def _prepare_library(workspace: Workspace, name: str) -> Candidate:
+    from ftax.runtimes.plugins.library import prepare_plugin
 
     return prepare_plugin(workspace, name)
 

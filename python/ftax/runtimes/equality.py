@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from ftax.runtimes import tf32
-from ftax.tensors import same_bytes
+from ftax.steps.tensors import same_bytes
 
 # Relative norm of the difference that another order of summation may cause.
 TOLERANCE = {

@@ -7,33 +7,21 @@ and its outputs have no reference to be compared with.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.models import describe_path
-from ftax.models.loaded import flatten_tensors
-from ftax.models.spec import TORCH_DTYPES
-from ftax.models.user_inputs import split_inputs
-from ftax.runtimes.prepared import Host, Prepared
+from ftax.steps.loaded import FileModel, flatten_tensors
+from ftax.steps.paths import describe_path
+from ftax.steps.spec import TORCH_DTYPES
+from ftax.steps.user_inputs import split_inputs
+from ftax.timing.candidate import Candidate, Host
 
 _RUNTIME = {"torchscript": "torchscript", "onnx": "onnxruntime"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileModel:
-    """What a measurement says of a model file; the fields of a LoadedModel that a cell needs."""
-
-    name: str
-    device: str
-    dtype: Literal["fp32", "fp16", "bf16"]
-    batch: int
-    sequence: int | None = None
-    options: dict[str, str | int | float | bool | None] = field(default_factory=dict)
 
 
 def prepare_path(
@@ -43,7 +31,7 @@ def prepare_path(
     hosts: Sequence[Host],
     no_grad: bool,
     model_options: dict[str, Any],
-) -> tuple[FileModel, list[Prepared]]:
+) -> tuple[FileModel, list[Candidate]]:
     """Prepare a file for each host. ``runtime`` "eager", the default, means the file's own.
 
     Raises InvalidArgumentError for a runtime that cannot run the file, missing inputs, or options
@@ -71,7 +59,7 @@ def prepare_path(
         values, device = _positional(inputs)
         prepared = _prepare_torchscript(path, values, hosts, device, no_grad)
     else:
-        from ftax.runtimes.onnx import prepare_onnx_file
+        from ftax.runtimes.onnx.rows import prepare_onnx_file
 
         prepared = [prepare_onnx_file(path, inputs, host) for host in hosts]
     return _describe(path, inputs), prepared
@@ -79,11 +67,12 @@ def prepare_path(
 
 def _prepare_torchscript(
     path: Path, values: list[Any], hosts: Sequence[Host], device: str, no_grad: bool
-) -> list[Prepared]:
-    from ftax.runtimes.torchscript import prepare_file
+) -> list[Candidate]:
+    from ftax.runtimes.compilers.torchscript import prepare_file
 
     mode = _core.GradMode.no_grad if no_grad else _core.GradMode.inference
-    return [prepare_file(path, values, host, device=device, mode=mode) for host in hosts]
+    found = [prepare_file(path, values, host, device=device, mode=mode) for host in hosts]
+    return [replace(item, grad_mode="no_grad" if no_grad else "inference") for item in found]
 
 
 def _positional(inputs: Any) -> tuple[list[Any], str]:

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 
 import torch
 
-from ftax.errors import FtaxError
-from ftax.faults import describe
-from ftax.models import LoadedModel
+from ftax.errors import FtaxError, describe
 from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.recording import Call, observe
-from ftax.runtimes.tape import run_eager
+from ftax.runtimes.tape.recording import Call, observe
+from ftax.runtimes.tape.tape import run_eager
+from ftax.steps.loaded import LoadedModel
 
 _MOST_IN_A_ROW = 128
 _LEAST_IN_A_ROW = 3
@@ -37,11 +36,10 @@ class WorkWatch:
         reference: Sequence[torch.Tensor] | None = None,
         *,
         share: float = 0.1,
-        most_in_a_row: int = _MOST_IN_A_ROW,
     ) -> None:
         self._loaded = loaded
         self._reference = reference
-        self._share, self._most_in_a_row = share, most_in_a_row
+        self._share = share
         self._calls = None if calls is None else list(calls)
         self._observed = self._in_a_row = 0
         self._problem = ""
@@ -63,7 +61,7 @@ class WorkWatch:
         """Observe consecutive calls, for a tenth of the time that the rounds took: work that
         changes with a period of fewer calls is seen for certain."""
         end = time.perf_counter() + max(_ROW_LEAST_S, _ROW_SHARE * elapsed_s)
-        while not self._problem and self._in_a_row < self._most_in_a_row:
+        while not self._problem and self._in_a_row < _MOST_IN_A_ROW:
             if self._in_a_row >= _LEAST_IN_A_ROW and time.perf_counter() > end:
                 break
             self._observe()

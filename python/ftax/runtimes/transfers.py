@@ -15,13 +15,13 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError
-from ftax.runtimes.prepared import Prepared
+from ftax.timing.candidate import Candidate
 
 if TYPE_CHECKING:
     from ftax.runtimes.workspace import Workspace
 
 
-def add_transfers(workspace: Workspace, prepared: Prepared) -> Prepared:
+def add_transfers(workspace: Workspace, prepared: Candidate) -> Candidate:
     """``prepared`` with its inputs copied from pinned host memory before each request and its
     outputs copied back after it, on the stream of the request.
 

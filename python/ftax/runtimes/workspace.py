@@ -11,17 +11,16 @@ from pathlib import Path
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, InvalidArgumentError
-from ftax.faults import name_faults
-from ftax.models import LoadedModel
+from ftax.errors import FtaxError, InvalidArgumentError, name_faults
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
-from ftax.runtimes.capture import CapturedGraph, capture
 from ftax.runtimes.cost import Cost, measure_cost
-from ftax.runtimes.flat import FlatProgram, make_flat
-from ftax.runtimes.recording import Observer, observe
 from ftax.runtimes.same_work import WorkWatch
 from ftax.runtimes.streams import make_stream, wrap_runner
-from ftax.runtimes.tape import Taped, make_tape, preserve_state, run_eager, settle
+from ftax.runtimes.tape.capture import CapturedGraph, capture
+from ftax.runtimes.tape.flat import FlatProgram, make_flat
+from ftax.runtimes.tape.recording import Observer, observe
+from ftax.runtimes.tape.tape import Taped, make_tape, preserve_state, run_eager, settle
+from ftax.steps.loaded import LoadedModel
 
 
 class Workspace:
@@ -67,10 +66,12 @@ class Workspace:
         return run_eager(self.loaded.call_check, self.loaded)
 
     def watch_work(self) -> WorkWatch:
-        """What looks whether later calls are the work of the tape, if there is one."""
-        taped = self._taped
-        calls = None if isinstance(taped, FtaxError) else taped.calls
-        return WorkWatch(self.loaded, calls, self.reference, share=0.25)
+        """What looks whether later calls are the work of the tape, if one was recorded, or else of
+        the first call."""
+        taped = self.__dict__.get("_taped")
+        if isinstance(taped, Taped):
+            return WorkWatch(self.loaded, taped.calls, self.reference, share=0.25)
+        return WorkWatch(self.loaded, reference=self.reference)
 
     @cached_property
     def _taped(self) -> Taped | FtaxError:

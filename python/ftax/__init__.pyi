@@ -1,0 +1,31 @@
+from .errors import FtaxError as FtaxError
+from .errors import InvalidArgumentError as InvalidArgumentError
+from .errors import ResultsError as ResultsError
+from .errors import RunnerError as RunnerError
+from .errors import UnavailableError as UnavailableError
+from .errors import UnsupportedError as UnsupportedError
+from .ladders.floors import measure_floors as measure_floors
+from .ladders.receipt import Receipt as Receipt
+from .ladders.runtime_comparison import RuntimeComparison as RuntimeComparison
+from .ladders.tax import compare_runtimes as compare_runtimes
+from .ladders.tax import tax as tax
+from .ladders.trace import trace as trace
+from .records.store import read_records as read_records
+from .runtimes.catalogue import list_runtimes as list_runtimes
+from .runtimes.plugins.build_paths import get_include as get_include
+from .runtimes.plugins.conform.suite import conform as conform
+from .steps.load import load_model as load_model
+from .steps.zoo.registry import list_models as list_models
+from .sweeps.bench import compare_hosts as compare_hosts
+from .sweeps.bench import cpp_bench as cpp_bench
+from .sweeps.bench import py_bench as py_bench
+from .sweeps.knee.record import Knee as Knee
+from .sweeps.knee.run import knee as knee
+from .timing.cell import Cell as Cell
+from .timing.comparison import Comparison as Comparison
+from .timing.comparison import compare as compare
+from .timing.host_comparison import HostComparison as HostComparison
+from .timing.measurement import Measurement as Measurement
+from .timing.session import Plan as Plan
+
+__version__: str

@@ -1,0 +1,246 @@
+"""Energy of one inference, from the energy counter of the GPU over seconds of the timed loop.
+
+The counter takes in the whole board. What the GPU would have drawn doing nothing is measured apart
+and stated beside the sum, never silently subtracted: a runtime that leaves the GPU waiting pays for
+the waiting too, and that is part of its tax.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.instruments.counter import CounterPoint, CounterWindow, find_window
+from ftax.instruments.drive import Drive, drive
+from ftax.machines.condition import PositiveFloat
+from ftax.machines.gpu_condition import read_sm_clock
+from ftax.machines.nvml import NvmlGpu
+from ftax.records.fields import Rule
+from ftax.records.record import Count, Name, PositiveInt, Record
+from ftax.timing.session import Mode
+
+_WANTED_RATIO = 0.01
+_LEAD_IN_S = 0.5
+_POLL_S = 0.005
+_SETTLED_RATIO = 0.02
+
+Ratio = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdlePower(Record):
+    """What the GPU draws with this process on it and nothing to do.
+
+    Attributes:
+        settled: two windows in a row agreed within 2 %; if not, the GPU was still cooling down.
+        resolution_ratio: how wrong ``power_w`` can be for the counter's steps, over itself.
+    """
+
+    power_w: PositiveFloat
+    seconds: PositiveFloat
+    settled: bool
+    resolution_ratio: Ratio
+    sm_clock_mhz: Count | None  # an idle GPU may keep its clocks up, and draw more for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy(Record):
+    """Energy of a run of one runner.
+
+    Attributes:
+        mode: one synchronised request at a time, or back to back.
+        energy_j: by which the counter moved.
+        seconds: between the first and last step of the counter.
+        inferences: that finished in that time.
+        counter_steps: steps of the counter in that time.
+        resolution_ratio: how wrong energies and powers can be for the counter's steps, over
+            themselves. It says nothing of how exact the sensor is.
+        driven_ratio: share of the time inside timed requests; the rest lies between rounds.
+        idle: what the GPU drew before, doing nothing.
+    """
+
+    mode: Literal["latency", "throughput"]
+    energy_j: PositiveFloat
+    seconds: PositiveFloat
+    inferences: PositiveInt
+    counter_steps: PositiveInt
+    resolution_ratio: Ratio
+    driven_ratio: Ratio
+    idle: IdlePower
+
+    @property
+    def joules_per_inference(self) -> float:
+        """All energy of the board, over the inferences."""
+        return self.energy_j / self.inferences
+
+    @property
+    def mean_power_w(self) -> float:
+        """Energy over time."""
+        return self.energy_j / self.seconds
+
+    @property
+    def joules_above_idle(self) -> float:
+        """Of one inference: what the GPU would not have drawn doing nothing for as long."""
+        return self.joules_per_inference - self.idle.power_w * self.seconds / self.inferences
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyLine(Record):
+    """What the step from one rung to the next saves of one inference's energy, in joules.
+
+    ``resolved`` compares with the counter's resolution only: that two runs of the same rung differ
+    by less is for repeated runs to show.
+    """
+
+    upper: Name
+    lower: Name | None  # None: the rest, which no rung below takes away
+    joules: float
+    joules_above_idle: float
+    share_ratio: float  # of the energy of the first rung
+    resolved: bool
+
+
+def measure_idle_power(
+    gpu: NvmlGpu,
+    *,
+    seconds: float = 1.0,
+    limit_s: float = 15.0,
+    now_ns: Callable[[], int] = _core.now_ns,
+    sleep: Callable[[float], None] = time.sleep,
+) -> IdlePower:
+    """Wait until the idle GPU's power has settled, in windows of ``seconds``, and return it.
+
+    Gives up waiting, and says so in the result, after ``limit_s``. The caller sees to it that this
+    process has nothing running on the GPU. Raises UnavailableError if there is no counter or it
+    does not move.
+    """
+    _check_duration("seconds", seconds)
+    start = now_ns()
+    previous: CounterWindow | None = None
+    while True:
+        window = _watch_idle(gpu, seconds, now_ns, sleep)
+        settled = previous is not None and (
+            abs(window.power_w - previous.power_w) <= _SETTLED_RATIO * previous.power_w
+        )
+        if settled or now_ns() - start >= limit_s * 1e9:
+            return IdlePower(
+                power_w=window.power_w,
+                seconds=window.seconds,
+                settled=settled,
+                resolution_ratio=window.resolution_ratio,
+                sm_clock_mhz=read_sm_clock(gpu),
+            )
+        previous = window
+
+
+def measure_energy(
+    runner: _core.Runner,
+    *,
+    gpu: NvmlGpu,
+    idle: IdlePower,
+    mode: Mode = "latency",
+    seconds: float = 2.5,
+    limit_s: float = 20.0,
+    now_ns: Callable[[], int] = _core.now_ns,
+) -> Energy:
+    """Run ``runner`` for ``seconds``, doubled up to ``limit_s`` until 1 % is resolved.
+
+    Raises:
+        UnavailableError: there is no counter, or it hardly moves ("too short").
+        RunnerError: the runner failed.
+    """
+    _check_duration("seconds", seconds)
+    while True:
+        points, driven = _run_counted(runner, gpu, mode, seconds, now_ns)
+        is_last = 2 * seconds > limit_s
+        try:
+            window = find_window(points)
+        except UnavailableError:
+            if is_last:
+                raise
+        else:
+            if is_last or window.resolution_ratio <= _WANTED_RATIO:
+                return _make_energy(window, driven, mode, idle)
+        seconds *= 2
+
+
+def compute_energy_tax(rungs: Sequence[tuple[str, Energy]]) -> tuple[EnergyLine, ...]:
+    """Lines for labelled rungs given from top to bottom; they sum to the first one's energy.
+
+    Raises InvalidArgumentError if the rungs were run in different modes.
+    """
+    modes = {energy.mode for _, energy in rungs}
+    if len(modes) > 1:
+        raise InvalidArgumentError(
+            f"rungs were run in modes {', '.join(sorted(modes))}; energies of different modes are "
+            "not comparable: run them all in one"
+        )
+    lines = []
+    for place, (label, upper) in enumerate(rungs):
+        lower_label, lower = rungs[place + 1] if place + 1 < len(rungs) else (None, None)
+        below = lower.joules_per_inference if lower else 0.0
+        joules = upper.joules_per_inference - below
+        uncertain = upper.joules_per_inference * upper.resolution_ratio
+        uncertain += below * lower.resolution_ratio if lower else 0.0
+        lines.append(
+            EnergyLine(
+                upper=label,
+                lower=lower_label,
+                joules=joules,
+                joules_above_idle=upper.joules_above_idle
+                - (lower.joules_above_idle if lower else 0.0),
+                share_ratio=joules / rungs[0][1].joules_per_inference,
+                resolved=abs(joules) > uncertain,
+            )
+        )
+    return tuple(lines)
+
+
+def _run_counted(
+    runner: _core.Runner, gpu: NvmlGpu, mode: Mode, seconds: float, now_ns: Callable[[], int]
+) -> tuple[list[CounterPoint], Drive]:
+    points: list[CounterPoint] = []
+
+    def read(done: int, ended: bool) -> None:
+        points.append(_read_point(gpu, now_ns, done))
+
+    driven = drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, mode=mode, read=read)
+    return points, driven
+
+
+def _make_energy(window: CounterWindow, driven: Drive, mode: Mode, idle: IdlePower) -> Energy:
+    inside = slice(window.first.rounds, window.last.rounds)
+    return Energy(
+        mode=mode,
+        energy_j=window.energy_j,
+        seconds=window.seconds,
+        inferences=sum(driven.requests[inside]),
+        counter_steps=window.steps,
+        resolution_ratio=window.resolution_ratio,
+        driven_ratio=sum(driven.round_ns[inside]) / 1e9 / window.seconds,
+        idle=idle,
+    )
+
+
+def _watch_idle(
+    gpu: NvmlGpu, seconds: float, now_ns: Callable[[], int], sleep: Callable[[float], None]
+) -> CounterWindow:
+    points = [_read_point(gpu, now_ns)]
+    while points[-1].at_ns - points[0].at_ns < seconds * 1e9:
+        sleep(_POLL_S)
+        points.append(_read_point(gpu, now_ns))
+    return find_window(points)
+
+
+def _read_point(gpu: NvmlGpu, now_ns: Callable[[], int], rounds: int = 0) -> CounterPoint:
+    energy_mj = gpu.require("nvmlDeviceGetTotalEnergyConsumption")
+    return CounterPoint(at_ns=now_ns(), energy_mj=energy_mj, rounds=rounds)
+
+
+def _check_duration(name: str, value: float) -> None:
+    if not 0 < value < 1e6:  # also refuses NaN
+        raise InvalidArgumentError(f"{name} is {value}; it has to be above 0 and finite")

@@ -1,0 +1,245 @@
+"""Which kernels ran, how often and for how long; and whether two rungs ran the same ones.
+
+The surprising choice: a fill or copy that the driver ran as a kernel counts as a fill or copy. CUDA
+graphs turn small ones into kernels at will, and that is no other work than they were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ftax import _core
+from ftax.errors import ResultsError
+from ftax.instruments.trace.activities import IterationTrace, Kernel
+from ftax.instruments.trace.names import demangle, shorten_all
+from ftax.instruments.trace.records import Trace
+
+__all__ = [
+    "KernelDifference",
+    "KernelEntry",
+    "KernelKey",
+    "KernelSet",
+    "MemoryKey",
+    "WorkKey",
+    "compare_kernel_sets",
+    "count_kernels",
+    "count_memory",
+    "count_work",
+    "describe_memory",
+    "find_memory_kind",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelKey:
+    """What makes two launches the same kernel."""
+
+    name: str  # mangled
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared_bytes: int  # static and dynamic
+
+    def describe(self, short_name: str) -> str:
+        """Return name and launch shape for people."""
+        grid, block = ("x".join(map(str, size)) for size in (self.grid, self.block))
+        shared = f", {self.shared_bytes} B shared" if self.shared_bytes else ""
+        return f"{short_name} [grid {grid}, block {block}{shared}]"
+
+
+MemoryKey = tuple[str, int | None]  # what, as in "memcpy DtoH", and bytes; None: not known
+WorkKey = KernelKey | MemoryKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelEntry:
+    """One kernel of a set."""
+
+    key: KernelKey
+    count: int  # in each iteration
+    durations_ns: tuple[int, ...]  # of every run in every iteration
+
+    @property
+    def total_ns(self) -> int:
+        """Sum over all iterations."""
+        return sum(self.durations_ns)
+
+    @property
+    def median_ns(self) -> float:
+        """Median duration of one run."""
+        return _core.compute_median(self.durations_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSet:
+    """The kernels of each iteration of a trace: the same ones in all of them.
+
+    Attributes:
+        entries: by total duration, longest first.
+        memory: copies and fills of each iteration, counted.
+        sums_ns: sum of kernel durations of each iteration.
+    """
+
+    label: str
+    entries: tuple[KernelEntry, ...]
+    memory: Mapping[MemoryKey, int]
+    sums_ns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, trace: Trace) -> KernelSet:
+        """Count the kernels of a trace.
+
+        Raises:
+            ResultsError: the trace is empty, or its iterations differ; `judge` lists where.
+        """
+        parts = trace.split()
+        if not parts:
+            raise ResultsError(f"the trace of {trace.label} has no iterations; trace at least one")
+        kernels, work = count_kernels(parts[0].kernels), count_work(parts[0])
+        for part in parts[1:]:
+            if count_work(part) != work:
+                raise ResultsError(
+                    f"iteration {part.index} of {trace.label} ran other device work than iteration "
+                    "0; trace again after more warm-up (`ftax trace` lists what differs)"
+                )
+        durations: dict[KernelKey, list[int]] = {}
+        for part in parts:
+            for kernel in _drop_memory(part.kernels):
+                durations.setdefault(make_key(kernel), []).append(kernel.duration_ns)
+        entries = [
+            KernelEntry(key=key, count=kernels[key], durations_ns=tuple(times))
+            for key, times in durations.items()
+        ]
+        return cls(
+            label=trace.label,
+            entries=tuple(sorted(entries, key=lambda entry: -entry.total_ns)),
+            memory=dict(count_memory(parts[0])),
+            sums_ns=tuple(
+                sum(kernel.duration_ns for kernel in _drop_memory(part.kernels)) for part in parts
+            ),
+        )
+
+    @property
+    def counts(self) -> dict[KernelKey, int]:
+        """How often each kernel ran in each iteration."""
+        return {entry.key: entry.count for entry in self.entries}
+
+    @property
+    def sum_ns(self) -> float:
+        """Kernel time of an iteration: the median over iterations."""
+        return _core.compute_median(self.sums_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelDifference:
+    """How the kernels of b differ from those of a; counts are per iteration."""
+
+    a: str
+    b: str
+    only_in_a: Mapping[KernelKey, int]
+    only_in_b: Mapping[KernelKey, int]
+    changed: Mapping[KernelKey, tuple[int, int]]  # counts in a and in b
+    memory: Mapping[MemoryKey, tuple[int, int]]  # copies and fills whose counts differ
+
+    @property
+    def equal(self) -> bool:
+        """Whether a and b ran the same kernels equally often; copies and fills stand beside."""
+        return not (self.only_in_a or self.only_in_b or self.changed)
+
+    @property
+    def memory_equal(self) -> bool:
+        """Whether a and b made the same copies and fills."""
+        return not self.memory
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        """Return what differs: a description, and the counts in a and in b."""
+        counts = [
+            *((key, count, 0) for key, count in self.only_in_a.items()),
+            *((key, 0, count) for key, count in self.only_in_b.items()),
+            *((key, *pair) for key, pair in self.changed.items()),
+        ]
+        short = shorten_all({key.name for key, _, _ in counts})
+        found = [(key.describe(short[key.name]), a, b) for key, a, b in counts]
+        return found + [(describe_memory(key), *pair) for key, pair in self.memory.items()]
+
+    def describe(self, *, limit: int = 10) -> str:
+        """Return the difference in words, at most `limit` lines of it."""
+        rows = self.rows()
+        if not rows:
+            return f"{self.a} and {self.b} ran the same kernels, copies and fills"
+        head = f"{self.b} ran {'the same' if self.equal else 'other'} kernels"
+        lines = [f"  {what}: {a} in {self.a}, {b} in {self.b}" for what, a, b in rows[:limit]]
+        if len(rows) > limit:
+            lines.append(f"  and {len(rows) - limit} more")
+        beside = " but other copies or fills" if self.equal else ""
+        return "\n".join([f"{head}{beside} than {self.a}:", *lines])
+
+
+def make_key(kernel: Kernel) -> KernelKey:
+    """Return the identity of a launch."""
+    shared_bytes = kernel.static_shared_bytes + kernel.dynamic_shared_bytes
+    return KernelKey(kernel.name, kernel.grid, kernel.block, shared_bytes)
+
+
+def find_memory_kind(kernel: Kernel) -> str | None:
+    """Return "memset" or "memcpy" if the driver ran one as this kernel; its own kernels have no
+    namespace."""
+    name = demangle(kernel.name).lower()
+    if "::" in name:
+        return None
+    return next((kind for kind in ("memset", "memcpy") if kind in name), None)
+
+
+def describe_memory(key: MemoryKey) -> str:
+    """Return a copy or fill for people."""
+    what, size_bytes = key
+    return what if size_bytes is None else f"{what}, {size_bytes} B"
+
+
+def count_kernels(kernels: Iterable[Kernel]) -> Counter[KernelKey]:
+    """Count the launches of each kernel that is neither fill nor copy."""
+    return Counter(map(make_key, _drop_memory(kernels)))
+
+
+def count_memory(part: IterationTrace) -> Counter[MemoryKey]:
+    """Count copies and fills by kind and size."""
+    keys: list[MemoryKey] = []
+    keys += [(f"memcpy {item.copy_kind}", item.bytes) for item in part.memcpys]
+    keys += [("memset", item.bytes) for item in part.memsets]
+    kinds = map(find_memory_kind, part.kernels)
+    keys += [(f"{kind} as a kernel", None) for kind in kinds if kind is not None]
+    return Counter(keys)
+
+
+def count_work(part: IterationTrace) -> Counter[WorkKey]:
+    """Count kernels, copies and fills together."""
+    work: Counter[WorkKey] = Counter()
+    work.update(count_kernels(part.kernels))
+    work.update(count_memory(part))
+    return work
+
+
+def _drop_memory(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
+    return (kernel for kernel in kernels if find_memory_kind(kernel) is None)
+
+
+def compare_kernel_sets(a: KernelSet, b: KernelSet) -> KernelDifference:
+    """Return how the kernels of b differ from those of a."""
+    counts_a, counts_b = a.counts, b.counts
+    return KernelDifference(
+        a=a.label,
+        b=b.label,
+        only_in_a={key: count for key, count in counts_a.items() if key not in counts_b},
+        only_in_b={key: count for key, count in counts_b.items() if key not in counts_a},
+        changed={
+            key: (count, counts_b[key])
+            for key, count in counts_a.items()
+            if counts_b.get(key, count) != count
+        },
+        memory={
+            key: (a.memory.get(key, 0), b.memory.get(key, 0))
+            for key in dict.fromkeys((*a.memory, *b.memory))
+            if a.memory.get(key, 0) != b.memory.get(key, 0)
+        },
+    )

@@ -1,0 +1,164 @@
+"""What the numbers of a receipt advise, in sentences; docs/receipt.md states the rules.
+
+The surprising choice: only what is resolved is said to be so. A latency that is not to go by
+(`Measurement.doubt`) is compared with nothing, a saving whose interval contains 0 is no saving,
+outputs beyond tolerance are no alternative, and where neither host nor device accounts for more
+than half of a latency for certain, the sentence says that.
+"""
+
+from __future__ import annotations
+
+from ftax.ladders.findings import Findings
+from ftax.ladders.lines import Line
+from ftax.ladders.rows import RuntimeRow
+from ftax.timing.differences import compute_difference, find_doubt_of
+from ftax.timing.trust import NOT_RESOLVED
+from ftax.timing.units import format_interval, format_time
+
+
+def recommend(findings: Findings) -> str:
+    """Host-bound or device-bound, the largest tax, and what gives most of it back."""
+    if findings.work_problem:
+        return (
+            f"Not the same work: {findings.work_problem}. So there is no tax to tell, and no "
+            "runtime that could take the model's place; measure a step whose work does not change."
+        )
+    sentences = [_say_what_binds(findings), _say_largest_line(findings)]
+    rows = findings.runtimes
+    able = [row for row in rows if row.is_faster and not row.excluded]
+    stand_ins = findings.ladder.stand_ins
+    same = next((row for row in able if row.measurement.place in stand_ins), None)
+    other = next(
+        (row for row in able if row.measurement.place not in stand_ins and not row.is_rung), None
+    )
+    if same is not None:
+        sentences.append(_say_same_work(findings, same))
+    if other is not None:
+        sentences.append(_say_alternative(findings, other, same))
+    if same is None and other is None:
+        sentences.append(
+            f"No other runtime measured here is faster than {findings.ladder.top} for certain."
+        )
+    sentences.append(_say_excluded(rows, other or same))
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _say_what_binds(findings: Findings) -> str:
+    """On a GPU the share of tax, by the busy time that the receipt's last line has."""
+    batch, total_ns = findings.rungs[0].cell.batch, findings.latency_ns
+    kernels = findings.lines[-1]
+    if not kernels.is_kernels or kernels.interval_ns is None:
+        return _say_python(findings)
+    latency = findings.rungs[0].interval_ns
+    if latency is None:
+        return _say_python(findings)
+    if kernels.doubt:
+        return f"Whether host or device binds at batch {batch} is {NOT_RESOLVED}: {kernels.doubt}."
+    # The extremes of both intervals: wider than need be, and right whatever their correlation.
+    low = 1 - kernels.interval_ns[1] / latency[0]
+    high = 1 - kernels.interval_ns[0] / latency[1]
+    share = 1 - kernels.time_ns / total_ns
+    what = f"{share:.0%} ({low:.0%} to {high:.0%}) of {format_time(total_ns)} is tax"
+    if low > 0.5:
+        return f"Host-bound at batch {batch}: {what}."
+    if high < 0.5:
+        resolved = what if low > 0 else f"the tax is not resolved ({low:.0%} to {high:.0%})"
+        return f"Device-bound at batch {batch}: {resolved}."
+    return f"Whether host or device binds at batch {batch} is not resolved: {what}."
+
+
+def _say_python(findings: Findings) -> str:
+    """Without busy time (a CPU, or no trace): the cost of Python is what the ladder knows."""
+    tax = findings.python_tax_ns
+    if tax is None:
+        return ""
+    time_ns, interval = tax
+    total = format_time(findings.latency_ns)
+    without = findings.ladder.without_python
+    tape = next(rung for rung in findings.rungs if rung.place == without)  # or there is no tax
+    if doubt := find_doubt_of([findings.rungs[0], tape]):
+        return f"Python's cost is {NOT_RESOLVED}: {doubt}."
+    if interval is None or interval[0] <= 0:
+        return f"Python's cost is not resolved: {format_interval(interval)} of {total}."
+    return (
+        f"Python costs {format_time(time_ns)} of {total} "
+        f"({time_ns / findings.latency_ns:.0%}; {format_interval(interval)})."
+    )
+
+
+def _say_largest_line(findings: Findings) -> str:
+    taxes: list[Line] = [
+        line for line in findings.lines if line.resolved and line.lower and line.time_ns > 0
+    ]
+    if not taxes:
+        return ""
+    largest = max(taxes, key=lambda line: line.time_ns)
+    return (
+        f"The largest part of the tax is {largest.name}: {format_time(largest.time_ns)} "
+        f"({largest.share_ratio:.0%})."
+    )
+
+
+def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
+    place = row.measurement.place
+    work = next((item for item in findings.evidence if item.place == place), None)
+    what = findings.ladder.stand_ins[place]
+    kernels = "kernels" if work is not None and work.same_kernels else "operators"
+    if work is not None and work.same_kernels is False:
+        kernels = "operators, with other kernels,"
+    return f"{what[0].upper()}{what[1:]} of the same {kernels} {_say_gain(row)}."
+
+
+def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | None) -> str:
+    name = f"{row.measurement.cell.runtime} from {row.measurement.cell.host}"
+    sentence = f"{name} {_say_gain(row)}{_say_split(row)}{_say_pay_back(row)}"
+    if same is None:
+        return f"{sentence}."
+    measured = (*findings.rungs, *findings.others)
+    saved_ns, interval = compute_difference(
+        measured, measured.index(same.measurement), measured.index(row.measurement)
+    )
+    if interval is None or interval[0] <= 0 <= interval[1]:
+        return f"{sentence}; which of the two is faster is not resolved."
+    if saved_ns < 0:
+        return f"{sentence}; it is {format_time(-saved_ns)} slower than that."
+    return f"{sentence}; it is {format_time(saved_ns)} faster than that."
+
+
+def _say_gain(row: RuntimeRow) -> str:
+    saved = format_time(row.saved_ns or 0.0)
+    return f"gives back {saved}, {format_time(row.latency_ns)} a call ({row.speedup_ratio:.2f}x)"
+
+
+def _say_split(row: RuntimeRow) -> str:
+    if row.tax_removed_ns is None or row.busy_removed_ns is None:
+        return ""
+    tax, busy = row.tax_removed_ns, row.busy_removed_ns
+    parts = [f"{format_time(abs(tax))} {'less' if tax >= 0 else 'more'} tax",
+             f"{format_time(abs(busy))} {'less' if busy >= 0 else 'more'} device time"]  # fmt: skip
+    kernels = f" (kernels: {row.difference})" if row.difference else ""
+    return f": {' and '.join(parts)}{kernels}"
+
+
+def _say_pay_back(row: RuntimeRow) -> str:
+    if row.preparation is None or row.calls_to_pay_back is None:
+        return ""
+    seconds = row.preparation.seconds
+    return f"; preparing it takes {seconds:.2g} s, paid back after {row.calls_to_pay_back:,} calls"
+
+
+def _say_excluded(rows: tuple[RuntimeRow, ...], best: RuntimeRow | None) -> str:
+    """What would have been recommended if its outputs were eager's."""
+    limit_ns = None if best is None else best.latency_ns
+    names = [
+        f"{row.label} ({row.excluded})"
+        for row in rows
+        if row.excluded == row.outputs
+        and not row.outputs_equal
+        and row.is_faster
+        and (limit_ns is None or row.latency_ns < limit_ns)
+    ]
+    if not names:
+        return ""
+    verb = "is" if len(names) == 1 else "are"
+    return f"Faster still, but not recommended, {verb} {', '.join(names)}."

@@ -1,0 +1,99 @@
+"""Which runtimes a receipt measures, and making them ready; one that fails leaves its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, tell_in_full
+from ftax.ladders.ladder import EAGER, Ladder
+from ftax.ladders.receipt import Unavailable
+from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate, Place
+from ftax.timing.session import Progress
+
+# Words for `runtimes`, beside names.
+CHOICES = ("quick", "available", "all", "none")
+
+
+def choose_alternatives(
+    runtimes: str | Sequence[str],
+    device: str,
+    hosts: Sequence[str] = ("python", "cpp"),
+    ladder: Ladder = EAGER,
+) -> list[Place]:
+    """What is measured beside the ladder; those of "all" need not be able to run here.
+
+    Raises InvalidArgumentError for an unknown name or host.
+    """
+    wanted = [check_host(host) for host in hosts]
+    if runtimes == "none":
+        return []
+    known = [
+        spec
+        for spec in list_runtimes()
+        if not spec.instrument and (device != "cpu" or "cpu" in spec.devices)
+    ]
+    if runtimes in ("all", "available"):
+        specs = known
+    elif runtimes == "quick":
+        specs = [spec for spec in known if spec.quick]
+    else:
+        names = [runtimes] if isinstance(runtimes, str) else list(runtimes)
+        if not names:
+            raise InvalidArgumentError(
+                "runtimes is empty; give names, 'quick', 'available', 'all' or 'none'"
+            )
+        specs = [find_runtime(name) for name in names]
+    beside = [
+        (spec, Place(spec.name, host))
+        for spec in specs
+        for host in wanted
+        if (spec.name, host) not in ladder.places and (runtimes == "all" or host in spec.hosts)
+    ]
+    return [
+        place
+        for spec, place in beside
+        if runtimes not in ("quick", "available")
+        or spec.find_obstacle(host=place.host, device=device) is None
+    ]
+
+
+def list_slower(device: str) -> list[str]:
+    """Names of the installed runtimes that "available" adds to "quick", without asking each what
+    else is in its way."""
+    return [
+        spec.name
+        for spec in list_runtimes()
+        if device.split(":")[0] in spec.devices
+        and all(find_spec(package) for package in spec.packages)
+        and not (spec.quick or spec.never or any(spec.name == place[0] for place in EAGER.places))
+    ]
+
+
+def prepare_all(
+    workspace: Workspace, wanted: Sequence[Place], progress: Progress | None, ladder: Ladder = EAGER
+) -> tuple[list[Candidate], list[Unavailable]]:
+    """Make ready what is wanted, the first rung first. Raises only if that fails."""
+    optional = [rung.place for rung in ladder.rungs if rung.optional]
+    prepared: list[Candidate] = []
+    unavailable: list[Unavailable] = []
+    for done, (runtime, host) in enumerate(wanted):
+        if progress:
+            progress(f"preparing {runtime} ({host})", done, len(wanted))
+        try:
+            prepared.append(find_runtime(runtime).prepare(workspace, host))
+        except FtaxError as error:
+            if done == 0:
+                raise  # the model itself does not run
+            if (runtime, host) in optional and isinstance(error, UnsupportedError):
+                continue  # the model has no such rung
+            unavailable.append(
+                Unavailable(
+                    runtime=runtime, host=host, reason=describe(error), error=tell_in_full(error)
+                )
+            )
+    if progress:
+        progress("preparing", len(wanted), len(wanted))
+    return prepared, unavailable

@@ -1,0 +1,187 @@
+"""What each rung did on the GPU, and how long the host needed to ask for it: the evidence behind a
+receipt's lines.
+
+It is gathered after the rounds, because both instruments change what they look at: a gate holds the
+device still, and a trace slows the host. Only two of its numbers enter a receipt: device busy time
+of the lowest rung, and, in a column of their own, issue times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from ftax.instruments.gate import Gated
+from ftax.instruments.trace.durations import KernelDuration, compare_durations
+from ftax.instruments.trace.integrity import judge
+from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
+from ftax.instruments.trace.names import shorten_all
+from ftax.instruments.trace.timeline import Timeline, compute_timeline
+from ftax.records.fields import Rule
+from ftax.records.record import Count, Name, Record
+from ftax.timing.candidate import Placed
+from ftax.timing.statistics import compute_interval, compute_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ftax.instruments.trace.records import Trace
+
+_TOP = 15
+_FLAGGED = 5
+
+Ratio = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCost(Record):
+    """One kernel of a rung: how often it runs in an inference, and its time there, ns."""
+
+    kernel: Name  # shortened, with the shape of its launch
+    count: Count
+    total_ns: Ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungEvidence(Placed, Record):
+    """What a trace and a gate say of one rung.
+
+    Attributes:
+        problems: why the trace is not reliable, or why there is none; its numbers are then kept
+            and not used.
+        notes: what one should know of the trace all the same.
+        kernels, copies, fills: of one inference.
+        kernel_ns, busy_ns: of each traced inference: the sum of kernel durations, and the union of
+            all device activities.
+        same_kernels: whether the multiset of kernels (name, grid, block, shared memory) is that of
+            the first rung; None: nothing reliable to compare with.
+        difference: how it is not, in words.
+        duration_ratio: time of the same kernels over the first rung's.
+        slower: kernels of other durations than the first rung's, in words.
+        timeline: where the time of each traced inference went.
+        top: the kernels that take the most time.
+        gate: issue time and device time without a profiler.
+        traced_in: a disposable process, or the caller's.
+    """
+
+    runtime: Name
+    host: Literal["python", "cpp"]
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    kernels: Count = 0
+    copies: Count = 0
+    fills: Count = 0
+    kernel_ns: tuple[Count, ...] = ()
+    busy_ns: tuple[Count, ...] = ()
+    same_kernels: bool | None = None
+    difference: str = ""
+    duration_ratio: Ratio | None = None
+    slower: tuple[str, ...] = ()
+    timeline: Timeline | None = None
+    top: tuple[KernelCost, ...] = ()
+    gate: Gated | None = None
+    traced_in: Literal["worker", "this process"] = "this process"
+
+    @property
+    def issue_ns(self) -> float | None:
+        """Median host time to issue one inference; None without a gate that held."""
+        issue = self.gate.issue_ns if self.gate is not None else None
+        return None if issue is None else issue.median_ns
+
+    @property
+    def device_ns(self) -> float | None:
+        """Median device time of one inference behind the gate; None without a gate that held."""
+        device = self.gate.device_ns if self.gate is not None else None
+        return None if device is None else device.median_ns
+
+    def compute_busy(self) -> tuple[float, tuple[float, float]]:
+        """Mean busy time of the traced inferences and its 95 % interval, ns."""
+        mean_ns = compute_mean(self.busy_ns)
+        interval = compute_interval(self.busy_ns, confidence=0.95, resamples=2000, seed=0)
+        return mean_ns, interval or (mean_ns, mean_ns)
+
+    def splits(self, latency_ns: float) -> bool:
+        """Whether busy time can be told from the rest of an untraced latency."""
+        if self.problems or not self.busy_ns:
+            return False
+        return sum(self.busy_ns) / len(self.busy_ns) <= latency_ns
+
+    @classmethod
+    def of(
+        cls,
+        trace: Trace,
+        *,
+        reference: KernelSet | None,
+        expected_nodes: Mapping[str, int] | None = None,
+        gate: Gated | None = None,
+        traced_in: Literal["worker", "this process"] = "this process",
+    ) -> tuple[Self, KernelSet | None]:
+        """Evidence from a trace, and its kernels if it is reliable.
+
+        ``reference`` are the kernels of the first rung; None for that itself.
+        """
+        verdict = judge(trace, expected_nodes=expected_nodes)
+        if not verdict.ok:
+            return cls(
+                runtime=trace.runtime, host=trace.host, problems=verdict.reasons,
+                notes=verdict.notes, gate=gate, traced_in=traced_in,
+            ), None  # fmt: skip
+        kernels, timeline = KernelSet.of(trace), compute_timeline(trace)
+        part = trace.split()[0]
+        difference = compare_kernel_sets(reference, kernels) if reference else None
+        durations = compare_durations(reference, kernels) if reference else None
+        return cls(
+            runtime=trace.runtime,
+            host=trace.host,
+            notes=verdict.notes,
+            kernels=len(part.kernels),
+            copies=len(part.memcpys),
+            fills=len(part.memsets),
+            kernel_ns=kernels.sums_ns,
+            busy_ns=tuple(row.device_busy_ns for row in timeline.rows),
+            same_kernels=True if difference is None else difference.equal,
+            difference="" if difference is None or difference.equal else difference.describe(),
+            duration_ratio=None if durations is None else durations.sum_ratio,
+            slower=() if durations is None else _describe_flagged(durations.flagged[:_FLAGGED]),
+            timeline=timeline,
+            top=_list_top(kernels),
+            gate=gate,
+            traced_in=traced_in,
+        ), kernels
+
+
+def compare_work(upper: RungEvidence | None, lower: RungEvidence | None, top: str) -> str:
+    """Why the difference between two rungs is no tax; empty if nothing speaks against it.
+
+    Kernels are compared with those of the first rung, which is called ``top``: two rungs that both
+    differ from it are not believed to be the same.
+    """
+    if upper is None or lower is None:
+        return ""
+    changed = [item for item in (upper, lower) if item.same_kernels is False]
+    if not changed:
+        return ""
+    return f"{changed[-1].runtime} ran other kernels than {top}"
+
+
+def _describe_flagged(flagged: Sequence[KernelDuration]) -> tuple[str, ...]:
+    short = shorten_all({item.key.name for item in flagged})
+    return tuple(
+        f"{item.key.describe(short[item.key.name])}: {item.ratio:.2f} times as long"
+        for item in flagged
+    )
+
+
+def _list_top(kernels: KernelSet) -> tuple[KernelCost, ...]:
+    top = kernels.entries[:_TOP]
+    short = shorten_all({entry.key.name for entry in top})
+    iterations = len(kernels.sums_ns)
+    return tuple(
+        KernelCost(
+            kernel=entry.key.describe(short[entry.key.name]),
+            count=entry.count,
+            total_ns=entry.total_ns / iterations,
+        )
+        for entry in top
+    )

@@ -1,0 +1,159 @@
+"""Known delays, put in on purpose: the proof that a receipt puts time on the right line.
+
+A delay in a module's forward must appear as model glue, a delay in a binding as interpreter and
+bindings, a delay in each operator call as operators (on a GPU: dispatch), and each on no other line
+(docs/intervention.md). Delays spin instead of sleeping, because a sleep also pays for the
+scheduler.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError
+from ftax.runtimes.eager.eager import prepare_eager, prepare_flat
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate
+
+
+def spin(delay_ns: int) -> None:
+    """Return after ``delay_ns`` of CLOCK_MONOTONIC, without giving up the CPU."""
+    now = _core.now_ns
+    end = now() + delay_ns
+    while now() < end:
+        pass
+
+
+class DelayedForward(nn.Module):
+    """A model whose own Python takes ``delay_ns`` longer: no operator, only time."""
+
+    def __init__(self, module: nn.Module, delay_ns: int) -> None:
+        super().__init__()
+        self.module = module
+        self.delay_ns = delay_ns
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Wait, then call the model."""
+        spin(self.delay_ns)
+        return self.module(*args, **kwargs)
+
+
+def delay_binding(
+    prepared: Sequence[Candidate], namespace: Any, name: str, delay_ns: int
+) -> list[Candidate]:
+    """The same runtimes, in which every call of one Python binding waits ``delay_ns`` first.
+
+    The binding ``namespace.name``, such as ``torch.nn.functional.linear``, is replaced while a
+    Python-hosted runner runs and put back after each request, so delayed and other runners can
+    share their rounds. What runs in C++ never goes through it. The wrapper itself costs time:
+    compare with a delay of 0.
+
+    Raises InvalidArgumentError for a Python-hosted runner whose callable is wrapped, as on a GPU,
+    where it is put on a stream: `prepare_with_delayed_binding` comes before that.
+    """
+    original: Callable[..., Any] = getattr(namespace, name)
+
+    @functools.wraps(original)
+    def delayed(*args: Any, **kwargs: Any) -> Any:
+        spin(delay_ns)
+        return original(*args, **kwargs)
+
+    def wrap(item: Candidate) -> Candidate:
+        if item.host != "python":
+            return item
+        if not isinstance(item.runner, _core.PythonRunner):
+            raise InvalidArgumentError(
+                f"the runner of {item.runtime} is a {type(item.runner).__name__}, whose callable "
+                "cannot be reached; use prepare_with_delayed_binding"
+            )
+        inner = item.runner.callable
+
+        def call() -> None:
+            setattr(namespace, name, delayed)
+            try:
+                inner()
+            finally:
+                setattr(namespace, name, original)
+
+        runner = _core.PythonRunner(
+            call,
+            item.runner.name,
+            device=item.runner.device,
+            grad_mode=item.runner.grad_mode,
+        )
+        return replace(item, runner=runner)
+
+    return [wrap(item) for item in prepared]
+
+
+def prepare_with_delayed_binding(
+    workspace: Workspace, namespace: Any, name: str, delay_ns: int
+) -> list[Candidate]:
+    """The rungs that Python drives, eager and flat, as `delay_binding` makes them.
+
+    On a GPU they are delayed first and put on their stream afterwards, so that the stream is
+    entered once a round, as ever.
+    """
+    bare = [prepare_eager(workspace, "python"), prepare_flat(workspace, "python")]
+    return [
+        replace(item, runner=workspace.on_stream(item.runner))
+        for item in delay_binding(bare, namespace, name, delay_ns)
+    ]
+
+
+def delay_operators(prepared: Sequence[Candidate], delay_ns: int) -> list[Candidate]:
+    """The same runtimes, every operator call of which waits ``delay_ns`` first.
+
+    Interception itself costs time: compare with a delay of 0, not with the bare runtimes.
+    """
+    return [
+        replace(item, runner=_core.OperatorDelayRunner(item.runner, delay_ns)) for item in prepared
+    ]
+
+
+def delay_launches(
+    workspace: Workspace, prepared: Sequence[Candidate], delay_ns: int
+) -> list[Candidate]:
+    """The same runtimes of ``workspace``, launch replay waiting ``delay_ns`` before each launch.
+
+    The rungs above issue their launches inside torch, out of reach: their latency stays, so that
+    what launch replay takes longer appears as launch and is missing from dispatch.
+
+    Raises InvalidArgumentError if launch replay is not among them, or the delay is negative.
+    """
+    captured = workspace.graph
+
+    def wrap(item: Candidate) -> Candidate:
+        if item.runtime != "launch-replay":
+            return item
+        runner = _core.LaunchReplayRunner(
+            captured.graph.raw_cuda_graph(), item.runner.name, captured, delay_ns=delay_ns
+        )
+        return replace(item, runner=workspace.on_stream(runner))
+
+    names = [item.runtime for item in prepared]
+    if "launch-replay" not in names:
+        raise InvalidArgumentError(
+            f"the runtimes are {', '.join(names) or 'none'}; only launch-replay has launches that "
+            "can be delayed"
+        )
+    return [wrap(item) for item in prepared]
+
+
+def weigh_lines(rungs: int) -> list[list[float]]:
+    """Weights that make the change of each line of a receipt, top to bottom, out of ``rungs``
+    values without a delay followed by as many with it."""
+    contrasts = []
+    for rung in range(rungs):
+        line = [0.0] * rungs
+        line[rung] = 1.0
+        if rung + 1 < rungs:
+            line[rung + 1] = -1.0
+        contrasts.append([*(-weight for weight in line), *line])
+    return contrasts

@@ -1,0 +1,163 @@
+"""The receipt: where the microseconds of one inference go, and what other runtimes would give back.
+
+A receipt stores measurements; its lines are computed from their raw samples each time they are
+asked for, so the file cannot say one thing and its samples another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Self
+
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.instruments.energy import EnergyLine, compute_energy_tax
+from ftax.instruments.readings import GpuReadings
+from ftax.instruments.trace.timeline import Timeline
+from ftax.ladders.advice import recommend
+from ftax.ladders.findings import Findings
+from ftax.ladders.ladder import EAGER
+from ftax.ladders.lines import Line
+from ftax.records.fields import FrozenMap
+from ftax.records.record import Count, Name, Record
+from ftax.timing.candidate import Placed
+from ftax.timing.measurement import describe_doubts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorCost(Record):
+    """Host time of one operator call of the tape: medians, ns; each part includes a clock read."""
+
+    index: Count  # in the order of execution
+    operator: Name
+    module: str  # path of the module whose forward made the call; "" for the model itself
+    build_ns: float  # arguments onto the stack
+    call_ns: float  # the call; on the CPU that is dispatch and kernel together
+    release_ns: float  # results stored, dead tensors freed
+
+    @property
+    def total_ns(self) -> float:
+        """All three parts."""
+        return self.build_ns + self.call_ns + self.release_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unavailable(Placed, Record):
+    """A rung or an alternative that could not be measured, and why: in one line, and in full."""
+
+    runtime: Name
+    host: Literal["python", "cpp"]
+    reason: str
+    error: str = ""  # the whole chain of errors, or "" if nothing was tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(Findings):
+    """Rungs and alternatives of one model, measured in the same interleaved rounds, and what was
+    looked at closer afterwards.
+
+    Attributes:
+        unavailable: what could not be measured.
+        operator_costs: host time per operator call of the tape; empty if there is no tape.
+        readings: energy, utilisation and memory of each runtime, if they were asked for.
+        floors_ns: what the machine itself costs (`ftax doctor`), ns by name.
+        preparation: seconds spent before and after the rounds, by step.
+    """
+
+    kind: ClassVar[str] = "receipt"
+    later: ClassVar[frozenset[str]] = frozenset({"ladder_name"})
+
+    unavailable: tuple[Unavailable, ...] = ()
+    operator_costs: tuple[OperatorCost, ...] = ()
+    readings: tuple[GpuReadings, ...] = ()
+    floors_ns: Mapping[str, float] = field(default_factory=lambda: FrozenMap({}))
+    preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
+    warnings: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError unless the rungs are rungs, in order, of the same rounds."""
+        ladder = self.ladder
+        places = [ladder.rungs.index(ladder.find(rung.place)) for rung in self.rungs]
+        if not places or places[0] != 0 or places != sorted(set(places)):
+            raise InvalidArgumentError(
+                f"the rungs are {places}; a receipt starts with {ladder.top} and goes down the "
+                "ladder"
+            )
+        rounds = {len(item.samples_ns) for item in (*self.rungs, *self.others)}
+        if len(rounds) != 1:
+            raise InvalidArgumentError(
+                f"the measurements have {sorted(rounds)} rounds; a receipt needs the same rounds"
+            )
+        if any(item.mode != "throughput" for item in self.throughputs):
+            raise InvalidArgumentError(
+                "a measurement among Receipt.throughputs has mode 'latency'; it belongs into others"
+            )
+
+    @property
+    def recommendation(self) -> str:
+        """What the numbers advise, in sentences."""
+        return recommend(self)
+
+    def collect_warnings(self) -> list[str]:
+        """Warnings of the receipt and of its measurements, each once."""
+        found = [*self.warnings]
+        for measurement in (*self.rungs, *self.others):
+            found += measurement.warnings
+        found += describe_doubts((*self.rungs, *self.others))
+        found += [f"throughput: {text}" for text in describe_doubts(self.throughputs)]
+        return list(dict.fromkeys(found))
+
+    def energy_tax(self) -> tuple[EnergyLine, ...]:
+        """What each step down the ladder saves of one inference's energy; () if not read."""
+        read = {item.place: item.energy for item in self.readings}
+        rungs = [
+            (str(rung.place), energy)
+            for rung in self.rungs
+            if (energy := read.get(rung.place)) is not None
+        ]
+        return compute_energy_tax(rungs)
+
+    def timeline(self) -> tuple[Timeline, ...]:
+        """Where the wall time of traced inferences went, a runtime each; tracing slows them."""
+        return tuple(item.timeline for item in self.evidence if item.timeline is not None)
+
+    def operators(self) -> tuple[OperatorCost, ...]:
+        """Host time per operator call, dearest first: the answer to "which operator?"."""
+        return tuple(sorted(self.operator_costs, key=lambda cost: -cost.total_ns))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain dicts, lists and scalars; the lines are stored for other readers of the file, and
+        the ladder where it is not the usual one."""
+        fields = {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
+        if self.ladder_name == EAGER.name:
+            del fields["ladder_name"]
+        return fields
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
+        """Build the receipt that `to_dict` described.
+
+        Raises:
+            ResultsError: a field is missing, unknown or refused, or the stored lines are not those
+                of the samples.
+        """
+        fields = dict(data)
+        stored = fields.pop("lines", None)
+        # Named, not bare: slots=True makes a new class, which a bare super() does not know.
+        receipt = super(Receipt, cls).from_dict(fields)
+        if not _same_lines(stored, receipt.lines):
+            raise ResultsError(
+                "the stored lines are not those of the samples; the record was changed after it "
+                "was written: measure again, or restore the file"
+            )
+        return receipt
+
+
+def _same_lines(stored: object, lines: tuple[Line, ...]) -> bool:
+    if not isinstance(stored, list) or len(stored) != len(lines):
+        return False
+    read = [Line.from_dict(data) for data in stored]
+    return all(
+        a.name == b.name and abs(a.time_ns - b.time_ns) <= 1e-6 * abs(b.time_ns)
+        for a, b in zip(read, lines, strict=True)
+    )

@@ -1,0 +1,47 @@
+"""`ftax.compare_runtimes`: a receipt seen as a table of runtimes and a recommendation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ftax.ladders.receipt import Receipt, Unavailable
+from ftax.ladders.rows import RuntimeRow
+from ftax.records.result import Shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeComparison(Shown):
+    """Every way to run one model that was measured; all numbers come from ``receipt``."""
+
+    kind: ClassVar[str] = "runtimes"
+
+    receipt: Receipt
+
+    @property
+    def rows(self) -> tuple[RuntimeRow, ...]:
+        """Fastest first, the rungs of the ladder among them."""
+        return self.receipt.runtimes
+
+    @property
+    def unavailable(self) -> tuple[Unavailable, ...]:
+        """What could not be measured, and why."""
+        return self.receipt.unavailable
+
+    @property
+    def recommendation(self) -> str:
+        """What the numbers advise, in sentences."""
+        return self.receipt.recommendation
+
+    def to_dict(self) -> dict[str, object]:
+        """Rows, reasons and recommendation as plain dicts, lists and scalars."""
+        return {
+            "rows": [row.to_dict() for row in self.rows],
+            "unavailable": [item.to_dict() for item in self.unavailable],
+            "recommendation": self.recommendation,
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Append the receipt, with its raw samples, to the results file ``path``."""
+        self.receipt.save(path)

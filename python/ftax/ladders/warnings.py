@@ -1,0 +1,71 @@
+"""What a reader of a receipt has to know beside its numbers: of its rounds, and of its traces.
+
+The surprising choice is what is left out: an alternative may run other kernels than the first rung,
+and is expected to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ftax.ladders.evidence import RungEvidence
+from ftax.ladders.ladder import EAGER, Ladder
+from ftax.timing.session import Plan
+
+_FEW = 5  # rounds, fewer of which have an interval that is wide or none
+
+
+def warn_of_evidence(evidence: Sequence[RungEvidence], ladder: Ladder = EAGER) -> list[str]:
+    """What a reader of the receipt has to know of the traces behind it."""
+    warnings = []
+    unused: dict[str, list[str]] = {}
+    ungated: dict[str, list[str]] = {}
+    for item in evidence:
+        name = str(item.place)
+        if item.problems:
+            unused.setdefault("; ".join(item.problems), []).append(name)
+        if item.gate is not None and item.gate.cut:
+            ungated.setdefault(str(item.gate.reason), []).append(name)
+        if item.place not in ladder.places:
+            continue  # an alternative is expected to run other kernels
+        if item.difference:
+            warnings.append(item.difference)
+        if item.slower:
+            warnings.append(
+                f"kernels of {name} took other times than {ladder.top}'s: {'; '.join(item.slower)}"
+            )
+    warnings += [f"no trace of {', '.join(names)} is used: {why}" for why, names in unused.items()]
+    warnings += [f"no issue time of {', '.join(names)}: {why}" for why, names in ungated.items()]
+    return warnings
+
+
+def warn_of_rounds(stop_reason: str, rounds: int, plan: Plan, *, round_s: float = 0.0) -> list[str]:
+    """That the rounds ended before they were as precise as asked; empty if they did not.
+
+    Args:
+        round_s: how long a round took, over all runtimes.
+    """
+    aim = f"before every interval was within {plan.target_ratio:.1%}"
+    if stop_reason == "time-limit" and rounds < _FEW:
+        return [
+            f"the time limit of {plan.duration_s:g} s was over after {rounds} "
+            f"round{'s' if rounds > 1 else ''} of {round_s:.2g} s, which is too few to resolve "
+            f"anything; --duration {math.ceil(2 * _FEW * round_s):g} has room for {_FEW}, fewer "
+            "--runtimes need less"
+        ]
+    if stop_reason == "time-limit":
+        return [
+            f"stopped at the time limit of {plan.duration_s:g} s after {rounds} rounds, {aim}; "
+            "--duration gives it more"
+        ]
+    if stop_reason == "max-rounds":
+        if plan.max_rounds is not None:
+            return [f"stopped after {rounds} rounds, which is max_rounds, {aim}"]
+        return [
+            f"stopped after {rounds} rounds, the most for {plan.duration_s:g} s, {aim}; "
+            "--duration gives it more"
+        ]
+    if stop_reason == "interrupted":
+        return [f"interrupted after {rounds} rounds"]
+    return []

@@ -1,0 +1,1 @@
+"""The paper's claims as data, tested on its own numbers and on today's."""

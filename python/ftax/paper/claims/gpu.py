@@ -1,0 +1,258 @@
+"""Results as claims read them: the cells of one machine, and draws of their latencies.
+
+The surprising choice: the draws of a cell depend on the cell alone and not on who asks. Two claims
+about one cell see the same resamples of it, in any order and in any company.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ftax.paper.claims.helpers import Missing
+from ftax.paper.claims.scope import RequiredCell
+from ftax.paper.claims.today import Wanted
+from ftax.paper.drift import Drift, find_drift, find_drifting_share, join_repetitions
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.timing.cell import Cell
+
+# The paper's names of GPUs in the names that drivers give them.
+GPU_NAMES = {
+    "1080Ti": r"1080 ?ti",
+    "2080Ti": r"2080 ?ti",
+    "3090": r"3090\b(?! ?ti)",
+    "A100": r"\ba100\b",
+    "A6000": r"\ba6000\b",
+    "RTX-8000": r"rtx 8000\b",
+    "TitanX": r"titan x\b",
+    "V100": r"\bv100\b",
+}
+
+_LATENCY = "latency_ms"
+_WORK = {"gmacs": ("macs", 1e-9), "note:nn_calls": ("modules", 1.0)}
+_OF_CELL = {
+    "kernel_ms": ("kernel_ns", 1e-6, "summed kernel time"),
+    "kernels": ("kernels", 1.0, "count of kernels"),
+    "device_mb": ("device_bytes", 1e-6, "device memory"),
+    "sms_active_pct": ("sm_active_ratio", 100.0, "share of active SMs"),
+    "warp_occupancy_pct": ("sm_occupancy_ratio", 100.0, "occupancy of warps"),
+}
+
+
+class Results(Protocol):
+    """What is read of results; `ftax.sweeps.results.SweepResults` is one."""
+
+    @property
+    def cells(self) -> Sequence[SweepCell]:
+        """Measured or not, each once."""
+
+    @property
+    def machines(self) -> Mapping[str, SweepMachine]:
+        """By the id that cells name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """The cells of one machine on its GPU; on its CPU where no GPU was measured.
+
+    Attributes:
+        label: the name of the GPU or CPU.
+        cells: tiny models are left out; of cells that differ in options alone, the one with fewer.
+        repeated: those that were measured repeatedly, with a round for each time.
+        drift: how far the machine drifts between sessions; None if nothing says so.
+        every: all of these, as they were measured.
+    """
+
+    label: str
+    kind: str  # "cuda" or "cpu"
+    cells: Mapping[RequiredCell, SweepCell]
+    repeated: Mapping[RequiredCell, SweepCell] = field(default_factory=dict)
+    drift: Drift | None = None
+    every: tuple[SweepCell, ...] = ()
+
+    @classmethod
+    def of(cls, label: str, kind: str, cells: Iterable[SweepCell]) -> Self:
+        """The cells of one machine that are of this kind of device."""
+        every = tuple(
+            cell
+            for cell in cells
+            if cell.cell.device.partition(":")[0] == kind and not cell.cell.options.get("tiny")
+        )
+        joined = join_repetitions(every)
+        chosen: dict[RequiredCell, SweepCell] = {}
+        for cell in every:
+            place = _find_place(cell.cell)
+            if place not in chosen or len(cell.cell.options) <= len(chosen[place].cell.options):
+                chosen[place] = cell
+        return cls(
+            label=label,
+            kind=kind,
+            cells=chosen,
+            repeated={_find_place(cell): found for cell, found in joined.items()},
+            drift=find_drift(every),
+            every=every,
+        )
+
+    def choose_for(self, wanted: Iterable[Wanted]) -> Gpu:
+        """This GPU with the repeated cells, if all the latencies that are wanted were repeated
+        together: then their ratios are free of drift."""
+        places = [item.cell for item in wanted if is_latency(item)]
+        chosen = [self.repeated.get(place) for place in places if place is not None]
+        sessions = {None if cell is None else cell.facts["session"] for cell in chosen}
+        if len(sessions) != 1 or None in sessions:
+            return self
+        return replace(self, cells={**self.cells, **self.repeated})
+
+    def is_a(self, paper_device: str) -> bool:
+        """Whether it is the GPU that the paper calls so."""
+        pattern = GPU_NAMES.get(paper_device)
+        return pattern is not None and re.search(pattern, self.label.lower()) is not None
+
+    def find(self, wanted: Wanted) -> SweepCell | Missing:
+        """The measured cell behind a number."""
+        if wanted.cell is None:
+            return Missing(wanted.problem)
+        cell = self.cells.get(wanted.cell)
+        if cell is None:
+            return Missing(f"{wanted.cell.label()} was not measured")
+        if cell.status != "measured":
+            return Missing(f"{wanted.cell.label()}: {cell.status}, {cell.reason}")
+        return cell
+
+    def read(self, wanted: Wanted) -> float | Missing:
+        """A column that has no rounds: counts of work, readings of the GPU, kernel time; "runs" is
+        1 for a cell that was measured, 0 for one that its runtime cannot run."""
+        if wanted.column == "runs":
+            return self._read_success(wanted)
+        cell = self.find(wanted)
+        if isinstance(cell, Missing):
+            return cell
+        if wanted.column in _WORK:
+            return self._read_work(cell, *_WORK[wanted.column])
+        if wanted.column == "seq_or_input" and cell.cell.sequence is not None:
+            return float(cell.cell.sequence)
+        name, factor, words = _OF_CELL.get(wanted.column, ("", 0.0, wanted.column))
+        value = getattr(cell, name) if name else None
+        if value is None:
+            return Missing(f"{cell.cell.label()} has no {words}")
+        return float(value) * factor
+
+    def _read_success(self, wanted: Wanted) -> float | Missing:
+        """A runtime that ran nothing else here says nothing about this model."""
+        found = self.find(wanted)
+        if not isinstance(found, Missing):
+            return 1.0
+        cell = self.cells.get(wanted.cell) if wanted.cell is not None else None
+        if cell is None or not any(
+            other.status == "measured"
+            and (other.cell.runtime, other.cell.host) == (cell.cell.runtime, cell.cell.host)
+            for other in self.cells.values()
+        ):
+            return found
+        return 0.0
+
+    def _read_work(self, cell: SweepCell, name: str, factor: float) -> float | Missing:
+        """Work is the model's and its size's: any cell that has them says it."""
+        own = cell.cell
+        size = (own.model, own.batch, own.sequence)
+        for other in (cell, *self.cells.values()):
+            value = getattr(other, name)
+            place = other.cell
+            if value is not None and (place.model, place.batch, place.sequence) == size:
+                return float(value) * factor
+        return Missing(f"{own.label()} has no count of {name}")
+
+
+def list_gpus(results: Results) -> tuple[Gpu, ...]:
+    """The machines of results that measured anything, in the order of their cells."""
+    by_machine: dict[str, list[SweepCell]] = {}
+    for cell in results.cells:
+        by_machine.setdefault(cell.machine, []).append(cell)
+    gpus = [
+        _make_gpu(results.machines.get(name), cells)
+        for name, cells in by_machine.items()
+        if any(cell.status == "measured" for cell in cells)
+    ]
+    labels = [gpu.label for gpu in gpus]
+    return tuple(
+        replace(gpu, label=f"{gpu.label} ({labels[: index + 1].count(gpu.label)})")
+        if labels.count(gpu.label) > 1 else gpu
+        for index, gpu in enumerate(gpus)
+    )  # fmt: skip
+
+
+def _make_gpu(machine: SweepMachine | None, cells: Sequence[SweepCell]) -> Gpu:
+    kinds = {cell.cell.device.partition(":")[0] for cell in cells if cell.status == "measured"}
+    kind = "cuda" if "cuda" in kinds else "cpu"
+    return Gpu.of(_name_machine(machine, kind), kind, cells)
+
+
+def _find_place(cell: Cell) -> RequiredCell:
+    framework = f"{cell.runtime}/{cell.host}"
+    return RequiredCell(cell.model, framework, cell.dtype, cell.batch, cell.sequence)
+
+
+def _name_machine(machine: SweepMachine | None, kind: str) -> str:
+    if machine is None:
+        return "a machine that the results do not describe"
+    gpu, host = machine.environment.gpu, machine.environment.host
+    if kind == "cpu":
+        return host.cpu_model or "a CPU without a name"
+    return "a GPU without a name" if gpu is None else gpu.name
+
+
+class Sampler:
+    """Means of resampled rounds, in ms; the same for a cell whenever it is asked for.
+
+    With a drift of the machine each draw has another one, which cells of one session share, and in
+    part those of one model.
+    """
+
+    def __init__(self, *, resamples: int, seed: int) -> None:
+        self.resamples, self.seed = resamples, seed
+        self._kept: dict[tuple[int, Drift | None], tuple[SweepCell, NDArray[np.float64]]] = {}
+
+    def draw(self, cell: SweepCell, drift: Drift | None = None) -> NDArray[np.float64]:
+        """``resamples`` means. Cells whose facts name one session share the rounds they draw."""
+        kept = self._kept.get((id(cell), drift))
+        if kept is None:
+            kept = (cell, self._draw(cell) * self._draw_drift(cell, drift))
+            self._kept[id(cell), drift] = kept  # with the cell, so that its id stays its own
+        return kept[1]
+
+    def _draw_drift(self, cell: SweepCell, drift: Drift | None) -> NDArray[np.float64]:
+        """Factors of a latency: what is drawn for its model's worker and for its session, as far as
+        the host has a share in it."""
+        if drift is None:
+            return np.ones(self.resamples)
+        session = cell.facts.get("session") or cell.cell.key()
+        moved = drift.between * self._draw_normal(f"{cell.machine} model {cell.cell.model}")
+        moved += drift.within * self._draw_normal(f"{cell.machine} {session}")
+        factors: NDArray[np.float64] = np.exp(find_drifting_share(cell) * moved)
+        return factors
+
+    def _draw_normal(self, name: str) -> NDArray[np.float64]:
+        generator = np.random.default_rng([self.seed, 1, zlib.crc32(name.encode())])
+        return generator.standard_normal(self.resamples)
+
+    def _draw(self, cell: SweepCell) -> NDArray[np.float64]:
+        values = np.asarray(cell.values_ns) / 1e6
+        session: Any = cell.facts.get("session")
+        name = cell.cell.key() if session is None else f"{session} {len(values)}"
+        generator = np.random.default_rng(
+            [self.seed, zlib.crc32(f"{cell.machine} {name}".encode())]
+        )
+        rounds = generator.integers(len(values), size=(self.resamples, len(values)))
+        means: NDArray[np.float64] = values[rounds].mean(axis=1)
+        return means
+
+
+def is_latency(wanted: Wanted) -> bool:
+    """Whether the number has rounds behind it."""
+    return wanted.column == _LATENCY and wanted.constant is None

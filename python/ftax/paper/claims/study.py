@@ -1,0 +1,123 @@
+"""The paper's claims on today's results: one call for all of them.
+
+The surprising choice: results of several machines give several verdicts for a claim, one a machine,
+and one verdict over all machines where a claim compares GPUs. Nothing is averaged over machines.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+
+from ftax.errors import InvalidArgumentError
+from ftax.paper.claims.clock import bring_to_one_clock, weigh_clock
+from ftax.paper.claims.gpu import Gpu, Results, Sampler, list_gpus
+from ftax.paper.claims.helpers import Missing
+from ftax.paper.claims.paper import evaluate_claim
+from ftax.paper.claims.record import Claim, Verdict, find_claim, list_claims
+from ftax.paper.claims.scope import RequiredCell
+from ftax.paper.claims.today import ClaimPlan, make_plan, required_cells
+from ftax.paper.claims.verdict import judge, refuse
+
+__all__ = [
+    "Claim",
+    "RequiredCell",
+    "Verdict",
+    "evaluate_claim",
+    "find_claim",
+    "list_claims",
+    "required_cells",
+    "test_claims",
+]
+
+RESAMPLES = 400
+FEWEST_RESAMPLES = 200
+_FEWEST_GPUS = 2  # for what is said of all GPUs
+
+
+def test_claims(
+    results: Results,
+    *,
+    claims: Iterable[Claim] | None = None,  # noqa: PT028
+    resamples: int = RESAMPLES,  # noqa: PT028
+    seed: int = 0,  # noqa: PT028  # no test, whatever its name begins with
+) -> tuple[Verdict, ...]:
+    """A verdict for each claim (all of them unless given) and machine, in the order of claims.
+
+    Latencies are means over rounds; intervals and shares come from ``resamples`` draws of the
+    rounds of each cell, which are the same for the same ``seed``. A verdict that turns when all
+    latencies are brought to one clock of the host is "not resolved" (`claims_clock`).
+
+    Raises InvalidArgumentError for fewer than 200 resamples.
+    """
+    if resamples < FEWEST_RESAMPLES:
+        raise InvalidArgumentError(
+            f"resamples is {resamples}; give at least {FEWEST_RESAMPLES}, or intervals mean nothing"
+        )
+    gpus = list_gpus(results)
+    steady = [bring_to_one_clock(gpu) for gpu in gpus]
+    sampler = Sampler(resamples=resamples, seed=seed)
+    found: list[Verdict] = []
+    for claim in list_claims() if claims is None else claims:
+        found += _test_claim(make_plan(claim), gpus, steady, sampler)
+    return tuple(found)
+
+
+test_claims.__test__ = False  # type: ignore[attr-defined]  # pytest takes its name for a test's
+
+
+def _test_claim(
+    plan: ClaimPlan, gpus: Sequence[Gpu], steady: Sequence[Gpu], sampler: Sampler
+) -> list[Verdict]:
+    """A verdict for each of ``gpus``; ``steady`` are the same at one clock of the host."""
+    if plan.reason:
+        return [refuse(plan, plan.reason)]
+    if not gpus:
+        return [refuse(plan, "the results hold no measured cell")]
+    if plan.needs_named_gpus:
+        return [_compare_gpus(plan, gpus, sampler)]
+
+    wanted = [item for operand in plan.operands.values() for item in operand.items]
+
+    def choose_only(gpu: Gpu) -> Verdict:
+        return judge(plan, lambda _: gpu, sampler, machine=gpu.label, merge=True)
+
+    kinds = {gpu.label for gpu in gpus}
+    if plan.gpus and len(kinds) < _FEWEST_GPUS:
+        (label,) = kinds
+        return [
+            refuse(
+                plan,
+                f"it is about {len(plan.gpus)} GPUs, and these are results of one",
+                machine=label,
+            )
+        ]
+    chosen = [
+        (gpu.choose_for(wanted), at_one.choose_for(wanted))
+        for gpu, at_one in zip(gpus, steady, strict=True)
+    ]
+    return [
+        weigh_clock(choose_only(gpu), plan, gpu, functools.partial(choose_only, at_one))
+        for gpu, at_one in chosen
+    ]
+
+
+def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Verdict:
+    """A claim that means certain GPUs: on those of them that the results have."""
+    labels = ", ".join(gpu.label for gpu in gpus)
+    devices = sorted(frozenset[str]().union(*(test.devices for test in plan.tests)))
+    present = {device: gpu for device in devices for gpu in reversed(gpus) if gpu.is_a(device)}
+    if not present:
+        wanted = ", ".join(devices)
+        return refuse(
+            plan,
+            f"it is about {wanted} and needs results of each; these are of {labels}",
+            machine=labels,
+        )
+
+    absent = Missing(f"there are no results of {', '.join(sorted(set(devices) - set(present)))}")
+
+    def choose(device: str) -> Gpu | Missing:
+        return present.get(device, absent)
+
+    return judge(plan, choose, sampler, machine=labels, merge=False)

@@ -1,0 +1,207 @@
+"""Verdicts of claims as tables: one row a claim, and the conditions and numbers behind each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import get_args
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from ftax.paper.claims.record import OUTCOMES, ClaimValue, PaperVerdict, Verdict
+from ftax.reports.table import Rows
+from ftax.reports.terminal import plain
+
+_STYLE = {
+    "holds": "green",
+    "changed": "yellow",
+    "does not hold": "red",
+    "not resolved": "magenta",
+    "cannot be tested here": "dim",
+}
+_MOST_VALUES = 3
+_MOST_NUMBERS = 4
+
+
+def make_claims_tables(verdicts: Sequence[Verdict]) -> list[Rows]:
+    """How many of each outcome, the verdicts, then conditions and numbers."""
+    return [
+        make_outcome_table(verdicts),
+        make_claims_table(verdicts),
+        make_condition_table(verdicts),
+        make_value_table(verdicts),
+    ]
+
+
+def make_claims_table(verdicts: Sequence[Verdict]) -> Rows:
+    """A row a verdict."""
+    return Rows(
+        title="Claims of the paper",
+        columns=("claim", "section", "what it says", "paper's data", "today", "in a sentence",
+                 "machine", "conditions", "paper -> today", "why"),
+        numeric=("conditions",),
+        rows=tuple(
+            (
+                verdict.id,
+                verdict.section,
+                verdict.claim,
+                verdict.paper,
+                verdict.today,
+                verdict.sentence or "-",
+                verdict.machine or "-",
+                _count_conditions(verdict),
+                describe_numbers(verdict),
+                describe_reason(verdict) or "-",
+            )
+            for verdict in verdicts
+        ),
+    )  # fmt: skip
+
+
+def make_outcome_table(verdicts: Sequence[Verdict]) -> Rows:
+    """How many claims have which outcome, by that of the paper's own data."""
+    papers = get_args(PaperVerdict)
+    counts: Counter[tuple[str, str]] = Counter(
+        (verdict.today, verdict.paper) for verdict in verdicts
+    )
+    return Rows(
+        title="Today, by what the paper's own data say",
+        columns=("today", "all", *papers),
+        numeric=("all", *papers),
+        rows=tuple(
+            (
+                outcome,
+                str(sum(counts[outcome, paper] for paper in papers)),
+                *(str(counts[outcome, paper]) for paper in papers),
+            )
+            for outcome in OUTCOMES
+        ),
+    )
+
+
+def make_condition_table(verdicts: Sequence[Verdict]) -> Rows:
+    """A row a condition."""
+    answers = {True: "holds", False: "does not hold", None: "no data"}
+    return Rows(
+        title="Conditions",
+        columns=("claim", "machine", "condition", "formula", "paper's data", "today", "resamples",
+                 "why"),
+        numeric=("resamples",),
+        rows=tuple(
+            (
+                verdict.id,
+                verdict.machine or "-",
+                test.about or "-",
+                test.expression,
+                answers[test.paper],
+                test.today,
+                "-" if test.share is None else f"{test.share:.0%}",
+                test.why or "-",
+            )
+            for verdict in verdicts
+            for test in verdict.tests
+        ),
+    )  # fmt: skip
+
+
+def make_value_table(verdicts: Sequence[Verdict]) -> Rows:
+    """A row a number, and for each item of a list."""
+    rows = []
+    for verdict in verdicts:
+        for value in verdict.values:
+            rows += [(verdict.id, verdict.machine or "-", *row) for row in _split(value)]
+    columns = ("name", "formula", "paper", "today", "95 % low", "95 % high", "why")
+    return Rows(
+        title="Numbers of the claims",
+        columns=("claim", "machine", *columns),
+        numeric=("paper", "today", "95 % low", "95 % high"),
+        rows=tuple(rows),
+    )
+
+
+def render_claims(verdicts: Sequence[Verdict]) -> RenderableType:
+    """For a terminal: the count of outcomes, then each claim with its numbers below it."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 1, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for verdict in verdicts:
+        words = plain(verdict.today, style=_STYLE[verdict.today])
+        words.append_text(plain(f"\npaper: {verdict.paper}", "dim"))
+        told = plain(verdict.claim)
+        told.append_text(plain(f"\n{verdict.id}, section {verdict.section}", "dim"))
+        if verdict.machine:
+            told.append_text(plain(f", {verdict.machine}", "dim"))
+        for line in (verdict.sentence, describe_numbers(verdict), describe_reason(verdict)):
+            if line not in ("", "-"):
+                told.append_text(plain(f"\n{line}"))
+        table.add_row(words, told)
+    return Group(make_outcome_table(verdicts), table)
+
+
+def describe_numbers(verdict: Verdict) -> str:
+    """The first numbers of a claim, the paper's before today's: "cut_b1 73.3 -> 81.2 [80.9, 81.6]";
+    a dash if it computes none."""
+    shown = [_describe_value(value) for value in verdict.values[:_MOST_VALUES]]
+    more = len(verdict.values) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "") if shown else "-"
+
+
+def describe_reason(verdict: Verdict) -> str:
+    """Why its outcome is not that it holds, and what to know about it."""
+    return "; ".join(filter(None, (explain_outcome(verdict), *verdict.notes)))
+
+
+def explain_outcome(verdict: Verdict) -> str:
+    """Why it is not plainly decided, or what it comes to if it does not simply hold; empty for a
+    claim that holds."""
+    parts = [verdict.reason] if verdict.reason else []
+    if verdict.today in ("changed", "does not hold"):
+        parts.append(verdict.sentence or _list_unmet(verdict))
+    return "; ".join(filter(None, parts))
+
+
+def _list_unmet(verdict: Verdict) -> str:
+    """Conditions that are not met, of a record from before verdicts had sentences."""
+    unmet = (test for test in verdict.tests if test.today in ("another size", "does not hold"))
+    names = [test.about or test.expression for test in unmet]
+    return f"does not hold as stated: {', '.join(names)}" if names else ""
+
+
+def _describe_value(value: ClaimValue) -> str:
+    paper = _format_list(value.paper) if value.paper else "no data"
+    if not value.today:
+        return f"{value.name} {paper} -> none"
+    interval = ""
+    if len(value.today) == 1 and value.low:
+        interval = f" [{format_number(value.low[0])}, {format_number(value.high[0])}]"
+    return f"{value.name} {paper} -> {_format_list(value.today)}{interval}"
+
+
+def _count_conditions(verdict: Verdict) -> str:
+    holding = sum(test.today == "holds" for test in verdict.tests)
+    return f"{holding} of {verdict.tested}" if verdict.tested else "-"
+
+
+def _split(value: ClaimValue) -> list[tuple[str, ...]]:
+    count = max(len(value.paper), len(value.today), 1)
+    columns = [value.paper, value.today, value.low, value.high]
+    return [
+        (
+            value.name if count == 1 else f"{value.name}[{index}]",
+            value.formula,
+            *(format_number(items[index]) if index < len(items) else "-" for items in columns),
+            value.why or "-",
+        )
+        for index in range(count)
+    ]
+
+
+def _format_list(numbers: tuple[float, ...]) -> str:
+    shown = ", ".join(format_number(number) for number in numbers[:_MOST_NUMBERS])
+    return f"{shown}, ..." if len(numbers) > _MOST_NUMBERS else shown
+
+
+def format_number(number: float) -> str:
+    """Four significant digits, without an exponent."""
+    return f"{number:.4g}" if abs(number) < 1e4 else f"{number:.0f}"

@@ -1,0 +1,257 @@
+"""The verdict of one claim on one machine, or on several where it compares GPUs.
+
+The surprising choice: on one machine all GPUs of the paper are that machine's. Conditions that then
+say the same of the same cells are one condition, and it is counted once.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ftax.paper.claims.gpu import Sampler, is_latency
+from ftax.paper.claims.helpers import Missing
+from ftax.paper.claims.judge import Truth, judge_resamples, judge_test, settle
+from ftax.paper.claims.numbers import Choose, Numbers, collect_numbers
+from ftax.paper.claims.paper import Evaluation, find_names
+from ftax.paper.claims.record import ClaimValue, Outcome, TestVerdict, Verdict
+from ftax.paper.claims.today import ClaimPlan
+from ftax.paper.claims.words import describe_verdict
+
+_TAILS = (2.5, 97.5)
+_MOST_REASONS = 3
+
+
+def refuse(plan: ClaimPlan, reason: str, *, machine: str = "") -> Verdict:
+    """The verdict of a claim that cannot be tested."""
+    tests = tuple(
+        TestVerdict(
+            expression=test.expression,
+            about=test.about,
+            paper=test.paper,
+            relation=test.relation,
+            left=test.left,
+            today="not tested",
+        )
+        for test in plan.tests
+    )
+    return _make_verdict(plan, "cannot be tested here", reason, machine=machine, tests=tests)
+
+
+def judge(
+    plan: ClaimPlan, choose: Choose, sampler: Sampler, *, machine: str, merge: bool
+) -> Verdict:
+    """The verdict of ``plan`` on what ``choose`` gives for the paper's GPUs.
+
+    ``merge`` if they are all one machine.
+    """
+    numbers = collect_numbers(plan, choose, sampler)
+    point = plan.formulas.run(numbers.point)
+    found = (*point.tests, *point.computed.values())
+    idle = all(isinstance(value, Missing) for value in found)
+    resampled = [] if idle else [plan.formulas.run(scope) for scope in numbers.resamples]
+    kept_tests, kept_values = _find_kept(plan) if merge else _keep_all(plan)
+    cases = _make_cases(plan, point, resampled, kept_tests)
+    tests = tuple(
+        _make_test(plan, index, case) for index, case in zip(kept_tests, cases, strict=True)
+    )
+    outcome, shares = judge_resamples(cases)
+    today, reason = settle(outcome, shares)
+    values = [_make_value(plan, name, point, resampled) for name in kept_values]
+    return _make_verdict(
+        plan,
+        today,
+        "; ".join(filter(None, (reason, _describe_missing(tests)))),
+        machine=machine,
+        tests=tests,
+        values=tuple(value for value in values if value is not None),
+        shares=shares,
+        resamples=len(resampled),
+        notes=_make_notes(plan, numbers, len(tests), machine),
+    )
+
+
+def _make_verdict(
+    plan: ClaimPlan,
+    today: Outcome,
+    reason: str,
+    *,
+    machine: str,
+    tests: tuple[TestVerdict, ...],
+    **more: Any,
+) -> Verdict:
+    claim = plan.claim
+    return Verdict(
+        id=claim.id,
+        section=claim.section,
+        claim=claim.text,
+        claim_kind=claim.kind,
+        origin=claim.origin,
+        expected=claim.expected,
+        paper=claim.verdict,
+        today=today,
+        machine=machine,
+        sentence=describe_verdict(today, reason, tests, machine),
+        reason=reason,
+        tests=tests,
+        **{"shares": {}, **more},
+    )
+
+
+def _make_cases(
+    plan: ClaimPlan, point: Evaluation, resampled: Sequence[Evaluation], kept: Sequence[int]
+) -> list[tuple[Truth, Truth | None, list[Truth], list[Truth]]]:
+    """For each condition: as measured, its relation, and both in each resample."""
+    places = _find_relations(plan)
+    return [
+        (
+            point.tests[index],
+            point.tests[places[index]] if index in places else None,
+            [evaluation.tests[index] for evaluation in resampled],
+            [evaluation.tests[places[index]] for evaluation in resampled]
+            if index in places
+            else [],
+        )
+        for index in kept
+    ]
+
+
+def _find_relations(plan: ClaimPlan) -> dict[int, int]:
+    """Number of a condition -> that of its relation among the formulas."""
+    with_relation = [index for index, test in enumerate(plan.tests) if test.relation]
+    return {index: len(plan.tests) + place for place, index in enumerate(with_relation)}
+
+
+def _make_test(
+    plan: ClaimPlan, index: int, case: tuple[Truth, Truth | None, list[Truth], list[Truth]]
+) -> TestVerdict:
+    test = plan.tests[index]
+    today, share = judge_test(*case)
+    return TestVerdict(
+        expression=test.expression,
+        about=test.about,
+        paper=test.paper,
+        relation=test.relation,
+        left=test.left,
+        today=today,
+        share=share,
+        why=case[0].why if isinstance(case[0], Missing) else "",
+    )
+
+
+def _make_value(
+    plan: ClaimPlan, name: str, point: Evaluation, resampled: Sequence[Evaluation]
+) -> ClaimValue | None:
+    paper = flatten(plan.claim.computed.get(name, ()))
+    today = flatten(point.computed[name])
+    if isinstance(today, Missing) or isinstance(paper, Missing):
+        why = today.why if isinstance(today, Missing) else "it has no value"
+        return ClaimValue(
+            name=name,
+            formula=plan.compute[name],
+            paper=() if isinstance(paper, Missing) else paper,
+            why=why,
+        )
+    if not today:
+        return None
+    draws = [flatten(each.computed[name]) for each in resampled] if _has_rounds(plan, name) else []
+    low, high = _find_interval(today, draws)
+    return ClaimValue(
+        name=name, formula=plan.compute[name], paper=paper, today=today, low=low, high=high
+    )
+
+
+def _has_rounds(plan: ClaimPlan, name: str) -> bool:
+    """Whether a value depends on a latency: counts have no interval, not one of no width."""
+    used = find_names(plan.compute[name]) & set(plan.operands)
+    return any(is_latency(item) for operand in used for item in plan.operands[operand].items)
+
+
+def flatten(value: Any) -> tuple[float, ...] | Missing:
+    """The numbers of a value; a `Missing` if one of them is."""
+    if isinstance(value, Missing):
+        return value
+    if not isinstance(value, list | tuple):
+        return (float(value),)
+    found: list[float] = []
+    for item in value:
+        numbers = flatten(item)
+        if isinstance(numbers, Missing):
+            return numbers
+        found += numbers
+    return tuple(found)
+
+
+def _find_interval(
+    today: tuple[float, ...], draws: Sequence[tuple[float, ...] | Missing]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Ends of the 95 % interval of each number; none if it has no value in some resample.
+
+    Draws of a largest over a smallest lie above it when the true values are equal; the ends
+    are moved so that the number itself is always between them.
+    """
+    usable = [draw for draw in draws if not isinstance(draw, Missing) and len(draw) == len(today)]
+    if not usable or len(usable) < len(draws):
+        return (), ()
+    low, high = np.percentile(np.asarray(usable), _TAILS, axis=0)
+    return tuple(np.minimum(low, today).tolist()), tuple(np.maximum(high, today).tolist())
+
+
+def _describe_missing(tests: Iterable[TestVerdict]) -> str:
+    """Which conditions could not be tested, by reason."""
+    every = list(tests)
+    missing = [test for test in every if test.today == "not tested"]
+    if not missing:
+        return ""
+    reasons = list(dict.fromkeys(test.why for test in missing))
+    more = f"; and {len(reasons) - _MOST_REASONS} more reasons" if len(reasons) > 3 else ""
+    told = "; ".join(reasons[:_MOST_REASONS]) + more
+    if len(missing) == len(every):
+        return told
+    return f"{len(missing)} of {len(every)} conditions not tested: {told}"
+
+
+def _make_notes(
+    plan: ClaimPlan, numbers: Numbers, conditions: int, machine: str
+) -> tuple[str, ...]:
+    notes = list(numbers.notes)
+    if conditions < len(plan.tests):
+        notes.append(
+            f"{len(plan.tests)} conditions on GPUs of the paper are {conditions} on one machine; "
+            f"names of GPUs in formulas stand for {machine}"
+        )
+    return tuple(notes)
+
+
+def _keep_all(plan: ClaimPlan) -> tuple[list[int], list[str]]:
+    return list(range(len(plan.tests))), list(plan.compute)
+
+
+def _find_kept(plan: ClaimPlan) -> tuple[list[int], list[str]]:
+    """Conditions and values without those that say the same of the same cells as an earlier one."""
+    tests: dict[str, int] = {}
+    for index, test in enumerate(plan.tests):
+        tests.setdefault(_expand(plan, test.expression), index)
+    values: dict[str, str] = {}
+    for name, text in plan.compute.items():
+        values.setdefault(_expand(plan, text), name)
+    return list(tests.values()), list(values.values())
+
+
+def _expand(plan: ClaimPlan, text: str) -> str:
+    """A formula with its names replaced by what they stand for on one machine."""
+    known: Mapping[str, str] = {
+        name: str([(item.column, item.cell, item.constant, item.problem) for item in operand.items])
+        for name, operand in plan.operands.items()
+    }
+    tree = ast.parse(text, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            if node.id in known:
+                node.id = known[node.id]
+            elif node.id in plan.compute:
+                node.id = _expand(plan, plan.compute[node.id])
+    return ast.dump(tree)

@@ -1,0 +1,157 @@
+"""A figure as a declaration: its plots, and in each the lines that are measured and printed.
+
+The surprising choice: the same line says what is drawn and what is measured for it, so that no
+figure can want a cell that nobody runs, nor run one that nobody sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ftax.paper.figures.printed import Printed, read_points
+from ftax.paper.figures.sheet import Panel, Series, Shows
+from ftax.paper.figures.view import View, make_point
+from ftax.paper.setting import Setting, Want
+from ftax.sweeps.record import SweepCell
+
+Over = Literal["batch", "sequence", "gmacs"]
+
+X_NAMES: dict[Over, str] = {
+    "batch": "batch",
+    "sequence": "tokens",
+    "gmacs": "multiply-accumulates (1e9)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One model in one runtime, measured. ``sequence`` None is the only one that the model has."""
+
+    label: str
+    style: str
+    model: str
+    runtime: str = "eager/python"
+    sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """One pair of axes in one dtype: what to measure for it, and what the paper printed.
+
+    Attributes:
+        over: what x is. "gmacs" takes batch 1 of each line.
+    """
+
+    title: str
+    dtype: str
+    lines: tuple[Line, ...]
+    printed: tuple[Printed, ...] = ()
+    over: Over = "batch"
+    shows: Shows = "latency"
+    scale: Literal["log", "linear"] = "log"
+
+    def make_wants(self, setting: Setting) -> Iterable[Want]:
+        """What has to be measured for the lines."""
+        if self.dtype not in setting.dtypes:
+            return
+        for line in self.lines:
+            yield Want(
+                model=line.model,
+                runtime=line.runtime,
+                dtype=self.dtype,
+                batches=self._choose_batches(setting),
+                sequences=setting.lengths if self.over == "sequence" else (line.sequence,),
+                needs=self._needs,
+            )
+
+    def make_panel(self, view: View | None) -> Panel:
+        """The lines of a machine beside those of the paper."""
+        printed = tuple(
+            Series(
+                label=line.label,
+                style=line.style,
+                source=line.source,
+                measured=False,
+                points=read_points(line, self.over),
+            )
+            for line in self.printed
+        )
+        measured = () if view is None else tuple(self._measure(line, view) for line in self.lines)
+        return Panel(
+            title=self.title,
+            series=tuple(series for series in (*measured, *printed) if self._is_drawable(series)),
+            x_name=X_NAMES[self.over],
+            shows=self.shows,
+            scale=self.scale,
+        )
+
+    def _is_drawable(self, series: Series) -> bool:
+        if self.shows == "share":
+            return any(point.share_pct is not None for point in series.points)
+        return bool(series.points)
+
+    @property
+    def _needs(self) -> tuple[str, ...]:
+        if self.over == "gmacs":
+            return ("macs",)
+        return () if self.shows == "latency" else ("busy_ns",)
+
+    def _choose_batches(self, setting: Setting) -> tuple[int, ...]:
+        if self.over == "gmacs":
+            return (1,)
+        return (setting.length_batch,) if self.over == "sequence" else setting.batches
+
+    def _measure(self, line: Line, view: View) -> Series:
+        return Series(
+            label=line.label,
+            style=line.style,
+            source=view.label,
+            measured=True,
+            points=tuple(
+                make_point(cell, x, view.drift)
+                for x, cell in _READERS[self.over](line, self.dtype, view)
+                if cell is not None and cell.status == "measured"
+            ),
+        )
+
+
+def make_panels(plots: Iterable[Plot], view: View | None) -> tuple[Panel, ...]:
+    """Panels with a point of anybody: one that only the paper has is worth seeing beside ours."""
+    panels = (plot.make_panel(view) for plot in plots)
+    return tuple(panel for panel in panels if panel.series)
+
+
+Found = Iterable[tuple[float, SweepCell | None]]
+
+
+def _read_batches(line: Line, dtype: str, view: View) -> Found:
+    for batch in view.find_batches(line.model, line.runtime, dtype, line.sequence):
+        yield batch, view.find(line.model, line.runtime, dtype, batch, line.sequence)
+
+
+def _read_lengths(line: Line, dtype: str, view: View) -> Found:
+    """At the largest batch that was measured with more than one length."""
+    batches = view.find_batches(line.model, line.runtime, dtype)
+    several = [
+        batch
+        for batch in batches
+        if len(view.find_sequences(line.model, line.runtime, dtype, batch)) > 1
+    ]
+    for batch in several[-1:]:
+        for length in view.find_sequences(line.model, line.runtime, dtype, batch):
+            yield length, view.find(line.model, line.runtime, dtype, batch, length)
+
+
+def _read_work(line: Line, dtype: str, view: View) -> Found:
+    cell = view.find(line.model, line.runtime, dtype, 1, line.sequence)
+    if cell is not None and cell.macs:
+        yield cell.macs / 1e9, cell
+
+
+_READERS: dict[Over, Callable[[Line, str, View], Found]] = {
+    "batch": _read_batches,
+    "sequence": _read_lengths,
+    "gmacs": _read_work,
+}

@@ -1,0 +1,184 @@
+"""What figures and tables read of results: the cells of one machine, and points made of them.
+
+The surprising choice: tiny models are looked at only where no full-sized one was measured. A
+drawing shows either, never both, and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ftax.errors import InvalidArgumentError
+from ftax.paper.drift import Drift, find_drift, is_repetition, join_repetitions
+from ftax.paper.figures.sheet import Point
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.results import SweepResults
+from ftax.timing.cell import Cell
+
+_QUANTILE = 1.96  # of a normal distribution, of which 95 % lie within it
+
+# Model, "runtime/host", dtype, batch and sequence.
+Place = tuple[str, str, str, int, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The cells of one machine on one kind of device.
+
+    Attributes:
+        label: what the machine is called in a legend: its GPU, or its CPU; tiny models with it.
+        tiny: whether these are the zoo's tiny models.
+        cells: by place; of two that differ in options alone, the one with fewer.
+        repetitions: what was measured once more of them; ``repeated``: each such cell with a round
+            for each repetition, by place.
+        drift: of the machine between sessions; None if too little was measured once more.
+        machine: None where the results do not say what it was.
+    """
+
+    label: str
+    device: str  # "cpu" or "cuda"
+    tiny: bool
+    cells: Mapping[Place, SweepCell]
+    repetitions: tuple[SweepCell, ...] = ()
+    repeated: Mapping[Place, SweepCell] = field(default_factory=dict)
+    drift: Drift | None = None
+    machine: SweepMachine | None = None
+
+    def find(
+        self, model: str, runtime: str, dtype: str, batch: int, sequence: int | None = None
+    ) -> SweepCell | None:
+        """The cell there, measured or not. Without a sequence it is the only one there is.
+
+        Raises:
+            InvalidArgumentError: no sequence is given, and there are several.
+        """
+        if sequence is not None:
+            return self.cells.get((model, runtime, dtype, batch, sequence))
+        lengths = self._find_lengths(model, runtime, dtype)
+        if len(lengths) > 1:
+            raise InvalidArgumentError(
+                f"{model} {runtime} {dtype} was measured with the sequences "
+                f"{sorted(lengths, key=str)}; say which one is meant"
+            )
+        return next(
+            (self.cells.get((model, runtime, dtype, batch, length)) for length in lengths), None
+        )
+
+    def find_batches(
+        self, model: str, runtime: str, dtype: str, sequence: int | None = None
+    ) -> tuple[int, ...]:
+        """The batches with such a cell, ascending."""
+        return tuple(
+            sorted(
+                {
+                    place[3]
+                    for place in self.cells
+                    if place[:3] == (model, runtime, dtype) and sequence in (None, place[4])
+                }
+            )
+        )
+
+    def find_sequences(self, model: str, runtime: str, dtype: str, batch: int) -> tuple[int, ...]:
+        """The sequences with such a cell, ascending."""
+        wanted = (model, runtime, dtype, batch)
+        return tuple(
+            sorted(place[4] for place in self.cells if place[:4] == wanted and place[4] is not None)
+        )
+
+    def _find_lengths(self, model: str, runtime: str, dtype: str) -> set[int | None]:
+        return {place[4] for place in self.cells if place[:3] == (model, runtime, dtype)}
+
+
+def split_views(results: SweepResults) -> tuple[View, ...]:
+    """One view for each machine and kind of device, in the order in which they measured."""
+    views: list[View] = []
+    for name, part in results.split_by_machine().items():
+        machine = part.machines.get(name)
+        kinds = dict.fromkeys(find_kind(cell.cell) for cell in part.cells)
+        for kind in kinds:
+            cells = [cell for cell in part.cells if find_kind(cell.cell) == kind]
+            views.append(_make_view(cells, machine, kind))
+    return tuple(_tell_apart(views))
+
+
+def find_kind(cell: Cell) -> str:
+    """ "cpu" or "cuda": GPUs of one machine are alike."""
+    return cell.device.split(":")[0]
+
+
+def find_place(cell: Cell) -> Place:
+    """Where a view keeps the cell."""
+    return (cell.model, f"{cell.runtime}/{cell.host}", cell.dtype, cell.batch, cell.sequence)
+
+
+def is_tiny(cell: Cell) -> bool:
+    """Whether the cell is of the tiny form of its model."""
+    return cell.options.get("tiny") is True
+
+
+def find_interval(cell: SweepCell, drift: Drift | None) -> tuple[float, float] | None:
+    """The 95 % interval of a latency, ns: of its rounds, and of the drift between sessions."""
+    interval = cell.interval_ns
+    if interval is None or drift is None:
+        return interval
+    apart, middle = _QUANTILE * drift.widen(cell), cell.latency_ns
+    low, high = (math.hypot(math.log(middle / end), apart) for end in interval)
+    return middle * math.exp(-low), middle * math.exp(high)
+
+
+def make_point(cell: SweepCell, x: float, drift: Drift | None = None) -> Point:
+    """The latency of a measured cell, its interval and its busy time, in ms."""
+    interval = find_interval(cell, drift)
+    return Point(
+        x=x,
+        latency_ms=cell.latency_ns / 1e6,
+        low_ms=None if interval is None else interval[0] / 1e6,
+        high_ms=None if interval is None else interval[1] / 1e6,
+        busy_ms=None if cell.busy_ns is None else cell.busy_ns / 1e6,
+        doubt=cell.doubt or cell.disturbance,
+    )
+
+
+def name_machine(machine: SweepMachine | None, kind: str) -> str:
+    """Its GPU for "cuda", otherwise its CPU; "this machine" where the record does not say."""
+    if machine is None:
+        return "this machine"
+    gpu, host = machine.environment.gpu, machine.environment.host
+    name = (gpu.name if gpu else None) if kind == "cuda" else host.cpu_model
+    return (name or f"this machine's {kind}").removeprefix("NVIDIA ")
+
+
+def _make_view(cells: list[SweepCell], machine: SweepMachine | None, kind: str) -> View:
+    tiny = all(is_tiny(cell.cell) for cell in cells)
+    kept: dict[Place, SweepCell] = {}
+    for cell in cells:
+        if is_tiny(cell.cell) != tiny:
+            continue
+        place = find_place(cell.cell)
+        other = kept.get(place)
+        if other is None or len(cell.cell.options) < len(other.cell.options):
+            kept[place] = cell
+    own = [cell for cell in cells if is_tiny(cell.cell) == tiny]
+    return View(
+        label=name_machine(machine, kind) + (", tiny models" if tiny else ""),
+        device=kind,
+        tiny=tiny,
+        cells=kept,
+        repetitions=tuple(cell for cell in own if is_repetition(cell.cell)),
+        repeated={find_place(cell): found for cell, found in join_repetitions(own).items()},
+        drift=find_drift(own),
+        machine=machine,
+    )
+
+
+def _tell_apart(views: list[View]) -> list[View]:
+    """Machines of one name get the start of their id."""
+    labels = [view.label for view in views]
+    return [
+        replace(view, label=f"{view.label} ({view.machine.id[:6]})")
+        if view.machine and labels.count(view.label) > 1
+        else view
+        for view in views
+    ]

@@ -1,0 +1,166 @@
+"""The items of the paper, Figures 1 to 13 and Tables 1 to 3: what each wants measured and shows.
+
+The surprising choice: an item never asks for a measurement by itself. Its wants are joined with
+those of the other items and run as one sweep; what it then shows is a function of the results.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from ftax.errors import InvalidArgumentError
+from ftax.paper import tables
+from ftax.paper.figures.plots import Plot, make_panels
+from ftax.paper.figures.sheet import Missing, Panel, Sheet
+from ftax.paper.figures.view import View
+from ftax.paper.items import frameworks, hardware, models, overhead
+from ftax.paper.items.claims import want_claims
+from ftax.paper.items.drift import want_drift
+from ftax.paper.missing import find_missing
+from ftax.paper.setting import Setting, Want
+from ftax.reports.table import Rows
+from ftax.sweeps.grid import Grid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One figure or table.
+
+    Attributes:
+        name: "fig4", "table3".
+        shows: what it is about, for people, in a sentence.
+        make_wants: what has to be measured for it.
+        make_panels: of a figure. make_table: of a table. One of them is there.
+    """
+
+    name: str
+    title: str
+    shows: str
+    make_wants: Callable[[Setting], Iterable[Want]]
+    make_panels: Callable[[View], tuple[Panel, ...]] | None = None
+    make_table: Callable[[View], Rows] | None = None
+
+    @property
+    def kind(self) -> Literal["figure", "table"]:
+        """Which of the two it is."""
+        return "table" if self.make_panels is None else "figure"
+
+    def make_grids(self, setting: Setting) -> tuple[Grid, ...]:
+        """What can be run on the device of the setting."""
+        return make_grids(self.make_wants(setting), setting)
+
+    def make_sheet(self, view: View, missing: Sequence[Missing] = ()) -> Sheet:
+        """What a figure shows of a machine. Raises InvalidArgumentError for a table."""
+        if self.make_panels is None:
+            raise InvalidArgumentError(f"{self.name} is a table; use its make_table")
+        number = self.name.removeprefix("fig")
+        tiny = "; tiny models: only the shapes of the curves mean anything" if view.tiny else ""
+        drift = ", with the machine's drift between sessions" if view.drift else ""
+        lacking = sum(item.count for item in missing)
+        gaps = f"; {lacking} wanted cells are missing or lack a part" if lacking else ""
+        return Sheet(
+            item=self.name,
+            title=f"Figure {number}: {self.title}",
+            note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
+            panels=self.make_panels(view),
+            missing=tuple(missing),
+        )
+
+    def find_missing(self, setting: Setting, view: View | None) -> tuple[Missing, ...]:
+        """What it wants and has not got, with the reasons."""
+        return find_missing(self.make_wants(setting), setting, view)
+
+
+def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Plot, ...]]) -> Item:
+    def make_wants(setting: Setting) -> Iterable[Want]:
+        return (want for plot in make_plots() for want in plot.make_wants(setting))
+
+    return Item(
+        name=name,
+        title=title,
+        shows=shows,
+        make_wants=make_wants,
+        make_panels=lambda view: make_panels(make_plots(), view),
+    )
+
+
+_ITEMS = (
+    _figure("fig1", "multiply-accumulates and latency of BERT's family, batch 1",
+            "The paper: fewer multiply-accumulates are not less latency.", overhead.make_fig1),
+    _figure("fig2", "framework overhead and compute",
+            "The paper's sketch of Section 3, drawn of a measurement.", overhead.make_fig2),
+    _figure("fig3", "framework overhead of BERT against the batch",
+            "Latency, the device's time in it, and the share that is left. Ours is the union of "
+            "kernel intervals, the paper's their sum.", overhead.make_fig3),
+    _figure("fig4", "BERT and ResNet-50 in three frameworks",
+            "The paper: latency stays flat while the framework is the bottleneck.",
+            frameworks.make_fig4),
+    _figure("fig5", "CUDA graphs and nested tensors on BERT",
+            "The paper: graphs help small batches, nested tensors large ones. Its padded eager "
+            "line is of a draft of the figure.", frameworks.make_fig5),
+    _figure("fig6", "BERT scaled in depth and width",
+            "The paper: depth moves the plateau, width its end. Its numbers were not published.",
+            models.make_fig6),
+    _figure("fig7", "BERT and Funnel Transformer",
+            "The paper: fewer multiply-accumulates, and yet slower at every batch.",
+            models.make_fig7),
+    _figure("fig8", "BERT and its efficient variants",
+            "The paper: the efficient ones are slower at small batches, faster at large ones.",
+            models.make_fig8),
+    _figure("fig9", "one model on many GPUs, in eager",
+            "This machine among the paper's seven GPUs.", hardware.make_fig9),
+    _figure("fig10", "GPT-2 generating 16 tokens",
+            "The paper's times fit one forward pass better than 16 steps of decoding.",
+            models.make_fig10),
+    _figure("fig11", "residual networks, deeper and wider, in TorchScript",
+            "The paper: depth costs at every batch, width only at large ones.", models.make_fig11),
+    _figure("fig12", "small image models and ResNet-50, in eager",
+            "The paper: the less there is to compute, the longer the plateau.", models.make_fig12),
+    _figure("fig13", "WavLM on two seconds of sound",
+            "The paper: speech leaves the plateau at smaller batches than text.",
+            models.make_fig13),
+    Item(name="table1", title="BERT scaled in batch, length and width",
+         shows="The paper: none of them costs anything at batch 1.",
+         make_wants=tables.want_table1, make_table=tables.make_table1),
+    Item(name="table2", title="hardware", shows="The paper's machines and this one.",
+         make_wants=tables.want_table2, make_table=tables.make_table2),
+    Item(name="table3", title="utilisation of the GPU by framework",
+         shows="Active multiprocessors and warps, from the GPU's own counters.",
+         make_wants=tables.want_table3, make_table=tables.make_table3),
+)  # fmt: skip
+
+
+def list_items() -> tuple[Item, ...]:
+    """All items, figures first."""
+    return _ITEMS
+
+
+def find_item(name: str) -> Item:
+    """The item of that name. Raises InvalidArgumentError, with the nearest, if there is none."""
+    names = [item.name for item in _ITEMS]
+    if name in names:
+        return _ITEMS[names.index(name)]
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise InvalidArgumentError(
+        f"the paper has no item {name!r}; {hint}there are {', '.join(names)} and claims"
+    )
+
+
+def make_grids(wants: Iterable[Want], setting: Setting) -> tuple[Grid, ...]:
+    """The grids of what the device can run, equal ones once."""
+    grids = (setting.make_grid(want) for want in wants)
+    return tuple(dict.fromkeys(grid for grid in grids if grid is not None))
+
+
+def make_wants(items: Iterable[Item], setting: Setting, *, claims: bool) -> tuple[Want, ...]:
+    """What items want, and with ``claims`` what the claims want besides, and what shows how far the
+    machine drifts while all that is measured."""
+    sources = [partial(item.make_wants, setting) for item in items]
+    if claims:
+        sources += [partial(want_claims, setting), partial(want_drift, setting)]
+    return tuple(dict.fromkeys(want for source in sources for want in source()))

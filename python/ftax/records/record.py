@@ -1,0 +1,118 @@
+"""Immutable records that check themselves against their own annotations and travel as JSON.
+
+The surprising choice: nobody writes a check for a field. The annotation says type and range
+(`Annotated[int, Rule("at least 1", ...)]`), and one checker runs it both when Python builds a
+record and when a file is read. A record that exists can therefore be stored, and a file that was
+read could have been built. A record's fields may be: str, bool, int, float (finite), None,
+Literal, unions of these, `tuple[X, ...]`, `Mapping[str, X]`, other records, and `object`, which
+stands for any JSON value.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Self, get_type_hints
+
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.records.fields import (
+    FrozenMap,
+    MismatchError,
+    Nested,
+    Reader,
+    Rule,
+    make_plain,
+    make_reader,
+)
+
+__all__ = ["Count", "FrozenMap", "JsonScalar", "Name", "PositiveInt", "Record", "Rule"]
+
+JsonScalar = str | int | float | bool | None
+Count = Annotated[int, Rule("an integer of at least 0", lambda value: value >= 0)]
+PositiveInt = Annotated[int, Rule("an integer of at least 1", lambda value: value >= 1)]
+Name = Annotated[str, Rule("a string that is not empty", lambda value: value != "")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Nested):
+    """The base of every record: fields are checked and frozen on construction.
+
+    Attributes:
+        later: fields with a default that records written before there were any have not got.
+
+    Raises:
+        InvalidArgumentError: a field has a wrong type or is out of range.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        readers = _make_readers(type(self))
+        for name, read in readers.items():
+            given = getattr(self, name)
+            try:
+                value = read(given)
+            except MismatchError as mismatch:
+                raise InvalidArgumentError(f"{type(self).__name__}.{name}{mismatch}") from None
+            if value is not given:
+                object.__setattr__(self, name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError if fields contradict each other. Overridden where they can."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain dicts, lists and scalars, ready for `json.dumps`."""
+        return {name: make_plain(getattr(self, name)) for name in _make_readers(type(self))}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
+        """Build the record that `to_dict` described.
+
+        Raises:
+            ResultsError: a key is missing, unknown, or has a value that the record refuses.
+        """
+        if not isinstance(data, Mapping):
+            raise ResultsError(f"{cls.__name__}{MismatchError(data, 'an object')}")
+        _check_keys(cls, data)
+        try:
+            return cls(**data)
+        except InvalidArgumentError as error:
+            raise ResultsError(str(error)) from error
+
+    @classmethod
+    def read_field(cls, value: object) -> Self:
+        """Return `value` if it is such a record already, otherwise the record it describes.
+
+        Through `from_dict`, so that a record which overrides it can be a field of another.
+        """
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise MismatchError(value, f"an object with the fields of {cls.__name__}")
+        return cls.from_dict(value)
+
+
+def _check_keys(cls: type[Record], data: Mapping[str, object]) -> None:
+    names = set(_make_readers(cls))
+    for what, keys in (
+        ("lacks", names - set(data) - cls.later),
+        ("has the unknown", set(data) - names),
+    ):
+        if keys:
+            listed = ", ".join(sorted(repr(key) for key in keys))
+            raise ResultsError(
+                f"{cls.__name__} {what} {listed}; it has to have exactly the fields "
+                f"{', '.join(sorted(names))}"
+            )
+
+
+_readers: dict[type, dict[str, Reader]] = {}  # a record class never changes
+
+
+def _make_readers(cls: type[Record]) -> dict[str, Reader]:
+    if cls not in _readers:
+        hints = get_type_hints(cls, include_extras=True)
+        _readers[cls] = {
+            field.name: make_reader(hints[field.name]) for field in dataclasses.fields(cls)
+        }
+    return _readers[cls]

@@ -1,0 +1,314 @@
+"""Results files: one record a line, appended so that no crash and no second writer can harm them.
+
+A line goes out in a single write, under a lock, to a descriptor that appends. A crash can then only
+leave a piece of the last line, and the next writer starts a new line behind that piece: it is
+never repaired, since nobody knows what it was, and never merged with what follows. A last line that
+lacks nothing but its line feed is whole, and read as such.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
+from ftax.records.fields import describe_value
+from ftax.records.kinds import KINDS, find
+
+__all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_records"]
+
+# History of the format. A change that an older ftax would misread, or that makes ftax compute other
+# statistics from the same samples, needs a new number and a line here.
+#   1: the first.
+#   2: receipts hold evidence and readings of a GPU, and measurements its conditions.
+#   3: receipts hold throughputs, and the whole error of what is unavailable.
+#   4: measurements say which rounds they count, comparisons at which clocks the hosts' cores ran.
+#   5: cells say what kind of step ran, in which grad mode and how many units it makes; measurements
+#      have a label, and environments the name of the machine. 2 to 4 can still be read.
+SCHEMA_VERSION = 5
+_READABLE = (2, 3, 4, SCHEMA_VERSION)
+
+_PREFIX = b'{"ftax_schema":'
+MEND = "delete the line, or read the rest with skip_bad=True"
+_MOST_CHARACTERS = 1000  # of what is wrong with a line
+
+
+class Storable(Protocol):
+    """What a results file can hold: ftax's own `kinds`, and what `register_kind` was told of."""
+
+    @property
+    def kind(self) -> str:
+        """The name under which the record is registered."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain dicts, lists and scalars."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult:
+    """A file's records in the order of its lines, and what could not be read, one text each.
+
+    `lines` has the number of each record's line, from 1.
+    """
+
+    records: tuple[Any, ...]
+    lines: tuple[int, ...]
+    problems: tuple[str, ...]
+
+
+_from_dict: dict[str, Callable[[Mapping[str, object]], Any]] = {}
+
+
+def register_kind(kind: str, from_dict: Callable[[Mapping[str, object]], Any]) -> None:
+    """Let results files hold records of `kind`, which `from_dict` reads.
+
+    Raises:
+        InvalidArgumentError: another `from_dict` holds the name.
+    """
+    if _from_dict.setdefault(kind, from_dict) != from_dict:
+        raise InvalidArgumentError(f"kind {kind!r} is registered already; choose another name")
+
+
+def append_record(path: str | Path, record: Storable) -> None:
+    """Append one record to the results file `path`, which is created where it is missing.
+
+    Returns when the line is on the disk. Safe beside other writers and readers.
+
+    Raises:
+        ResultsError: the record could not be read back, `path` is no results file, or the disk
+            refuses; the file is then as it was.
+    """
+    line = _make_line(record)
+    try:
+        with _locked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as descriptor:
+            _append_line(path, descriptor, line)
+    except OSError as error:
+        _refuse_file(path, error, "choose a path that can be written")
+
+
+def check_appendable(path: str | Path) -> None:
+    """Raise ResultsError if nothing could be appended to `path`; ask before minutes of measuring.
+
+    Nothing is written. A disk may still be full later.
+    """
+    try:
+        if os.path.lexists(path):
+            with _locked(path, os.O_RDWR | os.O_APPEND, fcntl.LOCK_SH) as descriptor:
+                _check_prefix(path, descriptor)
+        elif not os.access(folder := Path(path).absolute().parent, os.W_OK | os.X_OK):
+            why = "may not be written to" if folder.is_dir() else "does not exist"
+            raise ResultsError(f"{path}: its folder {why}; choose a path that can be written")
+    except OSError as error:
+        _refuse_file(path, error, "choose a path that can be written")
+
+
+def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
+    """Read a results file, checking every field of every record.
+
+    Empty lines are passed over. With `skip_bad`, lines that cannot be read are listed as problems.
+
+    Raises:
+        ResultsError: the file cannot be read at all; or, without `skip_bad`, one of its lines
+            cannot, or it is empty. The message has the file, the line, what was found, and the
+            remedy.
+    """
+    try:
+        with (
+            _locked(path, os.O_RDONLY, fcntl.LOCK_SH) as descriptor,
+            open(descriptor, "rb", closefd=False) as file,
+        ):
+            content = file.read()
+    except OSError as error:
+        _refuse_file(path, error, "choose a results file")
+    records, lines, problems = [], [], []
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        try:
+            if line.strip():
+                records.append(_parse_line(line))
+                lines.append(number)
+        except ResultsError as error:
+            problems.append(f"{path}:{number}: {error}")
+    if not records and not problems:
+        problems.append(f"{path}:1: the file is empty; write a measurement to it first")
+    if problems and not skip_bad:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ResultsError(problems[0] + more)
+    return ReadResult(records=tuple(records), lines=tuple(lines), problems=tuple(problems))
+
+
+def _make_line(record: Storable) -> bytes:
+    fields = {"ftax_schema": SCHEMA_VERSION, "kind": record.kind, "record": record.to_dict()}
+    line = json.dumps(fields, allow_nan=False, separators=(",", ":")).encode("ascii")
+    _parse_line(line)  # what cannot be read must not be written
+    return line + b"\n"
+
+
+@contextlib.contextmanager
+def _locked(path: str | Path, flags: int, operation: int) -> Iterator[int]:
+    # Not blocking: to open a named pipe would wait for its other end. Regular files ignore it.
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ResultsError(f"{path} is no regular file; choose a results file")
+        fcntl.flock(descriptor, operation)
+        try:
+            yield descriptor
+        finally:
+            # Closing would not unlock while a forked child still has the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def _append_line(path: str | Path, descriptor: int, line: bytes) -> None:
+    size = os.fstat(descriptor).st_size
+    _check_prefix(path, descriptor)
+    if size > 0 and os.pread(descriptor, 1, size - 1) != b"\n":
+        line = b"\n" + line  # a writer was stopped in the middle of a line: leave it behind
+    try:
+        written = os.write(descriptor, line)
+        if written != len(line):
+            raise OSError(f"only {written} of {len(line)} bytes were written; is the disk full?")
+        os.fsync(descriptor)
+        if size == 0:
+            _sync_directory(path)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+
+
+def _check_prefix(path: str | Path, descriptor: int) -> None:
+    start = os.pread(descriptor, len(_PREFIX), 0)
+    if start != _PREFIX[: len(start)]:
+        raise ResultsError(
+            f"{path}:1: starts with {start!r} and not with {_PREFIX!r}, so it is no results file; "
+            "choose another path"
+        )
+
+
+def _sync_directory(path: str | Path) -> None:
+    # A new file's name is data of its directory, and survives a crash only if that is synced too.
+    descriptor = os.open(Path(path).absolute().parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _parse_line(line: bytes) -> Any:
+    try:
+        return _read_line(line)
+    except ResultsError as error:
+        if len(str(error)) <= _MOST_CHARACTERS:
+            raise
+        raise ResultsError(_shorten(str(error))) from error
+
+
+def _shorten(text: str) -> str:
+    """Both ends: what is wrong, and the remedy. Between them stands what the line brought along."""
+    half = _MOST_CHARACTERS // 2
+    return f"{text[:half]} [...] {text[-half:]}"
+
+
+def _read_line(line: bytes) -> Any:
+    try:
+        fields = json.loads(
+            line.decode("utf-8"), object_pairs_hook=_make_object, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ResultsError(
+            f"not a whole line of JSON ({type(error).__name__}: {error}): its writer was stopped "
+            f"in the middle of it, or the file is damaged; {MEND}"
+        ) from error
+    if not isinstance(fields, dict) or "ftax_schema" not in fields:
+        raise ResultsError(f"JSON, but no record of ftax: it has no 'ftax_schema'; {MEND}")
+    version = fields.pop("ftax_schema")
+    if type(version) is not int or version not in _READABLE:
+        raise ResultsError(
+            f"schema version {describe_value(version)}, while this ftax reads {SCHEMA_VERSION}; "
+            f"use the ftax that wrote it or a newer one, or {MEND}"
+        )
+    if set(fields) != {"kind", "record"} or not isinstance(fields["record"], dict):
+        raise ResultsError(
+            f"has {sorted(fields)} beside the schema version, where 'kind' and an object 'record' "
+            f"belong; {MEND}"
+        )
+    kind = fields["kind"]
+    if isinstance(kind, str) and kind not in _from_dict and (kind in KINDS and KINDS[kind].record):
+        register_kind(kind, find(KINDS[kind].record).from_dict)
+    if not isinstance(kind, str) or kind not in _from_dict:
+        known = sorted({*_from_dict, *(name for name in KINDS if KINDS[name].record)})
+        raise ResultsError(
+            f"kind {describe_value(kind)} is unknown, while this ftax knows {known}; install a "
+            f"newer ftax, or {MEND}"
+        )
+    try:
+        if version == 2 and kind == "receipt":
+            _upgrade_receipt(fields["record"])
+        if version < 5:
+            _add_fields(fields["record"], _ADDED_IN_5)
+        if version < 4:
+            _add_fields(fields["record"], _ADDED_IN_4)
+            if kind == "comparison":
+                fields["record"] = {"core_hz_a": None, "core_hz_b": None, **fields["record"]}
+        return _from_dict[kind](fields["record"])
+    except FtaxError as error:
+        raise ResultsError(f"{kind}: {error}; {MEND}") from error
+    except Exception as error:  # a record of another program stumbles anywhere, and is just as bad
+        raise ResultsError(
+            f"{kind}: cannot be read ({type(error).__name__}: {error}); {MEND}"
+        ) from error
+
+
+def _upgrade_receipt(record: dict[str, Any]) -> None:
+    """From version 2. What is no receipt of that version is left for the record to refuse."""
+    record.setdefault("throughputs", [])
+    for item in record.get("unavailable", ()):
+        if isinstance(item, dict):
+            item.setdefault("error", "")
+
+
+# What versions before 4 and before 5 lack, by the fields that tell what an object is.
+_Added = Sequence[tuple[set[str], dict[str, object]]]
+_ADDED_IN_4: _Added = (({"samples_ns", "positions"}, {"counted": "all"}),)
+_ADDED_IN_5: _Added = (
+    ({"samples_ns", "positions"}, {"label": ""}),
+    (
+        {"model", "runtime", "host", "device", "dtype", "batch", "sequence", "options"},
+        {"step": "forward", "grad_mode": "inference", "units": 1},
+    ),
+    ({"device", "host", "software", "settings", "source", "gpu", "condition"}, {"machine": ""}),
+)
+
+
+def _add_fields(value: object, added: _Added) -> None:
+    """What later versions added, with its default, wherever in a record it belongs."""
+    if isinstance(value, dict):
+        for fields, defaults in added:
+            if fields <= value.keys():
+                value |= {**defaults, **value}
+        for item in value.values():
+            _add_fields(item, added)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for item in value:
+            _add_fields(item, added)
+
+
+def _make_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("an object has the same key twice")
+    return fields
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _refuse_file(path: str | Path, error: OSError, remedy: str) -> NoReturn:
+    raise ResultsError(f"{path}: {error.strerror or error}; {remedy}") from error

@@ -1,0 +1,1 @@
+"""One HTML file of any results: readable without network, each number with its record."""

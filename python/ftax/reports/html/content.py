@@ -1,0 +1,222 @@
+"""Gathers what a page says from what was read; everything that is computed is computed here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ftax.ladders.receipt import Receipt
+from ftax.machines.environment import Environment
+from ftax.reports.html.charts import Looks
+from ftax.reports.html.facets import (
+    draw_facets,
+    draw_work,
+    make_choices,
+    make_facets,
+    make_point_tables,
+    sort_models,
+)
+from ftax.reports.html.facets import make_lead as make_facet_lead
+from ftax.reports.html.knees import (
+    is_comparison,
+    make_comparison_lead,
+    make_comparison_table,
+    make_knee_views,
+)
+from ftax.reports.html.knees import make_lead as make_knee_lead
+from ftax.reports.html.machines import Machine, Machines
+from ftax.reports.html.points import collect_environments, collect_points
+from ftax.reports.html.receipts import make_lead as make_receipt_lead
+from ftax.reports.html.receipts import make_receipt_views
+from ftax.reports.html.sources import Found, Sources
+from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
+from ftax.reports.html.view import Charts, Study, TableView, make_notices
+from ftax.reports.table import Rows
+from ftax.sweeps.knee.record import Knee
+from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
+
+DescribeStudy = Callable[[Sequence[Found], Sweeps], Study]
+
+
+def leave_study(found: Sequence[Found], sweeps: Sweeps) -> Study:
+    """None: whoever knows the study hands in another function."""
+    return Study()
+
+
+def make_content(
+    sources: Sources, *, skip_bad: bool, describe_study: DescribeStudy
+) -> dict[str, Any]:
+    """What templates are given.
+
+    Raises:
+        ResultsError: a cell names a machine that no file describes, and ``skip_bad`` is not given.
+    """
+    sweeps = read_sweeps(sources, skip_bad=skip_bad)
+    dropped = (SweepCell, SweepMachine)
+    shown = [item for item in sources.found if not isinstance(item.record, dropped)]
+    used = dict.fromkeys(item.record.machine for item in sweeps.cells)
+    environments = [
+        *collect_environments(shown),
+        *(sweeps.machines[name].environment for name in used),
+    ]
+    machines = Machines(environments)
+    points = sort_models(collect_points([*shown, *sweeps.cells], machines, sweeps.machines))
+    knees = [item for item in shown if isinstance(item.record, Knee)]
+    looks = Looks([*(point.cell for point in points), *(item.record.cell for item in knees)])
+    facets = make_facets(points)
+    receipts = make_receipt_views([i for i in shown if isinstance(i.record, Receipt)], machines)
+    knee_views = make_knee_views(knees, machines, looks)
+    comparisons = [item for item in shown if is_comparison(item)]
+    study = describe_study(shown, sweeps)
+    records = _make_record_table(shown, machines)
+    leads = (
+        make_receipt_lead(receipts),
+        study.lead,
+        make_comparison_lead(comparisons),
+        None if receipts else make_facet_lead(facets, looks),
+        make_knee_lead(knee_views, knees),
+    )
+    charts: dict[str, list[tuple[Machine, Charts]]] = {}
+    for machine in machines:
+        own = [facet for facet in facets if facet.machine is machine]
+        for name, drawn in (
+            ("latency", draw_facets(own, "latency", looks)),
+            ("overhead", draw_facets(own, "overhead", looks)),
+            ("work", draw_work(points, machine, looks)),
+        ):
+            if drawn:
+                charts.setdefault(name, []).append((machine, drawn))
+    return {
+        "leads": [lead for lead in leads if lead],
+        "summary": _summarise(sources, sweeps, list(machines), environments),
+        "machines": list(machines),
+        "machine_table": TableView(rows=machines.make_table()),
+        "measured": _describe_times(environments),
+        "files": _make_file_table(sources),
+        "receipts": receipts,
+        "choices": make_choices(points),
+        "charts": charts,
+        "point_tables": make_point_tables(points, machines),
+        "missing": make_missing_table(sweeps.cells),
+        "knees": knee_views,
+        "comparisons": make_comparison_table(comparisons) if comparisons else None,
+        "claims": study.claims,
+        "items": study.items,
+        "record_table": records,
+        "links": {row[0]: id for row, id in zip(records.rows.rows, records.ids, strict=True)},
+        "warnings": make_notices(_list_warnings([*shown, *sweeps.cells])),
+        "problems": [*sources.problems, *sweeps.problems],
+    }
+
+
+def _summarise(
+    sources: Sources,
+    sweeps: Sweeps,
+    machines: Sequence[Machine],
+    environments: Sequence[Environment],
+) -> str:
+    kinds = Counter(item.record.kind for item in sources.found)
+    for told_elsewhere in (SweepMachine, SweepCell, SweepRun, SweepTimes, SweepExport):
+        kinds.pop(told_elsewhere.kind, None)
+    parts = [_count(number, kind) for kind, number in sorted(kinds.items())]
+    if sweeps.cells:
+        states = Counter(item.record.status for item in sweeps.cells)
+        told = ", ".join(f"{states[name]} {name}" for name in sorted(states))
+        parts.append(f"{_count(len(sweeps.cells), 'sweep cell')} ({told})")
+    where = _count(len(machines), "machine")
+    if len(machines) == 1:
+        where = machines[0].title
+    days = sorted({environment.condition.utc[:10] for environment in environments})
+    when = "" if not days else f", {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "")
+    files = _count(len(sources.files), "file")
+    return f"{', '.join(parts)} from {files}, measured on {where}{when}."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 or what.endswith('s') else 's'}"
+
+
+def _describe_times(environments: Sequence[Environment]) -> str:
+    times = sorted(environment.condition.utc for environment in environments)
+    if not times:
+        return ""
+    return f"Measured from {times[0][:16]} to {times[-1][:16]} (UTC)."
+
+
+def _make_file_table(sources: Sources) -> TableView:
+    return TableView(
+        rows=Rows(
+            title="Files",
+            columns=("file", "records", "lines that could not be read"),
+            numeric=("lines that could not be read",),
+            rows=tuple(
+                (
+                    file.name,
+                    ", ".join(_count(number, kind) for kind, number in sorted(file.kinds.items()))
+                    or "none",
+                    str(len(file.problems)),
+                )
+                for file in sources.files
+            ),
+        )
+    )
+
+
+def _make_record_table(found: Sequence[Found], machines: Machines) -> TableView:
+    return TableView(
+        rows=Rows(
+            title="Records of this page",
+            columns=("record", "kind", "what", "measured (UTC)", "machine"),
+            numeric=(),
+            rows=tuple(_describe_record(item, machines) for item in found),
+        ),
+        ids=tuple(f"record-{place}" for place in range(len(found))),
+    )
+
+
+def _describe_record(item: Found, machines: Machines) -> tuple[str, ...]:
+    record = item.record
+    environment = next(iter(collect_environments([item])), None)
+    cell = getattr(record, "cell", None) or getattr(
+        next(iter(getattr(record, "rungs", ())), None), "cell", None
+    )
+    return (
+        item.ref,
+        record.kind,
+        str(getattr(record, "label", "")) if cell is None else cell.label(),
+        (getattr(record, "utc", "") if environment is None else environment.condition.utc)[:19],
+        "" if environment is None else machines.find(environment).name,
+    )
+
+
+def _list_warnings(found: Sequence[Found]) -> list[tuple[str, str]]:
+    warnings: list[tuple[str, str]] = []
+    for item in found:
+        record = item.record
+        texts: Sequence[str]
+        if isinstance(record, Receipt):
+            texts = record.collect_warnings()
+        else:
+            texts = getattr(record, "warnings", ())
+        warnings += [(text, item.ref) for text in texts]
+    return warnings
+
+
+def list_sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(id, name) of the sections that the page has."""
+    charts = context["charts"]
+    sections = [
+        ("receipts", "Receipts", context["receipts"]),
+        ("claims", "Claims", context["claims"]),
+        ("figures", "Figures", context["items"]),
+        ("latency", "Latency", charts.get("latency")),
+        ("overhead", "Overhead", charts.get("overhead")),
+        ("work", "Kernel time", charts.get("work")),
+        ("numbers", "All numbers", context["point_tables"] or context["missing"]),
+        ("knees", "Knees", context["knees"]),
+        ("comparisons", "Comparisons", context["comparisons"]),
+        ("method", "Method", True),
+        ("warnings", "Warnings", context["warnings"] or context["problems"]),
+    ]
+    return [(id, name) for id, name, there in sections if there]

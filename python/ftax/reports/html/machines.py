@@ -1,0 +1,161 @@
+"""Tells machines apart: by hardware, software and switches, not by the hour of the measurement.
+
+The surprising choice: a machine is whatever makes two numbers comparable. Another torch, or another
+number of threads, is another machine to a report, and its numbers stand apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ftax.machines.environment import Environment
+from ftax.reports.table import Rows
+
+# What passes, or what does not change a measurement by itself.
+_PASSING_GPU = ("sm_clock_mhz", "memory_clock_mhz", "power_mw", "temperature_c", "throttle_reasons")
+_PASSING_SETTINGS = ("variables", "grad_enabled", "inference_mode", "default_dtype")
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_NOTHING = "-"
+_TOLD = 2  # facts that tell machines of one title apart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One machine of a report.
+
+    Attributes:
+        name: "A", "B", ... in the order of the records.
+        facts: by dotted name, as text.
+    """
+
+    name: str
+    title: str
+    facts: Mapping[str, str]
+    environment: Environment
+
+    @property
+    def label(self) -> str:
+        """``'Machine A: NVIDIA H200, ...'``."""
+        return f"Machine {self.name}: {self.title}"
+
+
+class Machines:
+    """The machines of a report; an environment's machine by its facts."""
+
+    def __init__(self, environments: Iterable[Environment]) -> None:
+        self._by_key: dict[str, Machine] = {}
+        self._commits: dict[str, dict[str, None]] = {}
+        for environment in environments:
+            facts = list_facts(environment)
+            key = _make_key(facts)
+            if key not in self._by_key:
+                name = _name(len(self._by_key))
+                self._by_key[key] = Machine(
+                    name=name, title=_describe(environment), facts=facts, environment=environment
+                )
+            commits = self._commits.setdefault(key, {})
+            commits[_describe_source(environment)] = None
+        self._by_key = _tell_apart(self._by_key)
+
+    def __iter__(self) -> Iterator[Machine]:
+        return iter(self._by_key.values())
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def find(self, environment: Environment) -> Machine:
+        """The machine of an environment that was given."""
+        return self._by_key[_make_key(list_facts(environment))]
+
+    def make_table(self) -> Rows:
+        """A row a fact, a column a machine; the first column tells where machines differ."""
+        machines = list(self._by_key.values())
+        names = dict.fromkeys(name for machine in machines for name in machine.facts)
+        rows = []
+        for name in names:
+            values = [machine.facts.get(name, _NOTHING) for machine in machines]
+            differs = ("differs",) if len(set(values)) > 1 else ("",)
+            rows.append((name, *values, *(differs if len(machines) > 1 else ())))
+        sources = ["; ".join(commits) for commits in self._commits.values()]
+        rows.append(("measured by", *sources, *([""] if len(machines) > 1 else [])))
+        return Rows(
+            title="What each machine is: hardware, software, switches",
+            columns=(
+                "fact",
+                *(f"machine {machine.name}" for machine in machines),
+                *(["compared"] if len(machines) > 1 else []),
+            ),
+            numeric=(),
+            rows=tuple(rows),
+        )
+
+
+def list_facts(environment: Environment) -> dict[str, str]:
+    """What has to be equal for two records to be of one machine."""
+    data = environment.to_dict()
+    facts: dict[str, str] = {}
+    for part, passing in (("gpu", _PASSING_GPU), ("host", ()), ("software", ()),
+                          ("settings", _PASSING_SETTINGS)):  # fmt: skip
+        fields = data[part]
+        if isinstance(fields, Mapping):
+            facts |= {
+                f"{part}.{name}": _format(value)
+                for name, value in fields.items()
+                if name not in passing
+            }
+    return facts
+
+
+def _tell_apart(machines: Mapping[str, Machine]) -> dict[str, Machine]:
+    """The machines, with a fact or two in the titles of those that would read the same."""
+    told = {}
+    for key, machine in machines.items():
+        alike = [other for other in machines.values() if other.title == machine.title]
+        differing = [
+            f"{name} {value}"
+            for name, value in machine.facts.items()
+            if any(other.facts.get(name) != value for other in alike)
+        ]
+        if differing:
+            machine = replace(machine, title=f"{machine.title}, {', '.join(differing[:_TOLD])}")
+        told[key] = machine
+    return told
+
+
+def _make_key(facts: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def _describe(environment: Environment) -> str:
+    host = environment.host
+    cpu = f"{host.cpu_model or host.architecture}, {host.usable_cpus} CPUs"
+    threads = environment.settings.num_threads
+    parts = [cpu, f"{threads} {'thread' if threads == 1 else 'threads'}",
+             f"torch {environment.software.torch}"]  # fmt: skip
+    if environment.gpu is not None:
+        parts.insert(0, environment.gpu.name)
+    return ", ".join(parts)
+
+
+def _describe_source(environment: Environment) -> str:
+    source = environment.source
+    commit = f" at {source.commit[:10]}" if source.commit else ""
+    return f"ftax {source.ftax}{commit}{' with changes' if source.dirty else ''}"
+
+
+def _name(number: int) -> str:
+    letter = _LETTERS[number % len(_LETTERS)]
+    return letter if number < len(_LETTERS) else f"{letter}{number // len(_LETTERS)}"
+
+
+def _format(value: object) -> str:
+    if value is None:
+        return _NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value)) or _NOTHING
+    return str(value)

@@ -1,0 +1,109 @@
+"""The zoo as a table: for `ftax models`, and for the page of the documentation that lists it.
+
+The surprising choice: the page holds the table between two marks and this module rewrites what is
+between them, so that the page cannot say anything that the registry does not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ftax.errors import InvalidArgumentError
+from ftax.reports.table import Rows
+from ftax.steps.spec import ModelSpec
+from ftax.steps.zoo.registry import list_models
+
+_START, _END = "<!-- zoo: generated -->", "<!-- zoo: end -->"
+_SHORT_UNITS = {"pixels a side": "px"}
+
+
+def list_rows(*, full: bool) -> Rows:
+    """One row for each model of the zoo; `full` adds what is too long for a terminal."""
+    columns = ("name", "family", "parameters", "input", "paper name", "description")
+    extra = ("paper section", "dtypes", "source", "note") if full else ()
+    return Rows(
+        title="Models",
+        columns=(*columns, *extra),
+        numeric=("parameters", "input"),
+        gives_way=("paper name", "family", *extra),
+        rows=tuple(
+            (*_describe(spec), *(_describe_fully(spec) if full else ())) for spec in list_models()
+        ),
+    )
+
+
+def render_zoo() -> str:
+    """The zoo in Markdown: a table, then what has to be known of some models."""
+    lines = [
+        "| name | family | parameters | input | dtypes | in the paper | what it is |",
+        "|---|---|---:|---|---|---|---|",
+    ]
+    for spec in list_models():
+        cells = (
+            f"`{spec.name}`",
+            spec.family,
+            f"{spec.parameter_count:,}",
+            _describe_limits(spec),
+            ", ".join(spec.dtypes),
+            _describe_place(spec),
+            f"{spec.description}. {spec.source}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    notes = [f"- `{spec.name}`: {spec.note}." for spec in list_models() if spec.note]
+    return "\n".join([*lines, "", "To know of some of them:", "", *notes, ""])
+
+
+def update_page(text: str) -> str:
+    """`text` with the zoo of today between its two marks.
+
+    Raises InvalidArgumentError if the marks are not there.
+    """
+    before, found_start, rest = text.partition(_START)
+    _, found_end, after = rest.partition(_END)
+    if not found_start or not found_end:
+        raise InvalidArgumentError(
+            f"the page has no place for the zoo: put {_START!r} and {_END!r} on lines of their own"
+        )
+    return f"{before}{_START}\n{render_zoo()}{_END}{after}"
+
+
+def _describe(spec: ModelSpec) -> tuple[str, ...]:
+    return (
+        spec.name,
+        spec.family,
+        f"{spec.parameter_count / 1e6:.1f} M",
+        f"{spec.size} {_SHORT_UNITS.get(spec.unit, spec.unit)}",
+        spec.paper_name or "-",
+        spec.description,
+    )
+
+
+def _describe_fully(spec: ModelSpec) -> tuple[str, ...]:
+    return (spec.paper_section or "-", " ".join(spec.dtypes), spec.source, spec.note)
+
+
+def _describe_limits(spec: ModelSpec) -> str:
+    size = f"{spec.size} {_SHORT_UNITS.get(spec.unit, spec.unit)}"
+    if spec.fixed_size:
+        return f"{size} only"
+    limits = [f"at least {spec.min_size}"] if spec.min_size > 1 else []
+    limits += [f"at most {spec.max_size}"] if spec.max_size is not None else []
+    return f"{size} ({', '.join(limits)})" if limits else size
+
+
+def _describe_place(spec: ModelSpec) -> str:
+    if spec.paper_section is None:
+        return "-"
+    place = f"section {spec.paper_section}"
+    return f"`{spec.paper_name}`, {place}" if spec.paper_name else place
+
+
+def main(path: Path) -> None:
+    """Rewrites the zoo in the page at `path`."""
+    path.write_text(update_page(path.read_text()))
+
+
+if __name__ == "__main__":
+    import sys
+
+    main(Path(sys.argv[1]))

@@ -1,0 +1,139 @@
+"""The receipt as tables: the ladder with its taxes, the alternatives, and what could not be had."""
+
+from __future__ import annotations
+
+from ftax.ladders.lines import Line
+from ftax.ladders.receipt import OperatorCost, Receipt
+from ftax.reports.table import Printout, Rows
+from ftax.reports.tables.energy_table import draw_gpu_readings
+from ftax.reports.tables.evidence_table import make_evidence_tables
+from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_table
+from ftax.timing.trust import NOT_RESOLVED
+from ftax.timing.units import (
+    format_clock,
+    format_interval,
+    format_latency,
+    format_rounds,
+    format_time,
+)
+
+
+def make_receipt_tables(receipt: Receipt) -> list[Rows]:
+    """Receipt, latencies, the runtimes compared, on a GPU evidence, and what is unavailable."""
+    tables = [
+        make_line_table(receipt),
+        *make_runtime_tables(receipt),
+        *make_evidence_tables(receipt),
+    ]
+    unavailable = make_unavailable_table(receipt)
+    return tables if unavailable is None else [*tables, unavailable]
+
+
+def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
+    """Host time of the tape's operator calls, dearest first; summed by operator if ``by_kind``."""
+    total = sum(cost.total_ns for cost in receipt.operator_costs) or 1.0
+    if by_kind:
+        return _make_kinds(receipt, total, limit)
+    rows = [
+        (
+            cost.operator,
+            cost.module or "(model)",
+            format_time(cost.build_ns),
+            format_time(cost.call_ns),
+            format_time(cost.release_ns),
+            f"{cost.total_ns / total:.1%}",
+        )
+        for cost in receipt.operators()[:limit]
+    ]
+    model = receipt.rungs[0].cell.model
+    return Rows(
+        title=f"Operator calls of {model} by host time ({format_time(total)})",
+        columns=("operator", "module", "arguments", "call", "release", "share"),
+        numeric=("arguments", "call", "release", "share"),
+        rows=tuple(rows),
+    )
+
+
+def draw_receipt(receipt: Receipt) -> Printout:
+    """The receipt as it is printed."""
+    gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
+    return Printout(
+        tables=(*make_receipt_tables(receipt), *gpu.tables),
+        notes=(*gpu.notes, receipt.recommendation),
+        warnings=(*gpu.warnings, *receipt.collect_warnings()),
+    )
+
+
+def make_line_table(receipt: Receipt) -> Rows:
+    """The ladder: a row a line, and the latency that they sum to."""
+    cell = receipt.rungs[0].cell
+    lines = receipt.lines
+    with_host = any(line.host_ns is not None for line in lines)
+    rows = [_make_line(line, with_host) for line in lines]
+    total = (f"= {cell.runtime}, host {cell.host}",
+             format_latency(receipt.latency_ns, receipt.rungs[0].doubt),
+             format_interval(receipt.rungs[0].interval_ns), "100.0%",
+             *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
+    unit = "samples" if "sampling_hz" in cell.options else "tokens"
+    sequence = f", {cell.sequence} {unit}" if cell.sequence else ""
+    return Rows(
+        title=f"Receipt: {cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}{sequence}, "
+        f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
+        columns=(
+            "what",
+            "exposed" if with_host else "time",
+            "95 % interval",
+            "share",
+            *(["host"] if with_host else []),
+            "what it is",
+        ),
+        numeric=("exposed", "time", "95 % interval", "share", "host"),
+        gives_way=("host", "share"),
+        legend="what it is",
+        rows=(*rows, total),
+    )
+
+
+def _make_line(line: Line, with_host: bool) -> tuple[str, ...]:
+    name = line.name
+    if line.problem:
+        name += f"\n(no tax: {line.problem})"
+    elif not line.resolved:
+        rounds = f", needs about {line.rounds_needed} rounds" if line.rounds_needed else ""
+        name += f"\n({NOT_RESOLVED}{rounds})"
+    return (
+        name,
+        format_time(line.time_ns),
+        format_interval(line.interval_ns),
+        "-" if line.doubt else f"{line.share_ratio:.1%}",
+        *([] if not with_host else ["-" if line.host_ns is None else format_time(line.host_ns)]),
+        line.removes,
+    )
+
+
+def _format_issue(receipt: Receipt) -> str:
+    issue = next((item.issue_ns for item in receipt.evidence), None)
+    return "-" if issue is None else format_time(issue)
+
+
+def _make_kinds(receipt: Receipt, total: float, limit: int) -> Rows:
+    kinds: dict[str, list[OperatorCost]] = {}
+    for cost in receipt.operator_costs:
+        kinds.setdefault(cost.operator, []).append(cost)
+    sums = {name: sum(c.total_ns for c in costs) for name, costs in kinds.items()}
+    order = sorted(sums, key=lambda name: -sums[name])[:limit]
+    return Rows(
+        title=f"Operators of {receipt.rungs[0].cell.model} by host time ({format_time(total)})",
+        columns=("operator", "calls", "total", "per call", "share"),
+        numeric=("calls", "total", "per call", "share"),
+        rows=tuple(
+            (
+                name,
+                str(len(kinds[name])),
+                format_time(sums[name]),
+                format_time(sums[name] / len(kinds[name])),
+                f"{sums[name] / total:.1%}",
+            )
+            for name in order
+        ),
+    )

@@ -1,0 +1,160 @@
+"""All runtimes of a receipt side by side, fastest first: how fast, why, and at what cost.
+
+Columns for which no row has a value (tax and kernels on a CPU, throughput unless asked for) are
+left out.
+"""
+
+from __future__ import annotations
+
+from ftax.ladders.receipt import Receipt
+from ftax.ladders.rows import RuntimeRow
+from ftax.ladders.runtime_comparison import RuntimeComparison
+from ftax.reports.table import Printout, Rows
+from ftax.reports.tables.energy_table import format_bytes
+from ftax.timing.trust import NOT_RESOLVED
+from ftax.timing.units import format_interval, format_latency, format_time
+
+_NOTHING = "-"
+_TEXT = ("runtime", "host", "of", "outputs", "kernels against eager's")
+_GIVE_WAY = ("p90", "p50", "p99", "limit", "95 % of speed-up", "throughput", "of", "speed-up",
+             "kernel time", "issue time", "kernels against eager's", "kernels",
+             "peak device memory", "peak host memory")  # fmt: skip
+
+
+def make_runtime_tables(receipt: Receipt) -> list[Rows]:
+    """Latencies; and beside alternatives why they are faster, and what preparing them costs.
+
+    Rungs alone stay in the order of the ladder, and have nothing to be told why.
+    """
+    rows = list(receipt.runtimes)
+    if not receipt.others:
+        rows.sort(key=lambda row: receipt.rungs.index(row.measurement))
+        return [_make_table("Rungs", [_describe_latency(row) for row in rows])]
+    cell = receipt.rungs[0].cell
+    title = f"Runtimes of {cell.model}, batch {cell.batch}, fastest first"
+    tables = [_make_table(title, [_describe_latency(row) for row in rows])]
+    if any(row.kernels is not None or row.issue_ns is not None for row in rows):
+        tables.append(_make_table("Why: tax or kernels", [_describe_work(row) for row in rows]))
+    title = "What preparing them costs"
+    return [*tables, _make_table(title, [_describe_preparation(row) for row in rows])]
+
+
+def make_unavailable_table(receipt: Receipt) -> Rows | None:
+    """What could not be measured; None if all could."""
+    if not receipt.unavailable:
+        return None
+    return Rows(
+        title="Not measured",
+        columns=("runtime", "host", "why"),
+        numeric=(),
+        rows=tuple((u.runtime, u.host, u.reason) for u in receipt.unavailable),
+    )
+
+
+def draw_runtimes(comparison: RuntimeComparison) -> Printout:
+    """What `ftax.compare_runtimes` gives, as it is printed: a receipt without the ladder."""
+    receipt = comparison.receipt
+    unavailable = make_unavailable_table(receipt)
+    return Printout(
+        tables=(*make_runtime_tables(receipt), *([] if unavailable is None else [unavailable])),
+        notes=(receipt.recommendation,),
+        warnings=tuple(receipt.collect_warnings()),
+    )
+
+
+def _describe_latency(row: RuntimeRow) -> dict[str, str]:
+    summary, rate = row.measurement.summary, row.examples_per_s
+    return {
+        **_name(row),
+        "latency": format_latency(row.latency_ns, row.measurement.doubt),
+        "95 % interval": format_interval(row.measurement.interval_ns),
+        "p50": format_time(summary.p50_ns),
+        "p90": format_time(summary.p90_ns),
+        "p99": format_time(summary.p99_ns),
+        **_describe_speedup(row),
+        "throughput": _NOTHING if rate is None else f"{_format_rate(rate)}/s",
+        **_describe_outputs(row),
+    }
+
+
+def _describe_work(row: RuntimeRow) -> dict[str, str]:
+    def format_if_sure(time_ns: float | None) -> str:
+        return NOT_RESOLVED if row.doubt and time_ns is not None else _format_time(time_ns)
+
+    return {
+        **_name(row),
+        "saved": format_if_sure(row.saved_ns),
+        "tax removed": format_if_sure(row.tax_removed_ns),
+        "device time removed": _format_time(row.busy_removed_ns),
+        "tax left": format_if_sure(row.tax_left_ns),
+        "kernels": _NOTHING if row.kernels is None else str(row.kernels),
+        "kernel time": _format_time(row.kernel_ns),
+        "kernels against eager's": row.difference or _NOTHING,
+        "issue time": _format_time(row.issue_ns),
+    }
+
+
+def _describe_preparation(row: RuntimeRow) -> dict[str, str]:
+    cost, calls = row.preparation, row.calls_to_pay_back
+    seconds = _NOTHING
+    if cost is not None:
+        seconds = f"{cost.seconds:.2g} s{' (cached)' if cost.from_cache else ''}"
+    return {
+        **_name(row),
+        "preparation": seconds,
+        "peak host memory": _format_bytes(None if cost is None else cost.peak_host_bytes),
+        "peak device memory": _format_bytes(None if cost is None else cost.peak_device_bytes),
+        "saves a call": _format_time(row.saved_ns if row.is_faster else None),
+        "paid back after": _NOTHING if calls is None else f"{calls:,} calls",
+    }
+
+
+def _name(row: RuntimeRow) -> dict[str, str]:
+    return {"runtime": row.measurement.cell.runtime, "host": row.measurement.cell.host}
+
+
+def _make_table(title: str, rows: list[dict[str, str]]) -> Rows:
+    columns = [name for name in rows[0] if any(row[name] != _NOTHING for row in rows)]
+    return Rows(
+        title=title,
+        columns=tuple(columns),
+        numeric=tuple(name for name in columns if name not in _TEXT),
+        gives_way=tuple(name for name in _GIVE_WAY if name in columns),
+        rows=tuple(tuple(row[name] for name in columns) for row in rows),
+    )
+
+
+def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
+    """The speed-up, and of what if that is not Python eager."""
+    base, interval, ratio = row.baseline, row.speedup_interval, row.speedup_ratio
+    told = {"speed-up": _NOTHING, "95 % of speed-up": _NOTHING, "of": _NOTHING}
+    if base is None or ratio is None:
+        return told
+    told["speed-up"] = NOT_RESOLVED if row.doubt else f"{ratio:.2f}x"
+    if interval is not None and not row.doubt and base is not row.measurement:
+        told["95 % of speed-up"] = "{:.2f} to {:.2f}".format(*interval)
+    if row.baseline_name:
+        told["of"] = row.baseline_name
+    return told
+
+
+def _describe_outputs(row: RuntimeRow) -> dict[str, str]:
+    """What became of the outputs, and how far they may be from eager's."""
+    words, limit = row.outputs.removeprefix("equal "), _NOTHING
+    if row.is_top:
+        words = "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
+    elif row.tolerance is not None and row.outputs_equal and words != row.outputs:
+        limit = f"{row.tolerance:.0e}"
+    return {"outputs": words, "limit": limit}
+
+
+def _format_time(time_ns: float | None) -> str:
+    return _NOTHING if time_ns is None else format_time(time_ns)
+
+
+def _format_bytes(count: int | None) -> str:
+    return _NOTHING if count is None else format_bytes(count)
+
+
+def _format_rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

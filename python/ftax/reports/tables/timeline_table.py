@@ -1,0 +1,114 @@
+"""Traces as tables: where the wall time went, which kernels took it, and how two rungs differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ftax.instruments.trace.durations import DurationComparison
+from ftax.instruments.trace.kernel_set import KernelDifference, KernelSet
+from ftax.instruments.trace.names import shorten_all
+from ftax.instruments.trace.timeline import PARTS, Timeline
+from ftax.reports.table import Rows
+from ftax.timing.units import format_time
+
+_HEADS = {
+    "device_busy_ns": "device busy",
+    "before_first_ns": "before first",
+    "idle_host_late_ns": "host late",
+    "idle_between_ns": "between",
+    "idle_unattributed_ns": "idle, no API calls",
+    "tail_ns": "tail",
+}
+
+
+def make_timeline_table(timelines: Sequence[Timeline]) -> Rows:
+    """A row a rung: the median of each part over its iterations."""
+    parts = [part for part in PARTS if _is_used(part, timelines)]
+    columns = ("wall", *(_HEADS[part] for part in parts), "busy share")
+    rows = [
+        (
+            label,
+            format_time(timeline.median_ns("wall_ns")),
+            *(format_time(timeline.median_ns(part)) for part in parts),
+            f"{timeline.busy_ratio:.1%}",
+        )
+        for label, timeline in zip(_shorten_labels(timelines), timelines, strict=True)
+    ]
+    return Rows(
+        title="Where the wall time of a traced iteration goes (medians; tracing slows it)",
+        columns=("rung", *columns),
+        numeric=columns,
+        gives_way=("tail", "before first", "device busy"),
+        rows=tuple(rows),
+    )
+
+
+def make_kernel_table(kernels: KernelSet, *, limit: int) -> Rows:
+    """The kernels that take the most time: runs and time of one iteration."""
+    iterations = len(kernels.sums_ns)
+    total_ns = sum(kernels.sums_ns) or 1
+    top = kernels.entries[:limit]
+    short = shorten_all({entry.key.name for entry in top})
+    return Rows(
+        title=f"Kernels of {kernels.label} by time ({format_time(kernels.sum_ns)} an iteration)",
+        columns=("kernel", "count", "total", "mean", "share"),
+        numeric=("count", "total", "mean", "share"),
+        rows=tuple(
+            (
+                entry.key.describe(short[entry.key.name]),
+                str(entry.count),
+                format_time(entry.total_ns / iterations),
+                format_time(entry.total_ns / len(entry.durations_ns)),
+                f"{entry.total_ns / total_ns:.1%}",
+            )
+            for entry in top
+        ),
+    )
+
+
+def make_difference_table(difference: KernelDifference) -> Rows:
+    """What two rungs did not run equally often; no rows if nothing differs."""
+    return Rows(
+        title=f"Device work that differs: {difference.a} (a) and {difference.b} (b)",
+        columns=("kernel, copy or fill", "in a", "in b"),
+        numeric=("in a", "in b"),
+        rows=tuple((what, str(a), str(b)) for what, a, b in difference.rows()),
+    )
+
+
+def make_duration_table(comparison: DurationComparison, *, limit: int) -> Rows:
+    """The kernels whose durations differ between two rungs, dearest difference first."""
+    flagged = comparison.flagged[:limit]
+    short = shorten_all({kernel.key.name for kernel in flagged})
+    return Rows(
+        title=f"Kernel durations that differ: {comparison.a} (a) and {comparison.b} (b), "
+        f"b / a of all kernels {comparison.sum_ratio:.3f}",
+        columns=("kernel", "count", "a", "b", "b / a"),
+        numeric=("count", "a", "b", "b / a"),
+        rows=tuple(
+            (
+                kernel.key.describe(short[kernel.key.name]),
+                str(kernel.count),
+                format_time(kernel.a_ns),
+                format_time(kernel.b_ns),
+                f"{kernel.ratio:.2f}",
+            )
+            for kernel in flagged
+        ),
+    )
+
+
+def _shorten_labels(timelines: Sequence[Timeline]) -> list[str]:
+    """Without the words that all of several labels have: "eager/cpp"."""
+    words = [timeline.label.split() for timeline in timelines]
+    alike = set.intersection(*map(set, words)) if len(words) > 1 else set()
+    return [" ".join(word for word in label if word not in alike) for label in words]
+
+
+def _is_used(part: str, timelines: Sequence[Timeline]) -> bool:
+    """Columns that depend on API calls are left out where no rung has anything in them."""
+    if part not in ("idle_host_late_ns", "idle_between_ns", "idle_unattributed_ns"):
+        return True
+    if part == "idle_unattributed_ns":
+        return any(row.idle_unattributed_ns for item in timelines for row in item.rows)
+    return any(item.has_api_calls for item in timelines)

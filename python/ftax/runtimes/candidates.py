@@ -1,0 +1,56 @@
+"""What runtimes share in making a candidate: its driver, its guard, and its check against eager."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ftax import _core
+from ftax.errors import FtaxError, describe
+from ftax.runtimes.equality import compare_outputs, fail_equality
+from ftax.runtimes.tape.tape import preserve_state
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.tensors import copy_into
+from ftax.timing.candidate import Candidate
+
+
+def grad_mode(workspace: Workspace) -> _core.GradMode:
+    """The guard that every rung of this workspace is timed under."""
+    return _core.GradMode.no_grad if workspace.no_grad else _core.GradMode.inference
+
+
+def drive_python(
+    workspace: Workspace, name: str, callable_: Callable[[], object]
+) -> _core.PythonRunner:
+    """A Python callable in the C++ loop."""
+    return _core.PythonRunner(
+        callable_, name, device=workspace.loaded.device, grad_mode=grad_mode(workspace)
+    )
+
+
+def check_both_inputs(workspace: Workspace, prepared: Candidate) -> dict[str, object]:
+    """How outputs compare with eager's on the main and on the check inputs, as JSON-able checks.
+
+    What was made ready is run as it is, on other values in the memory that it reads: whatever a
+    compiler has baked in is found out. What fails on the check inputs is a difference.
+    """
+    loaded = workspace.loaded
+    feed = prepared.feed or functools.partial(copy_into, loaded.flat_inputs())
+    main = [tensor.detach().clone() for tensor in loaded.flat_inputs()]
+
+    def run_on(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        with preserve_state(loaded), torch.inference_mode():
+            feed(inputs)
+            return [output.clone() for output in prepared.run()]
+
+    try:
+        outputs = compare_outputs(workspace.reference, run_on(main))
+        try:
+            second = compare_outputs(workspace.check_reference, run_on(loaded.flat_check_inputs()))
+        except (FtaxError, RuntimeError) as error:
+            second = fail_equality(f"it fails: {describe(error)}", outputs.tolerance)
+    finally:
+        feed(main)
+    return {"outputs": outputs.to_dict(), "second_input": second.to_dict()}

@@ -1,0 +1,34 @@
+"""A module seen as a function from tensors to tensors, which is all that exporters understand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
+
+
+class Flattened(nn.Module):
+    """``forward(*tensors) -> tuple[Tensor, ...]`` around any model and its nested arguments."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        super().__init__()
+        self.module = loaded.module
+        leaves, self._structure = pytree.tree_flatten((loaded.args, dict(loaded.kwargs)))
+        self._leaves: list[Any] = [
+            None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
+        ]
+        self._places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        self.eval()
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Put the tensors back where they came from, and call the model."""
+        leaves = list(self._leaves)
+        for place, tensor in zip(self._places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
+        return tuple(flatten_outputs(self.module(*args, **kwargs)))

@@ -1,0 +1,229 @@
+"""torch.compile, called as a user calls it: TorchDynamo, inductor, and for one mode CUDA graphs.
+
+The surprising choice: the first requests are made exactly as the timed loop makes them, through the
+runner, on its stream and under its gradient mode. TorchDynamo guards on the gradient mode, so any
+other rehearsal would leave a compilation for the first timed request.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ftax.errors import FtaxError, UnsupportedError, is_out_of_memory
+from ftax.runtimes.candidates import check_both_inputs, drive_python
+from ftax.runtimes.compilers.inductor import (
+    caches_in,
+    count_since,
+    describe_failure,
+    name_device,
+    read_counters,
+    sound_compiler,
+    without_warnings,
+)
+from ftax.runtimes.tape.tape import preserve_state
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.outputs import flatten_outputs
+from ftax.timing.candidate import Candidate, Host
+from ftax.workers.time_limit import time_limit
+
+_CACHES = "inductor"
+_REHEARSALS = 4  # CUDA graph trees warm up, record, and replay; the last shows that they are done
+_REASONS = 5
+
+# Compiled modules that somebody may still run. Resetting TorchDynamo would compile them again.
+_alive: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+_settled = 0  # compilations that were made by preparing
+
+
+def prepare_compile(workspace: Workspace, host: Host) -> Candidate:
+    """The default mode."""
+    return _Compilation(workspace, "compile", "default").prepare(host)
+
+
+def prepare_reduce_overhead(workspace: Workspace, host: Host) -> Candidate:
+    """With CUDA graphs."""
+    return _Compilation(workspace, "compile-reduce-overhead", "reduce-overhead").prepare(host)
+
+
+def prepare_max_autotune(workspace: Workspace, host: Host) -> Candidate:
+    """With kernels chosen by trying them, and without CUDA graphs."""
+    mode = "max-autotune-no-cudagraphs"
+    return _Compilation(workspace, "compile-max-autotune", mode).prepare(host)
+
+
+class _Compilation:
+    """One model compiled in one mode."""
+
+    def __init__(self, workspace: Workspace, runtime: str, mode: str) -> None:
+        self.workspace, self.runtime, self.mode = workspace, runtime, mode
+        loaded = workspace.loaded
+        with without_warnings():
+            if not _alive:  # or entries of earlier models would count towards the limit of them
+                torch._dynamo.reset()
+            self.module: Any = torch.compile(loaded.module, mode=mode, dynamic=False)
+        self.call: functools.partial[Any] = functools.partial(
+            self.module, *loaded.args, **loaded.kwargs
+        )
+
+    def prepare(self, host: Host) -> Candidate:
+        """Compile it, from the cache if it was compiled before, and rehearse."""
+        workspace = self.workspace
+        options = {
+            "mode": self.mode,
+            "no_grad": workspace.no_grad,
+            "gpu": name_device(workspace.loaded.device),
+        }
+        artefact = workspace.artefact("compile", options, self._compile_afresh)
+        facts = {**artefact.facts, "from_cache": artefact.from_cache}
+        warnings: list[str] = []
+        if artefact.from_cache:
+            again = self._compile_from(artefact.folder / _CACHES)
+            facts |= again
+            warnings += _judge_cache(again)
+        warnings += _judge_graphs(facts)
+        runner = drive_python(workspace, self.runtime, self.call)
+        prepared = Candidate(
+            runtime=self.runtime,
+            host=host,
+            runner=runner,
+            run=self._run,
+            facts=facts,
+            judge=_judge_rounds,
+        )
+        # Here, and not by who asked for it: a branch that only the second input takes is compiled.
+        checks = check_both_inputs(workspace, prepared)
+        warnings += self._rehearse(workspace.on_stream(runner).run_once)
+        prepared = replace(prepared, checks=checks, warnings=tuple(warnings))
+        _alive.add(self.module)
+        _settle()
+        return prepared
+
+    def _run(self) -> list[torch.Tensor]:
+        with preserve_state(self.workspace.loaded), _as_timed(self.workspace):
+            # Copies: a CUDA graph of the next run writes over the outputs.
+            return [output.clone() for output in flatten_outputs(self.call())]
+
+    def _compile_afresh(self, folder: Path) -> Mapping[str, object]:
+        """Compile with empty caches, which stay in ``folder``."""
+        before = read_counters()
+        library = self._compile(folder / _CACHES)
+        stats = count_since(before, "stats")
+        breaks = count_since(before, "graph_break")
+        if not stats.get("unique_graphs") and not _alive:
+            raise UnsupportedError(
+                f"torch.compile finds nothing to compile in {self.workspace.loaded.name}: it would "
+                "be eager"
+            )
+        return {
+            "mode": self.mode,
+            "graphs": stats.get("unique_graphs", 0),
+            "graph_breaks": sum(breaks.values()),
+            "graph_break_reasons": [reason.splitlines()[0] for reason in breaks][:_REASONS],
+            "captured_calls": stats.get("calls_captured", 0),
+            "cuda_graphs_skipped": count_since(before, "inductor").get("cudagraph_skips", 0),
+            "linked_libstdcxx": library,
+        }
+
+    def _compile_from(self, caches: Path) -> dict[str, object]:
+        """Compile with the caches that an earlier process has left."""
+        before = read_counters()
+        start = time.perf_counter()
+        self._compile(caches)
+        counts = count_since(before, "inductor")
+        return {
+            "from_cache_seconds": time.perf_counter() - start,
+            "cache_hits": counts.get("fxgraph_cache_hit", 0),
+            "cache_misses": counts.get("fxgraph_cache_miss", 0)
+            + counts.get("fxgraph_cache_bypass", 0),
+        }
+
+    def _compile(self, caches: Path) -> str | None:
+        """Make the first requests; the library that the compiler had to be told of."""
+        loaded = self.workspace.loaded
+        what = f"torch.compile (mode {self.mode}) of {loaded.name}"
+        with _name_failure(what), time_limit(None, what), caches_in(caches):
+            with sound_compiler() as library, preserve_state(loaded), _as_timed(self.workspace):
+                self.call()
+                self.call()  # CUDA graphs are recorded, kernels loaded
+            return library
+
+    def _rehearse(self, request: Any) -> list[str]:
+        """Requests as the timed loop makes them; what is wrong if they do not settle."""
+        what = f"torch.compile (mode {self.mode}) of {self.workspace.loaded.name}"
+        before = 0
+        with _name_failure(what), time_limit(None, what), preserve_state(self.workspace.loaded):
+            for _ in range(_REHEARSALS):
+                before = _count_compilations()
+                request()
+        if _count_compilations() == before:
+            return []
+        return ["torch.compile still compiles after several requests: its latency has no meaning"]
+
+
+@contextmanager
+def _as_timed(workspace: Workspace) -> Iterator[None]:
+    """The gradient mode and the stream of the timed loop."""
+    on_cpu = workspace.loaded.device == "cpu"
+    stream = nullcontext() if on_cpu else torch.cuda.stream(workspace.stream)
+    # no_grad is no_grad also where the caller is in inference mode, as for the timed loop.
+    with stream, torch.inference_mode(not workspace.no_grad), torch.no_grad():
+        yield
+
+
+@contextmanager
+def _name_failure(what: str) -> Iterator[None]:
+    try:
+        with without_warnings():
+            yield
+    except FtaxError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise UnsupportedError(f"{what} failed: {describe_failure(error)}") from error
+
+
+def _judge_graphs(facts: Mapping[str, Any]) -> list[str]:
+    warnings = []
+    if facts["graphs"] > 1:
+        reasons = facts["graph_break_reasons"]
+        why = f" ({reasons[0]})" if reasons else ""
+        warnings.append(f"torch.compile broke the model into {facts['graphs']} graphs{why}")
+    if facts["mode"] == "reduce-overhead" and facts["cuda_graphs_skipped"]:
+        warnings.append(
+            f"torch.compile ran {facts['cuda_graphs_skipped']} graph(s) without a CUDA graph"
+        )
+    return warnings
+
+
+def _judge_cache(facts: Mapping[str, Any]) -> list[str]:
+    if not facts["cache_misses"]:
+        return []
+    return [f"{facts['cache_misses']} graph(s) were not found in the cache and were compiled again"]
+
+
+def _judge_rounds() -> list[str]:
+    """Whether anything was compiled since the last preparation."""
+    extra = _count_compilations() - _settled
+    if extra <= 0:
+        return []
+    return [f"torch.compile compiled {extra} time(s) during the rounds: they are not its latency"]
+
+
+def _settle() -> None:
+    global _settled
+    _settled = _count_compilations()
+
+
+def _count_compilations() -> int:
+    """Frames that TorchDynamo has translated in this process, whoever asked for it."""
+    return read_counters().get("frames", {}).get("total", 0)

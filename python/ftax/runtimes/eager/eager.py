@@ -1,0 +1,113 @@
+"""Eager execution: as researchers run it (host python) and replayed from the tape (host cpp)."""
+
+from __future__ import annotations
+
+import torch
+
+from ftax import _core
+from ftax.errors import UnsupportedError
+from ftax.runtimes.candidates import drive_python, grad_mode
+from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.tape.recording import call_model, observe
+from ftax.runtimes.tape.tape import preserve_state
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.outputs import flatten_outputs
+from ftax.timing.candidate import Candidate, Host
+
+
+def prepare_eager(workspace: Workspace, host: Host, *, runtime: str = "eager") -> Candidate:
+    """The model itself, or its tape. ``runtime`` names what a variant of a model stands for."""
+    prepare = _prepare_model if host == "python" else _prepare_tape
+    return prepare(workspace, runtime)
+
+
+def _prepare_model(workspace: Workspace, runtime: str) -> Candidate:
+    loaded = workspace.loaded
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return flatten_outputs(call_model(loaded.call))
+
+    return Candidate(
+        runtime=runtime,
+        host="python",
+        runner=drive_python(workspace, runtime, loaded.bind()),
+        run=run,
+        warnings=loaded.warnings,
+        watch=workspace.watch_work,
+    )
+
+
+def _prepare_tape(workspace: Workspace, runtime: str) -> Candidate:
+    taped = workspace.taped
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return taped.tape.run()
+
+    runner = _core.TapeRunner(
+        taped.tape, "tape", device=workspace.loaded.device, grad_mode=grad_mode(workspace)
+    )
+    return Candidate(
+        runtime=runtime,
+        host="cpp",
+        runner=runner,
+        run=run,
+        facts=workspace.shared_cost(),
+        checks=taped.checks,
+        warnings=taped.warnings,
+        watch=workspace.watch_work,
+    )
+
+
+def prepare_flat(workspace: Workspace, host: Host) -> Candidate:
+    """Straight-line Python with the same operator calls."""
+    flat = workspace.flat
+    inputs = workspace.loaded.flat_inputs()
+    function = flat.function
+
+    def run() -> list[torch.Tensor]:
+        with torch.inference_mode():
+            return list(function(*inputs))
+
+    checks = _check_flat(workspace)
+    return Candidate(
+        runtime="flat",
+        host="python",
+        runner=drive_python(workspace, "flat", lambda: function(*inputs)),
+        run=run,
+        checks=checks,
+        facts={**workspace.shared_cost(), "via_torch_ops": dict(flat.via_ops)},
+        warnings=_warn_via_ops(flat.via_ops),
+    )
+
+
+def _check_flat(workspace: Workspace) -> dict[str, object]:
+    """The flat program must make the tape's calls and give eager's outputs, on both inputs."""
+    loaded, function = workspace.loaded, workspace.flat.function
+    with preserve_state(loaded):
+        sequence = observe(lambda: function(*loaded.flat_inputs()))
+    if [call.name for call in sequence] != workspace.taped.tape.operators:
+        raise UnsupportedError(
+            f"the flat program makes {len(sequence)} operator calls that are not the tape's "
+            f"{len(workspace.taped.tape.operators)}; please report the model"
+        )
+    checks: dict[str, object] = {"operators": len(sequence)}
+    pairs = {
+        "outputs": (loaded.flat_inputs(), workspace.reference),
+        "second_input": (loaded.flat_check_inputs(), workspace.check_reference),
+    }
+    for name, (inputs, reference) in pairs.items():
+        with preserve_state(loaded), torch.inference_mode():
+            equality = compare_outputs(reference, function(*inputs))
+        if not equality.within_tolerance:
+            raise UnsupportedError(f"the flat program is not the model: {equality.problem}")
+        checks[name] = equality.to_dict()
+    return checks
+
+
+def _warn_via_ops(via_ops: dict[str, int]) -> tuple[str, ...]:
+    if not via_ops:
+        return ()
+    names = ", ".join(f"{count} x {name}" for name, count in via_ops.items())
+    return (f"flat Python has no binding for {names}: these go through torch.ops",)

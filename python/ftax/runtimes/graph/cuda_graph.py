@@ -1,0 +1,147 @@
+"""The rungs below the tape: the same kernels launched one by one, or as one graph.
+
+Both replay one capture, so they cannot differ in what they run, only in who launches it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+
+from ftax import _core
+from ftax.errors import UnavailableError, UnsupportedError
+from ftax.runtimes.candidates import drive_python, grad_mode
+from ftax.runtimes.tape.capture import CapturedGraph
+from ftax.runtimes.tape.replays import check_on_both_inputs
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate, Host
+
+
+def prepare_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
+    """One launch of the whole graph, by C++ or through torch."""
+    require_cuda_build()
+    captured = workspace.graph
+    runner: _core.Runner
+    if host == "python":
+        runner = drive_python(workspace, "cuda-graph", captured.graph.replay)
+    else:
+        pointer = captured.graph.raw_cuda_graph_exec()
+        runner = _core.GraphRunner(pointer, "cuda-graph", captured)
+    return _finish(workspace, captured, "cuda-graph", host, runner, facts={}, warnings=[])
+
+
+def prepare_launch_replay(workspace: Workspace, host: Host) -> Candidate:
+    """The launches of the graph, one driver call each."""
+    require_cuda_build()
+    captured = workspace.graph
+    runner = _core.LaunchReplayRunner(captured.graph.raw_cuda_graph(), "launch-replay", captured)
+    nodes = runner.nodes
+    attributes = Counter(name for node in nodes for name in node.get("attributes", ()))
+    facts: dict[str, object] = {
+        "launches": runner.launches,
+        "launch_types": dict(Counter(node["type"] for node in nodes)),
+        "launch_attributes": dict(attributes),
+        "is_chain": runner.is_chain,
+        "lost_programmatic_edges": runner.lost_programmatic_edges,
+    }
+    warnings = []
+    if not runner.is_chain:
+        warnings.append(
+            "the captured graph is no chain: launch replay issues it in one order, one after "
+            "another, where the graph may overlap"
+        )
+    if runner.lost_programmatic_edges:
+        warnings.append(
+            f"{runner.lost_programmatic_edges} kernel(s) that the graph starts early wait for the "
+            "end of the one before"
+        )
+    return _finish(workspace, captured, "launch-replay", host, runner, facts, warnings)
+
+
+def prepare_tape_without_host_reads(workspace: Workspace, host: Host) -> Candidate:
+    """The tape without the values that the model reads back, each of which waits for the device.
+
+    Raises UnsupportedError for a model that reads none: this would be the tape again.
+    """
+    taped, loaded = workspace.taped, workspace.loaded
+    tape = taped.tape.without_host_reads()
+    left_out = len(taped.tape) - len(tape)
+    if left_out == 0:
+        raise UnsupportedError(
+            "the model reads no value back to the host; without host reads it is eager, host cpp"
+        )
+
+    def run_on(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        tape.bind_inputs(list(inputs))
+        return tape.run()
+
+    def run() -> Sequence[torch.Tensor]:
+        with torch.inference_mode():
+            return tape.run()
+
+    name = "tape-without-host-reads"
+    checks = check_on_both_inputs(loaded, workspace.reference, run_on, name=name)
+    tape.bind_inputs(loaded.flat_inputs())
+    return Candidate(
+        runtime=name,
+        host="cpp",
+        runner=_core.TapeRunner(tape, name, device=loaded.device, grad_mode=grad_mode(workspace)),
+        run=run,
+        facts={**workspace.shared_cost(), "host_reads_left_out": left_out},
+        checks=checks,
+        warnings=taped.warnings,
+    )
+
+
+def _finish(
+    workspace: Workspace,
+    captured: CapturedGraph,
+    runtime: str,
+    host: Host,
+    runner: _core.Runner,
+    facts: dict[str, object],
+    warnings: list[str],
+) -> Candidate:
+    def run() -> Sequence[torch.Tensor]:
+        runner.run_once()
+        with torch.inference_mode():  # copies: the next replay writes over the outputs
+            return [output.clone() for output in captured.buffers.outputs]
+
+    checks = check_on_both_inputs(
+        workspace.loaded,
+        workspace.reference,
+        lambda inputs: captured.run(runner.run_once, inputs),
+        name=runtime,
+    )
+    if captured.host_reads:
+        warnings.append(
+            f"the graph leaves out {len(captured.host_reads)} value(s) that the model reads back "
+            f"to the host ({captured.host_reads[0]})"
+        )
+    if captured.draws_random and host == "cpp":
+        warnings.append("the model draws random numbers: every replay draws the same ones")
+    return Candidate(
+        runtime=runtime,
+        host=host,
+        runner=runner,
+        run=run,
+        facts={
+            **workspace.shared_cost(graph=True),
+            **facts,
+            "host_reads_left_out": len(captured.host_reads),
+        },
+        checks=checks,
+        warnings=(*workspace.taped.warnings, *warnings),
+        buffers=captured.buffers,
+    )
+
+
+def require_cuda_build() -> None:
+    """Raise UnavailableError if this ftax cannot launch graphs."""
+    if not hasattr(_core, "GraphRunner"):
+        raise UnavailableError(
+            "this ftax was built without its CUDA parts: install nvcc or set CUDA_HOME, then "
+            "`pip install --no-build-isolation --force-reinstall ftax`"
+        )

@@ -1,0 +1,137 @@
+"""A C++ runner captured as a CUDA graph: its kernels in one launch, without its host work.
+
+The surprising choice: what is captured is the runner's own request on tensors that stay where they
+are, not the model. A library that notices a capture while Python runs may choose other kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ftax import _core
+from ftax.errors import FtaxError, RunnerError, UnsupportedError
+from ftax.runtimes.candidates import drive_python
+from ftax.runtimes.cost import measure_cost
+from ftax.runtimes.graph.cuda_graph import require_cuda_build
+from ftax.runtimes.tape.capture import (
+    CapturedGraph,
+    capture_calls,
+    draws_random,
+    forbid_synchronising,
+)
+from ftax.runtimes.tape.replays import check_on_both_inputs
+from ftax.runtimes.tape.tape import preserve_state
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.outputs import flatten_outputs
+from ftax.timing.candidate import Buffers, Candidate, Host
+from ftax.workers.time_limit import time_limit
+
+_REHEARSALS = 5  # TorchScript profiles, then compiles; libraries set themselves up
+
+
+class Capturable(Protocol):
+    """A C++ runner with bound inputs."""
+
+    def run(self) -> Any:
+        """One inference, with its outputs."""
+        ...
+
+
+def prepare_graph(
+    workspace: Workspace,
+    host: Host,
+    runtime: str,
+    make_runner: Callable[[], Capturable],
+    facts: Mapping[str, object],
+) -> Candidate:
+    """One launch of what the runner does, by C++ or through torch.
+
+    ``make_runner`` binds the workspace's own inputs. Raises UnsupportedError if the runner cannot
+    be captured or writes into its inputs.
+    """
+    require_cuda_build()
+    what = f"capturing {runtime} of {workspace.loaded.name}"
+    with time_limit(None, what), measure_cost(workspace.loaded.device) as cost:
+        captured = _capture(workspace, make_runner(), runtime)
+    runner: _core.Runner
+    if host == "python":
+        runner = drive_python(workspace, runtime, captured.graph.replay)
+    else:
+        pointer = captured.graph.raw_cuda_graph_exec()
+        runner = _core.GraphRunner(pointer, runtime, captured)
+
+    def run() -> Sequence[torch.Tensor]:
+        runner.run_once()
+        with torch.inference_mode():  # copies: the next replay writes over the outputs
+            return [output.clone() for output in captured.buffers.outputs]
+
+    checks = check_on_both_inputs(
+        workspace.loaded,
+        workspace.reference,
+        lambda inputs: captured.run(runner.run_once, inputs),
+        name=runtime,
+        refuse=False,
+    )
+    repeats = captured.draws_random and host == "cpp"
+    return Candidate(
+        runtime=runtime,
+        host=host,
+        runner=runner,
+        run=run,
+        facts={
+            **facts,
+            "capture_seconds": cost.seconds,
+            "capture_peak_device_bytes": cost.peak_device_bytes,
+        },
+        checks=checks,
+        warnings=(
+            ("the model draws random numbers: every replay draws the same ones",) if repeats else ()
+        ),
+        buffers=captured.buffers,
+    )
+
+
+def _capture(workspace: Workspace, runner: Capturable, runtime: str) -> CapturedGraph:
+    loaded = workspace.loaded
+    device = torch.device(loaded.device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+
+    def request() -> list[torch.Tensor]:
+        return flatten_outputs(runner.run())
+
+    with torch.cuda.device(index), preserve_state(loaded):
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.stream(stream), torch.inference_mode():
+                for _ in range(_REHEARSALS):
+                    request()
+                with forbid_synchronising():  # a failed capture would leave torch half-way through
+                    request()
+            graph, outputs = capture_calls(request, stream)
+        except (FtaxError, RuntimeError) as error:
+            if isinstance(error, FtaxError) and not isinstance(error, RunnerError):
+                raise
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise UnsupportedError(f"cannot capture {runtime}: {reason}") from error
+        _check_devices(outputs, runtime)
+        random = draws_random(graph, index)
+    return CapturedGraph(
+        graph=graph,
+        owner=runner,
+        buffers=Buffers(inputs=tuple(loaded.flat_inputs()), outputs=tuple(outputs), constants=()),
+        draws_random=random,
+        host_reads=(),
+    )
+
+
+def _check_devices(outputs: Sequence[torch.Tensor], runtime: str) -> None:
+    for place, output in enumerate(outputs):
+        if output.device.type != "cuda":
+            raise UnsupportedError(
+                f"cannot capture {runtime}: its output {place} is on {output.device}, where a "
+                "graph does not write"
+            )

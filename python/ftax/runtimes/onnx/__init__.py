@@ -1,0 +1,1 @@
+"""ONNX Runtime: the export, the session, and its rows under both hosts."""

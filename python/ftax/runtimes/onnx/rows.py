@@ -1,0 +1,317 @@
+"""The ONNX Runtime rows: a model exported once and kept, or a file of the user's, under both
+hosts.
+
+The surprising choice: a row has input memory of its own. So its outputs can be checked on other
+inputs than the model's, which a captured graph that computes nothing would not survive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ftax import _core
+from ftax.errors import (
+    InvalidArgumentError,
+    RunnerError,
+    UnavailableError,
+    UnsupportedError,
+    is_out_of_memory,
+)
+from ftax.runtimes.cache import Artefact
+from ftax.runtimes.compilers.flattened import Flattened
+from ftax.runtimes.onnx.export import export_onnx
+from ftax.runtimes.onnx.fusions import fuse_transformer
+from ftax.runtimes.onnx.sessions import (
+    Inputs,
+    bind_session,
+    make_cpp_runner,
+    make_python_callable,
+)
+from ftax.runtimes.onnx.settings import SessionSettings, match_torch
+from ftax.runtimes.onnx.sizes import export_all_sizes, write_size
+from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
+from ftax.runtimes.tape.replays import compare_on_both_inputs
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.user_inputs import split_inputs
+from ftax.timing.candidate import Buffers, Candidate, Host
+
+_FILE = "model.onnx"
+_CPU = "CPUExecutionProvider"
+
+
+def prepare_onnxruntime(workspace: Workspace, host: Host) -> Candidate:
+    """The model exported to ONNX with fixed shapes; as many threads as torch has, torch's numeric
+    modes."""
+    artefact = make_file(workspace)
+    settings, warnings = _match(workspace, artefact)
+    return _prepare(workspace, host, "onnxruntime", artefact, settings, warnings)
+
+
+def prepare_defaults(workspace: Workspace, host: Host) -> Candidate:
+    """The same file with ONNX Runtime's own numeric modes, and threads that spin in a request."""
+    settings = replace(_start(workspace), spinning=True)
+    return _prepare(workspace, host, "onnxruntime-defaults", make_file(workspace), settings)
+
+
+def prepare_fused(workspace: Workspace, host: Host) -> Candidate:
+    """The file after ONNX Runtime's fusions for transformers, which are written in Python."""
+    source = make_file(workspace)
+    settings, warnings = _match(workspace, source)
+    artefact = _fuse(workspace, source)
+    return _prepare(workspace, host, "onnxruntime-fused", artefact, settings, warnings)
+
+
+def prepare_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
+    """The same session, whose first run ONNX Runtime captures and whose later runs it replays.
+
+    Raises UnsupportedError if a node does not run on the GPU.
+    """
+    artefact = make_file(workspace)
+    settings, warnings = _match(workspace, artefact)
+    settings = replace(
+        settings, provider_options={**settings.provider_options, "enable_cuda_graph": "1"}
+    )
+    try:
+        return _prepare(workspace, host, "onnxruntime-cuda-graph", artefact, settings, warnings)
+    except (InvalidArgumentError, RunnerError) as error:
+        raise UnsupportedError(f"ONNX Runtime cannot capture the model: {error}") from error
+
+
+def prepare_onnx_file(path: Path, inputs: Any, host: Host) -> Candidate:
+    """A file of the user's; ``inputs`` by position or, as a dict, by the file's input names."""
+    args, kwargs = split_inputs(inputs)
+    tensors = flatten_tensors((args, kwargs))
+    device = str(tensors[0].device) if tensors else "cpu"
+    stream = make_stream(device)
+    settings = _make_settings(device, stream)
+    warnings: tuple[str, ...] = ()
+    if settings.on_cuda:
+        float32 = any(tensor.dtype == torch.float32 for tensor in tensors)
+        options, warnings = match_torch(_count_operators(path), float32=float32)
+        settings = replace(settings, provider_options=options)
+    row = _open(path, kwargs or list(args), host, "onnxruntime", settings, stream)
+    return Candidate(
+        runtime="onnxruntime",
+        host=host,
+        runner=wrap_runner(row.runner, stream),
+        run=lambda: row.run([tensor.clone() for tensor in row.buffers.inputs]),
+        facts=row.facts,
+        warnings=(*warnings, *row.warnings),
+    )
+
+
+def make_file(workspace: Workspace) -> Artefact:
+    """The model as an ONNX file, in the cache."""
+    loaded = workspace.loaded
+
+    if workspace.many_sizes and loaded.reproducible:
+        with contextlib.suppress(UnsupportedError):  # then each size has an export of its own
+            return _export_size(workspace)
+
+    def make(folder: Path) -> Mapping[str, object]:
+        export = export_onnx(Flattened(loaded), loaded.flat_inputs(), folder / _FILE)
+        return {
+            "exporter": export.exporter,
+            "opset": export.opset,
+            "exporter_messages": len(export.messages),
+            "fallback_reason": export.fallback_reason,
+        }
+
+    return workspace.artefact("onnx", {}, make)
+
+
+def make_fused_file(workspace: Workspace) -> Artefact:
+    """The same file fused, in the cache beside it."""
+    return _fuse(workspace, make_file(workspace))
+
+
+def _fuse(workspace: Workspace, source: Artefact) -> Artefact:
+    return workspace.artefact(
+        "onnx-fused",
+        {},
+        lambda folder: fuse_transformer(workspace.loaded, source.folder / _FILE, folder / _FILE),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """A session under one host, and the memory that it reads and writes."""
+
+    runner: _core.Runner
+    buffers: Buffers
+    stream: torch.cuda.Stream | None
+    facts: Mapping[str, object]
+    warnings: tuple[str, ...]
+
+    def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs on ``inputs``, which stay in the memory that is read."""
+        with torch.inference_mode(), enter_stream(self.stream):
+            outputs = self.buffers.run(self.runner.run_once, inputs)
+            return [output.clone() for output in outputs]
+
+
+def _prepare(
+    workspace: Workspace,
+    host: Host,
+    runtime: str,
+    artefact: Artefact,
+    settings: SessionSettings,
+    warnings: tuple[str, ...] = (),
+) -> Candidate:
+    loaded = workspace.loaded
+    inputs = loaded.flat_inputs()
+    path = artefact.folder / _FILE
+    row = _open(path, _copy(loaded), host, runtime, settings, workspace.stream)
+    equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
+    row.run(inputs)  # the memory has the second input
+    chosen = workspace.runtime_options.get("optimization")
+    return Candidate(
+        runtime=runtime,
+        host=host,
+        runner=row.runner,
+        run=lambda: row.run(inputs),
+        facts={**artefact.facts, "from_cache": artefact.from_cache, **row.facts},
+        checks={name: equality.to_dict() for name, equality in equalities.items()},
+        options={} if chosen is None else {"optimization": chosen},
+        warnings=(*warnings, *row.warnings),
+        buffers=row.buffers,
+    )
+
+
+def _copy(loaded: LoadedModel) -> list[torch.Tensor]:
+    """The inputs, in memory for a row of its own."""
+    return [
+        tensor.detach().clone(memory_format=torch.contiguous_format)
+        for tensor in loaded.flat_inputs()
+    ]
+
+
+def _open(
+    path: Path,
+    inputs: Inputs,
+    host: Host,
+    runtime: str,
+    settings: SessionSettings,
+    stream: torch.cuda.Stream | None,
+) -> _Row:
+    started = time.perf_counter()
+    bound = bind_session(path, inputs, settings)
+    runner: _core.Runner
+    if host == "cpp":
+        runner = make_cpp_runner(bound, runtime)
+    else:
+        call = make_python_callable(bound)
+        mode = _core.GradMode.inference
+        runner = _core.PythonRunner(call, runtime, device=settings.device, grad_mode=mode)
+    with enter_stream(stream):
+        runner.run_once()  # a search for algorithms, or a capture, happens here
+    facts = {
+        "session_seconds": time.perf_counter() - started,
+        "nodes": {provider: dict(types) for provider, types in bound.nodes.items()},
+        "session": settings.to_facts(),
+    }
+    return _Row(
+        runner=runner,
+        buffers=Buffers(
+            inputs=tuple(bound.inputs.values()),
+            outputs=tuple(bound.outputs.values()),
+            constants=(),
+        ),
+        stream=stream,
+        facts=facts,
+        warnings=_judge_nodes(bound.nodes) if settings.on_cuda else (),
+    )
+
+
+def _judge_nodes(nodes: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
+    """A warning if a session for the GPU computes on the CPU."""
+    if not nodes:
+        return (
+            "which nodes run on the CPU is not known: this onnxruntime is older than 1.24, which "
+            "would tell; `pip install -U onnxruntime-gpu`",
+        )
+    on_cpu = nodes.get(_CPU)
+    if not on_cpu:
+        return ()
+    total = sum(sum(types.values()) for types in nodes.values())
+    listed = ", ".join(f"{name} {count}" for name, count in Counter(on_cpu).most_common(5))
+    more = "" if len(on_cpu) <= 5 else ", ..."
+    return (
+        f"{sum(on_cpu.values())} of {total} nodes run on the CPU ({listed}{more}): what passes "
+        "between them and the GPU is copied, and waited for, in every request",
+    )
+
+
+def _start(workspace: Workspace) -> SessionSettings:
+    """Settings without any option of the CUDA provider."""
+    settings = _make_settings(workspace.loaded.device, workspace.stream)
+    optimization: Any = workspace.runtime_options.get("optimization", settings.optimization)
+    return replace(settings, optimization=optimization)  # the session checks the word
+
+
+def _match(workspace: Workspace, artefact: Artefact) -> tuple[SessionSettings, tuple[str, ...]]:
+    """Settings in torch's numeric modes, for the model in ``artefact``; with warnings."""
+    return _match_file(workspace, artefact.folder / _FILE)
+
+
+def _match_file(workspace: Workspace, path: Path) -> tuple[SessionSettings, tuple[str, ...]]:
+    settings = _start(workspace)
+    if not settings.on_cuda:
+        return settings, ()
+    operators = _count_operators(path)
+    options, warnings = match_torch(operators, float32=workspace.loaded.dtype == "fp32")
+    return replace(settings, provider_options=options), warnings
+
+
+def _make_settings(device: str, stream: torch.cuda.Stream | None) -> SessionSettings:
+    return SessionSettings(
+        threads=torch.get_num_threads(),
+        device=device,
+        stream=stream.cuda_stream if stream is not None else 0,
+    )
+
+
+def _count_operators(path: Path) -> Counter[str]:
+    try:
+        import onnx
+    except ImportError as error:
+        raise UnavailableError(
+            "reading which operators the file has needs `pip install onnx`"
+        ) from error
+    model = onnx.load(str(path), load_external_data=False)
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def _find_fault(path: Path, loaded: LoadedModel) -> str | None:
+    """What is wrong with a file for the inputs of ``loaded``. Raises UnsupportedError if memory is
+    short, which says nothing about the file."""
+    workspace = Workspace(loaded)
+    settings, _ = _match_file(workspace, path)
+    try:
+        row = _open(path, _copy(loaded), "cpp", "onnxruntime", settings, workspace.stream)
+        equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
+    except (InvalidArgumentError, RunnerError) as error:
+        if is_out_of_memory(str(error)):
+            raise UnsupportedError(str(error)) from error
+        return str(error)
+    return next((equality.problem for equality in equalities.values() if equality.problem), None)
+
+
+def _export_size(workspace: Workspace) -> Artefact:
+    def make(folder: Path) -> Mapping[str, object]:
+        source = export_all_sizes(workspace.loaded, _find_fault)
+        write_size(source.folder, workspace.loaded.flat_inputs(), folder / _FILE)
+        known = ("exporter", "opset", "exporter_messages")
+        facts = {name: source.facts[name] for name in known}
+        return {**facts, "fallback_reason": None, "all_sizes_from_cache": source.from_cache}
+
+    return workspace.artefact("onnx-size", {}, make)

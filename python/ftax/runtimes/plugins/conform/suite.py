@@ -1,0 +1,170 @@
+"""The list of checks, and the loop that runs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftax.errors import InvalidArgumentError
+from ftax.runtimes.plugins.build_paths import find_counting_library
+from ftax.runtimes.plugins.case import make_case
+from ftax.runtimes.plugins.conform.report import Conformance, Finding
+from ftax.runtimes.plugins.library import split_name
+from ftax.runtimes.plugins.trial import Answer, WorkerSession, open_session
+from ftax.steps.inputs import make_generator
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.spec import TORCH_DTYPES, Dtype
+
+Progress = Callable[[str, int, int], None]
+
+LIMIT_S = 60.0
+_WIDTHS = (32, 64, 16)  # of the model that libraries are tried on by default
+_BATCH = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """``function`` is ``module:name`` under ftax.runtimes.plugins.conform and takes a Subject."""
+
+    name: str
+    function: str
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    counts_allocations: bool = False
+
+
+CHECKS = (
+    Check(name="interface version", function="general:check_interface"),
+    Check(name="takes longer structs", function="general:check_later"),
+    Check(name="refuses an unknown config", function="general:check_unknown_config"),
+    Check(name="refuses wrong tensors", function="general:check_wrong_tensors"),
+    Check(name="refuses to run unbound", function="general:check_unbound"),
+    Check(name="outputs equal eager's", function="general:check_outputs"),
+    Check(name="prepare is no inference", function="general:check_prepare"),
+    Check(name="tensors can be bound again", function="general:check_rebinding"),
+    Check(name="two runners at once", function="general:check_two_runners"),
+    Check(name="works from another thread", function="general:check_other_thread"),
+    Check(name="gives back what it takes", function="memory:check_leaks"),
+    Check(
+        name="no allocation in enqueue",
+        function="memory:check_allocations",
+        devices=("cpu",),
+        counts_allocations=True,
+    ),
+    Check(name="uses the given stream", function="gpu:check_stream", devices=("cuda",)),
+    Check(name="is done when its stream is", function="gpu:check_done", devices=("cuda",)),
+    Check(name="enqueue does not wait", function="gpu:check_no_wait", devices=("cuda",)),
+    Check(name="waits for no other stream", function="gpu:check_other_streams", devices=("cuda",)),
+    Check(name="no API call that waits", function="gpu:check_api_calls", devices=("cuda",)),
+    Check(name="capture-safe, if it says so", function="gpu:check_capture", devices=("cuda",)),
+)
+
+
+def conform(
+    library: str | os.PathLike[str],
+    model: str | nn.Module | LoadedModel | None = None,
+    inputs: Any = None,
+    *,
+    limit_s: float = LIMIT_S,
+    progress: Progress | None = None,
+    **model_options: Any,
+) -> Conformance:
+    """Try a shared library that implements ``ftax/runner.h``, each check in its own process.
+
+    Args:
+        library: its path, or "path?config".
+        model: what it runs; left out, a small two-layer perceptron (`make_perceptron`).
+        inputs: of a module, as for `ftax.tax`; models by name bring their own.
+        limit_s: how long one check may take, once it has begun and has a CPU.
+        model_options: of `ftax.load_model`; for the perceptron ``dtype`` and ``device``.
+
+    Raises:
+        InvalidArgumentError: there is no such file, or an argument is wrong.
+    """
+    if limit_s <= 0:
+        raise InvalidArgumentError(f"limit_s is {limit_s!r}; give a number of seconds above 0")
+    path, config = split_name(os.fspath(library))
+    loaded = _load(model, inputs, model_options)
+    case = make_case(loaded)
+    findings = []
+    with open_session(path, config, case) as session:
+        for place, check in enumerate(CHECKS):
+            if progress:
+                progress(check.name, place, len(CHECKS))
+            answer = _run(session, check, loaded.device, limit_s)
+            findings.append(Finding(name=check.name, status=answer.status, reason=answer.reason))
+    return Conformance(
+        plugin=Path(path).name,
+        config=config,
+        model=loaded.name,
+        device=loaded.device,
+        findings=tuple(findings),
+    )
+
+
+def explain_perceptron(dtype: Dtype, device: str) -> str:
+    """For whose library failed on the model that it was tried on, and is for another one."""
+    tensors = make_case(make_perceptron(dtype=dtype, device=device)).describe()
+    return (
+        f"was tried on a perceptron, two layers with a relu between them: {tensors}. If it is for "
+        "another model, use --model, or give that model and its inputs to ftax.conform"
+    )
+
+
+def make_perceptron(*, dtype: Dtype = "fp32", device: str = "cpu") -> LoadedModel:
+    """first: 32 to 64, relu, second: 64 to 16; input (4, 32). Weights and inputs are always the
+    same."""
+    generator = make_generator(0, 0)
+    layers = nn.Sequential()
+    layers.add_module("first", nn.Linear(_WIDTHS[0], _WIDTHS[1]))
+    layers.add_module("between", nn.ReLU())
+    layers.add_module("second", nn.Linear(_WIDTHS[1], _WIDTHS[2]))
+    with torch.no_grad():
+        for weight in layers.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator) / weight.shape[-1] ** 0.5)
+    kind = TORCH_DTYPES[dtype]
+    first, second = (
+        torch.randn(_BATCH, _WIDTHS[0], generator=generator).to(device, kind) for _ in range(2)
+    )
+    return load_model(layers.to(device, kind), inputs=first, check_inputs=second)
+
+
+def _load(
+    model: str | nn.Module | LoadedModel | None, inputs: Any, options: dict[str, Any]
+) -> LoadedModel:
+    if isinstance(model, LoadedModel):
+        return model
+    if model is not None:
+        return load_model(model, inputs=inputs, **options)
+    given = [*options, *([] if inputs is None else ["inputs"])]
+    unknown = sorted(set(given) - {"dtype", "device"})
+    if unknown:
+        raise InvalidArgumentError(
+            f"{unknown[0]} is given without a model, and the perceptron has only dtype and device: "
+            "give the model that it is of (--model bert-base)"
+        )
+    if options.get("dtype", "fp32") not in TORCH_DTYPES:
+        raise InvalidArgumentError(
+            f"dtype is {options['dtype']!r}; give one of {', '.join(TORCH_DTYPES)}"
+        )
+    return make_perceptron(**options)
+
+
+def _run(session: WorkerSession, check: Check, device: str, limit_s: float) -> Answer:
+    if device.split(":")[0] not in check.devices:
+        return Answer(status="skipped", reason=f"says nothing on {device}")
+    environment: dict[str, str] = {}
+    if check.counts_allocations:
+        counting = find_counting_library()
+        if counting is None:
+            return Answer(status="skipped", reason="this build of ftax cannot count allocations")
+        environment = {"LD_PRELOAD": str(counting)}
+    return session.run(
+        f"ftax.runtimes.plugins.conform.{check.function}", limit_s=limit_s, environment=environment
+    )

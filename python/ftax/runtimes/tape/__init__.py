@@ -1,0 +1,1 @@
+"""The operator calls of one inference: recorded once, replayed from C++ or as flat Python."""

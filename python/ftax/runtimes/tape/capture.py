@@ -1,0 +1,211 @@
+"""Captures a CUDA graph from a tape.
+
+From the tape, not from the model: a library that notices the capture may choose other kernels
+(transformers builds attention masks then), and the graph would not be the eager model any more. The
+capture itself is torch's, so that memory and random numbers are torch's business.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ftax import _core
+from ftax.errors import RunnerError, UnsupportedError
+from ftax.runtimes.tape.tape import Taped, describe_place, preserve_state, seed_checks
+from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.timing.candidate import Buffers
+
+_COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")  # with all their overloads
+
+# torch's allocator of pinned memory keeps asking the graph of a failed capture for its stream.
+_abandoned: list[torch.cuda.CUDAGraph] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedGraph:
+    """A graph, instantiated, with everything that has to live as long as it does."""
+
+    graph: torch.cuda.CUDAGraph
+    owner: object  # of weights and inputs: the tape or the runner that was captured
+    buffers: Buffers
+    draws_random: bool
+    host_reads: tuple[str, ...]  # what the capture left out
+
+    def run(
+        self, replay: Callable[[], object], inputs: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, ...]:
+        """Outputs of a replay on ``inputs``, with random numbers as every check has them."""
+        if self.draws_random:
+            seed_checks()
+            self.graph.replay()  # leaves the seed where a replay that bypasses torch reads it
+            seed_checks()
+        return self.buffers.run(replay, inputs)
+
+
+def capture(loaded: LoadedModel, taped: Taped) -> CapturedGraph:
+    """Capture one inference of ``taped`` on the main inputs of ``loaded``, without host reads.
+
+    Raises:
+        UnsupportedError: the model waits for the device, moves data between host and device, or
+            leaves an output on the host; the message names operator and module.
+    """
+    tape = taped.tape.without_host_reads()
+    tape.bind_inputs(loaded.flat_inputs())
+    device = torch.device(loaded.device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    with torch.cuda.device(index), preserve_state(loaded):
+        stream = torch.cuda.Stream()
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.stream(stream), torch.inference_mode():
+                tape.run()  # whatever happens only once happens here
+                _rehearse(tape)
+            graph, outputs = capture_calls(tape.run, stream)
+        except (RunnerError, torch.OutOfMemoryError) as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise UnsupportedError(f"cannot capture this model: {reason}") from error
+        _check_devices(outputs)
+        random = draws_random(graph, index)
+    return CapturedGraph(
+        graph=graph,
+        owner=tape,
+        buffers=Buffers(
+            inputs=tuple(loaded.flat_inputs()),
+            outputs=tuple(outputs),
+            constants=tuple(tensor for _, tensor in tape.constants),
+            mutated=bool(tape.mutations),
+        ),
+        draws_random=random,
+        host_reads=_list_host_reads(taped),
+    )
+
+
+def capture_calls(
+    run: Callable[[], list[torch.Tensor]], stream: torch.cuda.Stream
+) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
+    """Capture what ``run`` issues on ``stream``; the graph, instantiated, and the outputs.
+
+    ``run`` must have run on that stream before. What it raises is passed on, and torch is usable
+    afterwards.
+    """
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    pool = torch.cuda.graph_pool_handle()
+    torch.cuda.synchronize()
+    torch._C._cuda_clearCublasWorkspaces()  # or the graph would use one that others may free
+    torch.cuda.empty_cache()
+    # Not under inference mode: beginning may make tensors of the generator, which outlive us.
+    with torch.cuda.stream(stream), torch.inference_mode(False), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
+        try:
+            try:
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                with torch.inference_mode():
+                    outputs = run()
+                graph.capture_end()
+            finally:
+                torch._C._cuda_clearCublasWorkspaces()  # the graph's own is for nobody else
+        except BaseException:
+            _abandon(graph, pool)
+            raise
+    graph.instantiate()
+    torch.cuda.synchronize()
+    return graph, outputs
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
+    """End a capture that failed, of which torch leaves allocator and generator in the middle."""
+    _abandoned.append(graph)
+    with suppress(RuntimeError):
+        graph.capture_end()  # says again what went wrong, having ended it for CUDA
+    graph.reset()
+    with suppress(RuntimeError):  # a newer torch has done this
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        torch._C._cuda_releasePool(torch.cuda.current_device(), pool)
+    with suppress(RuntimeError):  # a capture that succeeds brings the generator back
+        trivial = torch.cuda.CUDAGraph()
+        trivial.capture_begin(capture_error_mode="thread_local")
+        try:
+            torch.zeros(1, device="cuda")
+        finally:
+            trivial.capture_end()
+
+
+def _rehearse(tape: _core.Tape) -> None:
+    """Run the tape step by step and refuse what a capture cannot hold. Here that costs an
+    exception; in a capture it would also leave torch half-way through."""
+    steps = tape.steps
+    with forbid_synchronising():
+        for index, step in enumerate(steps):
+            given = flatten_tensors(tape.arguments(index))
+            tape.step(index)
+            made = flatten_tensors([tape.slot(slot) for slot in _flatten(step["outputs"])])
+            if _moves_data(step["operator"], given, made):
+                raise UnsupportedError(
+                    f"cannot capture this model: {step['operator']} in "
+                    f"{step['module'] or 'the model itself'} moves data between host and device"
+                )
+    tape.release_outputs()
+
+
+def _moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:
+    """Whether a call moves data between host and device. A single number on the host is no such
+    case, except for a copy: operators read it at once, as an argument. Nor is a tensor without
+    elements, as which a cache of keys begins."""
+    given, made = ([tensor for tensor in some if tensor.numel()] for some in (given, made))
+    host = [tensor for tensor in given if tensor.device.type == "cpu"]
+    device = [tensor for tensor in given if tensor.device.type != "cpu"]
+    if host and device:
+        return operator.split(".")[0] in _COPIES or any(tensor.dim() > 0 for tensor in host)
+    if host:
+        return any(tensor.device.type != "cpu" for tensor in made)
+    return bool(device) and any(tensor.device.type == "cpu" for tensor in made)
+
+
+def _flatten(outputs: Sequence[int | Sequence[int]]) -> list[int]:
+    """Slots of a step's outputs, lists included; -1 stands for none."""
+    slots: list[int] = []
+    for output in outputs:
+        slots.extend([output] if isinstance(output, int) else output)
+    return [slot for slot in slots if slot >= 0]
+
+
+@contextmanager
+def forbid_synchronising() -> Iterator[None]:
+    """Inside, operators that wait for the device raise."""
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+def _check_devices(outputs: Sequence[torch.Tensor]) -> None:
+    for place, output in enumerate(outputs):
+        if output.device.type != "cuda":
+            raise UnsupportedError(
+                f"cannot capture this model: its output {place} is on {output.device}, "
+                "where a graph does not write; return it on the GPU"
+            )
+
+
+def draws_random(graph: torch.cuda.CUDAGraph, device_index: int) -> bool:
+    """Whether a replay of ``graph`` moves torch's generator on. Runs it once."""
+    generator = torch.cuda.default_generators[device_index]
+    before = generator.get_offset()
+    graph.replay()
+    torch.cuda.synchronize()
+    return bool(generator.get_offset() != before)
+
+
+def _list_host_reads(taped: Taped) -> tuple[str, ...]:
+    steps = taped.tape.steps
+    return tuple(describe_place(steps[index]) for index in taped.tape.host_reads)

@@ -1,0 +1,358 @@
+"""Records one eager inference into a tape, and observes operator calls independently of it.
+
+Two instruments live here on purpose. `record` is the tape's own: a dispatch key that C++ observes
+(or, where torch does not offer it, a TorchDispatchMode that feeds the same recorder). `observe` is
+the second opinion: a plain TorchDispatchMode that only writes down names and shapes. What the tape
+says it runs is checked against what `observe` saw. A third, `find_host_reads`, has a run of its
+own: reads of memory that are no operator call (`tolist`, `numpy`, `data_ptr`) pass a function mode
+alone, and torch takes other paths where one is active (its fast path for transformers does).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ftax import _core
+from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
+from ftax.steps.echoes import Echoes
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.state import keep_weight, put_weights_back
+
+Observer = Literal["auto", "dispatch-key", "python"]
+
+# Methods by which Python reaches a tensor's memory without an operator call, on a CPU.
+_HOST_READS = frozenset(
+    ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "untyped_storage", "storage")
+)
+
+_FEW = 3  # shapes in a message
+
+_key_works: bool | None = None
+
+
+class Call(NamedTuple):
+    """One operator call: its name as the tape writes it, and the shapes of its tensors."""
+
+    name: str
+    shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
+    sized_by_values: bool = False  # the shape of its result depends on values of its arguments
+
+    def describe(self) -> str:
+        """``aten::cat on (1, 8), (1, 8)``."""
+        few = ["nested" if shape is None else str(shape) for shape in self.shapes[:_FEW]]
+        if len(self.shapes) > _FEW:
+            few.append(f"{len(self.shapes) - _FEW} more")
+        return f"{self.name} on {', '.join(few)}" if few else self.name
+
+
+def operator_name(func: Any) -> str:
+    """Name of an OpOverload as the tape writes it: ``aten::add.Tensor``."""
+    schema = func._schema
+    overload = schema.overload_name
+    return f"{schema.name}.{overload}" if overload else str(schema.name)
+
+
+class _PlainMode(TorchDispatchMode):
+    """A mode that torch need not shield from its compiler: the shield alone imports all of
+    torch._dynamo, which every fresh process would wait for."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _CallLog(_PlainMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[Call] = []
+        self.echoes = Echoes()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not self.echoes.has(func, args):
+            shapes = tuple(_list_shapes((*args, *kwargs.values())))
+            self.calls.append(Call(operator_name(func), shapes, _is_sized_by_values(func, args)))
+        return self.echoes.keep(func, args, func(*args, **kwargs))
+
+
+def _is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:
+    """Whether torch says so; of indexing it says so always, which is true of masks alone."""
+    if torch.Tag.dynamic_output_shape not in func.tags:
+        return False
+    if func is not torch.ops.aten.index.Tensor:
+        return True
+    return any(item is not None and item.dtype in (torch.bool, torch.uint8) for item in args[1])
+
+
+def _list_shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...] | None]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield None if value.is_nested else tuple(value.shape)
+        elif isinstance(value, list | tuple):
+            yield from _list_shapes(value)
+
+
+class _KeepWeights(_PlainMode):
+    """Has each parameter of a module copied before an operator call writes into it."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.weights: dict[int, list[nn.Parameter]] = {}
+        for weight in module.parameters():
+            if weight.layout == torch.strided:
+                self.weights.setdefault(weight.untyped_storage()._cdata, []).append(weight)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            for place, argument in enumerate(func._schema.arguments):
+                value = args[place] if place < len(args) else kwargs.get(argument.name)
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    self._keep(value)
+        return func(*args, **kwargs)
+
+    def _keep(self, value: Any) -> None:
+        if isinstance(value, list | tuple):
+            for item in value:
+                self._keep(item)
+        elif isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            for weight in self.weights.get(value.untyped_storage()._cdata, ()):
+                keep_weight(weight)
+
+
+@contextmanager
+def keep_weights(module: nn.Module) -> Iterator[None]:
+    """Parameters that the module writes into by operator calls are afterwards as they were, and are
+    from now on among what a Snapshot restores."""
+    with _KeepWeights(module):
+        yield
+    put_weights_back(module.parameters())
+
+
+class _FeedRecorder(_PlainMode):
+    def __init__(self, recording: _core.Recording) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.recording = recording
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        schema = func._schema
+        self.recording.begin(schema.name, schema.overload_name, args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        self.recording.end(result)
+        return result
+
+
+class _HostReadLog(TorchFunctionMode):
+    def __init__(self, where: Callable[[], str]) -> None:
+        super().__init__()
+        self.where = where
+        self.reads: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name in _HOST_READS:
+            self.reads.append(f"Tensor.{name} in {self.where() or 'the model itself'}")
+        return func(*args, **(kwargs or {}))
+
+
+def observe(call: Callable[[], Any]) -> list[Call]:
+    """Operator calls of one inference in order, as a TorchDispatchMode sees them.
+
+    Raises RunnerError if ``call`` raises.
+    """
+    with torch.inference_mode(), _CallLog() as log:
+        call_model(call)
+    return list(log.calls)
+
+
+def find_host_reads(call: Callable[[], Any], module: nn.Module | None) -> list[str]:
+    """Where one inference reads a tensor's memory from Python without any operator call."""
+    with torch.inference_mode(), _module_paths(module, lambda _: None) as where:
+        log = _HostReadLog(where)
+        with log:
+            call_model(call)
+    return log.reads
+
+
+def dispatch_key_works() -> bool:
+    """Whether this torch lets the dispatch key observe calls: probed once with a real call."""
+    global _key_works
+    if _key_works is None:
+        x = torch.ones(1, 2)
+        weight = torch.ones(2, 2)
+        try:
+            tape, _ = _record_with_key(
+                lambda: torch.nn.functional.linear(x, weight), [x], [weight], "cpu", None
+            )
+            _key_works = tape.operators == ["aten::linear"]
+        except UnavailableError:
+            _key_works = False
+    return _key_works
+
+
+def record(
+    call: Callable[[], Any],
+    *,
+    inputs: Sequence[torch.Tensor],
+    module: nn.Module | None,
+    device: str,
+    observer: Observer = "auto",
+) -> tuple[_core.Tape, list[torch.Tensor]]:
+    """Run ``call`` once under inference mode and return its tape and its outputs.
+
+    ``inputs`` are the tensors that may be rebound; parameters and buffers of ``module`` are shared
+    with the tape. Raises UnsupportedError, naming operator and module, for what cannot be taped,
+    and RunnerError if ``call`` raises.
+    """
+    weights = [] if module is None else [*module.parameters(), *module.buffers()]
+    for place, tensor in enumerate(inputs):
+        if tensor.is_nested and tensor.layout == torch.strided:
+            raise UnsupportedError(
+                f"cannot tape this model: input {place} is a nested tensor, which has no one size "
+                "that a tape could hold; give layout=torch.jagged, or a padded tensor"
+            )
+    if observer == "auto":
+        observer = "dispatch-key" if dispatch_key_works() else "python"
+    record_with = _record_with_key if observer == "dispatch-key" else _record_with_python
+    return record_with(call, list(inputs), weights, device, module)
+
+
+def _record_with_key(
+    call: Callable[[], Any],
+    inputs: list[torch.Tensor],
+    weights: list[torch.Tensor],
+    device: str,
+    module: nn.Module | None,
+) -> tuple[_core.Tape, list[torch.Tensor]]:
+    with torch.inference_mode():
+        recording = _core.Recording(inputs, weights, device)
+        with _module_paths(module, recording.set_module), _refuse_triton(recording):
+            recording.start()
+            try:
+                result = call_model(call)
+            finally:
+                recording.stop()
+    return _finish(recording, result, inputs)
+
+
+def record_fragment(expression: Callable[[], Any], inputs: Sequence[torch.Tensor]) -> _core.Tape:
+    """Record what ``expression`` calls on ``inputs``, without outputs: for looking, not
+    replaying."""
+    recording = _core.Recording(list(inputs), [], str(inputs[0].device) if inputs else "cpu")
+    recording.start()
+    try:
+        result = expression()  # held until the recording stops: a dead output would be a new slot
+    finally:
+        recording.stop()
+    del result
+    return recording.finish([])
+
+
+def _record_with_python(
+    call: Callable[[], Any],
+    inputs: list[torch.Tensor],
+    weights: list[torch.Tensor],
+    device: str,
+    module: nn.Module | None,
+) -> tuple[_core.Tape, list[torch.Tensor]]:
+    with torch.inference_mode():
+        recording = _core.Recording(inputs, weights, device)
+        paths = _module_paths(module, recording.set_module)
+        with paths, _refuse_triton(recording), _FeedRecorder(recording):
+            result = call_model(call)
+    return _finish(recording, result, inputs)
+
+
+def _finish(
+    recording: _core.Recording, result: Any, inputs: list[torch.Tensor]
+) -> tuple[_core.Tape, list[torch.Tensor]]:
+    outputs = flatten_outputs(result)
+    tape = recording.finish(outputs)
+    tape.bind_inputs(inputs)
+    return tape, outputs
+
+
+def call_model(call: Callable[[], Any]) -> Any:
+    """``call()``, with whatever the model raises as a RunnerError; only Ctrl-C passes."""
+    try:
+        return call()
+    except FtaxError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RunnerError(f"the model raised {type(error).__name__}: {_say(error)}") from error
+
+
+def _say(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error may fail to put itself into words
+        return "(without words)"
+
+
+@contextmanager
+def _refuse_triton(recording: _core.Recording) -> Iterator[None]:
+    """A Triton kernel that the model launches itself makes no operator call: a replay would leave
+    it out. Inside an operator (torch.library.triton_op) it is the operator's."""
+    jit = sys.modules.get("triton.runtime.jit")
+    function: Any = getattr(jit, "JITFunction", None)
+    if function is None:
+        yield
+        return
+    run = function.run
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not recording.is_inside_call:
+            recording.refuse(
+                f"it launches the Triton kernel {getattr(self, '__name__', '?')} by itself, which "
+                "is no operator call that a replay could make; register it with "
+                "torch.library.triton_op"
+            )
+        return run(self, *args, **kwargs)
+
+    function.run = refuse
+    try:
+        yield
+    finally:
+        function.run = run
+
+
+@contextmanager
+def _module_paths(
+    module: nn.Module | None, tell: Callable[[str], None]
+) -> Iterator[Callable[[], str]]:
+    """``tell`` which submodule's forward is running; yields how to ask for it."""
+    if module is None:
+        yield str
+        return
+    paths = {id(child): name for name, child in module.named_modules()}
+    running: list[str] = []
+
+    def enter(child: nn.Module, _args: Any) -> None:
+        running.append(paths.get(id(child), type(child).__name__))
+        tell(running[-1])
+
+    def leave(_child: nn.Module, _args: Any, _output: Any) -> None:
+        running.pop()
+        tell(running[-1] if running else "")
+
+    handles = [
+        register_module_forward_pre_hook(enter),
+        register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield lambda: running[-1] if running else ""
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,266 @@
+"""Makes a tape of a model and proves that it is the model.
+
+A tape is believed only after five checks, none of which the recorder can pass by itself: another
+instrument saw the same operators; a replay gives eager's outputs; a second input takes the same
+path (a branch on data would not); a replay on the second input gives eager's outputs there; and
+peak memory is eager's. What fails raises; what is merely worth knowing becomes a warning. The
+surprising part: all of that holds for the state in which the model was recorded, to which every
+check returns it. Whether later calls are the same work is watched while they are timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ftax import _core
+from ftax.errors import UnsupportedError
+from ftax.runtimes.equality import Equality, compare_outputs
+from ftax.runtimes.tape.recording import (
+    Call,
+    Observer,
+    call_model,
+    dispatch_key_works,
+    find_host_reads,
+    keep_weights,
+    observe,
+    record,
+)
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
+from ftax.steps.state import Snapshot
+
+_MEMORY_LIMIT = 1.05  # of eager's peak
+_SETTLING_CALLS = 2  # the first makes what is kept, the second finds it
+_SEED = 0x5EED  # none that a model sets itself: a replay, which does not, would look the same
+_COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taped:
+    """A checked tape, with the facts that its checks established (JSON-able) and warnings."""
+
+    tape: _core.Tape
+    reference: tuple[torch.Tensor, ...]  # eager outputs on the main inputs
+    calls: tuple[Call, ...]  # of eager on the main inputs, as a TorchDispatchMode saw them
+    checks: dict[str, object]
+    warnings: tuple[str, ...]
+
+
+def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
+    """Record ``loaded`` on its main inputs and check the tape on both of its inputs.
+
+    Raises:
+        UnsupportedError: the model cannot be taped; the message names operator and module.
+        RunnerError: the model's forward raised.
+    """
+    settle(loaded)
+    reference = run_eager(loaded.call, loaded)
+    check_reference = run_eager(loaded.call_check, loaded)
+    if observer == "auto":
+        observer = "dispatch-key" if dispatch_key_works() else "python"
+    tape = _record(loaded, observer)
+    calls = _check_sequence(loaded, tape)
+    equality = _check_outputs(loaded, tape, loaded.flat_inputs(), reference, "the recorded input")
+    _check_path(loaded, tape)
+    check_equality = _check_outputs(
+        loaded, tape, loaded.flat_check_inputs(), check_reference, "a second input"
+    )
+    tape.bind_inputs(loaded.flat_inputs())
+    memory = _measure_memory(loaded, tape)
+    steps = tape.steps
+    host_reads = [describe_place(steps[index]) for index in tape.host_reads]
+    with preserve_state(loaded):
+        host_reads += find_host_reads(loaded.call, loaded.module)
+    host_reads += [*_find_copies_to_host(steps, loaded.device)]
+    checks: dict[str, object] = {
+        "operators": len(tape.operators),
+        "sequence": "equal to what a TorchDispatchMode saw",
+        "observer": observer,
+        "outputs": equality.to_dict(),
+        "second_input": check_equality.to_dict(),
+        "host_reads": host_reads,
+        "captured_tensors": len(tape.captured_slots),
+        **memory,
+    }
+    warnings = _collect_warnings(tape, steps, equality, host_reads, memory, calls)
+    return Taped(
+        tape=tape, reference=reference, calls=tuple(calls), checks=checks, warnings=warnings
+    )
+
+
+def settle(loaded: LoadedModel) -> None:
+    """Call the model as often as it takes for what it makes at its first call to be there: masks,
+    tables, positions, kept in attributes. What is recorded and checked is a later call."""
+    with preserve_state(loaded), torch.inference_mode(), keep_weights(loaded.module):
+        for _ in range(_SETTLING_CALLS):
+            call_model(loaded.call)
+
+
+def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tensor, ...]:
+    """Outputs of one seeded eager inference, as copies: a model may return its own input.
+
+    Raises RunnerError if the model raises.
+    """
+    with preserve_state(loaded), torch.inference_mode():
+        return tuple(tensor.clone() for tensor in flatten_outputs(call_model(call)))
+
+
+def seed_checks() -> None:
+    """Seed torch as every check does."""
+    torch.manual_seed(_SEED)
+
+
+@contextmanager
+def preserve_state(loaded: LoadedModel) -> Iterator[None]:
+    """Fix the generators' seeds inside; restore generators, inputs, and what tensors of the module
+    that are no weights hold afterwards. What Python keeps (a counter, a list) goes on: a replay
+    that cannot follow it has to be found out."""
+    before = Snapshot(loaded.module, loaded.given())
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        seed_checks()
+        try:
+            yield
+        finally:
+            before.put_back()
+
+
+def _record(loaded: LoadedModel, observer: Observer) -> _core.Tape:
+    with preserve_state(loaded):
+        tape, _ = record(
+            loaded.call,
+            inputs=loaded.flat_inputs(),
+            module=loaded.module,
+            device=loaded.device,
+            observer=observer,
+        )
+    return tape
+
+
+def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
+    sequence = tape.visible_operators
+    with preserve_state(loaded):
+        calls = observe(loaded.call)
+    seen = [call.name for call in calls]
+    if seen != sequence:
+        raise UnsupportedError(
+            "cannot tape this model: the tape and a TorchDispatchMode disagree on the operators "
+            f"that it calls: {_describe_divergence(sequence, seen)}"
+        )
+    return calls
+
+
+def _find_copies_to_host(steps: Sequence[dict[str, Any]], device: str) -> Iterator[str]:
+    """Copies from the device, each of which waits for it: `tolist` and `cpu` are made of them."""
+    if device == "cpu":
+        return
+    for step in steps:
+        constants = [value for kind, value in step["arguments"] if kind == "const"]
+        to_host = any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)
+        if to_host and step["operator"].split(".")[0] in _COPIES:
+            yield describe_place(step)
+
+
+def _check_path(loaded: LoadedModel, tape: _core.Tape) -> None:
+    """A second input must make the same calls, or some branch depends on the data."""
+    sequence = tape.visible_operators
+    with preserve_state(loaded):
+        seen = [call.name for call in observe(loaded.call_check)]
+    if seen != sequence:
+        call = _first_divergence(sequence, seen)
+        visible = [s for s in tape.steps if s["fill"] is None and not s["hidden"]]
+        where = describe_place(visible[min(call, len(visible) - 1)])
+        raise UnsupportedError(
+            "cannot tape this model: its control flow depends on the data. A second input takes "
+            f"another path from call {call}, {where}: {_describe_divergence(sequence, seen)}"
+        )
+
+
+def _check_outputs(
+    loaded: LoadedModel,
+    tape: _core.Tape,
+    inputs: Sequence[torch.Tensor],
+    reference: Sequence[torch.Tensor],
+    which: str,
+) -> Equality:
+    tape.bind_inputs(list(inputs))
+    with preserve_state(loaded), torch.inference_mode():
+        equality = compare_outputs(reference, tape.run())
+    if not equality.within_tolerance:
+        raise UnsupportedError(
+            f"cannot tape this model: on {which} the replay gives other outputs than eager "
+            f"({equality.problem}); some value is computed outside torch's operators, for example "
+            "with .item(), .tolist(), .numpy() or a branch"
+        )
+    return equality
+
+
+def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
+    """Peak bytes above the start, of one inference each, with the outputs alive at the end."""
+    with preserve_state(loaded), torch.inference_mode():
+        eager = _core.measure_peak_bytes(lambda: call_model(loaded.call), loaded.device)
+        replayed = _core.measure_peak_bytes(tape.run, loaded.device)
+    return {
+        "eager_peak_bytes": eager,
+        "tape_peak_bytes": replayed,
+        "peak_memory_ratio": replayed / eager if eager else 1.0,
+    }
+
+
+def _collect_warnings(
+    tape: _core.Tape,
+    steps: list[dict[str, Any]],
+    equality: Equality,
+    host_reads: list[str],
+    memory: dict[str, float | int],
+    calls: Sequence[Call],
+) -> tuple[str, ...]:
+    warnings = []
+    sized = [call.name for call in calls if call.sized_by_values]
+    if sized:
+        warnings.append(
+            f"the shape of {len(sized)} result(s) depends on values ({sized[0]}): a size that "
+            "Python reads there is baked into the tape, and on a GPU it synchronises"
+        )
+    if host_reads:
+        warnings.append(
+            f"the model reads {len(host_reads)} value(s) on the host ({host_reads[0]}); the "
+            "tape has them baked in, and on a GPU they synchronise"
+        )
+    if tape.mutations:
+        place = describe_place(steps[tape.mutations[0]])
+        warnings.append(
+            f"the model writes into its inputs or weights ({place}): repeated inferences are not "
+            "the same work"
+        )
+    if equality.has_nan:
+        warnings.append("the outputs contain NaN, so equality of outputs says little")
+    if memory["peak_memory_ratio"] > _MEMORY_LIMIT:
+        ratio = memory["peak_memory_ratio"]
+        warnings.append(f"the tape's peak memory is {ratio:.2f} times eager's")
+    return tuple(warnings)
+
+
+def describe_place(step: dict[str, Any]) -> str:
+    """``aten::add.Tensor in encoder.layer.0``, of a step of the tape."""
+    module = step["module"]
+    return f"{step['operator']} in {module or 'the model itself'}"
+
+
+def _first_divergence(a: Sequence[str], b: Sequence[str]) -> int:
+    for place, (left, right) in enumerate(zip(a, b, strict=False)):
+        if left != right:
+            return place
+    return min(len(a), len(b))
+
+
+def _describe_divergence(recorded: Sequence[str], seen: Sequence[str]) -> str:
+    place = _first_divergence(recorded, seen)
+    left = recorded[place] if place < len(recorded) else "the end"
+    right = seen[place] if place < len(seen) else "the end"
+    return f"at call {place}, {left} was recorded and {right} was seen"

@@ -1,0 +1,178 @@
+"""The steps that every model we build goes through: random weights, inputs, dtype and device.
+
+The surprising choice: a model is always built on the CPU in fp32 from its seed, and only then
+rounded and moved. So fp16 on a GPU has the rounded weights of fp32 on a CPU, in every process.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+from torch import nn
+
+from ftax.errors import InvalidArgumentError
+from ftax.records.record import JsonScalar
+from ftax.steps.inputs import (
+    CALIBRATION_STREAM,
+    CHECK_STREAM,
+    WEIGHT_STREAM,
+    InputPair,
+    make_generator,
+    make_input_pair,
+)
+from ftax.steps.loaded import LoadedModel, Resize, flatten_tensors
+from ftax.steps.request import LoadRequest
+from ftax.steps.spec import TORCH_DTYPES, MakeInputs, Shape
+from ftax.steps.user_inputs import read_user_inputs
+from ftax.steps.weights import (
+    build_unfilled,
+    calibrate_batch_norms,
+    calibrate_unit_layers,
+    fill_weights,
+    seeded_rng,
+)
+
+
+def build_random_module(
+    build: Callable[[], nn.Module],
+    make_inputs: MakeInputs,
+    shape: Shape,
+    seed: int,
+    unit_layers: Collection[str] = (),
+) -> nn.Module:
+    """`build()` in eval mode, on the CPU in fp32, with weights from `seed`.
+
+    `shape` is the input on which batch norms and the classes `unit_layers` are calibrated, if
+    there are any.
+    """
+    with seeded_rng(seed):
+        module = build_unfilled(build).eval()
+    fill_weights(module, make_generator(seed, WEIGHT_STREAM))
+    generator = make_generator(seed, CALIBRATION_STREAM)
+    calibrate_unit_layers(module, unit_layers, lambda: make_inputs(module, shape, generator))
+    calibrate_batch_norms(module, lambda: make_inputs(module, shape, generator))
+    return module
+
+
+def finish_built_model(
+    module: nn.Module,
+    request: LoadRequest,
+    *,
+    name: str,
+    source: str,
+    make_inputs: MakeInputs,
+    shape: Shape,
+    has_sequence: bool,
+    options: Mapping[str, JsonScalar],
+    arguments: Mapping[str, JsonScalar],
+    warnings: tuple[str, ...] = (),
+    max_sequence: int | None = None,
+    finish: Callable[[LoadRequest], LoadedModel],
+) -> LoadedModel:
+    """Rounds and moves `module`, gives it inputs, and fills in the record.
+
+    `options` and `arguments` hold what only the caller knows; what is in `request` is added here.
+    `finish` is the caller itself: what finishes the same module for a request of another size.
+    """
+    dtype, device = request.dtype or "fp32", request.device or "cpu"
+    module.eval().requires_grad_(False).to(device=device, dtype=TORCH_DTYPES[dtype])
+    ours = request.inputs is None
+    if ours:
+        pair = make_input_pair(
+            make_inputs,
+            module,
+            shape,
+            seed=request.seed,
+            dtype=TORCH_DTYPES[dtype],
+            device=device,
+        )
+        batch, sequence = shape.batch, shape.size if has_sequence else None
+    else:
+        pair = pair_user_inputs(request, device)
+        batch, sequence = resolve_user_sizes(request, pair)
+    return LoadedModel(
+        name=name,
+        module=module,
+        args=pair.args,
+        kwargs=pair.kwargs,
+        check_args=pair.check_args,
+        check_kwargs=pair.check_kwargs,
+        batch=batch,
+        sequence=sequence,
+        dtype=dtype,
+        device=device,
+        options={
+            "seed": request.seed,
+            "inputs": "random" if ours else "given",
+            "tiny": request.tiny,
+            **options,
+        },
+        parameter_count=count_parameters(module),
+        source=source,
+        warnings=(*warnings, *pair.warnings),
+        varied=pair.varied,
+        steady_check=pair.steady_check,
+        arguments={
+            **arguments,
+            "dtype": dtype,
+            "device": device,
+            "batch": batch,
+            "sequence": sequence,
+            "seed": request.seed,
+            "tiny": request.tiny,
+        }
+        if ours
+        else None,
+        max_sequence=max_sequence,
+        resize=make_resize(request, finish) if ours else None,
+    )
+
+
+def make_resize(request: LoadRequest, finish: Callable[[LoadRequest], LoadedModel]) -> Resize:
+    """What makes the inputs of another size for a module that is built."""
+
+    def resize(batch: int | None, sequence: int | None) -> LoadedModel:
+        changed = replace(
+            request,
+            batch=request.batch if batch is None else batch,
+            sequence=request.sequence if sequence is None else sequence,
+        )
+        return finish(changed)
+
+    return resize
+
+
+def pair_user_inputs(request: LoadRequest, device: str) -> InputPair:
+    """The inputs that came with the request, on `device`."""
+    return read_user_inputs(
+        request.inputs,
+        request.check_inputs,
+        device=device,
+        generator=make_generator(request.seed, CHECK_STREAM),
+    )
+
+
+def resolve_user_sizes(request: LoadRequest, pair: InputPair) -> tuple[int, int | None]:
+    """Batch and sequence of a user's inputs: as told, else the first dimension and None.
+
+    Raises InvalidArgumentError for a told size that the first tensor does not have.
+    """
+    tensor = flatten_tensors((pair.args, dict(pair.kwargs)))[0]
+    shape = (tensor.size(0),) if tensor.is_nested else tuple(tensor.shape)
+    for what, size in (("batch", request.batch), ("sequence", request.sequence)):
+        if size is not None and size not in shape:
+            raise InvalidArgumentError(
+                f"{what} is {size}, but the first input has shape {shape}: "
+                f"leave {what} out, or give inputs of that size"
+            )
+    first = shape[0] if shape else 1
+    batch = first if request.batch is None else request.batch
+    if batch == 0:
+        raise InvalidArgumentError(
+            f"batch is 0, as the first input has shape {shape}: give inputs of one request or more"
+        )
+    return batch, request.sequence
+
+
+def count_parameters(module: nn.Module) -> int:
+    """The number of values in the parameters of `module`; a shared parameter counts once."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,90 @@
+"""Random inputs of the kind that a model expects.
+
+The surprising choice: they are always drawn on the CPU and in fp32, then moved and rounded, so that
+every device and dtype sees the same request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ftax.steps.spec import MakeInputs, Shape
+
+# Independent streams of random numbers from one seed.
+WEIGHT_STREAM, INPUT_STREAM, CHECK_STREAM, CALIBRATION_STREAM = range(4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class InputPair:
+    """Two inputs of equal shapes, and what a reader of results should know about the second.
+
+    ``varied`` names arguments that are constant in the first and not in the second; with
+    ``steady_check`` (args, kwargs) there is a second input in which they are.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    check_args: tuple[Any, ...]
+    check_kwargs: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
+    steady_check: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
+    varied: tuple[str, ...] = ()
+
+
+def make_generator(seed: int, stream: int) -> torch.Generator:
+    """A CPU generator of its own, so that the global one is never touched."""
+    return torch.Generator().manual_seed(4 * seed + stream)
+
+
+def make_token_ids(
+    module: nn.Module, shape: Shape, generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    """Token ids, (batch, sequence) int64, uniform over the vocabulary (paper section 4)."""
+    config: Any = module.config
+    size = (shape.batch, shape.size)
+    return (torch.randint(0, config.vocab_size, size, generator=generator),)
+
+
+def make_images(
+    module: nn.Module, shape: Shape, generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    """Images of shape (batch, channels, side, side), fp32, normal, mean 0 and deviation 1."""
+    config: Any = getattr(module, "config", None)
+    channels: int = getattr(config, "num_channels", 3)
+    size = (shape.batch, channels, shape.size, shape.size)
+    return (torch.randn(size, generator=generator),)
+
+
+def make_waves(
+    module: nn.Module, shape: Shape, generator: torch.Generator
+) -> tuple[torch.Tensor, ...]:
+    """Sound of shape (batch, samples), fp32, normal, mean 0 and deviation 1, as the models expect
+    it (paper section E)."""
+    return (torch.randn((shape.batch, shape.size), generator=generator),)
+
+
+def make_input_pair(
+    make_inputs: MakeInputs,
+    module: nn.Module,
+    shape: Shape,
+    *,
+    seed: int,
+    dtype: torch.dtype,
+    device: str,
+) -> InputPair:
+    """The main and the check input, from two streams of `seed`, on `device`."""
+
+    def place(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return leaf.to(device=device, dtype=dtype if leaf.is_floating_point() else leaf.dtype)
+
+    args, check_args = (
+        pytree.tree_map(place, make_inputs(module, shape, make_generator(seed, stream)))
+        for stream in (INPUT_STREAM, CHECK_STREAM)
+    )
+    return InputPair(args=args, kwargs={}, check_args=check_args, check_kwargs={})

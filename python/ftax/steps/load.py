@@ -1,0 +1,100 @@
+"""`load_model`: a name, a folder or a module in; a model that is ready to run out.
+
+The surprising choice: exported files are recognised but not loaded. Only the runtime that they were
+exported for can run them, and the error names it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.steps.load_folder import load_folder
+from ftax.steps.load_module import load_module
+from ftax.steps.load_zoo import load_zoo_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.paths import describe_path
+from ftax.steps.request import LoadRequest, normalize_device
+from ftax.steps.spec import Attention, Dtype
+from ftax.steps.zoo.registry import find_spec, is_model_name
+
+_RUNTIME_OF_FILE = {"torchscript": "torchscript", "onnx": "onnxruntime"}
+
+
+def load_model(
+    model: str | os.PathLike[str] | nn.Module,
+    *,
+    inputs: Any = None,
+    check_inputs: Any = None,
+    dtype: Dtype | None = None,
+    device: str | torch.device | None = None,
+    batch: int | None = None,
+    sequence: int | None = None,
+    seed: int = 0,
+    attention: Attention | None = None,
+    use_cache: bool = False,
+    tiny: bool = False,
+) -> LoadedModel:
+    """Builds or takes a model, with a main input and a second one to check programs on.
+
+    `model` is a name of `list_models()` or `bert-<layers>x<width>`, the path of a local Hugging
+    Face folder, or a module.
+    Names come before paths: write "./gpt2" for a folder called gpt2. Nothing is ever downloaded.
+
+    `inputs` is needed for a module and optional otherwise: a tensor (the one positional argument),
+    a tuple or list (positional arguments), a dict (keyword arguments), or a pair of a tuple and a
+    dict (both). `check_inputs` has the same form and shapes with other values; without it, the
+    loader draws values like those of `inputs` and lists in `warnings` what it could not vary. Made
+    inputs are token ids uniform over the vocabulary, (batch, sequence) int64, without an attention
+    mask, images (batch, 3, side, side), or sound (batch, samples); the latter two from a standard
+    normal distribution (paper sections 4, D and E).
+
+    `None` for `dtype`, `device`, `batch` and `sequence` means fp32, cpu, 1 and the model's default
+    (128 tokens, 8 if tiny; 2 s of sound); for a module: what it and its first input have. A module
+    is not converted or moved: a dtype or device that it does not have is an error. It is put in
+    eval mode and its parameters stop requiring gradients, in place, and `warnings` says so.
+
+    `seed` (0 to 2**30 - 1) determines weights and inputs; global random states are left as found.
+    `attention`, `use_cache` and `tiny` (same depth and operators, small widths and inputs, so that
+    the host's work dominates) choose a variant of a zoo model; a folder takes the first two.
+
+    Raises InvalidArgumentError for a value that is wrong or that the model does not have,
+    UnavailableError for a device or package that this machine lacks, and UnsupportedError for what
+    ftax cannot load.
+    """
+    request = LoadRequest(
+        inputs=inputs,
+        check_inputs=check_inputs,
+        dtype=dtype,
+        device=None if device is None else normalize_device(device),
+        batch=batch,
+        sequence=sequence,
+        seed=seed,
+        attention=attention,
+        use_cache=use_cache,
+        tiny=tiny,
+    )
+    if isinstance(model, nn.Module):
+        return load_module(model, request)
+    if not isinstance(model, str | os.PathLike):
+        raise InvalidArgumentError(
+            f"model is of type {type(model).__name__}: give a name, a path or a torch.nn.Module"
+        )
+    if isinstance(model, str) and not _looks_like_path(model):
+        return load_zoo_model(find_spec(model), request)
+    kind = describe_path(model)
+    if kind == "hf_folder":
+        return load_folder(Path(model), request)
+    raise UnsupportedError(
+        f"{os.fspath(model)} is a {kind} file, which has no Python module to measure: "
+        f"run it with the {_RUNTIME_OF_FILE[kind]} runtime"
+    )
+
+
+def _looks_like_path(model: str) -> bool:
+    if is_model_name(model):
+        return False
+    return os.sep in model or model.endswith((".pt", ".onnx")) or Path(model).exists()

@@ -1,0 +1,145 @@
+"""Loads a local folder in the layout of Hugging Face: a config.json, and weights if there are any.
+
+The surprising choice: the class is the one that config.json says the folder was saved from, not the
+bare AutoModel, so that a model's head is measured with it.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.steps.build import build_random_module, finish_built_model
+from ftax.steps.inputs import make_images, make_token_ids
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.request import LoadRequest
+from ftax.steps.spec import MakeInputs, Shape
+from ftax.steps.weights import seeded_rng
+from ftax.steps.zoo.huggingface import (
+    blame_config,
+    build_folder_model,
+    has_weights,
+    load_folder_config,
+    load_folder_model,
+)
+
+_TOKENS = 128
+_IMAGE_SIZE = 224
+_CALIBRATION_BATCH = 2
+_MAKERS: dict[str, MakeInputs] = {"input_ids": make_token_ids, "pixel_values": make_images}
+
+
+def load_folder(path: Path, request: LoadRequest) -> LoadedModel:
+    """The model in the folder, with its weights, or with random ones and a warning."""
+    if request.tiny:
+        raise InvalidArgumentError(
+            f"tiny is True, but the size of {path} is set by its config.json: leave tiny out"
+        )
+    with blame_config(path):
+        return _load(path, request)
+
+
+def _load(path: Path, request: LoadRequest) -> LoadedModel:
+    config = load_folder_config(path, request.attention, request.use_cache)
+    size = _default_size(config)
+    _check_sequence(path, config, request)
+    random = not has_weights(path)
+    if random:
+        module = build_random_module(
+            lambda: build_folder_model(config),
+            _make_inputs,
+            Shape(batch=_CALIBRATION_BATCH, size=size),
+            request.seed,
+        )
+        notes: tuple[str, ...] = (
+            f"{path} has no weights that torch reads (safetensors or bin), so they are random",
+        )
+    else:
+        # Parameters that the folder lacks are drawn from the global generator.
+        with seeded_rng(request.seed):
+            module, notes = load_folder_model(path, config)
+    weights = "random" if random else "folder"
+    return _finish(path, config, weights, notes, module, request)
+
+
+def _finish(
+    path: Path,
+    config: Any,
+    weights: str,
+    notes: tuple[str, ...],
+    module: nn.Module,
+    request: LoadRequest,
+) -> LoadedModel:
+    """The module with inputs of the size that `request` asks for."""
+    _check_sequence(path, config, request)
+    attention = getattr(config, "_attn_implementation", None)
+    return finish_built_model(
+        module,
+        request,
+        name=path.resolve().name,
+        source=f"folder {path.resolve()}",
+        make_inputs=_make_inputs,
+        shape=Shape(batch=request.batch or 1, size=request.sequence or _default_size(config)),
+        has_sequence=_main_input(module) == "input_ids",
+        options={
+            "weights": weights,
+            "architecture": type(module).__name__,
+            "attention": attention,
+            "use_cache": getattr(config, "use_cache", None),
+        },
+        arguments={
+            "model": str(path.resolve()),
+            "attention": request.attention,
+            "use_cache": request.use_cache,
+        },
+        warnings=notes,
+        max_sequence=_find_limit(config) if _main_input(module) == "input_ids" else None,
+        finish=partial(_finish, path, config, weights, notes, module),
+    )
+
+
+def _main_input(module: nn.Module) -> str:
+    return str(getattr(module, "main_input_name", ""))
+
+
+def _make_inputs(module: nn.Module, shape: Shape, generator: torch.Generator) -> tuple[Any, ...]:
+    config: Any = module.config
+    make = _MAKERS.get(_main_input(module))
+    if make is None or getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedError(
+            f"{type(module).__name__} takes more than token ids or images, so ftax cannot make its "
+            "inputs: give inputs="
+        )
+    return make(module, shape, generator)
+
+
+def _default_size(config: Any) -> int:
+    """Tokens or pixels a side, as the paper has them or as near as the model allows."""
+    if hasattr(config, "vocab_size"):
+        return min(_TOKENS, _find_limit(config) or _TOKENS)
+    image_size = getattr(config, "image_size", None)
+    return image_size if isinstance(image_size, int) else _IMAGE_SIZE
+
+
+def _check_sequence(path: Path, config: Any, request: LoadRequest) -> None:
+    if request.sequence is None or request.inputs is not None:
+        return
+    if not hasattr(config, "vocab_size"):
+        raise InvalidArgumentError(
+            f"sequence is {request.sequence}, but the model in {path} takes no tokens: "
+            "leave sequence out"
+        )
+    limit = _find_limit(config)
+    if limit is not None and request.sequence > limit:
+        raise InvalidArgumentError(
+            f"sequence is {request.sequence}, but the model in {path} takes at most {limit} "
+            f"tokens: give 1 to {limit}"
+        )
+
+
+def _find_limit(config: Any) -> int | None:
+    limit = getattr(config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) else None

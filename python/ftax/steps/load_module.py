@@ -1,0 +1,155 @@
+"""Takes a module and inputs that the user made, as they are.
+
+The surprising choice: the module is not converted, moved or copied. Only what inference needs is
+changed in place (eval mode, no gradients); the record says so, and who measures puts it back.
+"""
+
+from collections import Counter
+
+import torch
+from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.steps.build import count_parameters, pair_user_inputs, resolve_user_sizes
+from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.request import LoadRequest
+from ftax.steps.spec import TORCH_DTYPES, Dtype
+from ftax.steps.user_inputs import split_inputs
+
+
+def load_module(module: nn.Module, request: LoadRequest) -> LoadedModel:
+    """`module` with the user's inputs; raises where they, or the request, do not fit."""
+    kind = type(module)
+    _refuse_odd_modules(module)
+    if request.inputs is None:
+        raise InvalidArgumentError(
+            f"inputs is missing, and {kind.__name__} is not in the zoo, so ftax cannot make any: "
+            "give them, for example load_model(module, inputs=torch.randn(1, 3, 224, 224))"
+        )
+    for name in ("attention", "use_cache", "tiny"):
+        if getattr(request, name):
+            raise InvalidArgumentError(
+                f"{name} is {getattr(request, name)!r}, but a module is already built: "
+                f"leave {name} out and build the module that way"
+            )
+    device = _resolve_device(module, request)
+    dtype = _resolve_dtype(module, request)
+    pair = pair_user_inputs(request, device)
+    batch, sequence = resolve_user_sizes(request, pair)
+    return LoadedModel(
+        name=kind.__name__,
+        module=module,
+        args=pair.args,
+        kwargs=pair.kwargs,
+        check_args=pair.check_args,
+        check_kwargs=pair.check_kwargs,
+        batch=batch,
+        sequence=sequence,
+        dtype=dtype,
+        device=device,
+        options={"seed": request.seed, "inputs": "given", "weights": "given"},
+        parameter_count=count_parameters(module),
+        source=f"module {kind.__module__}.{kind.__qualname__}",
+        warnings=(*_prepare(module), *pair.warnings),
+        varied=pair.varied,
+        steady_check=pair.steady_check,
+    )
+
+
+_LAZY = (UninitializedBuffer, UninitializedParameter)
+
+
+def _refuse_odd_modules(module: nn.Module) -> None:
+    """Raises UnsupportedError for modules that are none of Python, and those that are not ready."""
+    for name, part in module.named_modules():
+        where = f"its part {name!r}" if name else "the module"
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UnsupportedError(
+                f"{where} is a ScriptModule, which TorchScript runs and not Python: save the "
+                "module with torch.jit.save, and give the file with runtime='torchscript'"
+            )
+        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+        if any(isinstance(item, _LAZY) for item in own):
+            raise UnsupportedError(
+                f"{where} is lazy ({type(part).__name__}) and has no weights yet: call the module "
+                "once, so that it makes them"
+            )
+
+
+def _prepare(module: nn.Module) -> tuple[str, ...]:
+    """Puts `module` in eval mode without gradients, and says what that changed."""
+    notes = []
+    training = sum(part.training for part in module.modules())
+    if training:
+        notes.append(f"the module is in training mode ({training} parts): measured in eval mode")
+    learning = sum(parameter.requires_grad for parameter in module.parameters())
+    if learning:
+        notes.append(f"{learning} parameters require gradients: measured without")
+    try:  # by calls of their own: a method that somebody replaced may return nothing
+        module.eval()
+        module.requires_grad_(False)
+    except Exception as error:
+        raise UnsupportedError(
+            f"the module cannot be put in eval mode without gradients ({type(error).__name__}: "
+            f"{error}): let it take eval() and requires_grad_(False)"
+        ) from error
+    return tuple(notes)
+
+
+def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
+def _resolve_device(module: nn.Module, request: LoadRequest) -> str:
+    devices = sorted({str(tensor.device) for tensor in _tensors_of(module)})
+    if len(devices) > 1:
+        raise UnsupportedError(
+            f"the module is spread over {', '.join(devices)}: "
+            "move it to one device with module.to(...)"
+        )
+    if devices == ["meta"]:
+        raise InvalidArgumentError(
+            "the module is on the meta device, where it has no weights: "
+            "give it some with module.to_empty(...) and load_state_dict(...)"
+        )
+    if not devices:
+        return request.device or str(_first_given_tensor(request).device)
+    if request.device is not None and devices[0] != request.device:
+        raise InvalidArgumentError(
+            f"device is {request.device!r}, but the module is on {devices[0]}: "
+            f"move it with module.to({request.device!r}), or leave device out"
+        )
+    return devices[0]
+
+
+def _resolve_dtype(module: nn.Module, request: LoadRequest) -> Dtype:
+    """The dtype of most of the module's floating point values; of its inputs if it has none."""
+    sizes: Counter[torch.dtype] = Counter()
+    for tensor in _tensors_of(module) or [_first_given_tensor(request)]:
+        if tensor.is_floating_point() or tensor.is_complex():
+            sizes[tensor.dtype] += tensor.numel()
+    if not sizes:
+        return request.dtype or "fp32"
+    found = sizes.most_common(1)[0][0]
+    names: dict[torch.dtype, Dtype] = {value: key for key, value in TORCH_DTYPES.items()}
+    if found not in names:
+        raise UnsupportedError(
+            f"the module is in {found}, and ftax measures {', '.join(TORCH_DTYPES)}: "
+            "convert it, for example with module.float()"
+        )
+    if request.dtype is not None and request.dtype != names[found]:
+        raise InvalidArgumentError(
+            f"dtype is {request.dtype!r}, but the module is in {names[found]!r}: "
+            f"convert module and inputs with .to({TORCH_DTYPES[request.dtype]}), or leave dtype out"
+        )
+    return names[found]
+
+
+def _first_given_tensor(request: LoadRequest) -> torch.Tensor:
+    tensors = flatten_tensors(split_inputs(request.inputs))
+    if not tensors:
+        raise InvalidArgumentError(
+            "inputs has no tensor: give at least one, for example inputs=torch.randn(1, 16)"
+        )
+    return tensors[0]

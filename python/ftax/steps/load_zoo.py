@@ -1,0 +1,129 @@
+"""Loads a model of the zoo by its entry.
+
+The surprising choice: an option that the model does not have is an error even where it would do
+nothing, because it would otherwise be stored with the result as if it had been measured.
+"""
+
+from functools import partial
+
+from torch import nn
+
+from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.records.record import JsonScalar
+from ftax.steps.build import build_random_module, finish_built_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.request import LoadRequest
+from ftax.steps.spec import ModelSpec, Shape, Variant
+
+# Enough pixels for the statistics of a batch norm behind the last stride.
+_CALIBRATION_BATCH = 2
+_TINY_CALIBRATION_BATCH = 16
+_SAMPLING_HZ = 16_000
+
+
+def load_zoo_model(spec: ModelSpec, request: LoadRequest) -> LoadedModel:
+    """The model that `spec` describes, in the variant and size that `request` asks for."""
+    check_fits(spec, request)
+    variant = Variant(
+        attention=request.attention or (spec.attentions[0] if spec.attentions else None),
+        use_cache=request.use_cache if spec.has_cache else None,
+        tiny=request.tiny,
+    )
+    size = spec.tiny_size if request.tiny else spec.size
+    calibration_batch = _TINY_CALIBRATION_BATCH if request.tiny else _CALIBRATION_BATCH
+    module = build_random_module(
+        lambda: spec.build(variant),
+        spec.make_inputs,
+        Shape(batch=calibration_batch, size=size),
+        request.seed,
+        spec.unit_layers,
+    )
+    return _finish(spec, variant, module, request)
+
+
+def _finish(
+    spec: ModelSpec, variant: Variant, module: nn.Module, request: LoadRequest
+) -> LoadedModel:
+    """The module with inputs of the size that `request` asks for."""
+    check_fits(spec, request)
+    size = spec.tiny_size if request.tiny else spec.size
+    shape = Shape(batch=request.batch or 1, size=request.sequence or size)
+    return finish_built_model(
+        module,
+        request,
+        name=spec.name,
+        source=spec.source,
+        make_inputs=spec.make_inputs,
+        shape=shape,
+        has_sequence=spec.sequence is not None,
+        options={
+            "weights": "random",
+            "attention": variant.attention,
+            "use_cache": variant.use_cache,
+            **_family_options(spec, shape),
+        },
+        arguments={
+            "model": spec.name,
+            "attention": variant.attention,
+            "use_cache": bool(variant.use_cache),
+        },
+        max_sequence=None if spec.sequence is None else spec.max_size,
+        finish=partial(_finish, spec, variant, module),
+    )
+
+
+def check_fits(spec: ModelSpec, request: LoadRequest) -> None:
+    """Raises InvalidArgumentError for an option or a size that the model does not have, and
+    UnsupportedError for a dtype in which it does not run."""
+    if request.sequence is not None:
+        _check_sequence(spec, request.sequence, tiny=request.tiny)
+    if request.dtype is not None and request.dtype not in spec.dtypes:
+        raise UnsupportedError(
+            f"{spec.name} does not run in {request.dtype} ({spec.note}): "
+            f"give {' or '.join(spec.dtypes)}"
+        )
+    if request.attention is not None and request.attention not in spec.attentions:
+        choices = ", ".join(spec.attentions) or "no attention to choose"
+        raise InvalidArgumentError(
+            f"attention is {request.attention!r}, but {spec.name} has {choices}: "
+            "leave attention out or give one of its own"
+        )
+    if request.use_cache and not spec.has_cache:
+        raise InvalidArgumentError(
+            f"use_cache is True, but {spec.name} has no key-value cache to return: "
+            "leave use_cache out"
+        )
+
+
+def _check_sequence(spec: ModelSpec, sequence: int, *, tiny: bool) -> None:
+    if spec.sequence is None:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {spec.name} takes images, which have none: "
+            "leave sequence out"
+        )
+    size = spec.tiny_size if tiny else spec.size
+    if spec.fixed_size and sequence != size:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {spec.name} takes {size} {spec.unit} and no other "
+            "number: leave sequence out"
+        )
+    if spec.max_size is not None and sequence > spec.max_size:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {spec.name} takes at most {spec.max_size} {spec.unit}: "
+            f"give {spec.min_size} to {spec.max_size}"
+        )
+    if not spec.fixed_size and sequence < spec.min_size:
+        raise InvalidArgumentError(
+            f"sequence is {sequence}, but {spec.name} takes at least {spec.min_size} {spec.unit}"
+        )
+
+
+def _family_options(spec: ModelSpec, shape: Shape) -> dict[str, JsonScalar]:
+    if spec.family == "text":
+        # The paper's dense requests pass none, and a mask changes which kernels run.
+        return {"attention_mask": "none"}
+    if spec.family == "speech":
+        return {"attention_mask": "none", "sampling_hz": _SAMPLING_HZ}
+    if spec.sequence is None:
+        return {"image_size": shape.size}
+    return {}

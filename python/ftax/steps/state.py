@@ -1,0 +1,327 @@
+"""What a module holds and changes while it runs: a snapshot of it, and putting it back.
+
+The surprising choice: what changed is found by looking, not by listening. A write through a view,
+through `.data`, by an extension, or a list that grows in an attribute makes no call that anybody
+could intercept; the memory and the containers are simply not what they were.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.tensors import copy_into, same_bytes
+
+_DEPTH = 6  # of containers within containers; what lies deeper is not followed
+_PLAIN_CONTAINERS = (list, dict, set, deque)
+
+# What parameters held that a model was seen to write into, by identity. Others are not copied: they
+# may fill the memory that there is.
+_written_weights: dict[int, torch.Tensor] = {}
+
+
+class Snapshot:
+    """The attributes of a module and of its parts, the tensors that are no parameters, and torch's
+    switches, as they are now; with what the module is given: tensors in lists, tuples and dicts."""
+
+    def __init__(self, module: nn.Module, given: Any = ()) -> None:
+        self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
+        self._given: list[tuple[Any, Any]] = []
+        self._slotted: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._tensors: dict[int, _KeptTensor] = {}
+        self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
+        self._switches = [read() for _, read, _ in _SWITCHES]
+        self.given_tensors = list(self._keep_given(given))
+        for place, tensor in enumerate(self.given_tensors):
+            self._keep_tensor(f"input {place}", tensor)
+        for path, part in module.named_modules():
+            self._keep_container(path or "the model", part.__dict__, 0)
+            for name, weight in part._parameters.items():
+                if id(weight) in _written_weights:
+                    self._keep_tensor(f"{path or 'the model'}.{name}", weight)
+
+    def put_back(self) -> list[str]:
+        """Restore what tensors hold that do not hold what they did, containers that were given,
+        generators, and switches; names of what was changed, such as "input 0" or "layer.cache"."""
+        changed = []
+        for (name, read, write), before in zip(_SWITCHES, self._switches, strict=True):
+            if read() != before:
+                write(before)
+                changed.append(name)
+        for container, copy in self._given:
+            if not _is_same(container, copy):
+                _refill(container, copy)
+                changed.append(f"a {type(container).__name__} of its inputs")
+        for generator, state in self._generators:
+            generator.set_state(state)
+        # Not under the caller's mode: a tensor made before may not be written under grad mode.
+        with torch.inference_mode():
+            changed += [kept.name for kept in self._tensors.values() if kept.put_back()]
+        return list(dict.fromkeys(changed))
+
+    def put_back_attributes(self) -> None:
+        """Restore which objects attributes, lists and dictionaries hold."""
+        for container, before in self._containers.values():
+            if not _is_same(container, before):
+                _refill(container, before)
+        for item, before in self._slotted.values():
+            for name, value in _read_slots(item).items():
+                if name not in before:
+                    delattr(item, name)
+                elif value is not before[name]:
+                    setattr(item, name, before[name])
+
+    def _keep_tensor(self, name: str, tensor: torch.Tensor) -> None:
+        if id(tensor) in self._tensors or tensor.is_meta:
+            return
+        self._tensors[id(tensor)] = _KeptTensor(name, tensor)
+
+    def _keep_given(self, tree: Any) -> Iterator[torch.Tensor]:
+        """The tensors of ``tree``; its lists and dictionaries are kept."""
+        if isinstance(tree, torch.Tensor):
+            yield tree
+            return
+        if any(tree is container for container, _ in self._given):
+            return  # twice, or within itself
+        if isinstance(tree, list | dict):
+            self._given.append((tree, tree.copy()))
+        if isinstance(tree, list | tuple | Mapping):
+            for item in tree.values() if isinstance(tree, Mapping) else tree:
+                yield from self._keep_given(item)
+
+    def _keep_container(self, name: str, container: Any, depth: int) -> None:
+        if id(container) in self._containers:
+            return
+        self._containers[id(container)] = (container, container.copy())
+        items = container.items() if isinstance(container, dict) else enumerate(container)
+        for key, value in items:
+            if not isinstance(value, nn.Module | nn.Parameter):
+                self._keep(_name_inner(name, key), value, depth + 1)
+
+    def _keep(self, name: str, value: Any, depth: int) -> None:
+        if isinstance(value, torch.Tensor):
+            self._keep_tensor(name, value)
+        elif isinstance(value, torch.Generator):
+            self._generators.append((value, value.get_state()))
+        elif depth > _DEPTH:
+            return
+        elif isinstance(value, _PLAIN_CONTAINERS):
+            self._keep_container(name, value, depth)
+        elif isinstance(value, tuple):
+            for place, item in enumerate(value):
+                self._keep(_name_inner(name, place), item, depth + 1)
+        elif slots := _read_slots(value):
+            if id(value) not in self._slotted:
+                self._slotted[id(value)] = (value, slots)
+                for key, item in slots.items():
+                    self._keep(_name_inner(name, key), item, depth + 1)
+        elif _holds_tensors(value):  # such as a cache of keys and values
+            self._keep_container(name, value.__dict__, depth)
+
+
+class _KeptTensor:
+    """A tensor, where its memory is, and what is in it."""
+
+    def __init__(self, name: str, tensor: torch.Tensor) -> None:
+        self.name, self._tensor = name, tensor
+        self._memory = tensor.detach()
+        self._values = self._memory.clone()
+
+    def put_back(self) -> bool:
+        """Whether there was anything to put back."""
+        tensor, memory = self._tensor, self._memory
+        moved = _find_place(tensor) != _find_place(memory)
+        if moved:  # resized, transposed in place, or given other memory
+            tensor.data = memory
+        if same_bytes(tensor, self._values):
+            return moved
+        copy_into([tensor], [self._values])
+        return True
+
+
+def _find_place(tensor: torch.Tensor) -> tuple[object, ...]:
+    if tensor.is_nested:
+        return ()
+    if tensor.layout != torch.strided:
+        return (tensor.shape,)
+    return (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage()._cdata)
+
+
+def _find_default_device() -> torch.device | None:
+    """None if there is none: torch.get_default_device() says "cpu" then, as where that was set."""
+    mode = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if mode is None else mode.device
+
+
+def _set_deterministic(switches: tuple[bool, bool]) -> None:
+    torch.use_deterministic_algorithms(switches[0], warn_only=switches[1])
+
+
+# What a forward pass may change for all that comes after it: name, how to read it, how to write it.
+_SWITCHES: tuple[tuple[str, Callable[[], Any], Callable[[Any], object]], ...] = (
+    ("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
+    ("torch's default device", _find_default_device, torch.set_default_device),
+    ("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
+    ("torch's grad mode", torch.is_grad_enabled, torch._C._set_grad_enabled),
+    (
+        "torch's choice of deterministic algorithms",
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        _set_deterministic,
+    ),
+    (
+        "torch's autocast",
+        lambda: torch.is_autocast_enabled("cpu"),
+        functools.partial(torch.set_autocast_enabled, "cpu"),
+    ),
+)
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether it is an object with tensors, or lists of such objects, among its attributes. Others
+    (a configuration, a logger) may lead to anything in the process."""
+    attributes = getattr(value, "__dict__", None)
+    if not isinstance(attributes, dict) or isinstance(value, type | nn.Module):
+        return False
+    found = [*attributes.values()]
+    for item in attributes.values():
+        if isinstance(item, list | tuple):
+            found += item
+        elif isinstance(item, dict):
+            found += item.values()
+    return any(isinstance(item, torch.Tensor) for item in found) or any(
+        isinstance(inner, torch.Tensor)
+        for item in found
+        if not isinstance(item, type | nn.Module)
+        for inner in getattr(item, "__dict__", {}).values()
+    )
+
+
+def _read_slots(value: Any) -> dict[str, Any]:
+    """The attributes of an object that has slots instead of a dictionary, of a class in Python."""
+    kind = type(value)
+    if hasattr(value, "__dict__") or isinstance(value, type) or not hasattr(kind, "__slots__"):
+        return {}
+    names = [slot for base in kind.__mro__ for slot in _as_names(base.__dict__.get("__slots__"))]
+    return {name: getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _as_names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots or ())
+
+
+def _is_same(container: Any, before: Any) -> bool:
+    """By identity: what compares equal may be another object, and tensors do not compare."""
+    if len(container) != len(before):
+        return False
+    if isinstance(container, dict):
+        return all(key in container and container[key] is before[key] for key in before)
+    if isinstance(container, set):
+        return bool(container == before)
+    return all(a is b for a, b in zip(container, before, strict=True))
+
+
+def _refill(container: Any, before: Any) -> None:
+    container.clear()
+    if isinstance(container, list | deque):
+        container.extend(before)
+    else:
+        container.update(before)
+
+
+def _name_inner(name: str, key: Any) -> str:
+    if key in ("_buffers", "_parameters", "_modules"):
+        return name
+    return f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
+
+
+@contextmanager
+def leave_as_found(*given: Any) -> Iterator[None]:
+    """Every module among ``given`` (a LoadedModel's too) is afterwards as it was: training modes,
+    which parameters need gradients, attributes, and tensors that are no parameters; tensors and
+    containers among ``given`` hold what they held. So are torch's switches, environment variables
+    and the states of random numbers.
+
+    So nothing that was cached under inference mode stays, which training could not save for its
+    backward pass. Parameters are put back if `keep_weight` was told of them before they changed.
+    """
+    modules = [
+        item.module if isinstance(item, LoadedModel) else item
+        for item in given
+        if isinstance(item, LoadedModel | nn.Module)
+    ]
+    trees = [item.given() if isinstance(item, LoadedModel) else item for item in given]
+    kept = []
+    for module in modules:
+        snapshot = Snapshot(module, trees)
+        tensors = [*module.parameters(), *snapshot.given_tensors]
+        flags = [(tensor, tensor.requires_grad) for tensor in tensors]
+        kept.append((snapshot, [(part, part.training) for part in module.modules()], flags))
+    try:
+        with keep_generators(), _keep_environment():
+            yield
+    finally:
+        for snapshot, modes, flags in kept:
+            snapshot.put_back_attributes()
+            snapshot.put_back()
+            put_weights_back([tensor for tensor, _ in flags], forget=True)
+            for part, training in modes:
+                if part.training != training:
+                    part.training = training
+            for tensor, needs_grad in flags:
+                if tensor.requires_grad != needs_grad:
+                    tensor.requires_grad_(needs_grad)
+
+
+def keep_weight(weight: torch.Tensor) -> None:
+    """Copy a parameter that is about to be written for the first time."""
+    if id(weight) not in _written_weights:
+        _written_weights[id(weight)] = weight.detach().clone()
+        weakref.finalize(weight, _written_weights.pop, id(weight), None)
+
+
+def put_weights_back(weights: Iterable[torch.Tensor], *, forget: bool = False) -> None:
+    """Restore those of which `keep_weight` was told."""
+    for weight in weights:
+        before = _written_weights.get(id(weight))
+        if before is not None:
+            copy_into([weight], [before])
+            if forget:
+                del _written_weights[id(weight)]
+
+
+@contextmanager
+def keep_generators() -> Iterator[None]:
+    """The states of random numbers, of torch, Python and numpy, are afterwards as they were."""
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+@contextmanager
+def _keep_environment() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        if os.environ != before:
+            os.environ.clear()
+            os.environ.update(before)

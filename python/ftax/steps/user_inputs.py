@@ -1,0 +1,293 @@
+"""Reads the inputs that a user hands over, and makes a second input like them.
+
+The surprising choice: a user's tensors are never moved or converted. An input on the wrong device
+is an error, because a silent copy would be measured or, worse, not be.
+"""
+
+import collections.abc
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.steps.inputs import InputPair
+from ftax.steps.loaded import flatten_tensors
+from ftax.steps.tensors import find_memory, same_bytes
+
+_FORMS = (
+    "pass a tensor, a tuple or list of positional arguments, a dict of keyword arguments, "
+    "or a pair (args, kwargs) of a tuple and a dict"
+)
+_NOTHING_VARIED = (
+    "check_inputs hold the same values as inputs, so programs are checked on one input only: give "
+    "others, or leave check_inputs out"
+)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+
+
+def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of one call.
+
+    A tensor is the one positional argument; a mapping is the keyword arguments; a pair of a tuple
+    or list and a mapping is `(args, kwargs)`; any other tuple or list is the positional arguments.
+    So a call with two positional arguments, a list and a dict, is written `((a_list, a_dict), {})`.
+    """
+    if isinstance(inputs, torch.Tensor):
+        return (inputs,), {}
+    if isinstance(inputs, collections.abc.Mapping):
+        return (), _keywords(inputs)
+    if isinstance(inputs, tuple | list):
+        if len(inputs) == 2:
+            first, second = inputs
+            if isinstance(first, tuple | list) and isinstance(second, collections.abc.Mapping):
+                return tuple(first), _keywords(second)
+        return tuple(inputs), {}
+    raise InvalidArgumentError(f"inputs is of type {type(inputs).__name__}: {_FORMS}")
+
+
+def read_user_inputs(
+    inputs: Any, check_inputs: Any, *, device: str, generator: torch.Generator
+) -> InputPair:
+    """The pair of inputs; the second is derived from the first where `check_inputs` is None.
+
+    Raises InvalidArgumentError for a form that is not understood, for no tensor, for tensors that
+    are not on `device`, and for check inputs of another structure, shape or dtype; UnsupportedError
+    for objects that may hide tensors.
+    """
+    args, kwargs = split_inputs(inputs)
+    try:
+        _check_leaves("inputs", args, kwargs, device)
+    except RecursionError:
+        raise InvalidArgumentError(
+            f"inputs is nested too deep, or a part of it contains itself: {_FORMS}"
+        ) from None
+    steady: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    varied: tuple[str, ...] = ()
+    if check_inputs is None:
+        derived = derive_check_inputs(args, kwargs, generator)
+        check_args, check_kwargs, notes = derived.args, derived.kwargs, derived.notes
+        steady, varied = derived.steady, derived.varied
+    else:
+        check_args, check_kwargs = split_inputs(check_inputs)
+        _check_leaves("check_inputs", check_args, check_kwargs, device)
+        # A call does not depend on the order of keywords, but flattened tensors do.
+        if check_kwargs.keys() == kwargs.keys():
+            check_kwargs = {key: check_kwargs[key] for key in kwargs}
+        _check_same_shapes((args, kwargs), (check_args, check_kwargs))
+        main, others = flatten_tensors((args, kwargs)), flatten_tensors((check_args, check_kwargs))
+        same = all(same_bytes(a, b) for a, b in zip(main, others, strict=True))
+        notes = (_NOTHING_VARIED,) if same else ()
+    return InputPair(
+        args=args,
+        kwargs=kwargs,
+        check_args=check_args,
+        check_kwargs=check_kwargs,
+        warnings=notes,
+        steady_check=steady,
+        varied=varied,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived:
+    """Check inputs. ``notes``: a sentence for each tensor that had to stay as it is. ``varied``
+    names those that were constant and are not here; in ``steady`` they are, None if there are
+    none."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    notes: tuple[str, ...]
+    varied: tuple[str, ...]
+    steady: tuple[tuple[Any, ...], dict[str, Any]] | None
+
+
+def derive_check_inputs(
+    args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator
+) -> Derived:
+    """Another input of the same shapes and layouts.
+
+    Floating point tensors get normal samples of the same mean and standard deviation, integers
+    uniform samples between their smallest and largest value. Booleans get their own values shuffled
+    within each row of the last dimension, floating point tensors that are not finite everywhere
+    their own values shifted there: a mask keeps as many entries per row. What is constant gets
+    values around it, integers only such as lie between it and 0, so that an index stays one. A
+    tensor that occurs twice still occurs twice.
+    """
+    fresh: dict[int, torch.Tensor] = {}
+    constant: dict[int, str] = {}
+    notes: list[str] = []
+
+    def derive(path: Any, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) not in fresh:
+            reason = _reason_to_keep(leaf)
+            if reason:
+                notes.append(
+                    f"the check input keeps {_describe(path, leaf)} because it is {reason}: "
+                    "pass check_inputs to vary it"
+                )
+            elif _is_constant(leaf):
+                constant[id(leaf)] = _describe(path, leaf)
+            fresh[id(leaf)] = leaf if reason else _draw_like(leaf, generator)
+        return fresh[id(leaf)]
+
+    def keep_constants(leaf: Any) -> Any:
+        return leaf if id(leaf) in constant else fresh.get(id(leaf), leaf)
+
+    new_args, new_kwargs = pytree.tree_map_with_path(derive, (args, kwargs))
+    return Derived(
+        args=new_args,
+        kwargs=new_kwargs,
+        notes=tuple(notes),
+        varied=tuple(constant.values()),
+        steady=pytree.tree_map(keep_constants, (args, kwargs)) if constant else None,
+    )
+
+
+def _keywords(mapping: collections.abc.Mapping[Any, Any]) -> dict[str, Any]:
+    for key in mapping:
+        if not isinstance(key, str):
+            raise InvalidArgumentError(
+                f"inputs has the key {key!r}, which names no argument: {_FORMS}"
+            )
+    return dict(mapping)
+
+
+def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> None:
+    found = False
+    for path, leaf in pytree.tree_leaves_with_path((args, kwargs)):
+        if isinstance(leaf, torch.Tensor):
+            found = True
+            if str(leaf.device) != device:
+                raise InvalidArgumentError(
+                    f"{what}: {_describe(path, leaf)} is on {leaf.device}, but the model is on "
+                    f"{device}: move it with .to({device!r})"
+                )
+        elif not isinstance(leaf, _PLAIN):
+            raise UnsupportedError(
+                f"{what}: the argument{_place(path)} is a {type(leaf).__name__}, in which tensors "
+                "cannot be found: pass tensors in lists, tuples or dicts"
+            )
+    if not found:
+        raise InvalidArgumentError(f"{what} has no tensor: {_FORMS}")
+
+
+def _check_same_shapes(main: Any, check: Any) -> None:
+    leaves, structure = pytree.tree_flatten_with_path(main)
+    check_leaves, check_structure = pytree.tree_flatten(check)
+    if structure != check_structure:
+        raise InvalidArgumentError(
+            "check_inputs has another structure than inputs: "
+            "give the same arguments with other values"
+        )
+    for (path, leaf), other in zip(leaves, check_leaves, strict=True):
+        if isinstance(leaf, torch.Tensor) != isinstance(other, torch.Tensor):
+            raise InvalidArgumentError(
+                f"check_inputs has a {type(other).__name__} at{_place(path)} where inputs has a "
+                f"{type(leaf).__name__}: give the same arguments with other values"
+            )
+        if isinstance(leaf, torch.Tensor):
+            facts, other_facts = _list_facts(leaf), _list_facts(other)
+            if facts != other_facts:
+                raise InvalidArgumentError(
+                    f"check_inputs has {', '.join(other_facts)} at{_place(path)}, inputs has "
+                    f"{', '.join(facts)}: give the same shape, dtype and memory layout"
+                )
+        elif leaf != other:
+            raise InvalidArgumentError(
+                f"check_inputs has {other!r} at{_place(path)}, inputs has {leaf!r}: "
+                "only tensors may differ"
+            )
+
+
+def _list_facts(tensor: torch.Tensor) -> tuple[str, ...]:
+    """Shape, dtype and layout in words; strides of dimensions of size 1 say nothing."""
+    if tensor.is_nested or tensor.layout != torch.strided:
+        return (str(tensor.dtype), str(tensor.layout), f"nested: {tensor.is_nested}")
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    strides = [stride if size > 1 else 0 for size, stride in sizes]
+    return (str(tuple(tensor.shape)), str(tensor.dtype), f"strides {strides}")
+
+
+def _reason_to_keep(tensor: torch.Tensor) -> str | None:
+    if tensor.is_nested or tensor.is_quantized or tensor.is_complex():
+        return "not a tensor of real numbers in one piece"
+    if tensor.layout != torch.strided:
+        return "sparse"
+    if tensor.numel() == 0:
+        return "empty"
+    memory = find_memory(tensor)
+    if not _is_dense(memory):
+        return "a view in which elements share memory"
+    if _is_constant(tensor):
+        value = tensor.flatten()[0]
+        if tensor.is_floating_point() and not bool(value.isfinite()):
+            return "constant and not finite"
+        if not tensor.is_floating_point() and not bool(value) and tensor.dtype is not torch.bool:
+            return "0 everywhere"  # other numbers may be no index of what it looks up
+    return None
+
+
+def _is_constant(tensor: torch.Tensor) -> bool:
+    return bool((tensor == tensor.flatten()[0]).all())
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether no two elements have one place in memory."""
+    reach = 1
+    pairs = sorted(zip(tensor.stride(), tensor.shape, strict=True))
+    for stride, size in pairs:
+        if size > 1:
+            if stride < reach:
+                return False
+            reach = stride * size
+    return True
+
+
+def _draw_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """New values in a tensor of the same shape, strides, dtype and device."""
+    memory = find_memory(tensor)
+    values = memory.detach().cpu()
+    drawn = _draw(values, generator).to(values.dtype)
+    if bool((drawn == values).all()):
+        drawn.view(-1)[0] = 0 if values.dtype is not torch.bool else ~values.flatten()[0]
+    fresh = torch.empty_strided(
+        memory.shape, memory.stride(), dtype=tensor.dtype, device=tensor.device
+    )
+    return fresh.copy_(drawn).expand(tensor.shape)
+
+
+def _draw(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    constant = _is_constant(values)
+    finite = not values.is_floating_point() or bool(values.double().isfinite().all())
+    if values.is_floating_point() and finite:
+        wide = values.double()
+        spread = wide.std() if not constant else wide.flatten()[0].abs() / 2
+        noise = torch.randn(values.shape, generator=generator)
+        return noise * (spread if spread > 0 else 1.0) + wide.mean()
+    if values.dtype is torch.bool and constant:
+        return torch.rand(values.shape, generator=generator) < 0.5
+    if not finite:
+        return values.roll(1, -1)
+    if values.dtype is torch.bool:
+        order = torch.rand(values.shape, generator=generator).argsort(dim=-1)
+        return values.gather(-1, order)
+    wide = values.long()
+    low, high = int(wide.min()), min(int(wide.max()), 2**63 - 2)
+    if constant:
+        low, high = min(low, 0), max(high, 0)
+    return torch.randint(low, high + 1, values.shape, generator=generator)
+
+
+def _place(path: Any) -> str:
+    """` 0['mask']` for a leaf of (args, kwargs): the argument, then the way into it."""
+    keys = [getattr(key, "idx", getattr(key, "key", None)) for key in path[1:]]
+    return f" {keys[0]!r}" + "".join(f"[{key!r}]" for key in keys[1:])
+
+
+def _describe(path: Any, tensor: torch.Tensor) -> str:
+    shape = "nested" if tensor.is_nested else f"shape {tuple(tensor.shape)}"
+    return f"argument{_place(path)} ({tensor.dtype}, {shape})"

@@ -1,0 +1,222 @@
+"""Single layers to measure, with their sizes in their names: `layer-conv2d-64-o128-k3-s2-i56`.
+
+The surprising choice: a size is part of the name and not an option. So a grid of layers is a list
+of names, and whatever compares, stores or plots models needs to know nothing of widths.
+"""
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from ftax.errors import InvalidArgumentError
+from ftax.steps.spec import MakeInputs, ModelSpec, Variant
+from ftax.steps.zoo.convnets import InvertedBottleneck
+from ftax.steps.zoo.layer_modules import (
+    SelfAttention,
+    make_features,
+    make_feed_forward,
+    make_planes,
+    make_signals,
+)
+
+# What the letters in a name stand for; the number without a letter is the width.
+LETTERS = {
+    "w": "width",
+    "o": "output channels",
+    "k": "kernel",
+    "s": "stride",
+    "i": "pixels a side",
+    "e": "expansion",
+    "h": "heads",
+    "x": "layers",
+}
+_TINY_WIDTH, _TINY_HEAD, _TINY_LENGTH, _TINY_IMAGE = 32, 4, 8, 16
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerType:
+    """One kind of layer. `sizes` are the letters that its names take, with their defaults; the
+    output is as wide as the input unless a name says otherwise."""
+
+    name: str
+    description: str
+    source: str
+    sizes: Sizes
+    build: Callable[[Sizes], nn.Module]
+    count_parameters: Callable[[Sizes], int]
+    make_inputs: MakeInputs = make_features
+    # The default length of one request; that of images is the size "i".
+    length: int = 128
+
+
+def _count_bottleneck(n: Sizes) -> int:
+    wide = n["w"] * n["e"]
+    expansion = 0 if n["e"] == 1 else n["w"] * wide + 2 * wide
+    return expansion + wide * n["k"] ** 2 + 2 * wide + wide * n["o"] + 2 * n["o"]
+
+
+_TYPES = (
+    LayerType(
+        name="layer-feed-forward",
+        description="linear layer and ReLU",
+        source="torch.nn.Linear",
+        sizes={"w": 768, "x": 1},
+        build=lambda n: make_feed_forward(n["w"], n["x"]),
+        count_parameters=lambda n: n["x"] * (n["w"] ** 2 + n["w"]),
+    ),
+    LayerType(
+        name="layer-conv1d",
+        description="1-D convolution, padded by half of its kernel",
+        source="torch.nn.Conv1d",
+        sizes={"w": 3, "k": 3, "s": 1},
+        build=lambda n: nn.Conv1d(n["w"], n["w"], n["k"], n["s"], n["k"] // 2),
+        count_parameters=lambda n: n["w"] ** 2 * n["k"] + n["w"],
+        make_inputs=make_signals,
+        length=1024,
+    ),
+    LayerType(
+        name="layer-conv2d",
+        description="2-D convolution without padding",
+        source="torch.nn.Conv2d",
+        sizes={"w": 64, "o": 64, "k": 3, "s": 1, "i": 56},
+        build=lambda n: nn.Conv2d(n["w"], n["o"], n["k"], n["s"]),
+        count_parameters=lambda n: n["w"] * n["o"] * n["k"] ** 2 + n["o"],
+        make_inputs=make_planes,
+    ),
+    LayerType(
+        name="layer-inverted-bottleneck",
+        description="inverted bottleneck: 1x1, depthwise and 1x1 convolutions with batch norms",
+        source="plain torch, after Sandler et al. (2018)",
+        sizes={"w": 32, "o": 32, "k": 3, "s": 1, "e": 6, "i": 56},
+        build=lambda n: InvertedBottleneck(n["w"], n["o"], n["k"], stride=n["s"], expansion=n["e"]),
+        count_parameters=_count_bottleneck,
+        make_inputs=make_planes,
+    ),
+    LayerType(
+        name="layer-norm",
+        description="layer norm",
+        source="torch.nn.LayerNorm",
+        sizes={"w": 768},
+        build=lambda n: nn.LayerNorm(n["w"]),
+        count_parameters=lambda n: 2 * n["w"],
+    ),
+    LayerType(
+        name="layer-attention",
+        description="multi-head self-attention with its four projections",
+        source="plain torch around torch.nn.functional.scaled_dot_product_attention",
+        sizes={"w": 256, "h": 4},
+        build=lambda n: SelfAttention(n["w"], n["h"]),
+        count_parameters=lambda n: 4 * (n["w"] ** 2 + n["w"]),
+    ),
+    LayerType(
+        name="layer-rnn",
+        description="recurrent network with ReLU",
+        source="torch.nn.RNN",
+        sizes={"w": 512, "x": 1},
+        build=lambda n: nn.RNN(n["w"], n["w"], n["x"], nonlinearity="relu", batch_first=True),
+        count_parameters=lambda n: n["x"] * 2 * (n["w"] ** 2 + n["w"]),
+    ),
+    LayerType(
+        name="layer-lstm",
+        description="long short-term memory network",
+        source="torch.nn.LSTM",
+        sizes={"w": 512, "x": 1},
+        build=lambda n: nn.LSTM(n["w"], n["w"], n["x"], batch_first=True),
+        count_parameters=lambda n: n["x"] * 8 * (n["w"] ** 2 + n["w"]),
+    ),
+)
+LAYER_TYPES: dict[str, LayerType] = {kind.name: kind for kind in _TYPES}
+
+
+def parse_layer_name(name: str) -> ModelSpec | None:
+    """The entry for a layer's name with its sizes, such as `layer-feed-forward-768-x4`.
+
+    None for a name that no layer begins. Raises InvalidArgumentError for a size that the layer does
+    not have, has twice, or cannot have.
+    """
+    begins = any(f"{name}-".startswith(f"{kind}-") for kind in LAYER_TYPES)
+    return _make_spec(name) if begins else None
+
+
+def layer_name(kind: str, **sizes: int) -> str:
+    """`layer_name("layer-rnn", w=512, x=2)` is `layer-rnn-512-x2`."""
+    return "-".join([kind, *(f"{'' if key == 'w' else key}{n}" for key, n in sizes.items())])
+
+
+# Cached, so that a name has one entry.
+@functools.cache
+def _make_spec(name: str) -> ModelSpec:
+    kind = next(k for k in _TYPES if f"{name}-".startswith(f"{k.name}-"))
+    sizes = _read_sizes(name, kind)
+    tiny = _shrink(sizes)
+    side = sizes.get("i")
+
+    def build(variant: Variant) -> nn.Module:
+        chosen = tiny if variant.tiny else sizes
+        module = kind.build(chosen)
+        # What makes its inputs has to know it.
+        module.input_width = chosen["w"]  # type: ignore[assignment]
+        return module
+
+    described = ", ".join(f"{LETTERS[letter]} {size}" for letter, size in sizes.items())
+    return ModelSpec(
+        name=name,
+        family="layer",
+        description=f"{kind.description} ({described})",
+        source=kind.source,
+        paper_section=None,
+        paper_name=None,
+        parameter_count=kind.count_parameters(sizes),
+        build=build,
+        make_inputs=kind.make_inputs,
+        size=side or kind.length,
+        tiny_size=min(_TINY_IMAGE, side) if side else _TINY_LENGTH,
+        has_sequence=side is None,
+    )
+
+
+def _read_sizes(name: str, kind: LayerType) -> dict[str, int]:
+    given: dict[str, int] = {}
+    for part in name.removeprefix(kind.name).split("-")[1:]:
+        found = re.fullmatch(r"([a-z]?)([1-9][0-9]{0,5})", part)
+        letter = (found[1] or "w") if found else ""
+        if found is None or letter not in kind.sizes or letter in given:
+            forms = ", ".join(f"{'' if key == 'w' else key}<{LETTERS[key]}>" for key in kind.sizes)
+            raise InvalidArgumentError(
+                f"{name!r} has the part {part!r}: {kind.name} takes each of {forms} at most once, "
+                f"for example {layer_name(kind.name, **kind.sizes)!r}"
+            )
+        given[letter] = int(found[2])
+    sizes = {**kind.sizes, **given}
+    if "o" in sizes and "o" not in given:
+        sizes["o"] = sizes["w"]
+    if sizes["w"] % sizes.get("h", 1):
+        raise InvalidArgumentError(
+            f"{name!r} has width {sizes['w']}, which {sizes['h']} heads do not divide: "
+            "give a multiple"
+        )
+    if "i" in sizes and sizes["k"] > sizes["i"]:
+        raise InvalidArgumentError(
+            f"{name!r} has a kernel of {sizes['k']} on {sizes['i']} pixels a side: "
+            "give at least as many pixels"
+        )
+    return sizes
+
+
+def _shrink(sizes: Sizes) -> dict[str, int]:
+    """The same layers with few channels."""
+    limit = _TINY_HEAD * sizes["h"] if "h" in sizes else _TINY_WIDTH
+    tiny = {**sizes, "w": min(sizes["w"], limit)}
+    if "o" in sizes:
+        # A residual stays one.
+        same = sizes["o"] == sizes["w"]
+        tiny["o"] = tiny["w"] if same else min(sizes["o"], _TINY_WIDTH // 2)
+    return tiny
+
+
+LAYER_MODELS: tuple[ModelSpec, ...] = tuple(_make_spec(kind.name) for kind in _TYPES)

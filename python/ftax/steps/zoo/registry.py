@@ -1,0 +1,90 @@
+"""The list of the zoo's models and the look-up by name.
+
+The surprising choice: some names are not in the list. `bert-<layers>x<width>` is a model for any
+depth and width, and so is a layer with its sizes, so they are read and not looked up.
+"""
+
+import difflib
+from collections.abc import Callable
+
+from ftax.errors import InvalidArgumentError
+from ftax.steps.spec import ModelSpec
+from ftax.steps.zoo.bert import BERT_MODELS, parse_bert
+from ftax.steps.zoo.decoders import DECODERS
+from ftax.steps.zoo.efficient_encoders import EFFICIENT_ENCODERS
+from ftax.steps.zoo.encoders import ENCODERS
+from ftax.steps.zoo.layers import LAYER_MODELS, parse_layer_name
+from ftax.steps.zoo.speech import SPEECH_MODELS
+from ftax.steps.zoo.vision import VISION_MODELS
+
+# The order is kept: tables and sweeps follow it.
+_ALL: tuple[ModelSpec, ...] = (
+    *BERT_MODELS,
+    *ENCODERS,
+    *EFFICIENT_ENCODERS,
+    *DECODERS,
+    *SPEECH_MODELS,
+    *VISION_MODELS,
+    *LAYER_MODELS,
+)
+_SPECS: dict[str, ModelSpec] = {spec.name: spec for spec in _ALL}
+# Each makes an entry of a name of its kind, and None of any other name.
+_PARSERS: tuple[Callable[[str], ModelSpec | None], ...] = (
+    parse_bert,
+    parse_layer_name,
+)
+
+
+def list_models() -> tuple[ModelSpec, ...]:
+    """Every model of the zoo that has an entry: text first, then speech, images and layers."""
+    return tuple(_SPECS.values())
+
+
+def find_spec(name: str) -> ModelSpec:
+    """The zoo's entry for `name`, which may also be `bert-<layers>x<width>` or a sized layer.
+
+    Raises InvalidArgumentError with the closest name for any other.
+    """
+    if name in _SPECS:
+        return _SPECS[name]
+    for parse in _PARSERS:
+        spec = parse(name)
+        if spec is not None:
+            return spec
+    close = _find_closest(name)
+    hint = f"did you mean {close!r}? " if close else ""
+    raise InvalidArgumentError(
+        f"unknown model {name!r}: {hint}`ftax models` lists the {len(_SPECS)} models of the zoo, "
+        "bert-<layers>x<width> is a BERT of any size, and single layers take sizes, as in "
+        "layer-rnn-512-x2; a local folder or file is given by its path"
+    )
+
+
+def is_model_name(name: str) -> bool:
+    """Whether `find_spec` knows `name`."""
+    try:
+        find_spec(name)
+    except InvalidArgumentError:
+        return False
+    return True
+
+
+def _find_closest(name: str) -> str | None:
+    """The name that was meant: the same but for punctuation, the paper's word for it, a beginning
+    of it, or a similar one."""
+    wanted = _simplify(name)
+    names = {_simplify(spec.name): spec.name for spec in _SPECS.values()}
+    paper_names = {
+        _simplify(spec.paper_name): spec.name for spec in _SPECS.values() if spec.paper_name
+    }
+    found = names.get(wanted) or paper_names.get(wanted)
+    if found is None and wanted:
+        found = next((names[key] for key in names if key.startswith(wanted)), None)
+    if found is None:
+        close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+        found = names[close[0]] if close else None
+    return found
+
+
+def _simplify(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

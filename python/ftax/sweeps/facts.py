@@ -1,0 +1,76 @@
+"""What a worker answers for a cell, as plain JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from ftax.errors import FtaxError, UnavailableError, UnsupportedError, describe
+from ftax.records.record import JsonScalar
+from ftax.steps.loaded import LoadedModel
+from ftax.sweeps.job import Group
+from ftax.timing.measurement import Measurement
+from ftax.timing.outputs import read_outputs
+from ftax.timing.session import UNSTEADY
+
+_APART = (
+    "timed apart from the other runtimes of this size, because a worker died when all were timed "
+    "together"
+)
+
+
+def make_fields(
+    loaded: LoadedModel, found: Measurement, group: Group, work: Mapping[str, int], problem: str
+) -> dict[str, Any]:
+    """The fields of a measured cell; see `ftax.sweeps.record.SweepCell`."""
+    outputs = read_outputs(found.checks)
+    facts = {
+        **keep_scalars(found.cell.options),
+        **keep_scalars(found.preparation),
+        "outputs_equal": outputs.equal,
+        "outputs": outputs.words,
+        "warmup_steady": UNSTEADY not in found.warnings,
+        "stop_reason": found.stop_reason,
+        "session": found.process.session,  # whose cells shared their rounds
+        "disturbed_rounds": len(found.disturbed_rounds),
+        "core_hz": found.core_hz,  # of the host
+        "queued_ratio": found.queued_ratio,
+    }
+    # A sweep stays too short with each cell for most to be steady by its rules: a fact, no warning.
+    warnings = [text for text in (*loaded.warnings, *found.warnings) if text != UNSTEADY]
+    warnings += [_APART] if group.apart else []
+    if problem:
+        warnings.append(problem)
+    return {
+        "values_ns": list(found.values_ns),
+        "parameter_count": loaded.parameter_count,
+        **work,
+        "facts": facts,
+        "warnings": list(dict.fromkeys(warnings)),
+    }
+
+
+def keep_scalars(values: Mapping[str, object]) -> dict[str, JsonScalar]:
+    """What a record can hold under `facts`: no lists, no dicts, no infinities."""
+    return {
+        name: value
+        for name, value in values.items()
+        if value is None
+        or isinstance(value, str | int)
+        or (isinstance(value, float) and math.isfinite(value))
+    }
+
+
+def choose_status(error: BaseException | str) -> str:
+    """ "unavailable" for what cannot be had here or not of this model, however often one tries."""
+    final = isinstance(error, UnavailableError | UnsupportedError)
+    return "unavailable" if final else "failed"
+
+
+def describe_fault(error: BaseException) -> str:
+    """One line; the type of an error that is none of ours is a part of it."""
+    text = describe(error)
+    if isinstance(error, FtaxError):
+        return text or type(error).__name__
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

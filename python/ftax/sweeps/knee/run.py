@@ -1,0 +1,184 @@
+"""`ftax.knee`: the size at which a runtime's latency leaves the plateau of its smallest size.
+
+The surprising choice: what ends a search early (Ctrl-C, the time limit, a size for which memory is
+too small) ends it with an answer, which says how far it came.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from ftax.errors import InvalidArgumentError
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.catalogue import check_host, find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.state import leave_as_found
+from ftax.sweeps.knee.probe import Prober
+from ftax.sweeps.knee.record import Knee, KneePoint, Over
+from ftax.sweeps.knee.search import choose_size
+from ftax.timing.candidate import Host
+from ftax.timing.session import Plan, Progress, make_cell
+
+KNEE_PLAN = Plan(max_rounds=80, duration_s=120.0)
+_HIGH = {"batch": 1024, "sequence": 4096}
+
+
+def knee(
+    model: str | os.PathLike[str] | nn.Module | LoadedModel,
+    inputs: Callable[[int], Any] | None = None,
+    *,
+    runtime: str = "eager",
+    host: Host = "python",
+    over: Over = "batch",
+    low: int = 1,
+    high: int | None = None,
+    margin: float = 0.1,
+    resolution: float = 0.1,
+    confidence: float = 0.99,
+    plan: Plan | None = None,
+    threads: int | None = None,
+    no_grad: bool = False,
+    progress: Progress | None = None,
+    **model_options: Any,
+) -> Knee:
+    """Find the largest size whose latency is within ``margin`` of the smallest size's.
+
+    Args:
+        model: a zoo name, a Hugging Face folder, what `ftax.load_model` returned, or an
+            ``nn.Module``.
+        inputs: for a module: a function from a size to the inputs of that size.
+        over: "batch" or "sequence".
+        low: the size that is the plateau.
+        high: the largest size to try; None: 1024 requests, or as many tokens as the model takes.
+        resolution: stop when the ends are within the ratio 1 + resolution, or neighbours.
+        confidence: of the interval by which a size counts as on or off the plateau.
+        plan: as for `ftax.py_bench`, but ``max_rounds`` and ``rounds`` are of one size,
+            ``duration_s`` is the time limit of the search, and ``target_ratio`` is not used.
+
+    The other arguments are those of `ftax.py_bench`. See docs/knee.md.
+
+    Returns:
+        The knee with every probed size; interrupted or out of time, with those that were done.
+
+    Raises:
+        InvalidArgumentError, UnsupportedError, UnavailableError: as the message says.
+        RunnerError: the smallest size could not be run.
+    """
+    from ftax.runtimes.prepare import use_threads
+
+    spec = find_runtime(runtime)
+    with use_threads(threads), leave_as_found(model):
+        load, limit = choose_loader(model, inputs, over, model_options)
+        high = choose_high(over, low, high, limit)
+        start = time.perf_counter()
+        loaded = load(low)
+        prober = Prober(
+            load=load,
+            prepare=lambda item: spec.prepare(
+                Workspace(item, no_grad=no_grad, many_sizes=True), check_host(host)
+            ),
+            over=over,
+            low=low,
+            loaded=loaded,
+            plan=plan or KNEE_PLAN,
+            is_clear=lambda point: point.judge(margin, confidence) != "unsure",
+            progress=progress,
+        )
+        points, stop_reason = _search(prober, high, resolution, margin, confidence)
+        issue_ns, device_ns = prober.plateau_gate
+        return Knee(
+            cell=make_cell(loaded, prober.plateau),
+            over=over,
+            low=low,
+            high=high,
+            margin=margin,
+            resolution=resolution,
+            confidence=confidence,
+            points=tuple(points),
+            issue_ns=issue_ns,
+            device_ns=device_ns,
+            stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
+            environment=collect_environment(device=loaded.device),
+            seconds=time.perf_counter() - start,
+            checks=dict(prober.plateau.checks),
+            preparation=dict(prober.plateau.facts),
+            warnings=prober.collect_warnings(),
+        )
+
+
+def choose_loader(
+    model: str | os.PathLike[str] | nn.Module | LoadedModel,
+    inputs: Callable[[int], Any] | None,
+    over: str,
+    options: dict[str, Any],
+) -> tuple[Callable[[int], LoadedModel], int | None]:
+    """What loads the model at a size, building it once, and the largest size if that is known."""
+    if over not in ("batch", "sequence"):
+        raise InvalidArgumentError(f"over is {over!r}; it has to be 'batch' or 'sequence'")
+    if options.get(over) is not None:
+        raise InvalidArgumentError(
+            f"{over} is {options[over]}, but the knee is looked for over {over}: leave it out, or "
+            "give low"
+        )
+    rest = {name: value for name, value in options.items() if name != over}
+    if isinstance(model, nn.Module):
+        if not callable(inputs):
+            raise InvalidArgumentError(
+                f"inputs is of type {type(inputs).__name__}; a module needs a function from a size "
+                "to inputs, such as lambda size: torch.randn(size, 512)"
+            )
+        return lambda size: load_model(model, inputs=inputs(size), **{over: size}, **rest), None
+    if inputs is not None:
+        raise InvalidArgumentError("inputs is given, but a model by name or folder makes its own")
+    if isinstance(model, LoadedModel):
+        if rest:
+            raise InvalidArgumentError(
+                f"a LoadedModel has its options already: leave {sorted(rest)[0]} out"
+            )
+        loaded = model
+    else:
+        loaded = load_model(model, **rest)
+    limit = loaded.max_sequence if over == "sequence" else None
+    return lambda size: loaded.with_size(**{over: size}), limit
+
+
+def choose_high(over: str, low: int, high: int | None, limit: int | None) -> int:
+    """The largest size to try. Raises InvalidArgumentError for one that cannot be."""
+    if high is None:
+        high = limit or _HIGH[over]
+    if not 1 <= low < high:
+        raise InvalidArgumentError(
+            f"low is {low} and high is {high}; give 1 or more, and a larger one"
+        )
+    if limit is not None and high > limit:
+        raise InvalidArgumentError(f"high is {high}, but the model takes at most {limit} tokens")
+    return high
+
+
+def _search(
+    prober: Prober, high: int, resolution: float, margin: float, confidence: float
+) -> tuple[list[KneePoint], str]:
+    points: list[KneePoint] = []
+    try:
+        while True:
+            answers = {point.size: point.judge(margin, confidence) for point in points}
+            size = choose_size(prober.low, high, resolution, answers)
+            if size is None:
+                return points, "done"
+            if prober.left_s <= 0:
+                return points, "time-limit"
+            point = prober.probe(size)
+            points += [] if point is None else [point]
+            if prober.stopped:
+                return points, prober.stopped
+    except KeyboardInterrupt:
+        if not points:
+            raise
+        return points, "interrupted"

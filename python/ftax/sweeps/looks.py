@@ -1,0 +1,164 @@
+"""What is looked at once all rounds of a worker are over: counters of the GPU, then kernels, then
+memory.
+
+The order is forced: a trace leaves CUPTI in the process, which slows whatever runs there later, and
+may hold the counters that NVML reads; and memory is read with nothing else ready.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ftax.errors import is_out_of_memory, release
+from ftax.instruments.memory import measure_peak_memory
+from ftax.instruments.trace.activities import sum_busy_ns
+from ftax.instruments.trace.integrity import judge
+from ftax.instruments.trace.records import Trace
+from ftax.instruments.trace.run import trace_prepared
+from ftax.instruments.utilisation import watch_utilisation
+from ftax.machines.nvml import open_gpu
+from ftax.steps.loaded import LoadedModel
+from ftax.sweeps.cells import Bench
+from ftax.sweeps.facts import describe_fault
+from ftax.sweeps.job import LOOKS, Group, Item
+from ftax.timing.candidate import Candidate
+from ftax.timing.session import quiet
+
+_SLOW = 1.15  # times as long as timed, from which on counters are read again
+_MORE_RUNS = 3
+FOUND = "found"  # the fact of a look that went well; otherwise it says why not
+
+
+def look_at(bench: Bench, groups: Sequence[Group]) -> None:
+    """Take every look that is asked for, and answer for each."""
+    with quiet():  # one collection for all of them: each would take longer than its look
+        for look in LOOKS:
+            for group in groups:
+                for item in group.items:
+                    if look in item.looks and item.place not in bench.failed:
+                        _look(bench, group, item, look)
+                if look == "trace":
+                    bench.ready.pop(group, None)
+
+
+def _look(bench: Bench, group: Group, item: Item, look: str) -> None:
+    start = time.perf_counter()
+    fields = _try(bench, group, item, look)
+    if is_out_of_memory(str(fields.get("fact", ""))):
+        # Also what was let go before and, with no collector running, is still there.
+        bench.drop(group)
+        fields = _try(bench, group, item, look)
+    bench.say(
+        "looked",
+        place=item.place,
+        look=look,
+        fact=fields.pop("fact", FOUND),
+        warnings=fields.pop("warnings", []),
+        seconds=time.perf_counter() - start,
+        fields=fields,
+    )
+
+
+def _try(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
+    """What a look found; instead of it, the fact why it found nothing."""
+    try:
+        return _find(bench, group, item, look)
+    except Exception as error:  # the cell has its rounds, and keeps them
+        release(error)
+        return {"fact": describe_fault(error)}
+
+
+def _find(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
+    if look == "memory":
+        return {"device_bytes": weigh(bench, group, item)}
+    ready = bench.get_ready(group)
+    prepared = bench.prepare(ready, item)
+    bench.begin(look, [item.place])
+    if look == "trace":
+        return read_trace(ready.workspace.loaded, prepared, bench.job.trace_iterations)
+    timed_ns = bench.latency_ns.get(item.place)
+    return read_counters(prepared, bench.job.device, bench.job.utilisation_s, timed_ns)
+
+
+def weigh(bench: Bench, group: Group, item: Item, cuda: Any = torch.cuda) -> int:
+    """Bytes of the device that a runtime takes, by the device's own count, which is the same for
+    all runtimes: held after requests once the model that it was made of is gone, unless it is that
+    model's, and what torch's allocator adds in a request. Allocators of runtimes keep their peak.
+    ``cuda`` stands in for torch.cuda.
+    """
+    device = bench.job.device
+    bench.drop_all()
+    free_bytes, _ = cuda.mem_get_info(device)
+    prepared = bench.prepare(bench.get_ready(group), item)
+    bench.begin("memory", [item.place])
+    call_bytes = measure_peak_memory(prepared.run, device=device, cuda=cuda).call_bytes
+    bench.drop_all()  # but what ``prepared`` needs
+    left_bytes, _ = cuda.mem_get_info(device)
+    del prepared
+    held_bytes = max(0, int(free_bytes) - int(left_bytes))
+    return held_bytes + call_bytes
+
+
+def read_trace(loaded: LoadedModel, prepared: Candidate, iterations: int) -> dict[str, Any]:
+    """Busy time, kernel time and kernels of one inference, if the trace is reliable."""
+    trace = trace_prepared(loaded, prepared, iterations=iterations, kinds=())
+    found = summarise(trace)
+    try:
+        peak = measure_peak_memory(prepared.run, device=loaded.device)
+    except Exception as error:  # the trace is worth having without it
+        release(error)
+        return found
+    return {**found, "peak_device_bytes": peak.call_bytes}
+
+
+def summarise(trace: Trace) -> dict[str, Any]:
+    """Medians over the iterations of a trace; instead of them, the fact why it is not reliable."""
+    verdict = judge(trace)
+    if not verdict.ok:
+        return {"fact": verdict.describe()}
+    parts = trace.split()
+    return {
+        "busy_ns": float(statistics.median(sum_busy_ns(part.activities) for part in parts)),
+        "kernel_ns": float(
+            statistics.median(sum(item.duration_ns for item in part.kernels) for part in parts)
+        ),
+        "kernels": len(parts[0].kernels),
+    }
+
+
+def read_counters(
+    prepared: Candidate, device: str, seconds: float, timed_ns: float | None
+) -> dict[str, Any]:
+    """Counters of the GPU over a run in which requests took as long as they were timed.
+
+    If they take longer, as beside a neighbour on the host, the GPU is read again; the fastest run
+    of a few stays, with a warning if that is still slow. ``timed_ns`` is None if it is not known.
+    """
+    with open_gpu(device) as gpu:
+        found, latency_ns = watch_utilisation(prepared.runner, gpu=gpu, seconds=seconds)
+        usual_ns = latency_ns if timed_ns is None else timed_ns
+        for _ in range(_MORE_RUNS):
+            if latency_ns <= _SLOW * usual_ns:
+                break
+            again = watch_utilisation(prepared.runner, gpu=gpu, seconds=seconds)
+            found, latency_ns = min((found, latency_ns), again, key=lambda run: run[1])
+    slowdown = latency_ns / usual_ns
+    return {
+        "sm_active_ratio": _to_ratio(found.sms_active_pct),
+        "sm_occupancy_ratio": _to_ratio(found.warp_occupancy_pct),
+        "warnings": []
+        if slowdown <= _SLOW
+        else [
+            f"the GPU's counters were read while requests took {slowdown:.1f} times as long as "
+            "they were timed: it was idle for longer"
+        ],
+    }
+
+
+def _to_ratio(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100

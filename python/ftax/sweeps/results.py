@@ -1,0 +1,199 @@
+"""What a sweep left behind, for readers: the cells by what they are, and the machines.
+
+The surprising choice: a cell of two machines is two cells. Nothing here ever averages them, and
+`SweepResults.find` refuses to choose between them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.records.fields import FrozenMap
+from ftax.records.store import read_records
+from ftax.sweeps.record import SweepCell, SweepMachine, SweepRun, SweepTimes
+
+CELLS_FILE = "cells.jsonl"
+RUNS_FILE = "runs.jsonl"
+FIELDS = (
+    "model",
+    "runtime",
+    "host",
+    "dtype",
+    "batch",
+    "sequence",
+    "device",
+    "options",
+    "machine",
+    "status",
+)
+_OF_RECORD = ("machine", "status")
+_TORN = "not a whole line of JSON"  # what a writer that was stopped leaves behind
+_MOST_NAMED = 4
+
+Place = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResults:
+    """Cells in the order in which they were first written, each as it was last written.
+
+    Attributes:
+        machines: by the id that cells name.
+        problems: lines that a writer was stopped in, which were left out.
+        is_late: the time limit ended the sweep that returned them before all was done.
+    """
+
+    cells: tuple[SweepCell, ...]
+    machines: Mapping[str, SweepMachine]
+    problems: tuple[str, ...] = ()
+    is_late: bool = False
+
+    @classmethod
+    def load(cls, *paths: Place) -> SweepResults:
+        """The results in folders of sweeps or in their files.
+
+        Raises InvalidArgumentError without a path, ResultsError for what is no sweep, or for a line
+        that this ftax cannot read.
+        """
+        if not paths:
+            raise InvalidArgumentError("there is no path; give the folder of a sweep")
+        cells: list[SweepCell] = []
+        machines: dict[str, SweepMachine] = {}
+        problems: list[str] = []
+        for path in paths:
+            records, torn = _read(find_file(path))
+            problems += torn
+            for record in records:
+                if isinstance(record, SweepMachine):
+                    machines.setdefault(record.id, record)
+                elif isinstance(record, SweepCell):
+                    cells.append(record)
+        return cls(cells=keep_last(cells), machines=FrozenMap(machines), problems=tuple(problems))
+
+    def select(self, **fields: Any) -> SweepResults:
+        """The cells whose fields have these values; a field may have several, in a collection.
+
+        Fields are model, runtime, host, dtype, batch, sequence, device, options (a mapping),
+        machine and status. Raises InvalidArgumentError for another.
+        """
+        wanted = {name: _make_choices(name, value) for name, value in fields.items()}
+        kept = tuple(
+            cell
+            for cell in self.cells
+            if all(read_field(cell, name) in choices for name, choices in wanted.items())
+        )
+        return replace(self, cells=kept)
+
+    def find(self, **fields: Any) -> SweepCell | None:
+        """The one cell that `select` finds; None if there is none.
+
+        Raises InvalidArgumentError, naming them, if there are several.
+        """
+        found = self.select(**fields).cells
+        if len(found) > 1:
+            labels = [f"{cell.cell.label()} of machine {cell.machine}" for cell in found]
+            more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
+            raise InvalidArgumentError(
+                f"{fields!r} is {len(found)} cells: {', '.join(labels[:_MOST_NAMED])}{more}; give "
+                "more fields (split_by_machine separates machines)"
+            )
+        return found[0] if found else None
+
+    def split_by_machine(self) -> dict[str, SweepResults]:
+        """The results of each machine that has cells, by its id, in the order of the cells."""
+        ids = dict.fromkeys(cell.machine for cell in self.cells)
+        return {
+            name: replace(
+                self,
+                cells=tuple(cell for cell in self.cells if cell.machine == name),
+                machines=FrozenMap({k: v for k, v in self.machines.items() if k == name}),
+            )
+            for name in ids
+        }
+
+
+def find_file(path: Place) -> Path:
+    """The results file in a folder; a file is itself. Raises ResultsError if there is none."""
+    place = Path(path)
+    if place.is_dir():
+        place = place / CELLS_FILE
+    if not place.is_file():
+        raise ResultsError(
+            f"there is no {place}, so {Path(path)} is no folder of a sweep; `ftax sweep -o FOLDER` "
+            "writes one"
+        )
+    return place
+
+
+def read_times(folder: Path) -> dict[str, float]:
+    """Seconds of each step of a sweep, over all its runs and devices; empty where nobody wrote
+    them.
+
+    "start" is the wait for a process, "wait" that for the others to idle, "end" what comes after
+    the last cell.
+    """
+    path = folder / RUNS_FILE
+    seconds: Counter[str] = Counter()
+    if path.exists():
+        for record in _read(path)[0]:
+            if isinstance(record, SweepTimes):
+                seconds.update(record.seconds)
+    return dict(seconds)
+
+
+def read_days(folder: Path) -> tuple[str, ...]:
+    """The days on which a sweep ran, such as "2026-11-22" in UTC; none where nobody wrote them."""
+    path = folder / RUNS_FILE
+    runs = [item for item in _read(path)[0] if isinstance(item, SweepRun)] if path.exists() else []
+    return tuple(sorted({item.utc[: len("2026-11-22")] for item in runs}))
+
+
+def keep_last(cells: Iterable[SweepCell]) -> tuple[SweepCell, ...]:
+    """The last line of each cell of each machine.
+
+    What was not measured gives way to any later line of its cell, also of another machine.
+    """
+    kept: dict[tuple[str, str], SweepCell] = {}
+    open_keys: dict[str, tuple[str, str]] = {}  # of cells whose last line has no rounds
+    for cell in cells:
+        name = cell.cell.key()
+        key = (cell.machine, name)
+        if name in open_keys and open_keys[name] != key:
+            del kept[open_keys[name]]
+        kept[key] = cell
+        if cell.status == "measured":
+            open_keys.pop(name, None)
+        else:
+            open_keys[name] = key
+    return tuple(kept.values())
+
+
+def read_field(cell: SweepCell, name: str) -> Any:
+    """The value of one of `FIELDS`."""
+    return getattr(cell if name in _OF_RECORD else cell.cell, name)
+
+
+def _read(path: Path) -> tuple[tuple[Any, ...], list[str]]:
+    """Records, and lines that were torn; any other line that cannot be read is an error."""
+    found = read_records(path, skip_bad=True)
+    torn = [problem for problem in found.problems if _TORN in problem]
+    for problem in found.problems:
+        if problem not in torn:
+            raise ResultsError(problem)
+    return found.records, torn
+
+
+def _make_choices(name: str, value: Any) -> Collection[Any]:
+    if name not in FIELDS:
+        raise InvalidArgumentError(
+            f"cells of a sweep have no field {name!r}; there are {', '.join(FIELDS)}"
+        )
+    if isinstance(value, Collection) and not isinstance(value, str | Mapping):
+        return value
+    return (value,)

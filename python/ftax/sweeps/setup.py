@@ -1,0 +1,150 @@
+"""What a sweep finds out before it starts a worker: devices, results that there are, obstacles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from ftax.errors import InvalidArgumentError
+from ftax.records.store import append_record
+from ftax.runtimes.catalogue import find_runtime
+from ftax.steps.request import normalize_device
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.job import LOOKS, Item
+from ftax.sweeps.record import SweepCell, SweepMachine, SweepRun, SweepTimes
+from ftax.sweeps.results import CELLS_FILE, RUNS_FILE, SweepResults
+from ftax.sweeps.store import CellStore
+from ftax.timing.candidate import Host
+from ftax.timing.cell import Cell
+from ftax.timing.session import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How long a sweep stays with a size: arguments of `Plan`, and iterations of a trace."""
+
+    rounds: int
+    round_ms: float
+    duration_s: float
+    patience_s: float
+    trace_iterations: int
+
+    def to_plan(self, seed: int) -> dict[str, Any]:
+        """Arguments of `Plan`, checked."""
+        plan: dict[str, Any] = {
+            "max_rounds": self.rounds,
+            "round_ms": self.round_ms,
+            "duration_s": self.duration_s,
+            "patience_s": self.patience_s,
+            "target_ratio": 1e-6,  # all rounds, unless the time limit comes first
+            "seed": seed,
+        }
+        Plan(**plan)
+        return plan
+
+
+FULL = Effort(rounds=20, round_ms=5.0, duration_s=2.0, patience_s=0.5, trace_iterations=3)
+QUICK = Effort(rounds=4, round_ms=4.0, duration_s=0.5, patience_s=0.0, trace_iterations=2)
+
+
+def choose_devices(cells: Sequence[Cell], gpus: Sequence[str]) -> dict[str, str]:
+    """The devices of the grids, each with the one that torch knows; the first GPU for "cuda".
+
+    Raises UnavailableError for one that this machine lacks.
+    """
+    if not gpus:
+        raise InvalidArgumentError("gpus is empty; give at least one, such as 'cuda:0'")
+    wanted = dict.fromkeys(cell.device for cell in cells)
+    if "cuda" in wanted:
+        for gpu in gpus:
+            normalize_device(gpu)
+    return {device: normalize_device(gpus[0] if device == "cuda" else device) for device in wanted}
+
+
+def choose_looks(grids: Sequence[Grid], trace: bool) -> dict[str, tuple[str, ...]]:
+    """What is asked of each cell on a GPU beside its rounds, by its key."""
+    looks: dict[str, tuple[str, ...]] = {}
+    for grid in grids:
+        asked = {"utilisation": grid.utilisation, "trace": trace, "memory": grid.memory}
+        for cell in grid.cells():
+            if cell.device != "cpu":
+                before = looks.get(cell.key(), ())
+                looks[cell.key()] = tuple(name for name in LOOKS if asked[name] or name in before)
+    return looks
+
+
+def read_known(folder: Path, resume: bool) -> tuple[SweepCell, ...]:
+    """The cells that the folder has. Raises InvalidArgumentError unless they are to be resumed."""
+    path = folder / CELLS_FILE
+    if not path.exists() or path.stat().st_size == 0:
+        return ()
+    known = SweepResults.load(path).cells
+    if known and not resume:
+        raise InvalidArgumentError(
+            f"{folder} has {len(known)} cells of a sweep already; resume it (--resume), which runs "
+            "only what is missing, or choose another folder"
+        )
+    return known
+
+
+def note_run(
+    folder: Path,
+    grids: Sequence[Grid],
+    settings: Mapping[str, Any],
+    seed: int,
+    cells: int,
+    missing: int,
+) -> str:
+    """Write down what this run is about, beside the cells; the time that it is known by."""
+    utc = datetime.now(UTC).isoformat(timespec="milliseconds")
+    append_record(
+        folder / RUNS_FILE,
+        SweepRun(
+            utc=utc,
+            seed=seed,
+            grids=tuple(
+                {name: value for name, value in asdict(grid).items() if name != "pairs"}
+                for grid in grids
+            ),
+            settings=settings,
+            cells=cells,
+            missing=missing,
+        ),
+    )
+    return utc
+
+
+def note_times(folder: Path, utc: str, seconds: Iterable[Mapping[str, float]]) -> None:
+    """Write down where the time of that run went, given the steps of each lane."""
+    total: Counter[str] = Counter()
+    for lane in seconds:
+        total.update(lane)
+    append_record(folder / RUNS_FILE, SweepTimes(utc=utc, seconds=dict(total)))
+
+
+def set_aside(
+    store: CellStore,
+    items: Mapping[int, Item],
+    devices: Mapping[str, str],
+    machines: Mapping[str, SweepMachine],
+) -> dict[int, Item]:
+    """The items that can be run here; cells whose runtime cannot are unavailable, with why."""
+    obstacles: dict[tuple[str, str, str], str | None] = {}
+    kept = {}
+    for place, item in items.items():
+        device = devices[store.cells[place].device]
+        key = (item.runtime, item.host, device)
+        if key not in obstacles:
+            spec = find_runtime(item.runtime)
+            obstacles[key] = spec.find_obstacle(host=cast(Host, item.host), device=device)
+        obstacle = obstacles[key]
+        if obstacle is None:
+            kept[place] = item
+        elif item.time:
+            machine = store.add_machine(machines[device].environment)
+            store.add_failed(place, machine, "unavailable", obstacle)
+    return kept

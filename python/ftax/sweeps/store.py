@@ -1,0 +1,98 @@
+"""The results file of a running sweep: what is known of each cell, and each new line at once.
+
+The surprising choice: a cell is written as soon as it has rounds, and once more when its trace is
+there. A crash in between costs the trace, never the rounds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ftax.machines.environment import Environment
+from ftax.records.fields import FrozenMap
+from ftax.records.store import append_record
+from ftax.sweeps.looks import FOUND
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.results import CELLS_FILE, SweepResults
+from ftax.timing.cell import Cell
+
+
+class CellStore:
+    """Written to from several threads. Raises ResultsError where the file cannot take a line."""
+
+    def __init__(self, folder: Path, cells: tuple[Cell, ...], known: Iterable[SweepCell]) -> None:
+        self.path = folder / CELLS_FILE
+        self.cells = cells
+        self.known = {cell.cell.key(): cell for cell in known}
+        self._lock = threading.Lock()
+        self._machines: set[str] = set()
+
+    def add_machine(self, environment: Environment) -> str:
+        """The id of a machine, which is written when it first appears in this run."""
+        machine = SweepMachine.of(environment)
+        with self._lock:
+            if machine.id not in self._machines:
+                append_record(self.path, machine)
+                self._machines.add(machine.id)
+        return machine.id
+
+    def add_measured(self, place: int, machine: str, gpu: str, fields: Mapping[str, Any]) -> None:
+        """A cell with its rounds; ``gpu`` is the device that measured it, of several."""
+        facts = {**fields["facts"], **({"gpu": gpu} if gpu != "cpu" else {})}
+        self._write(
+            SweepCell(
+                cell=self.cells[place],
+                machine=machine,
+                status="measured",
+                **{**fields, "facts": facts},
+            )
+        )
+
+    def add_failed(
+        self, place: int, machine: str, status: Any, reason: str, seconds: float = 0.0
+    ) -> None:
+        """A cell without rounds, and why."""
+        self._write(
+            SweepCell(
+                cell=self.cells[place], machine=machine, status=status,
+                reason=reason or "no reason was given", seconds=seconds,
+            )
+        )  # fmt: skip
+
+    def add_look(
+        self,
+        place: int,
+        look: str,
+        *,
+        fact: str,
+        fields: Mapping[str, Any] | None = None,
+        warnings: Sequence[str] = (),
+        seconds: float = 0.0,
+    ) -> None:
+        """What a look at a measured cell found, or why it found nothing."""
+        old = self.known[self.cells[place].key()]
+        missing = [] if fact == FOUND else [f"no {look}: {fact}"]
+        self._write(
+            replace(
+                old,
+                facts={**old.facts, look: fact},
+                warnings=tuple(dict.fromkeys((*old.warnings, *missing, *warnings))),
+                seconds=old.seconds + seconds,
+                **(fields or {}),
+            )
+        )
+
+    def collect(self) -> SweepResults:
+        """All that is in the file; nothing if the time was over before there was one."""
+        if not self.path.exists():
+            return SweepResults(cells=(), machines=FrozenMap({}))
+        return SweepResults.load(self.path)
+
+    def _write(self, cell: SweepCell) -> None:
+        with self._lock:
+            append_record(self.path, cell)
+            self.known[cell.cell.key()] = cell

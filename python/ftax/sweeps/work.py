@@ -1,0 +1,103 @@
+"""Does one job, in a worker: all rounds first, then the looks that would disturb them. What was
+timed beside a neighbour on the host is timed once more, when the rest is done.
+
+The surprising choice: what looks at the GPU is imported only when the last round is over, so that
+nothing of it can have been there during one. Where time is short, timing ends early enough for the
+looks: a cell without them has to be made ready once more, which takes longer than all else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+import torch
+
+from ftax.errors import UnavailableError
+from ftax.machines.environment import collect_environment
+from ftax.machines.nvml import open_gpu
+from ftax.runtimes.prepare import use_threads
+from ftax.sweeps.cells import Bench
+from ftax.sweeps.job import Ask, Group, Job
+from ftax.timing.session import quiet
+from ftax.workers.channel import Say
+
+# Seconds, all generous: a look, what has to be made ready again for it, and timing.
+_LOOK_S = {"utilisation": 1.0, "trace": 0.3, "memory": 6.0}
+_ANEW_S, _GROUP_S = 2.7, 5.0
+_LATER_GROUP_S = 1.5  # timing one more: not generous, since many make up for each other
+
+
+def run_job(job: Job, say: Say, ask: Ask = lambda purpose: None) -> bool:
+    """Time all groups, then look at what is to be looked at; whether the process is as before.
+
+    Asks for "measuring" once, before the first round, and is answered when nothing disturbs it;
+    for "going on" between what it makes ready ahead. Says "late" if it leaves groups alone because
+    the job's time would be over before their looks.
+    """
+    if job.device != "cpu":
+        # Or whatever asks for "cuda" here gets a context on the first GPU, which another lane has.
+        torch.cuda.set_device(job.device)
+    with use_threads(job.threads):
+        say("machine", environment=collect_environment(device=job.device).to_dict())
+        bench = Bench(job, say, ask)
+        if job.exports:
+            for group in job.groups:
+                bench.export_group(group)
+            return True
+        if job.threads_ahead is not None:
+            with use_threads(job.threads_ahead):
+                bench.get_ready_ahead(_take_in_time(job))
+            bench.wait()
+        timed: list[Group] = []
+        with _keep_ready(job.device):
+            for group in job.groups:
+                if is_late(job, [*timed, group]):
+                    say("late")
+                    break
+                bench.time_group(group)
+                timed.append(group)
+            for group in [*bench.noisy]:
+                if not is_late(job, timed):
+                    bench.time_again(group)
+        wanted = [group for group in timed if any(item.looks for item in group.items)]
+        if not wanted:
+            return True
+        bench.wait()  # unless something was timed
+        from ftax.sweeps.looks import look_at
+
+        look_at(bench, wanted)
+        return False
+
+
+def _take_in_time(job: Job) -> Iterator[Group]:
+    """The groups that can all be timed and looked at in the time that is left."""
+    for count, group in enumerate(job.groups, start=1):
+        if is_late(job, job.groups[:count], untimed=count):
+            return
+        yield group
+
+
+def is_late(job: Job, groups: Sequence[Group], untimed: int = 1) -> bool:
+    """Whether timing the last ``untimed`` of ``groups`` would leave no time to look at them all."""
+    if job.end_at is None:
+        return False
+    items = [item for group in groups for item in group.items]
+    looks_s = sum(
+        _LOOK_S[look] + (0 if item.time else _ANEW_S) for item in items for look in item.looks
+    )
+    rounds_s = _GROUP_S + (untimed - 1) * _LATER_GROUP_S
+    return time.monotonic() + rounds_s + looks_s > job.end_at
+
+
+@contextmanager
+def _keep_ready(device: str) -> Iterator[None]:
+    """What each measurement does anew unless it is done already: starting NVML, and collecting the
+    garbage of a process that has imported everything."""
+    with ExitStack() as stack:
+        if device != "cpu":
+            with suppress(UnavailableError):  # a measurement says why
+                stack.enter_context(open_gpu(device))
+        stack.enter_context(quiet())
+        yield

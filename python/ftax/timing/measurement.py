@@ -1,0 +1,272 @@
+"""A measurement of one cell: the raw samples, how they were taken, and where.
+
+Statistics are stored beside the samples for other readers of the file, but never believed: they
+are computed anew on reading, and a record whose stored numbers differ from that is refused. Rounds
+in which the host was disturbed are stored like any, and count in no statistic where enough others
+are left.
+"""
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.machines.condition import Condition
+from ftax.machines.environment import Environment
+from ftax.machines.gpu_watch import GpuConditions
+from ftax.records.fields import FrozenMap, Rule
+from ftax.records.record import Count, PositiveInt, Record
+from ftax.records.result import Result
+from ftax.timing import statistics as _statistics
+from ftax.timing.candidate import Place
+from ftax.timing.cell import Cell
+from ftax.timing.statistics import Statistics, Summary
+from ftax.timing.trust import NOT_RESOLVED, find_doubt_of_mean
+
+QUEUED = "queued_ratios"  # the check that has `Measurement.queued_ratio` of each round
+TURNS = "rounds_a_turn"  # the check by which a measurement says that it took turns
+
+Nanoseconds = Annotated[
+    int, Rule("a time in ns, 0 <= ns < 2**63", lambda value: 0 <= value < 2**63)
+]
+Confidence = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 < value < 1)]
+SessionId = Annotated[
+    str,
+    Rule(
+        "16 lower-case hexadecimal digits",
+        lambda text: len(text) == 16 and set(text) <= set("0123456789abcdef"),
+    ),
+]
+
+
+def make_session_id() -> str:
+    """Return a random identity for one benchmark session, which may span several processes."""
+    return secrets.token_hex(8)
+
+
+def describe_doubts(measurements: Sequence["Measurement"]) -> list[str]:
+    """A sentence for each doubt: whose latencies are not to go by, and why."""
+    found: dict[str, list[str]] = {}
+    for item in measurements:
+        if doubt := item.doubt:
+            found.setdefault(doubt, []).append(str(item.place))
+    return [
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {NOT_RESOLVED}: {doubt}"
+        for doubt, names in found.items()
+    ]
+
+
+def _read_disturbed(checks: Mapping[str, object]) -> tuple[int, ...]:
+    found = checks.get("disturbed_rounds", ())
+    if not isinstance(found, Sequence) or not all(isinstance(item, int) for item in found):
+        raise InvalidArgumentError(
+            f"Measurement.checks['disturbed_rounds'] is {found!r}; it has to be a list of numbers "
+            "of rounds"
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord(Record):
+    """Which process measured; two processes of a session are independent, their rounds are not."""
+
+    pid: PositiveInt
+    session: SessionId
+    index: Count  # of the process in its session
+
+    @classmethod
+    def current(cls, *, session: str, index: int = 0) -> Self:
+        """Describe the calling process."""
+        return cls(pid=os.getpid(), session=session, index=index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(Result):
+    """The rounds of one cell."""
+
+    kind: ClassVar[str] = "measurement"
+
+    cell: Cell
+    label: str = ""  # what the user calls it: "before", "with flash attention"
+    mode: Literal["latency", "throughput"]
+    samples_ns: tuple[tuple[Nanoseconds, ...], ...]  # [round][sample], the dropped ones included
+    dropped_per_round: Count  # first samples of a round that no statistic counts
+    positions: tuple[Count, ...]  # place of this runner in the random order of each round
+    burst: PositiveInt = 1  # requests behind one sample, which is the time of each of them
+    seed: Count  # of the order of the rounds and of the resampling
+    # Which rounds statistics count: those in which the host was not disturbed, where enough of them
+    # are left, or all, as in records of schema versions below 4.
+    counted: Literal["quiet", "all"] = "all"
+    stop_reason: Literal[
+        "precise", "max-rounds", "time-limit", "interrupted", "fixed-rounds", "failed"
+    ]
+    confidence: Confidence = 0.95  # of the interval
+    resamples: Annotated[
+        int, Rule("an integer from 100 to 1000000", lambda value: 100 <= value <= 1_000_000)
+    ] = 2000
+    environment: Environment
+    conditions: tuple[Condition, ...] = ()  # of the machine: before and after
+    gpu: GpuConditions | None = None  # of the GPU: before, between and after rounds
+    process: ProcessRecord
+    checks: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
+    preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
+    warnings: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError if fields contradict each other."""
+        rounds = len(self.samples_ns)
+        shortest = min((len(samples) for samples in self.samples_ns), default=0)
+        if shortest <= self.dropped_per_round:
+            raise InvalidArgumentError(
+                f"Measurement.samples_ns has {rounds} rounds, the shortest of {shortest} samples, "
+                f"of which {self.dropped_per_round} are dropped; it has to have at least one round "
+                "and a sample left in each"
+            )
+        if len(self.positions) != rounds:
+            raise InvalidArgumentError(
+                f"Measurement.positions has {len(self.positions)} places for {rounds} rounds; it "
+                "has to have one for each"
+            )
+        if self.mode == "latency" and self.burst != 1:
+            raise InvalidArgumentError(
+                f"Measurement.burst is {self.burst} in mode 'latency', where a sample is one "
+                "request; it has to be 1"
+            )
+        _read_disturbed(self.checks)
+
+    @property
+    def place(self) -> Place:
+        """The runtime, and who drove it."""
+        return self.cell.place
+
+    @property
+    def disturbed_rounds(self) -> tuple[int, ...]:
+        """The rounds in which a probe of the host met a neighbour, or time was stolen."""
+        return _read_disturbed(self.checks)
+
+    @property
+    def rounds_a_turn(self) -> int | None:
+        """After how many rounds another process of the same session measured; None: none did."""
+        rounds = self.checks.get(TURNS)
+        return rounds if isinstance(rounds, int) and rounds > 0 else None
+
+    @property
+    def core_hz(self) -> float | None:
+        """The clock of the core that ran the host's part, by the time of a loop of known length
+        beside the rounds that count; None where its length is not known, or nobody ran it.
+
+        An operating system in a virtual machine knows no clock but the nominal one.
+        """
+        probe = self.checks.get("host_probe_ns")
+        loop_ns = probe.get("loop") if isinstance(probe, Mapping) else None
+        is_known = self.environment.host.architecture == "x86_64"
+        if not (is_known and isinstance(loop_ns, int | float) and loop_ns > 0):
+            return None
+        return _core.CHAIN_CYCLES * 1e9 / loop_ns
+
+    @property
+    def counted_rounds(self) -> tuple[int, ...]:
+        """The rounds that statistics count. The choice does not look at what was measured, and is
+        the same for all that was measured in the same rounds."""
+        left_out = self.disturbed_rounds if self.counted == "quiet" else ()
+        return tuple(_core.choose_rounds(len(self.samples_ns), left_out))
+
+    @property
+    def queued_ratios(self) -> tuple[float, ...]:
+        """Of each round, the share of requests that can have been a fifth longer because a thread
+        of the process waited for a CPU; () where nobody looked."""
+        found = self.checks.get(QUEUED)
+        is_whole = isinstance(found, Sequence) and len(found) == len(self.samples_ns)
+        return tuple(found) if is_whole else ()  # type: ignore[arg-type]  # a sequence, as was seen
+
+    @property
+    def queued_ratio(self) -> float | None:
+        """The median of `queued_ratios` over the rounds that count; None where nobody looked."""
+        found = self.queued_ratios
+        if not found:
+            return None
+        return _statistics.compute_median([found[place] for place in self.counted_rounds])
+
+    @property
+    def doubt(self) -> str:
+        """Why `latency_ns` is not to go by; "" if it is. See `ftax.timing.trust`."""
+        return find_doubt_of_mean(self.values_ns, self.interval_ns, queued_ratio=self.queued_ratio)
+
+    @property
+    def kept_ns(self) -> tuple[tuple[int, ...], ...]:
+        """The samples that count, ``[round that counts][sample]``."""
+        rounds = (self.samples_ns[place] for place in self.counted_rounds)
+        return tuple(samples[self.dropped_per_round :] for samples in rounds)
+
+    @property
+    def values_ns(self) -> tuple[float, ...]:
+        """One number for each round that counts: the median of the kept samples."""
+        return tuple(_statistics.compute_median(samples) for samples in self.kept_ns)
+
+    @property
+    def all_values_ns(self) -> tuple[float, ...]:
+        """The same for every round."""
+        kept = (samples[self.dropped_per_round :] for samples in self.samples_ns)
+        return tuple(_statistics.compute_median(samples) for samples in kept)
+
+    @property
+    def latency_ns(self) -> float:
+        """The mean of `values_ns`; in mode "throughput" the time per request."""
+        return _statistics.compute_mean(self.values_ns)
+
+    @property
+    def interval_ns(self) -> tuple[float, float] | None:
+        """The interval of `latency_ns` from resampled rounds; None for a single round."""
+        return _statistics.compute_interval(
+            self.values_ns,
+            confidence=self.confidence,
+            resamples=self.resamples,
+            seed=self.seed,
+        )
+
+    @property
+    def summary(self) -> Summary:
+        """All kept samples of the rounds that count, described."""
+        return _statistics.summarize([sample for samples in self.kept_ns for sample in samples])
+
+    @property
+    def statistics(self) -> Statistics:
+        """Everything above, as it is stored."""
+        return Statistics(
+            values_ns=self.values_ns,
+            latency_ns=self.latency_ns,
+            interval_ns=self.interval_ns,
+            summary=self.summary,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain dicts, lists and scalars, the statistics with them."""
+        # Not a bare super(): slots=True replaces the class, and super() would look for the old one.
+        fields = super(Measurement, self).to_dict()
+        return {**fields, "statistics": self.statistics.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
+        """Build the measurement that `to_dict` described.
+
+        Raises:
+            ResultsError: a field is missing, unknown or refused, or the stored statistics are not
+                those of the samples.
+        """
+        fields: dict[str, Any] = dict(data)
+        stored = fields.pop("statistics", None)
+        measurement = super(Measurement, cls).from_dict(fields)
+        try:
+            computed = measurement.statistics
+        except InvalidArgumentError as error:  # no interval has this confidence, say
+            raise ResultsError(str(error)) from error
+        difference = _statistics.find_difference(Statistics.from_dict(stored), computed)
+        if difference is not None:
+            raise ResultsError(
+                f"the stored statistics are not those of the samples: {difference}; the record was "
+                "changed after it was written: measure again, or restore the file"
+            )
+        return measurement

@@ -1,0 +1,383 @@
+"""Times prepared runtimes in interleaved rounds and turns the result into measurements.
+
+All timing and all statistics are the C++ core's. What Python adds is silence: while rounds run,
+garbage is collected, frozen and its collector off, and progress is reported only between rounds.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.machines.condition import Condition, collect_condition
+from ftax.machines.environment import Environment, collect_environment
+from ftax.machines.gpu_watch import GpuWatch, watch_gpu
+from ftax.steps.loaded import LoadedModel, Subject
+from ftax.steps.state import Snapshot
+from ftax.timing.candidate import Candidate, Watch
+from ftax.timing.cell import Cell
+from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
+from ftax.timing.outputs import read_outputs, read_work_problem
+from ftax.timing.trust import DISTURBED_IN
+
+Progress = Callable[[str, int, int], None]  # phase, done, total
+Mode = Literal["latency", "throughput"]
+
+UNSTEADY = "the warm-up reached its time limit before latency was steady; --duration gives it more"
+DISTURBANCE = "(steal time, a fixed loop that ran 20 % slower, or requests that waited for a CPU)"
+
+_SEED_LIMIT = 2**63
+_MOST = 2**31 - 1  # what the core counts with
+_LEAST_MOST_ROUNDS, _ROUNDS_A_SECOND = 200, 10  # where no largest number is given
+
+_quiet_blocks = 0  # that are open
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How to measure. The defaults stop when every interval is within ``target_ratio`` of its mean.
+
+    Attributes:
+        mode: one synchronised request a sample, or requests back to back.
+        warmup: so many requests before the rounds; None: until steady. Over all runners together in
+            half of ``duration_s`` at most, but for one request each.
+        rounds: so many rounds, all of which are made if there is time; None: as the precision asks,
+            up to ``max_rounds``.
+        max_rounds: None: ten for each second of ``duration_s``, and no less than 200.
+        duration_s: time limit of warm-up and rounds together, in seconds. After it nothing begins,
+            no request of the warm-up and no round, but for the first round; what is under way ends.
+            Preparation and checks come before, and what looks closer comes after.
+        round_ms: aimed length of one runner's part of a round, in milliseconds.
+        target_ratio: half-width of each interval over its mean at which measuring stops.
+        seed: of the order of runners in the rounds and of the resampling.
+        cpus: pin the measuring thread to this set of CPUs.
+        patience_s: before rounds, altogether at most so long, wait for a neighbour on the same
+            core to leave; beyond ``duration_s``.
+        quiet_probe_ns: the host's wide probe on a core of its own, where an earlier process has
+            seen it; 0: the fastest that these rounds see.
+        process_index, session: which of several processes of one session this is.
+    """
+
+    mode: Mode = "latency"
+    warmup: int | None = None
+    rounds: int | None = None
+    max_rounds: int | None = None
+    duration_s: float = 30.0
+    round_ms: float = 20.0
+    target_ratio: float = 0.01
+    seed: int = 0
+    cpus: tuple[int, ...] = ()
+    patience_s: float = 0.0
+    quiet_probe_ns: float = 0.0
+    process_index: int = 0
+    session: str = ""
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("latency", "throughput"):
+            raise InvalidArgumentError(
+                f"mode is {self.mode!r}; it has to be 'latency' or 'throughput'"
+            )
+        for name, least in (("warmup", 1), ("rounds", 2), ("max_rounds", 2)):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and least <= value <= _MOST):
+                raise InvalidArgumentError(
+                    f"{name} is {value}; it has to be a whole number from {least} to {_MOST}"
+                )
+        for name in ("duration_s", "round_ms", "target_ratio"):
+            value = getattr(self, name)
+            if not 0 < value < 1e9:  # also refuses NaN and infinity
+                raise InvalidArgumentError(f"{name} is {value}; it has to be above 0 and finite")
+        for name in ("patience_s", "quiet_probe_ns"):
+            value = getattr(self, name)
+            if not 0 <= value < 1e9:
+                raise InvalidArgumentError(f"{name} is {value}; it has to be 0 or more and finite")
+        if not (isinstance(self.seed, int) and 0 <= self.seed < _SEED_LIMIT):
+            raise InvalidArgumentError(
+                f"seed is {self.seed}; it has to be a whole number in [0, 2**63)"
+            )
+
+    @property
+    def most_rounds(self) -> int:
+        """After which measuring stops, precise or not, if no exact number is asked for."""
+        if self.max_rounds is not None:
+            return self.max_rounds
+        return min(_MOST, max(_LEAST_MOST_ROUNDS, int(_ROUNDS_A_SECOND * self.duration_s)))
+
+    def to_core(self) -> _core.RoundPlan:
+        """The plan as the C++ core takes it."""
+        plan = _core.RoundPlan()
+        plan.mode = _core.Mode.latency if self.mode == "latency" else _core.Mode.throughput
+        plan.round_duration_ns = max(1, int(self.round_ms * 1e6))
+        plan.seed = self.seed
+        plan.cpus = list(self.cpus)
+        plan.patience_ns = int(self.patience_s * 1e9)
+        plan.quiet_wide_ns = int(self.quiet_probe_ns)
+        plan.warmup.iterations = self.warmup or 0
+        rule = plan.rule
+        rule.target_ratio = self.target_ratio
+        rule.time_limit_ns = max(1, int(self.duration_s * 1e9))
+        if self.rounds is None:
+            rule.max_rounds = self.most_rounds
+            rule.min_rounds = min(20, self.most_rounds)
+        else:
+            rule.fixed = True
+            rule.min_rounds = rule.max_rounds = self.rounds
+        plan.rule = rule
+        return plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """Measurements that were taken in the same rounds, and runners that failed while they ran."""
+
+    measurements: tuple[Measurement | None, ...]  # in the order of the runtimes; None: no round
+    errors: tuple[str | None, ...]
+    stop_reason: str
+    elapsed_s: float
+    gc_ms: float  # of collecting all garbage once, before the rounds
+
+
+@contextmanager
+def quiet() -> Iterator[float]:
+    """No garbage collection inside; yields what one full collection cost, in ms.
+
+    Blocks nest, and an inner one collects only what was made since the outer one began.
+    """
+    global _quiet_blocks
+    was_enabled = gc.isenabled()
+    start = time.perf_counter()
+    gc.collect()
+    cost_ms = (time.perf_counter() - start) * 1e3
+    gc.freeze()
+    gc.disable()
+    _quiet_blocks += 1
+    try:
+        yield cost_ms
+    finally:
+        _quiet_blocks -= 1
+        if _quiet_blocks == 0:
+            gc.unfreeze()
+        if was_enabled:
+            gc.enable()
+
+
+def measure(
+    loaded: Subject,
+    prepared: Sequence[Candidate],
+    plan: Plan,
+    progress: Progress | None = None,
+    *,
+    in_a_row: bool = True,
+) -> Session:
+    """Time all of ``prepared`` in the same interleaved rounds.
+
+    A runner that fails leaves the measurement with its error; the rounds it completed are kept.
+    Meanwhile the first candidate that can be watched is, whether its calls stay the same work; not
+    ``in_a_row`` after the rounds, where another process measures then. What the model writes beside
+    its weights is put back afterwards.
+    Raises KeyboardInterrupt only if nothing was measured yet.
+    """
+    environment = collect_environment(device=loaded.device)
+    before = collect_condition()
+    with _watch(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
+        work = next((item.watch() for item in prepared if item.watch is not None), None)
+        if work is not None:
+            work.begin()
+        result = _core.measure_rounds(
+            [item.runner for item in prepared],
+            plan.to_core(),
+            _look_between(watch.wrap(progress), work),
+        )
+        if work is not None and in_a_row and result.stop_reason != "interrupted":
+            work.look_in_a_row(result.elapsed_ns / 1e9)
+    if work is not None:
+        work.compare_outputs()
+    conditions = (before, collect_condition())
+    process = ProcessRecord.current(
+        session=plan.session or make_session_id(), index=plan.process_index
+    )
+    if result.stop_reason == "interrupted" and len(result.probes) < 2:
+        raise KeyboardInterrupt("interrupted before the first round was complete")
+    disturbed = result.disturbed_rounds
+    probe = _summarise_probes(result)
+    waited_s = sum(item.waited_ns for item in result.probes) / 1e9
+    measurements = [
+        _make_measurement(
+            loaded, item, rounds, plan, result.stop_reason, environment, conditions, process,
+            disturbed, probe, waited_s, watch, work, written,
+        )
+        for item, rounds in zip(prepared, result.runners, strict=True)
+    ]  # fmt: skip
+    return Session(
+        measurements=tuple(measurements),
+        errors=tuple(rounds.error or None for rounds in result.runners),
+        stop_reason=result.stop_reason,
+        elapsed_s=result.elapsed_ns / 1e9,
+        gc_ms=gc_ms,
+    )
+
+
+def _look_between(progress: Progress | None, work: Watch | None) -> Progress | None:
+    """``progress``, after which ``work`` looks once a round, where no sample is under way."""
+    if work is None:
+        return progress
+
+    def tell(phase: str, done: int, total: int) -> None:
+        if progress is not None:
+            progress(phase, done, total)
+        if phase == "round" and done > 0:
+            work.look()
+
+    return tell
+
+
+@contextmanager
+def _put_back(loaded: Subject) -> Iterator[list[str]]:
+    """Whatever the model holds beside its weights, and its inputs, are afterwards as they were;
+    yields the names of what was not, once that is known."""
+    written: list[str] = []
+    if not isinstance(loaded, LoadedModel):
+        yield written
+        return
+    before = Snapshot(loaded.module, loaded.given())
+    try:
+        yield written
+    finally:
+        written += before.put_back()
+
+
+def _judge_work(prepared: Candidate, work: Watch | None, written: Sequence[str]) -> Iterator[str]:
+    """What a reader has to know of outputs that are not eager's and of calls that differ."""
+    label = str(prepared.place)
+    if (outputs := read_outputs(prepared.checks)).problem:
+        what = "other outputs than eager"
+        if label == "eager/python":
+            what = "other outputs when it is called again"
+        yield f"{label} gives {what}: {outputs.problem}"
+    if work is not None and (problem := read_work_problem({"same_work": work.to_check()})):
+        yield f"not the same work: {problem}; latencies are of calls that differ"
+    if written:
+        yield f"the model writes into {', '.join(written[:3])}, which was put back after measuring"
+
+
+def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
+    """The median of each probe, ns: over the quiet rounds if they are a third of all, or else over
+    all, also where enough of them count: `sweeps.processes` is to see that a neighbour was busy."""
+    disturbed = set(result.disturbed_rounds)
+    ends = result.probes[1:]
+    quiet = [probe for place, probe in enumerate(ends) if place not in disturbed]
+    if 3 * len(quiet) >= len(ends):
+        ends = quiet
+    return {
+        name: statistics.median(getattr(probe, f"{name}_ns") for probe in ends)
+        for name in ("loop", "wide", "within")
+        if ends
+    }
+
+
+@contextmanager
+def _watch(device: str) -> Iterator[GpuWatch]:
+    if device == "cpu":
+        yield GpuWatch()
+        return
+    with watch_gpu(device) as watch:
+        yield watch
+
+
+def require(session: Session) -> tuple[Measurement, ...]:
+    """All measurements of ``session``. Raises RunnerError if any runner failed."""
+    for error in session.errors:
+        if error is not None:
+            raise RunnerError(error)
+    return tuple(item for item in session.measurements if item is not None)
+
+
+def make_cell(loaded: Subject, prepared: Candidate) -> Cell:
+    """The cell that ``prepared`` measures."""
+    return Cell(
+        model=loaded.name,
+        runtime=prepared.runtime,
+        host=prepared.host,
+        device=loaded.device,
+        dtype=loaded.dtype,
+        batch=loaded.batch,
+        sequence=loaded.sequence,
+        grad_mode=prepared.grad_mode,
+        options={**loaded.options, **prepared.options},
+    )
+
+
+def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
+    left_out = rounds - len(_core.choose_rounds(rounds, disturbed))
+    if left_out:
+        return f"{left_out} of {rounds} rounds do not count: the host was disturbed {DISTURBANCE}"
+    return (
+        f"{DISTURBED_IN} {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
+        "leave out; --patience waits for it to be quiet"
+    )
+
+
+def _make_measurement(
+    loaded: Subject,
+    prepared: Candidate,
+    rounds: _core.RunnerRounds,
+    plan: Plan,
+    stop_reason: str,
+    environment: Environment,
+    conditions: tuple[Condition, ...],
+    process: ProcessRecord,
+    disturbed: Sequence[int],
+    probe: dict[str, float],
+    waited_s: float,
+    watch: GpuWatch,
+    work: Watch | None,
+    written: Sequence[str],
+) -> Measurement | None:
+    if not rounds.values_ns:
+        return None
+    warnings = list(prepared.warnings)
+    if not rounds.warmup.steady:
+        warnings.append(UNSTEADY)
+    if rounds.error:
+        warnings.append(f"failed after {len(rounds.values_ns)} rounds: {rounds.error}")
+    if disturbed:
+        warnings.append(_describe_disturbance(len(rounds.values_ns), disturbed))
+    warnings += [*prepared.judge(), *watch.judge()]
+    warnings += _judge_work(prepared, work, written)
+    return Measurement(
+        cell=make_cell(loaded, prepared),
+        mode=plan.mode,
+        samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
+        dropped_per_round=rounds.dropped,
+        positions=tuple(rounds.positions),
+        burst=rounds.burst,
+        seed=plan.seed,
+        counted="quiet",
+        stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
+        environment=environment,
+        conditions=conditions,
+        gpu=watch.to_record(),
+        process=process,
+        checks={
+            **prepared.checks,
+            "warmup": {
+                "iterations": rounds.warmup.iterations,
+                "seconds": rounds.warmup.elapsed_ns / 1e9,
+                "steady": rounds.warmup.steady,
+            },
+            "disturbed_rounds": list(disturbed),
+            QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
+            "host_probe_ns": probe,
+            "waited_for_core_s": waited_s,
+            **({} if work is None else {"same_work": work.to_check()}),
+        },
+        preparation=dict(prepared.facts),
+        warnings=tuple(warnings),
+    )

@@ -1,0 +1,90 @@
+"""Processes that measure by turns, a tenth of a second each; all are alive and all but one sleep.
+
+The surprising choice: the turn changes in the progress callback between two rounds, so a worker
+needs no rounds of its own making, and whatever it measures keeps its stopping rule.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ftax import errors
+from ftax.workers.channel import Say
+from ftax.workers.process import WorkerProcess
+
+MEASURING = "measuring"  # the phase before the first round
+REFUSED = "refused"  # what a worker says that ends with an error of ftax
+ROUNDS_A_TURN = 5
+_LIMIT_S = 24 * 3600.0  # of one step of a worker: to build, to compile, or a turn
+
+
+class TurnTaker:
+    """The progress callback of a process that measures by turns: it returns when its turn comes.
+
+    That is before measuring, and after every `ROUNDS_A_TURN` rounds. `take_turns` is its parent.
+    ``tell_others`` is given, at each turn, the process ids of those that sleep meanwhile.
+    """
+
+    def __init__(self, say: Say, tell_others: Callable[[Sequence[int]], None]) -> None:
+        self._say, self._tell_others = say, tell_others
+        self._began = 0  # with which round the last turn did
+        self.has_others = False
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Wait if a turn begins here. Once a round: who waits for a quiet core calls many times."""
+        if phase not in (MEASURING, "round") or done % ROUNDS_A_TURN:
+            return
+        goes_on = phase == "round" and done in (0, self._began)
+        self._began = done
+        if goes_on:
+            return
+        self._say("turn", done=done, total=total)
+        others = json.loads(sys.stdin.readline() or "[]")
+        self.has_others = bool(others)
+        self._tell_others(others)
+
+    def begin(self) -> None:
+        """Wait for the first turn."""
+        self(MEASURING, 0, 1)
+
+
+def take_turns(
+    workers: Sequence[WorkerProcess],
+    shuffler: random.Random,
+    tell: Callable[[int, int], None] | None = None,
+) -> list[list[dict[str, Any]]]:
+    """Let processes with a `TurnTaker` measure, one at a time, in random order each turn; what each
+    said beside asking for turns, up to "done".
+
+    ``tell`` is given how many rounds are done, of how many at most.
+
+    Raises:
+        WorkerDied: one of them ended before.
+        FtaxError: what one of them was stopped by and said, of the same kind.
+    """
+    said: list[list[dict[str, Any]]] = [[] for _ in workers]
+
+    def listen(place: int) -> bool:
+        """Until it wants another turn, or has none left."""
+        while (answer := workers[place].receive(_LIMIT_S))["say"] != "done":
+            if answer["say"] == "turn":
+                if tell is not None:
+                    tell(answer["done"], answer["total"])
+                return True
+            if answer["say"] == REFUSED:
+                raise getattr(errors, answer["error"])(answer["reason"])
+            said[place].append(answer)
+        return False
+
+    waiting = [place for place in range(len(workers)) if listen(place)]  # all are ready now
+    while waiting:
+        for place in shuffler.sample(waiting, len(waiting)):
+            others = [worker.pid for worker in workers if worker is not workers[place]]
+            workers[place].send(json.dumps(others))
+            if not listen(place):
+                waiting.remove(place)
+    return said

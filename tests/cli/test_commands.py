@@ -1,0 +1,213 @@
+"""The command line: exit codes, formats, and errors in one sentence."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import ftax
+from support.records import make_measurement
+
+QUICK = ("--tiny", "--rounds", "4", "--warmup", "2")
+COMMAND = (sys.executable, "-m", "ftax")
+ENVIRONMENT = {"COLUMNS": "200", "OMP_NUM_THREADS": "1"}  # one thread: what is tested is not speed
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ENVIRONMENT, **environment},
+        check=False,
+    )
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+    )
+
+
+def test_tax_prints_a_receipt_and_saves_it(tmp_path):
+    path = tmp_path / "receipt.jsonl"
+    result = run("tax", "resnet-50", *QUICK, "--runtimes", "none", "--json", str(path))
+    assert result.returncode == 0, result.stderr
+    assert "interpreter and bindings" in result.stdout
+    record = json.loads(path.read_text())
+    assert record["kind"] == "receipt"
+    assert len(record["record"]["rungs"]) == 3
+
+
+def test_tax_has_quick_runtimes_and_says_what_it_left_out(tmp_path):
+    path = tmp_path / "receipt.jsonl"
+    result = run("tax", "bert-1x64", *QUICK, "--json", str(path))
+    assert result.returncode == 0, result.stderr
+    record = json.loads(path.read_text())["record"]
+    names = {measurement["cell"]["runtime"] for measurement in record["others"]}
+    assert {"torchscript", "torchscript-frozen"} <= names and not {"compile", "aoti"} & names
+    assert "--runtimes available adds" in result.stderr and "compile-max-autotune" in result.stderr
+
+
+def test_csv_is_csv_and_markdown_is_markdown():
+    result = run("models", "--csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert {"bert-base", "resnet-50", "gpt2"} <= {row["name"] for row in rows}
+    result = run("runtimes", "--markdown")
+    assert "| eager | cpp | works here |" in result.stdout
+    assert "flat is Python by definition" in result.stdout
+
+
+def test_compare_of_two_files_answers_with_an_exit_code(tmp_path):
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    make_measurement([100, 101, 99, 100]).save(a)
+    make_measurement([120, 121, 119, 120], session="f" * 16).save(b)
+    path = tmp_path / "comparisons.jsonl"
+    slower, faster, equal = (
+        run("compare", str(x), str(y), "--json", str(path)) for x, y in ((a, b), (b, a), (a, a))
+    )
+    assert (slower.returncode, "b against a: slower" in slower.stdout) == (1, True)
+    assert (faster.returncode, "b against a: faster" in faster.stdout) == (0, True)
+    assert (equal.returncode, "b against a: equal" in equal.stdout) == (0, True)
+    assert "tested between rounds of one process each" in slower.stdout
+    assert slower.stderr == f"appended 1 record(s) to {path}\n"
+    records = ftax.read_records(path).records
+    assert [record.verdict for record in records] == ["slower", "faster", "equal"]
+    assert "".join(str(records[0]).split()) == "".join(slower.stdout.split())
+
+
+def test_a_file_of_several_cells_is_no_side_of_a_comparison(tmp_path):
+    path = tmp_path / "mixed.jsonl"
+    for host in ("python", "cpp"):
+        make_measurement([100, 101], host=host).save(path)
+    result = run("compare", str(path), str(path))
+    assert result.returncode == 2
+    assert "measurements of 2 cells" in result.stderr
+
+
+def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
+    path = tmp_path / "sides.jsonl"
+    command = ("compare", "resnet-50", "resnet-50", "--tiny", "--rounds", "4", "--processes", "99")
+    process = start(*command, "--json", str(path))
+    for line in process.stderr:
+        if "getting ready, process 2 of 99" in line:
+            process.send_signal(signal.SIGINT)
+            break
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "b against a: " in stdout
+    assert "interrupted; this is the answer of 1 of 99 processes" in stderr
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert kinds == ["measurement", "measurement", "comparison"]
+
+
+def test_bench_takes_the_hosts_that_a_runtime_has():
+    result = run("bench", "bert-1x64", "--runtime", "flat", "--rounds", "3")
+    assert result.returncode == 0, result.stderr
+    assert "flat" in result.stdout and "cpp" not in result.stdout
+
+
+def test_knee_prints_the_answer_and_its_sizes_and_saves_each_runtime(tmp_path):
+    path = tmp_path / "knees.jsonl"
+    options = ("--tiny", "--high", "2", "--rounds", "8", "--runtime", "eager,cuda-graph")
+    result = run("knee", "bert-base", *options, "--threads", "1", "--json", str(path))
+    assert result.returncode == 0, result.stderr
+    assert "Knee over batch: bert-base" in result.stdout
+    assert "each beside batch 1" in result.stdout
+    assert "cuda-graph does not run on cpu" in " ".join(result.stdout.split())
+    assert "batch 2: round" in result.stderr
+    (line,) = path.read_text().splitlines()
+    record = json.loads(line)
+    assert record["kind"] == "knee"
+    assert [point["size"] for point in record["record"]["points"]] == [2]
+    assert len(record["record"]["points"][0]["values_ns"]) == 8
+
+
+def test_ctrl_c_keeps_the_knees_that_are_done(tmp_path):
+    path = tmp_path / "knees.jsonl"
+    options = ("--tiny", "--high", "2", "--rounds", "20", "--runtime", "eager", "--host", "both")
+    process = start("knee", "bert-base", *options, "--json", str(path))
+    for line in process.stderr:
+        if "eager/cpp: batch 1: preparing" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "eager" in output
+    assert len(path.read_text().splitlines()) >= 1
+
+
+def test_ops_names_operators_and_modules():
+    result = run("ops", "bert-base", "--tiny", "--calls", "--limit", "500")
+    assert result.returncode == 0, result.stderr
+    assert "aten::linear" in result.stdout
+    assert "encoder.layer.11.attention" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("tax", "bert-bass"), 2, "bert-base"),
+        (("bench", "gpt2", "--host", "fortran"), 2, "'python' or 'cpp'"),
+        (("bench", "gpt2", "--runtime", "onnxruntme"), 2, "did you mean 'onnxruntime'"),
+        (("bench", "gpt2", "--tiny", "--rounds", "0"), 2, "rounds is 0"),
+        (("bench", "gpt2", "--tiny", "--duration", "-1"), 2, "duration_s is -1"),
+        (("bench", "gpt2", "--tiny", "--cpus", "a"), 2, "write 0,1 or 2-5"),
+        (("bench", "gpt2", "--tiny", "--cpus", "5-2"), 2, "write 0,1 or 2-5"),
+        (("tax", "gpt2", "--json", "nowhere/r.jsonl"), 2, "nowhere/r.jsonl: its folder does not"),
+        (("compare", "gpt2", "gpt2", "--json", "."), 2, ".: Is a directory"),
+        (("bench", "gpt2", "--json", __file__), 2, "so it is no results file"),
+        (("tax", "gpt2", "--trace", "nowhere/t.json"), 2, "there is no folder nowhere"),
+        (("trace", "gpt2", "--chrome", "."), 2, ". is a folder"),
+        (("runtimes", "--device", "gpu"), 2, "device is 'gpu'"),
+        (("bench", "gpt2", "--tiny", "--batch", "0"), 2, "batch"),
+        (("bench", "gpt2", "--set", "optimization"), 2, "write optimization=basic"),
+        (("bench", "gpt2", "--set", "optimization=all"), 2, "eager has no option 'optimization'"),
+        (("bench", "resnet-50", "--tiny", "--transfers"), 2, "device is 'cpu'"),
+        (("compare", "missing.jsonl", "gone.jsonl"), 2, "missing.jsonl"),
+        (("report", "gone.jsonl"), 2, "there is no gone.jsonl"),
+        (("tax", "bert-base", "--dtype", "fp12"), 2, "fp12"),
+        (("knee", "bert-base", "--tiny", "--over", "heads"), 2, "'batch' or 'sequence'"),
+        (("knee", "bert-base", "--tiny", "--batch", "4"), 2, "give --low"),
+        (("knee", "resnet-50", "--tiny", "--over", "sequence"), 2, "resnet-50 takes images"),
+        (("knee", "bert-base", "--tiny", "--runtime", "cuda-graph"), 3, "does not run on cpu"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments, code, message):
+    result = run(*arguments)
+    assert result.returncode == code
+    assert message in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_ctrl_c_leaves_what_was_measured(tmp_path):
+    path = tmp_path / "receipt.jsonl"
+    options = ("tax", "resnet-50", "--tiny", "--runtimes", "none", "--rounds", "100000")
+    process = start(*options, "--json", str(path))
+    for line in process.stderr:
+        if line.rstrip().endswith(": round"):
+            break
+    time.sleep(3.0)  # some hundred rounds on an idle machine, one on a very busy one
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "interrupted after" in output
+    record = json.loads(path.read_text())["record"]
+    assert record["rungs"][0]["stop_reason"] == "interrupted"
+    assert len(record["rungs"][0]["samples_ns"]) >= 1
+
+
+def test_doctor_prints_the_floors():
+    result = run("doctor", "--csv")
+    assert result.returncode == 0, result.stderr
+    assert "empty operator, C++" in result.stdout

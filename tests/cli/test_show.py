@@ -1,0 +1,116 @@
+"""What the command line keeps while it works, and what it shows when it cannot be kept."""
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+import typer
+
+import ftax.cli.show as place
+from ftax.cli.show import keep_rounds, progress_bar, saved
+from ftax.errors import ResultsError
+from ftax.timing.measurement import Measurement
+from support.records import make_measurement
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """No results file can be written, but for those among temporary files."""
+
+    def append(path, record):
+        if Path(path).parent != Path(tempfile.gettempdir()):
+            raise ResultsError(f"{path}: No space left on device")
+        record.save(path)
+
+    monkeypatch.setattr(place, "append_record", append)
+
+
+def measure_and_fail(path):
+    with keep_rounds(path) as keep:
+        keep(make_measurement([100, 110]))
+        raise RuntimeError("illegal memory access")
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_kept_rounds_go_away_when_the_command_is_done(tmp_path, temporary, beside):
+    with keep_rounds(tmp_path / "receipt.jsonl" if beside else None) as keep:
+        keep(make_measurement([100, 110]))
+        (kept,) = (tmp_path if beside else temporary).iterdir()
+        assert len(Measurement.load(kept)) == 1
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert [*tmp_path.iterdir(), *temporary.iterdir()] == []
+
+
+def test_kept_rounds_outlive_a_fault_and_the_user_is_told_where(tmp_path, capsys):
+    with pytest.raises(RuntimeError):
+        measure_and_fail(tmp_path / "receipt.jsonl")
+    (kept,) = tmp_path.iterdir()
+    assert len(Measurement.load(kept)) == 1
+    assert str(kept) in capsys.readouterr().err
+
+
+def test_rounds_are_kept_under_a_name_that_nobody_can_take_first(tmp_path, temporary):
+    """It had the number of the process in it: a link was followed, and a file was in the way."""
+    victim = tmp_path / "victim"
+    victim.touch()
+    for name in (temporary / f"ftax-{os.getpid()}.rounds", tmp_path / "r.jsonl.rounds"):
+        name.symlink_to(victim)
+    for path in (None, tmp_path / "r.jsonl"):
+        with pytest.raises(RuntimeError):
+            measure_and_fail(path)
+    assert victim.read_bytes() == b""
+
+
+def test_rounds_that_cannot_be_kept_cost_a_warning(tmp_path, full_disk, capsys):
+    with keep_rounds(tmp_path / "receipt.jsonl") as keep:
+        keep(make_measurement([100, 110]))
+    said = capsys.readouterr().err
+    assert said.startswith("! the rounds were not kept") and "No space left" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rounds_are_kept_elsewhere_where_nothing_can_be_made_beside_the_results(temporary):
+    with keep_rounds(Path("/proc/receipt.jsonl")) as keep:
+        keep(make_measurement([100, 110]))
+        assert len(list(temporary.iterdir())) == 1
+
+
+def test_kept_rounds_that_are_gone_already_cost_nothing(tmp_path):
+    with keep_rounds(tmp_path / "receipt.jsonl") as keep:
+        keep(make_measurement([100, 110]))
+        (kept,) = tmp_path.iterdir()
+        kept.unlink()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_saved_is_shown_and_kept_elsewhere(tmp_path, temporary, full_disk):
+    shown = []
+    records = [make_measurement([100, 110]), make_measurement([200, 210])]
+    with (
+        pytest.raises(ResultsError, match="No space left") as caught,
+        saved(tmp_path / "r", records),
+    ):
+        shown.append("the table")
+    (kept,) = temporary.iterdir()
+    assert shown == ["the table"] and str(kept) in str(caught.value)
+    assert len(Measurement.load(kept)) == 2
+
+
+def test_what_cannot_be_saved_is_no_answer_to_a_gate(tmp_path, full_disk):
+    with pytest.raises(ResultsError), saved(tmp_path / "r.jsonl", [make_measurement([100, 110])]):
+        raise typer.Exit(1)
+
+
+def test_a_name_cannot_begin_a_line_of_its_own(capsys):
+    with progress_bar("a\nftax: done\x1b[2J") as progress:
+        progress("round\r", 0, 1)
+    assert capsys.readouterr().err == r"a\nftax: done\x1b[2J: round\r" + "\n"

@@ -1,0 +1,119 @@
+"""All readings of several runtimes: what cannot be had is None and has its reason."""
+
+import functools
+import sys
+
+import pytest
+import torch
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.instruments import readings as module
+from ftax.instruments.energy import IdlePower
+from ftax.instruments.memory import PeakMemory
+from ftax.instruments.readings import GpuReadings, collect_gpu_readings
+from ftax.ladders.intervention import spin
+from ftax.timing.candidate import Candidate
+from support.fake_nvml import FakeNvml, pretend_cuda
+
+COUNTER = "nvmlDeviceGetTotalEnergyConsumption"
+MEMORY = PeakMemory(held_bytes=1, allocated_bytes=2, reserved_bytes=3, device_bytes=4)
+IDLE = IdlePower(power_w=50.0, seconds=1.0, settled=True, resolution_ratio=0.005, sm_clock_mhz=None)
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Pretends a GPU whose memory can be read; a test may put an error into the list."""
+    pretend_cuda(monkeypatch, 1)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    errors = []
+
+    def measure(function, *, device):
+        if errors:
+            raise errors[0]
+        return MEMORY
+
+    monkeypatch.setattr(module, "measure_peak_memory", measure)
+    return errors
+
+
+def prepare(callable_=lambda: spin(100_000)):
+    runner = _core.PythonRunner(callable_, "spin", device="cpu", grad_mode=_core.GradMode.inference)
+    return Candidate(runtime="eager", host="python", runner=runner, run=lambda: [])
+
+
+def test_without_nvml_there_is_memory_and_reasons_for_the_rest(memory, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    found = collect_gpu_readings([prepare(), prepare()], device="cuda")
+    assert len(found) == 2
+    for item in found:
+        assert (item.energy, item.utilisation, item.memory) == (None, None, MEMORY)
+        assert "pip install nvidia-ml-py" in item.missing["energy"]
+        assert item.missing["energy"] == item.missing["utilisation"]
+        assert GpuReadings.from_dict(item.to_dict()) == item
+
+
+def test_a_gpu_with_a_counter_and_no_gpm_has_energy(memory, monkeypatch):
+    monkeypatch.setattr(module, "measure_idle_power", lambda gpu: IDLE)
+    monkeypatch.setattr(
+        module, "measure_energy", functools.partial(module.measure_energy, limit_s=0.6)
+    )
+    start = _core.now_ns()
+    nvml = FakeNvml(**{COUNTER: lambda handle: int((_core.now_ns() - start) * 100e-6)})
+    (item,) = collect_gpu_readings([prepare()], device="cuda", energy_s=0.6, nvml=nvml)
+    assert item.energy.idle == IDLE
+    assert item.energy.mean_power_w == pytest.approx(100, rel=2 * item.energy.resolution_ratio)
+    assert item.missing.keys() == {"utilisation"}
+    assert "not available here: nvmlGpmQueryDeviceSupport" in item.missing["utilisation"]
+    assert nvml.open == 0
+    assert GpuReadings.from_dict(item.to_dict()) == item
+
+
+def test_a_failing_runner_loses_its_own_readings_only(memory, monkeypatch):
+    def fail():
+        raise ValueError("bad weights")
+
+    monkeypatch.setattr(module, "measure_idle_power", lambda gpu: IDLE)
+    nvml = FakeNvml(**{COUNTER: 1})
+    (item,) = collect_gpu_readings([prepare(fail)], device="cuda", nvml=nvml)
+    assert "bad weights" in item.missing["energy"]
+    assert item.memory == MEMORY
+
+
+def test_a_gpu_out_of_memory_is_a_reason(memory):
+    memory.append(RuntimeError("CUDA out of memory"))
+    (item,) = collect_gpu_readings([prepare()], device="cuda", nvml=FakeNvml())
+    assert item.missing["memory"] == "CUDA out of memory"
+
+
+def test_no_device_is_an_error(monkeypatch):
+    pretend_cuda(monkeypatch, 0)
+    with pytest.raises(UnavailableError, match="torch sees 0 CUDA devices"):
+        collect_gpu_readings([], device="cuda")
+
+
+@pytest.mark.parametrize("missing", [{}, {"energy": "x", "utilisation": "x", "memory": "x"}])
+def test_every_none_has_a_reason_and_nothing_else_has(missing):
+    with pytest.raises(InvalidArgumentError, match="each None has to have its reason"):
+        GpuReadings(
+            runtime="eager",
+            host="cpp",
+            energy=None,
+            utilisation=None,
+            memory=MEMORY,
+            missing=missing,
+        )
+
+
+@pytest.mark.needs_cuda
+def test_a_real_gpu_gives_what_it_has():
+    pytest.importorskip("pynvml")
+    x = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    runner = _core.PythonRunner(
+        lambda: x @ x, "matmul", device="cuda", grad_mode=_core.GradMode.inference
+    )
+    item = Candidate(runtime="eager", host="python", runner=runner, run=lambda: [])
+    (found,) = collect_gpu_readings([item], device="cuda")
+    assert found.memory.call_bytes >= x.nbytes
+    assert found.energy is None or found.energy.joules_per_inference > 0
+    assert all(reason for reason in found.missing.values())

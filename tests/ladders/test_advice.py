@@ -1,0 +1,112 @@
+"""Each rule of the recommendation, on a receipt made for it."""
+
+from ftax.ladders.receipt import Receipt
+from support.evidence import EAGER, FLAT, GRAPH, TAPE
+from support.runtimes_receipt import (
+    CLOSE,
+    ORT,
+    WRONG,
+    make_cpu_receipt,
+    make_gpu_receipt,
+    make_runtime,
+    make_work,
+)
+
+FAST_ORT = [make_work(ORT, 440.0, kernels=60, same=False)]
+
+
+def test_host_bound_with_a_graph_and_a_better_alternative():
+    text = make_gpu_receipt(
+        make_runtime(ORT, 560.0, outputs=CLOSE, seconds=9.0, from_cache=True), evidence=FAST_ORT
+    ).recommendation
+    assert text.startswith("Host-bound at batch 1: 86% (86% to 86%) of 4,600 us is tax.")
+    assert "The largest part of the tax is model glue: 1,584 us (34%)." in text
+    assert "A CUDA graph of the same kernels gives back 3,841 us, 759 us a call (6.06x)." in text
+    assert "onnxruntime from cpp gives back 4,040 us, 560 us a call (8.21x)" in text
+    assert "3,840 us less tax and 200 us less device time (kernels: 40 fewer" in text
+    assert "preparing it takes 10 s, paid back after 2,476 calls" in text
+    assert "it is 199 us faster than that" in text
+
+
+def test_device_bound():
+    text = make_gpu_receipt(eager_us=2800.0, busy_us=1900.0).recommendation
+    assert text.startswith("Device-bound at batch 1: 32% (32% to 32%) of 2,800 us is tax.")
+
+
+def test_neither_side_for_certain_is_said():
+    text = make_gpu_receipt(eager_us=2000.0, busy_us=1000.0).recommendation
+    assert text.startswith("Whether host or device binds at batch 1 is not resolved: 50%")
+
+
+def test_a_tax_that_is_within_its_error_is_not_resolved():
+    rungs = (make_runtime(EAGER, 1000.0, noise=0.2), make_runtime(GRAPH, 999.0, noise=-0.2))
+    receipt = Receipt(rungs=rungs, evidence=(make_work(EAGER, 990.0), make_work(GRAPH, 990.0)))
+    text = receipt.recommendation
+    assert text.startswith("Device-bound at batch 1: the tax is not resolved (-")
+    assert "largest part" not in text
+    assert text.endswith("No other runtime measured here is faster than Python eager for certain.")
+
+
+def test_on_a_cpu_the_cost_of_python_stands_in():
+    text = make_cpu_receipt(make_runtime(ORT, 500.0, outputs=CLOSE)).recommendation
+    assert text.startswith("Python costs 300 us of 1,000 us (30%;")
+    assert "The tape, without Python, of the same operators gives back 300 us" in text
+    assert "onnxruntime from cpp gives back 500 us" in text
+    assert "it is 200 us faster than that" in text
+    assert "bound" not in text
+
+
+def test_an_alternative_slower_than_the_graph_is_said_to_be():
+    text = make_gpu_receipt(make_runtime(ORT, 2000.0)).recommendation
+    assert "it is 1,241 us slower than that" in text
+
+
+def test_an_alternative_as_fast_as_the_graph_is_not_ranked():
+    text = make_gpu_receipt(make_runtime(ORT, 758.8, noise=0.01)).recommendation
+    assert "which of the two is faster is not resolved" in text
+
+
+def test_instruments_are_not_recommended():
+    rungs = (make_runtime(EAGER, 1000.0), make_runtime(FLAT, 500.0))
+    text = Receipt(rungs=rungs).recommendation
+    assert "flat" not in text
+    assert text.endswith("No other runtime measured here is faster than Python eager for certain.")
+
+
+def test_nothing_faster():
+    rungs = (make_runtime(EAGER, 1000.0), make_runtime(TAPE, 1200.0))
+    text = Receipt(rungs=rungs, others=(make_runtime(ORT, 1500.0),)).recommendation
+    assert text.endswith("No other runtime measured here is faster than Python eager for certain.")
+
+
+def test_a_faster_one_with_other_outputs_is_named_and_not_recommended():
+    text = make_gpu_receipt(
+        make_runtime(ORT, 100.0, outputs=WRONG), make_runtime(("torchscript", "cpp"), 600.0)
+    ).recommendation
+    assert "torchscript from cpp gives back 4,000 us" in text
+    assert text.endswith(
+        "Faster still, but not recommended, is onnxruntime/cpp (outputs differ by 5.0e-01 "
+        "(limit 1e-02))."
+    )
+    slow = make_gpu_receipt(
+        make_runtime(ORT, 3000.0, outputs=WRONG), make_runtime(("torchscript", "cpp"), 600.0)
+    )
+    assert "onnxruntime" not in slow.recommendation
+
+
+def test_what_has_another_baseline_is_not_recommended():
+    text = make_gpu_receipt(
+        make_runtime(("padded", "python"), 100.0),
+        make_runtime(("nested", "python"), 50.0, baseline="padded"),
+    ).recommendation
+    assert "nested" not in text and "padded" not in text
+
+
+def test_a_graph_that_ran_other_kernels_is_not_said_to_run_the_same():
+    receipt = make_gpu_receipt()
+    evidence = [
+        make_work(GRAPH, 640.0, same=False) if item.runtime == "cuda-graph" else item
+        for item in receipt.evidence
+    ]
+    text = Receipt(rungs=receipt.rungs, evidence=tuple(evidence)).recommendation
+    assert "A CUDA graph of the same operators, with other kernels, gives back" in text

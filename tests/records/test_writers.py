@@ -1,0 +1,153 @@
+"""Results files under full disks, writers at the same time, and writers that are killed."""
+
+import fcntl
+import multiprocessing
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+
+from ftax.errors import ResultsError
+from ftax.records import store
+from ftax.records.record import Count, Record
+from ftax.records.store import append_record, read_records, register_kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line(Record):
+    """The smallest thing that can be stored."""
+
+    kind: ClassVar[str] = "test-line"
+
+    number: Count
+    text: str = ""
+
+
+register_kind(Line.kind, Line.from_dict)
+
+# Writers are forked: they inherit a loaded torch that they never call.
+fork = multiprocessing.get_context("fork")
+ignore_fork_warning = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results.jsonl"
+
+
+def refuse_write(descriptor, line):
+    raise OSError(28, "No space left on device")
+
+
+def write_a_piece(descriptor, line):
+    return real_write(descriptor, line[:10])
+
+
+def refuse_sync(descriptor):
+    raise OSError(5, "Input/output error")
+
+
+real_write = os.write
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("write", refuse_write), ("write", write_a_piece), ("fsync", refuse_sync)],
+)
+@pytest.mark.parametrize("cut", [0, 5])
+def test_a_disk_that_refuses_leaves_the_file_as_it_was(path, monkeypatch, name, fault, cut):
+    append_record(path, Line(number=0))
+    before = path.read_bytes()[: -cut or None]
+    path.write_bytes(before)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, name, fault)
+        with pytest.raises(ResultsError, match=rf"{path}: .*; choose a path that can be written"):
+            append_record(path, Line(number=1))
+    assert path.read_bytes() == before
+
+
+def write_many(path, start, count):
+    for number in range(start, start + count):
+        append_record(path, Line(number=number, text="x" * 3000))
+
+
+@ignore_fork_warning
+def test_writers_at_the_same_time_lose_and_mix_nothing(path):
+    writers = [fork.Process(target=write_many, args=(path, start, 50)) for start in (0, 1000)]
+    for writer in writers:
+        writer.start()
+    seen = 0
+    while any(writer.is_alive() for writer in writers):
+        if path.exists() and path.stat().st_size:
+            records = read_records(path).records  # a reader never sees half a line
+            assert len(records) >= seen
+            seen = len(records)
+    for writer in writers:
+        writer.join()
+    numbers = [line.number for line in read_records(path).records]
+    assert sorted(numbers) == [*range(50), *range(1000, 1050)]
+    assert [number for number in numbers if number < 1000] == [*range(50)]
+
+
+@ignore_fork_warning
+def test_a_writer_waits_for_the_lock(path):
+    path.touch()
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        writer = fork.Process(target=write_many, args=(path, 0, 1))
+        writer.start()
+        time.sleep(0.2)
+        assert path.stat().st_size == 0
+        fcntl.flock(file, fcntl.LOCK_UN)
+    writer.join()
+    assert read_records(path).records[0].number == 0
+
+
+def die_in_the_middle_of_a_write(path, bytes_written):
+    def write_and_die(descriptor, line):
+        real_write(descriptor, line[:bytes_written])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    store.os.write = write_and_die  # in the forked child only
+    append_record(path, Line(number=1))
+
+
+@ignore_fork_warning
+@pytest.mark.parametrize("bytes_written", [0, 1, 40])
+def test_a_killed_writer_leaves_the_file_usable(path, bytes_written):
+    append_record(path, Line(number=0))
+    writer = fork.Process(target=die_in_the_middle_of_a_write, args=(path, bytes_written))
+    writer.start()
+    writer.join()
+    assert writer.exitcode == -signal.SIGKILL
+    append_record(path, Line(number=2))
+    result = read_records(path, skip_bad=True)
+    assert result.records == (Line(number=0), Line(number=2))
+    assert len(result.problems) == (bytes_written > 0)
+
+
+@ignore_fork_warning
+def test_writers_killed_at_any_moment_cost_at_most_the_line_they_were_writing(path):
+    append_record(path, Line(number=0))
+    for turn in range(1, 6):
+        writer = fork.Process(target=write_many, args=(path, turn * 10**6, 10**6))
+        writer.start()
+        size = path.stat().st_size
+        while path.stat().st_size == size:
+            time.sleep(0.001)
+        time.sleep(0.003 * turn)
+        writer.kill()
+        writer.join()
+    append_record(path, Line(number=1))
+    result = read_records(path, skip_bad=True)
+    assert len(result.problems) <= 5
+    numbers = [line.number for line in result.records]
+    assert numbers[0] == 0
+    assert numbers[-1] == 1
+    for turn in range(1, 6):
+        written = [number for number in numbers if number // 10**6 == turn]
+        assert written == [*range(turn * 10**6, turn * 10**6 + len(written))]
+        assert written

@@ -1,0 +1,221 @@
+"""Exports against torch's own outputs, both exporters, silence, and what a failure says."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import ftax
+from ftax.errors import RunnerError, UnavailableError, UnsupportedError
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers.flattened import Flattened
+from ftax.runtimes.onnx import rows as onnx_module
+from ftax.runtimes.onnx import sizes as onnx_sizes
+from ftax.runtimes.onnx.export import export_onnx
+from ftax.runtimes.workspace import Workspace
+from support.onnx_models import make_runner
+
+pytestmark = pytest.mark.needs_ort
+
+
+class Branching(nn.Module):
+    """Which way it goes depends on a value: a trace follows one way, torch.export refuses."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+
+class Differing(nn.Module):
+    """The TorchScript exporter has no torch.diff."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.diff(x)
+
+
+class Hopeless(nn.Module):
+    """ONNX has no such operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigvals(x).real
+
+
+class Nested(nn.Module):
+    """Dicts in, dicts and lists out, and one argument that is no tensor."""
+
+    def forward(
+        self, pair: dict[str, torch.Tensor], *, scale: float
+    ) -> dict[str, list[torch.Tensor]]:
+        return {"sums": [pair["a"] + pair["b"]], "scaled": [pair["a"] * scale]}
+
+
+def run_file(path: Path, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    runner, outputs = make_runner(path, inputs)
+    for output in outputs:
+        output.fill_(0)
+    runner.run_once()
+    return outputs
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_nested_arguments_and_results_become_numbered_tensors(tmp_path: Path, dynamo: bool) -> None:
+    a, b = torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])
+    loaded = ftax.load_model(Nested(), inputs=(({"a": a, "b": b},), {"scale": 3.0}))
+    path = tmp_path / "nested.onnx"
+    export = export_onnx(Flattened(loaded), loaded.flat_inputs(), path, dynamo=dynamo)
+    assert export.path == path
+    assert export.exporter == ("dynamo" if dynamo else "torchscript")
+    assert export.fallback_reason is None
+    assert export.input_names == ("input_0", "input_1")
+    assert len(export.output_names) == 2
+    assert export.opset >= 18
+    assert export.seconds > 0
+    sums, scaled = run_file(path, [a, b])
+    assert sums.tolist() == [11.0, 22.0]
+    assert scaled.tolist() == [3.0, 6.0]
+
+
+def test_exporting_without_its_packages_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UnavailableError, match="pip install onnx onnxscript"):
+        export_onnx(Differing(), [torch.zeros(2)], tmp_path / "never-written.onnx")
+
+
+def test_the_other_exporter_steps_in_and_the_result_says_why(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    x = torch.tensor([1.0, 4.0, 9.0])
+    branching = export_onnx(Branching(), [x], tmp_path / "branching.onnx")
+    said = " ".join(branching.messages)
+    if torch.__version__ < "2.9":  # it drafts what it cannot export, and says so
+        assert branching.exporter == "dynamo"
+        assert "not able to soundly produce a graph" in said
+    else:
+        assert branching.exporter == "torchscript"
+        assert "data-dependent" in (branching.fallback_reason or "")
+        assert "TracerWarning" in said
+    assert [t.tolist() for t in run_file(branching.path, [x])] == [[2.0, 5.0, 10.0]]
+
+    differing = export_onnx(Differing(), [x], tmp_path / "differing.onnx", dynamo=False)
+    assert differing.exporter == "dynamo"
+    assert "aten::diff" in (differing.fallback_reason or "")
+    assert [t.tolist() for t in run_file(differing.path, [x])] == [[3.0, 5.0]]
+    # The exporters warn, log and print; pytest would also fail on a warning.
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_nobody_can_export_gives_both_reasons_and_leaves_no_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "hopeless.onnx"
+    with pytest.raises(
+        UnsupportedError, match=r"Hopeless.*dynamo: .*linalg_eig.*; torchscript: .*eigvals"
+    ):
+        export_onnx(Hopeless(), [torch.eye(2)], path)
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert-base", "gpt2", "resnet-50"])
+def test_zoo_models_agree_with_torch(tmp_path: Path, name: str) -> None:
+    """Tolerance: 1e-4 of the largest value, on inputs that the export did not see."""
+    loaded = ftax.load_model(name, tiny=True)
+    export = export_onnx(Flattened(loaded), loaded.flat_inputs(), tmp_path / "model.onnx")
+    assert export.exporter == "dynamo"
+    with torch.inference_mode():
+        expected = Flattened(loaded)(*loaded.flat_check_inputs())
+    outputs = run_file(export.path, loaded.flat_check_inputs())
+    for output, reference in zip(outputs, expected, strict=True):
+        tolerance = 1e-4 * float(reference.abs().max())
+        torch.testing.assert_close(output, reference, rtol=0, atol=tolerance)
+
+
+def test_one_export_serves_all_sizes_and_ends_as_one_of_that_size_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    loaded = ftax.load_model("bert-1x64", sequence=8)
+    exports = []
+    export = onnx_sizes.export_onnx
+    monkeypatch.setattr(
+        onnx_sizes, "export_onnx", lambda *a, **k: exports.append(1) or export(*a, **k)
+    )
+    nodes = {}
+    for batch, sequence in ((1, 8), (3, 5)):
+        for many in (True, False):
+            sized = loaded.with_size(batch=batch, sequence=sequence)
+            workspace = Workspace(sized, many_sizes=many)
+            prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
+            assert prepared.checks["outputs"]["within_tolerance"]
+            assert prepared.checks["second_input"]["within_tolerance"]
+            assert ("all_sizes_from_cache" in prepared.facts) is many
+            nodes[batch, many] = prepared.facts["nodes"]
+    assert len(exports) == 1
+    assert nodes[1, True] == nodes[1, False]
+    assert nodes[3, True] == nodes[3, False]
+
+
+def test_a_model_without_free_sizes_is_exported_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    tries = []
+
+    def refuse(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise UnsupportedError("input_0 is of size 2 in dimension 0 for good")
+
+    monkeypatch.setattr(onnx_sizes, "export_onnx", refuse)
+    loaded = ftax.load_model("resnet-50", tiny=True)
+    for batch in (1, 2):
+        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
+        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
+        assert "all_sizes_from_cache" not in prepared.facts
+    assert tries == [1]  # that it was refused is remembered
+
+
+def test_an_export_with_a_size_written_into_it_is_not_used_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exporter unrolls a recurrent layer over its example's length, and does not say so."""
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    loaded = ftax.load_model("layer-rnn-64", tiny=True)
+    for batch in (1, 2):
+        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
+        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
+        assert prepared.checks["outputs"]["within_tolerance"]
+        assert "all_sizes_from_cache" not in prepared.facts
+    with pytest.raises(UnsupportedError, match="at another one"):
+        onnx_sizes.export_all_sizes(loaded, lambda path, other: None)  # from the cache
+
+
+def test_memory_that_was_short_is_no_fault_of_an_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    loaded = ftax.load_model("layer-feed-forward-64", tiny=True)
+    answers: list[str] = ["CUDA out of memory. Tried to allocate 2 GiB"]
+    real = onnx_module._open
+
+    def open_once(*arguments: Any) -> Any:
+        if answers:
+            raise RunnerError(answers.pop())
+        return real(*arguments)
+
+    monkeypatch.setattr(onnx_module, "_open", open_once)
+    for batch, shared in ((1, False), (2, True)):
+        workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
+        prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
+        assert ("all_sizes_from_cache" in prepared.facts) is shared
+
+
+def test_dimensions_that_follow_the_size_are_found() -> None:
+    some, others = [torch.zeros(2, 7), torch.zeros(3)], [torch.zeros(4, 7), torch.zeros(3)]
+    assert onnx_sizes.find_free(some, others) == ((0,), ())

@@ -1,0 +1,141 @@
+"""Every runtime is held against eager on both inputs, and whoever prints a number reads the worse.
+
+The branch here goes one way on the inputs that are recorded and the other on those that are
+checked: what traces it gives bitwise equal outputs on the first, and wrong ones on the second.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import ftax
+from ftax.runtimes.candidates import check_both_inputs
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.plugins.entry_points import prepare_entry_point
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.timing.outputs import read_outputs
+from support.records import make_measurement
+from support.small_models import load_function, normal
+
+SHORT = ftax.Plan(rounds=3, warmup=2)
+POSITIVE = normal(3, 4).abs()
+WRONG = {"bitwise": False, "within_tolerance": False, "difference": 1.0, "tolerance": 1e-4,
+         "problem": "outputs differ by 1.0e+00 (limit 1e-04)", "has_nan": False}  # fmt: skip
+EQUAL = {**WRONG, "bitwise": True, "within_tolerance": True, "difference": 0.0, "problem": None}
+CLOSE = {**EQUAL, "bitwise": False, "difference": 3e-5}
+
+
+def load_branch() -> LoadedModel:
+    return load_function(
+        lambda x: x + 1 if float(x.sum()) > 0 else x - 1, POSITIVE, check_inputs=-POSITIVE
+    )
+
+
+@pytest.mark.parametrize("runtime", ["torchscript", "torchscript-frozen", "torchscript-optimized"])
+@pytest.mark.parametrize("host", ["python", "cpp"])
+def test_a_traced_branch_is_found_out_on_the_second_input(runtime, host) -> None:
+    prepared = find_runtime(runtime).prepare(Workspace(load_branch()), host)
+    assert prepared.checks["outputs"]["bitwise"]
+    assert not prepared.checks["second_input"]["within_tolerance"]
+    assert torch.equal(prepared.run()[0], POSITIVE + 1)  # the main inputs are back
+
+
+@pytest.mark.slow
+def test_a_compiler_that_guards_the_branch_is_right_on_both() -> None:
+    prepared = find_runtime("compile").prepare(Workspace(load_branch()), "python")
+    assert read_outputs(prepared.checks).equal
+    assert prepared.judge() == []  # the branch of the second input was compiled before the rounds
+
+
+class EntryPointTo:
+    """An entry point that needs no installed package."""
+
+    name = "baked"
+    value = "baked"
+    dist = None
+
+    def __init__(self, function) -> None:
+        self._function = function
+
+    def load(self):
+        return self._function
+
+
+def test_an_installed_runtime_that_bakes_its_outputs_in_is_found_out() -> None:
+    workspace = Workspace(load_function(lambda x: x * 2))
+    baked = workspace.loaded.call().clone()
+    point: Any = EntryPointTo(lambda loaded: lambda: baked)
+    checks = check_both_inputs(workspace, prepare_entry_point(workspace, point))
+    assert checks["outputs"]["bitwise"]
+    assert not checks["second_input"]["within_tolerance"]
+
+
+def test_what_fails_on_the_second_input_says_how() -> None:
+    workspace = Workspace(load_function(lambda x: x * 2))
+    prepared = find_runtime("eager").prepare(workspace, "python")
+    calls = []
+
+    def run() -> Sequence[torch.Tensor]:
+        calls.append(None)
+        if len(calls) == 2:
+            raise RuntimeError("shapes were baked in")
+        return [workspace.loaded.call()]
+
+    checks = check_both_inputs(workspace, replace(prepared, run=run))
+    assert read_outputs(checks).problem == "on a second input it fails: shapes were baked in"
+
+
+def test_eager_is_checked_too_and_is_not_compared_with_itself() -> None:
+    calls = []
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        calls.append(None)
+        return x * len(calls)
+
+    prepared = find_runtime("eager").prepare(Workspace(load_function(forward)), "python")
+    assert not read_outputs(prepared.checks).equal
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "equal", "words"),
+    [
+        (EQUAL, EQUAL, True, "bitwise equal"),
+        (EQUAL, CLOSE, True, "equal within 3e-05"),
+        (EQUAL, WRONG, False, "on a second input outputs differ by 1.0e+00 (limit 1e-04)"),
+        (WRONG, EQUAL, False, "outputs differ by 1.0e+00 (limit 1e-04)"),
+        (EQUAL, None, True, "bitwise equal, on one input"),
+        (None, None, False, "not checked"),
+    ],
+)
+def test_the_worst_of_all_inputs_is_what_is_read(first, second, equal, words) -> None:
+    checks = {"outputs": first, "second_input": second}
+    found = read_outputs({name: facts for name, facts in checks.items() if facts})
+    assert (found.equal, found.words) == (equal, words)
+
+
+def test_wrong_outputs_stand_beside_every_number_and_are_never_recommended() -> None:
+    loaded = load_branch()
+    receipt = ftax.tax(loaded, runtimes=["torchscript"], operators=False, plan=SHORT)
+    rows = {row.label: row for row in receipt.runtimes}
+    wrong = rows["torchscript/cpp"]
+    assert not wrong.outputs_equal
+    assert wrong.excluded.startswith("on a second input")
+    assert "torchscript from" not in receipt.recommendation
+    assert "bitwise equal" not in str(receipt)
+    measurement = ftax.cpp_bench(load_branch(), runtime="torchscript", plan=SHORT)
+    assert any("gives other outputs than eager" in text for text in measurement.warnings)
+    eager = ftax.py_bench(load_branch(), plan=SHORT)
+    comparison = ftax.compare(eager, measurement)
+    assert "not to be relied on" in comparison.describe()
+    assert any("on a second input" in text for text in comparison.warnings)
+
+
+def test_a_comparison_of_equal_outputs_says_nothing_of_them() -> None:
+    a = make_measurement([100] * 5)
+    comparison = ftax.compare(a, make_measurement([110] * 5, runtime="torchscript"))
+    assert comparison.problems == ()
+    assert "relied" not in comparison.describe()

@@ -1,0 +1,186 @@
+"""The observers that feed a tape, and that they leave torch as it was."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from ftax import _core
+from ftax.errors import UnavailableError, UnsupportedError
+from ftax.runtimes.tape import recording
+from ftax.runtimes.tape.recording import Call, observe, record
+from ftax.runtimes.tape.tape import make_tape
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.work import count_work
+from support.small_models import load_function, log_operators, normal, run_seeded, same_bits
+
+LEFT_ALONE = """
+import torch
+def table():
+    dump = torch._C._dispatch_dump_table
+    return dump("aten::linear") + dump("aten::add.Tensor")
+def call():
+    return torch.nn.functional.linear(torch.ones(1, 2), torch.ones(2, 2)).tolist()
+before, result = table(), call()
+import ftax.runtimes.tape.tape
+from ftax.runtimes.tape.recording import dispatch_key_works
+assert table() == before, "importing ftax changed the dispatch tables"
+assert call() == result
+assert dispatch_key_works()
+assert table() == before, "recording left something in the dispatch tables"
+"""
+
+
+def test_importing_ftax_and_recording_leave_the_dispatcher_as_it_was() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT_ALONE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_this_torch_offers_the_dispatch_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_key_works", None)
+    assert recording.dispatch_key_works()
+
+
+def test_observe_sees_calls_above_composite_operators() -> None:
+    x, weight = torch.ones(2, 4), torch.ones(3, 4)
+    assert observe(lambda: torch.nn.functional.linear(x, weight).relu_()) == [
+        Call("aten::linear", ((2, 4), (3, 4))),  # not t and addmm
+        Call("aten::relu_", ((2, 3),)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "detached"),
+    [
+        (lambda x: x.detach() + 1, 1),
+        (lambda x: x.detach().detach() + 1, 2),
+        (lambda x: (x + 1).detach().detach(), 2),
+        (lambda x: x.detach() + x.detach(), 2),
+    ],
+)
+def test_a_detach_counts_once(function, detached) -> None:
+    taped = make_tape(load_function(function))
+    seen = [call.name for call in taped.calls]
+    assert seen == taped.tape.visible_operators
+    assert seen.count("aten::detach") == detached
+    assert count_work(load_function(function)).operators == len(seen)
+
+
+def test_observers_record_the_same_program(tiny_zoo: Workspace) -> None:
+    loaded = tiny_zoo.loaded
+    tapes, outputs = [], []
+    for observer in ("dispatch-key", "python"):
+        tape, returned = record(
+            loaded.call,
+            inputs=loaded.flat_inputs(),
+            module=loaded.module,
+            device="cpu",
+            observer=observer,
+        )
+        tapes.append(tape)
+        outputs.append((returned, run_seeded(tape.run)))
+    by_key, by_mode = tapes
+    assert by_key.visible_operators == by_mode.operators == log_operators(loaded.call)
+    assert len(by_key.output_slots) == len(by_mode.output_slots)
+    modules = [
+        step["module"] for step in by_key.steps if step["fill"] is None and not step["hidden"]
+    ]
+    assert modules == [step["module"] for step in by_mode.steps]
+    for returned, replayed in outputs:
+        assert all(map(same_bits, returned, replayed))
+        assert all(map(same_bits, replayed, outputs[0][0]))
+
+
+def test_without_the_key_a_tape_is_recorded_in_python(
+    mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_key_works", False)
+    workspace = Workspace(mlp)
+    assert workspace.taped.checks["observer"] == "python"
+    assert workspace.taped.checks["outputs"]["bitwise"]
+    with pytest.raises(UnsupportedError, match="needs the dispatch-key recorder"):
+        _ = workspace.flat
+
+
+def test_python_observer_replays_memory_that_python_filled() -> None:
+    loaded = load_function(lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    taped = make_tape(loaded, observer="python")
+    assert taped.tape.operators == ["aten::lift_fresh", "aten::detach_", "aten::add.Tensor"]
+    assert taped.checks["second_input"]["bitwise"]
+    assert taped.warnings == ()
+
+
+def test_python_observer_refuses_filled_memory_that_is_changed() -> None:
+    # It does not see where the memory came from, so it cannot make it anew for each replay.
+    loaded = load_function(lambda x: torch.tensor([1.0, 2.0, 3.0, 4.0]).add_(x[0]))
+    with pytest.raises(UnsupportedError, match="the replay gives other outputs"):
+        make_tape(loaded, observer="python")
+
+
+def start_recording() -> _core.Recording:
+    started = _core.Recording([], [], "cpu")
+    started.start()
+    return started
+
+
+def test_recordings_do_not_nest() -> None:
+    x = torch.ones(2)
+    with torch.inference_mode():
+        outer = _core.Recording([x], [], "cpu")
+        outer.start()
+        try:
+            with pytest.raises(UnavailableError, match="already under way"):
+                start_recording()
+            y = x.neg()
+        finally:
+            outer.stop()
+        tape = outer.finish([y])
+    assert tape.operators == ["aten::neg"]
+
+
+def test_one_thread_of_a_process_records_at_a_time() -> None:
+    errors: list[Exception] = []
+
+    def try_to_record() -> None:
+        try:
+            start_recording().stop()
+        except Exception as error:
+            errors.append(error)
+
+    outer = start_recording()
+    try:
+        thread = threading.Thread(target=try_to_record)
+        thread.start()
+        thread.join()
+    finally:
+        outer.stop()
+    assert [type(error) for error in errors] == [UnavailableError]
+    assert "another thread" in str(errors[0])
+
+
+def test_calls_of_other_threads_are_not_recorded() -> None:
+    x = torch.ones(2)
+    with torch.inference_mode():
+        recorder = _core.Recording([x], [], "cpu")
+        recorder.start()
+        thread = threading.Thread(target=x.exp)
+        thread.start()
+        thread.join()
+        y = x.neg()
+        recorder.stop()
+        tape = recorder.finish([y])
+    assert tape.operators == ["aten::neg"]
+
+
+def test_recording_does_not_keep_the_models_memory_alive() -> None:
+    x = normal(256, 256)
+    loaded = load_function(lambda x: x.neg().exp().abs().sqrt(), x)
+    size = x.nbytes
+
+    def record_it() -> None:
+        record(loaded.call, inputs=[x], module=loaded.module, device="cpu")
+
+    assert _core.measure_peak_bytes(record_it, "cpu") == 2 * size

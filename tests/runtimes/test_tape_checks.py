@@ -1,0 +1,214 @@
+"""What a tape is refused for, what it warns of, and that checking it leaves the model as it was."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ftax.errors import RunnerError, UnsupportedError
+from ftax.runtimes.eager.eager import prepare_flat
+from ftax.runtimes.tape.tape import make_tape
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from support.small_models import Lambda, load_function, normal
+
+
+def load_inside(
+    function: Any, x: torch.Tensor | None = None, check_inputs: torch.Tensor | None = None
+) -> LoadedModel:
+    """A model whose submodule `gate` runs `function`, so that messages have a path to name."""
+    model = nn.Sequential()
+    model.add_module("gate", Lambda(function))
+    return load_model(model, inputs=normal(3, 4) if x is None else x, check_inputs=check_inputs)
+
+
+def refusal(loaded: LoadedModel) -> str:
+    with pytest.raises(UnsupportedError) as caught:
+        make_tape(loaded)
+    return str(caught.value)
+
+
+def test_host_reads_are_listed_with_their_place() -> None:
+    taped = make_tape(load_inside(lambda x: x + 0 * x.sum().item()))
+    assert taped.checks["host_reads"] == ["aten::item in gate"]
+    assert any("reads 1 value(s) on the host (aten::item in" in w for w in taped.warnings)
+
+
+def test_truth_of_a_tensor_is_a_host_read() -> None:
+    taped = make_tape(load_inside(lambda x: x + 1 if bool((x == x).all()) else x))
+    assert taped.checks["host_reads"] == ["aten::is_nonzero in gate"]
+
+
+def test_model_without_host_reads_has_no_warning(mlp: LoadedModel) -> None:
+    taped = make_tape(mlp)
+    assert taped.checks["host_reads"] == []
+    assert taped.warnings == ()
+
+
+def test_value_read_back_and_used_is_refused() -> None:
+    text = refusal(load_inside(lambda x: x * x.sum().item()))
+    assert "a second input" in text
+    assert ".item()" in text
+
+
+def test_value_read_back_and_written_into_the_output_is_refused() -> None:
+    # The output is the input itself: compared without a copy, it would always equal itself.
+    text = refusal(load_inside(lambda x: x.add_(x.sum().item())))
+    assert "a second input" in text
+
+
+def test_branch_on_data_is_refused_with_operator_and_module() -> None:
+    ones = torch.ones(3, 4)
+    text = refusal(load_inside(lambda x: x * 2 if x.sum() > 0 else x - 1, ones, -ones))
+    assert "control flow depends on the data" in text
+    assert "in gate" in text
+    assert "aten::mul.Tensor" in text
+    assert "aten::sub.Tensor" in text
+
+
+def test_branch_that_ends_the_model_early_is_refused() -> None:
+    class Early(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x.neg()
+            return y if y.sum() < 0 else y.exp()
+
+    text = refusal(load_model(Early(), inputs=torch.ones(3), check_inputs=-torch.ones(3)))
+    assert "the end was recorded and aten::exp was seen" in text
+
+
+def test_data_attribute_is_refused_with_operator_and_module() -> None:
+    text = refusal(load_inside(lambda x: (x * 2).data + 1))
+    assert ".data" in text
+    assert "at operator aten::add.Tensor" in text
+    assert "module gate" in text
+
+
+def test_detour_through_numpy_is_refused() -> None:
+    text = refusal(load_inside(lambda x: torch.from_numpy(np.square(x.numpy())) + 1))
+    assert "a second input" in text
+    assert ".numpy()" in text
+
+
+def test_output_that_no_operator_made_is_refused() -> None:
+    text = refusal(load_inside(lambda x: (x * 2, (x * 2).data)))
+    assert "output 1 of shape [3, 4]" in text
+
+
+def run_in_autocast(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return (x @ x.T).float()
+
+
+def run_with_gradients(x: torch.Tensor) -> torch.Tensor:
+    with torch.enable_grad():
+        return x + 1
+
+
+def run_outside_inference_mode(x: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode(False), torch.no_grad():
+        return x + 1
+
+
+def run_deterministically(x: torch.Tensor) -> torch.Tensor:
+    torch.use_deterministic_algorithms(True)
+    try:
+        return x + 1
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def run_plain_attention(x: torch.Tensor) -> torch.Tensor:
+    with sdpa_kernel(SDPBackend.MATH):
+        return F.scaled_dot_product_attention(x[None], x[None], x[None])
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (run_in_autocast, "autocast on the CPU"),
+        (run_with_gradients, "grad mode"),
+        (run_outside_inference_mode, "inference mode"),
+        (run_deterministically, "deterministic algorithms"),
+        (run_plain_attention, "attention back ends"),
+    ],
+)
+def test_forward_that_changes_how_torch_runs_is_refused(function: Any, words: str) -> None:
+    text = refusal(load_inside(function))
+    assert words in text
+    assert "module gate" in text
+
+
+def test_state_kept_between_calls_is_refused() -> None:
+    class Counter(nn.Module):
+        calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x * self.calls
+
+    assert "gives other outputs than eager" in refusal(load_model(Counter(), inputs=normal(3, 4)))
+
+
+def test_exception_of_the_model_is_passed_on_as_the_models() -> None:
+    with pytest.raises(RunnerError, match=r"the model raised RuntimeError: shape '\[5, 5\]'"):
+        make_tape(load_function(lambda x: x.reshape(5, 5)))
+
+
+def test_nan_outputs_are_warned_of() -> None:
+    taped = make_tape(load_function(lambda x: x / 0 * 0))
+    assert any("NaN" in warning for warning in taped.warnings)
+    assert taped.checks["outputs"]["bitwise"]
+    assert taped.checks["outputs"]["has_nan"]
+
+
+def test_writing_into_an_input_is_warned_of_and_undone() -> None:
+    loaded = load_function(lambda x: x.add_(1).mul_(2))
+    before = [t.clone() for t in (*loaded.flat_inputs(), *loaded.flat_check_inputs())]
+    taped = make_tape(loaded)
+    assert any("writes into its inputs or weights (aten::add_" in w for w in taped.warnings)
+    after = [*loaded.flat_inputs(), *loaded.flat_check_inputs()]
+    assert all(map(torch.equal, after, before))
+
+
+def test_buffers_are_as_before_after_all_checks() -> None:
+    loaded = load_model(nn.BatchNorm1d(4), inputs=normal(8, 4))
+    loaded.module.train()  # after loading, which puts it in eval mode
+    before = {name: buffer.clone() for name, buffer in loaded.module.named_buffers()}
+    workspace = Workspace(loaded)
+    assert "aten::batch_norm" in workspace.taped.tape.operators
+    prepare_flat(workspace, "python")
+    for name, buffer in loaded.module.named_buffers():
+        assert torch.equal(buffer, before[name]), name
+    assert before["num_batches_tracked"] == 0
+
+
+def test_random_state_of_the_caller_is_left_alone(mlp: LoadedModel) -> None:
+    before = torch.get_rng_state()
+    make_tape(mlp)
+    make_tape(load_function(lambda x: F.dropout(x, training=True)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_reference_does_not_depend_on_the_callers_seed() -> None:
+    references = []
+    for seed in (1, 2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            workspace = Workspace(load_function(lambda x: F.dropout(x, training=True)))
+            references.append(workspace.reference[0])
+    assert torch.equal(*references)
+
+
+def test_captured_tensors_are_counted_and_shared() -> None:
+    table = normal(3, 4, seed=5)
+    loaded = load_function(lambda x: x + table)
+    taped = make_tape(loaded)
+    assert taped.checks["captured_tensors"] == 1
+    before = taped.tape.run()[0]
+    table.add_(1)
+    assert torch.allclose(taped.tape.run()[0], before + 1)

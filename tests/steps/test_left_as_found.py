@@ -1,0 +1,160 @@
+"""What a user hands over is as it was after measuring, in every way out, and what was written is
+said."""
+
+import os
+
+import pytest
+import torch
+from torch import nn
+
+import ftax
+from ftax.runtimes.environment_variables import environment_with
+from ftax.steps.state import Snapshot, leave_as_found
+from support.small_models import normal
+
+SHORT = ftax.Plan(rounds=3, warmup=2)
+X = normal(3, 4)
+
+
+class Learner(nn.Module):
+    """Half frozen, in training mode but for one part, with a table that it makes when it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.last = nn.Linear(4, 2)
+        self.first.requires_grad_(False)
+        self.last.eval()
+        self.tables: dict[int, torch.Tensor] = {}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) not in self.tables:
+            self.tables[len(x)] = torch.ones(4) * 2
+            self.latest = self.tables[len(x)] + 1
+        return self.last(self.norm(self.first(x)) * self.tables[len(x)] * self.latest)
+
+
+def bench(module: nn.Module) -> None:
+    ftax.py_bench(module, (X,), plan=SHORT)
+
+
+def tax(module: nn.Module) -> None:
+    ftax.tax(module, (X,), runtimes=["torchscript"], operators=False, plan=SHORT)
+
+
+def find_knee(module: nn.Module) -> None:
+    ftax.knee(
+        module, lambda size: normal(size, 4), high=2, plan=ftax.Plan(rounds=3, duration_s=2.0)
+    )
+
+
+@pytest.mark.parametrize("use", [bench, tax, find_knee])
+def test_a_module_learns_afterwards_as_before(use) -> None:
+    module = Learner()
+    modes = [part.training for part in module.modules()]
+    flags = [weight.requires_grad for weight in module.parameters()]
+    buffers = [buffer.clone() for buffer in module.buffers()]
+    use(module)
+    assert [part.training for part in module.modules()] == modes
+    assert [weight.requires_grad for weight in module.parameters()] == flags
+    assert all(map(torch.equal, module.buffers(), buffers))
+    assert module.tables == {} and not hasattr(module, "latest")
+    module(X).sum().backward()  # what was cached in inference mode could not be saved for it
+    assert module.last.weight.grad is not None
+    assert module.first.weight.grad is None
+
+
+def test_a_module_is_as_before_when_measuring_fails() -> None:
+    class Fails(Learner):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            super().forward(x)
+            raise ValueError("no")
+
+    module = Fails()
+    with pytest.raises(ftax.errors.RunnerError):
+        bench(module)
+    assert module.training and module.last.weight.requires_grad and module.tables == {}
+
+
+class Writes(nn.Module):
+    def __init__(self, write) -> None:
+        super().__init__()
+        self.write = write
+        self.register_buffer("state", torch.zeros(3, 4))
+        self.cache = torch.zeros(3, 4)
+        self.list = [torch.zeros(4)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.write(self, x)
+        return x + self.state + self.cache + self.list[0]
+
+
+@pytest.mark.parametrize(
+    ("write", "name"),
+    [
+        (lambda m, x: x.add_(1), "input 0"),
+        (lambda m, x: x[0].add_(1), "input 0"),
+        (lambda m, x: x.view(-1)[2:4].mul_(2), "input 0"),
+        (lambda m, x: x.data.add_(1), "input 0"),
+        (lambda m, x: x.numpy().__setitem__(0, 5.0), "input 0"),
+        (lambda m, x: m.state.add_(1), "the model.state"),
+        (lambda m, x: m.state.view(-1).add_(1), "the model.state"),
+        (lambda m, x: m.state.data.add_(1), "the model.state"),
+        (lambda m, x: m.cache.__setitem__(1, x[0]), "the model.cache"),
+        (lambda m, x: m.list[0].add_(1), "the model.list[0]"),
+    ],
+)
+def test_writes_are_noticed_said_and_put_back(write, name) -> None:
+    module, x = Writes(write), X.clone()
+    found = ftax.py_bench(module, (x,), plan=SHORT)
+    said = f"the model writes into {name}, which was put back after measuring"
+    assert said in found.warnings
+    assert torch.equal(x, X)
+    assert not module.state.any() and not module.cache.any() and not module.list[0].any()
+
+
+def test_a_model_that_writes_nothing_is_said_nothing_of() -> None:
+    found = ftax.py_bench(Writes(lambda m, x: None), (X,), plan=SHORT)
+    assert not any("writes into" in text for text in found.warnings)
+
+
+def test_attributes_that_were_replaced_are_back_whatever_happened() -> None:
+    module = Learner()
+    module.extra = {"a": [1, 2]}
+
+    def use() -> None:
+        with leave_as_found(module):
+            module.extra["a"].append(3)
+            module.extra["b"] = 4
+            module.first = nn.Identity()
+            del module.tables
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        use()
+    assert module.extra == {"a": [1, 2]}
+    assert isinstance(module.first, nn.Linear)
+    assert module.tables == {}
+
+
+def test_a_resized_tensor_has_its_size_back() -> None:
+    module = Writes(lambda m, x: None)
+    before = Snapshot(module)
+    module.cache.resize_(7)
+    assert before.put_back() == ["the model.cache"]
+    assert module.cache.shape == (3, 4) and not module.cache.any()
+
+
+def test_environment_variables_are_what_they_were(monkeypatch) -> None:
+    monkeypatch.setenv("FTAX_TEST_A", "mine")
+    monkeypatch.delenv("FTAX_TEST_B", raising=False)
+    with environment_with({"FTAX_TEST_A": "x", "FTAX_TEST_B": "y"}):
+        assert (os.environ["FTAX_TEST_A"], os.environ["FTAX_TEST_B"]) == ("x", "y")
+    assert os.environ["FTAX_TEST_A"] == "mine" and "FTAX_TEST_B" not in os.environ
+
+
+@pytest.mark.needs_ort
+def test_onnxruntime_leaves_the_environment_alone() -> None:
+    ftax.py_bench(nn.Linear(4, 4), (X,), runtime="onnxruntime", plan=SHORT)
+    assert "ORT_DISABLE_TELEMETRY" not in os.environ

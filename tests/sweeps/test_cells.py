@@ -1,0 +1,430 @@
+"""The worker's part in this process: what it answers, in which order, and when memory is short."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from ftax.errors import UnavailableError
+from ftax.instruments.utilisation import Utilisation
+from ftax.runtimes.catalogue import RuntimeSpec, find_runtime
+from ftax.runtimes.eager.eager import prepare_eager
+from ftax.sweeps import cells as module
+from ftax.sweeps import counting, looks, work
+from ftax.sweeps.job import LOOKS, Group, Item, Job
+from ftax.sweeps.work import run_job
+
+NOISY = module._NOISY
+PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 0.1}
+
+
+@pytest.fixture(autouse=True)
+def without_neighbours(monkeypatch):
+    """Those of this machine; a test that wants one says so."""
+    monkeypatch.setattr(module, "_NOISY", 1.0)
+
+
+def make_job(*batches, model="bert-base", runtimes=("eager",), looks=()):
+    places = iter(range(100))
+    groups = tuple(
+        Group(
+            model=model,
+            options=(("tiny", True),),
+            dtype="fp32",
+            batch=batch,
+            sequence=None,
+            items=tuple(
+                Item(place=next(places), runtime=name, host="python", looks=looks)
+                for name in runtimes
+            ),
+        )
+        for batch in batches
+    )
+    return Job(device="cpu", groups=groups, threads=1, plan=PLAN)
+
+
+def run(job):
+    said = []
+    clean = run_job(Job.from_json(job.to_json()), lambda what, **rest: said.append((what, rest)))
+    return clean, said
+
+
+def replace_runtimes(monkeypatch, functions):
+    """Let runtimes of these names be prepared by these functions."""
+
+    def find(name):
+        spec = find_runtime("eager")
+        if name not in functions:
+            return spec
+        return RuntimeSpec(name=name, description="", hosts=spec.hosts, function=functions[name])
+
+    monkeypatch.setattr(module, "find_runtime", find)
+
+
+def list_steps(said):
+    return [(rest["step"], rest["places"]) for what, rest in said if what == "begin"]
+
+
+def test_what_a_runtime_takes_of_the_device_is_found_the_same_way_for_all():
+    """With nothing else there: its own copy of the weights counts, the model's only if used."""
+    held = {"other models": 1000}  # bytes of the device by owner
+
+    class Device:
+        memory_allocated = staticmethod(lambda device: 7)
+        max_memory_allocated = staticmethod(lambda device: 7 + 30)
+        max_memory_reserved = staticmethod(lambda device: 0)
+        synchronize = reset_peak_memory_stats = staticmethod(lambda device: None)
+        empty_cache = staticmethod(lambda: None)
+
+        @staticmethod
+        def mem_get_info(device):
+            return 10_000 - sum(held.values()), 10_000
+
+    class Bench:
+        job = SimpleNamespace(device="cuda:0")
+
+        def __init__(self, own, needs_model):
+            self.own, self.needs_model = own, needs_model
+
+        def drop_all(self):
+            held.pop("other models", None)
+            if not self.needs_model:
+                held.pop("model", None)
+
+        def get_ready(self, group):
+            held["model"] = 200
+
+        def prepare(self, ready, item):
+            held["runtime"] = self.own
+            return SimpleNamespace(run=lambda: None)
+
+        def begin(self, step, places):
+            assert (step, places) == ("memory", [4])
+
+    def weigh(own, needs_model):
+        held.clear()
+        held["other models"] = 1000
+        item = Item(place=4, runtime="eager", host="python")
+        return looks.weigh(Bench(own, needs_model), None, item, Device)
+
+    assert weigh(0, needs_model=True) == 200 + 30
+    assert weigh(500, needs_model=False) == 500 + 30
+
+
+def test_a_model_is_built_once_and_each_size_is_a_session():
+    clean, said = run(make_job(1, 2, runtimes=("eager", "flat")))
+    assert clean
+    assert [place for step, place in list_steps(said) if step == "build"] == [[0, 1, 2, 3]]
+    assert [place for step, place in list_steps(said) if step == "measure"] == [[0, 1], [2, 3]]
+    measured = [rest for what, rest in said if what == "measured"]
+    assert [rest["place"] for rest in measured] == [0, 1, 2, 3]
+    assert all(len(rest["values_ns"]) == 3 for rest in measured)
+
+
+def test_an_error_is_the_answer_of_its_cell_alone(monkeypatch):
+    def fail(workspace, host):
+        raise ValueError("an odd shape")
+
+    replace_runtimes(monkeypatch, {"odd": fail})
+    _, said = run(make_job(1, runtimes=("odd", "eager"), looks=("trace",)))
+    (failed,) = [rest for what, rest in said if what == "failed"]
+    assert (failed["place"], failed["reason"]) == (0, "ValueError: an odd shape")
+    assert [rest["place"] for what, rest in said if what == "measured"] == [1]
+    assert [rest["place"] for what, rest in said if what == "looked"] == [1]
+
+
+def test_all_looks_come_after_all_rounds_and_counters_before_traces(monkeypatch):
+    def find_no_gpu(device):
+        raise UnavailableError(f"{device} has no counters: it is no CUDA device")
+
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0, "kernels": 2})
+    monkeypatch.setattr(looks, "open_gpu", find_no_gpu)
+    clean, said = run(make_job(1, 2, looks=("utilisation", "trace")))
+    assert not clean
+    order = [step for step, _ in list_steps(said) if step in ("measure", *LOOKS)]
+    assert order == ["measure"] * 2 + ["utilisation"] * 2 + ["trace"] * 2
+    found = {(rest["place"], rest["look"]): rest for what, rest in said if what == "looked"}
+    assert found[1, "trace"]["fields"] == {"busy_ns": 5.0, "kernels": 2}
+    assert found[1, "trace"]["fact"] == "found"
+    assert "no CUDA device" in found[0, "utilisation"]["fact"]
+    assert list_steps(said).count(("prepare", [0])) == 1  # what was timed is kept for its looks
+
+
+def read_runs(monkeypatch, latencies_ns, timed_ns):
+    """What the counters say where each run in turn takes so long a request, and is so busy."""
+    runs = iter(latencies_ns)
+
+    def measure(runner, *, gpu, seconds):
+        latency_ns = next(runs)
+        found = Utilisation(
+            sms_active_pct=1e8 / latency_ns,
+            warp_occupancy_pct=None,
+            dram_bandwidth_pct=None,
+            tensor_active_pct=None,
+            seconds=seconds,
+        )
+        return found, latency_ns
+
+    monkeypatch.setattr(looks, "open_gpu", nullcontext)
+    monkeypatch.setattr(looks, "watch_utilisation", measure)
+    prepared = SimpleNamespace(runner=None)
+    return looks.read_counters(prepared, "cuda", 0.5, timed_ns), list(runs)
+
+
+def test_counters_of_a_run_beside_a_neighbour_are_read_again(monkeypatch):
+    found, left = read_runs(monkeypatch, [8e6, 4.2e6, 1e6], timed_ns=4e6)
+    assert found["sm_active_ratio"] == pytest.approx(1e8 / 4.2e6 / 100)
+    assert found["warnings"] == []
+    assert left == [1e6]
+
+
+def test_counters_that_stay_slow_are_of_the_fastest_run_and_say_so(monkeypatch):
+    found, left = read_runs(monkeypatch, [8e6, 6e6, 7e6, 9e6, 1e6], timed_ns=4e6)
+    assert found["sm_active_ratio"] == pytest.approx(1e8 / 6e6 / 100)
+    (warning,) = found["warnings"]
+    assert "1.5 times as long" in warning
+    assert left == [1e6]
+
+
+def test_counters_of_what_was_timed_elsewhere_are_read_once(monkeypatch):
+    found, left = read_runs(monkeypatch, [8e6, 4e6], timed_ns=None)
+    assert found["warnings"] == []
+    assert left == [4e6]
+
+
+def test_who_is_late_looks_at_what_was_timed_and_leaves_the_rest(monkeypatch):
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
+    monkeypatch.setattr(work, "is_late", lambda job, groups: len(groups) > 1)
+    clean, said = run(make_job(1, 2, looks=("trace",)))
+    assert not clean
+    answers = [(what, rest.get("place")) for what, rest in said if what not in ("begin", "machine")]
+    assert answers == [("measured", 0), ("late", None), ("looked", 0)]
+
+
+def test_all_is_made_ready_before_anything_is_timed_beside_other_workers(monkeypatch):
+    def fail(workspace, host):
+        raise ValueError("an odd shape")
+
+    replace_runtimes(monkeypatch, {"odd": fail})
+    job = replace(make_job(1, 2, runtimes=("eager", "odd", "flat")), threads_ahead=1)
+    said, asked = [], []
+
+    def say(what, **rest):
+        said.append((what, rest))
+
+    assert run_job(job, say, lambda what: asked.append((what, len(said))))
+    # Before each model and each cell others may go first.
+    assert [what for what, _ in asked] == ["going on"] * (2 + 6) + ["measuring"]
+    alone = asked[-1][1]
+    steps = list_steps(said[:alone])
+    assert sorted(p for step, (p, *_) in steps if step == "prepare") == [0, 1, 2, 3, 4, 5]
+    assert "measure" not in dict(steps)
+    assert "prepare" not in dict(list_steps(said[alone:]))  # neither again nor later
+    answers = {rest["place"]: what for what, rest in said if what in ("measured", "failed")}
+    assert [place for place, what in answers.items() if what == "failed"] == [1, 4]
+    assert len(answers) == 6
+
+
+def test_what_tunes_is_not_made_ready_beside_others(monkeypatch):
+    def find(name):
+        return replace(find_runtime("eager"), tunes=name == "tuned")
+
+    monkeypatch.setattr(module, "find_runtime", find)
+    asked, said = {}, []
+    job = replace(make_job(1, 2, runtimes=("eager", "tuned")), threads_ahead=1)
+
+    def ask(what):
+        asked[what] = len(said)
+
+    run_job(job, lambda what, **rest: said.append((what, rest)), ask)
+    beside, alone = (
+        list_steps(part) for part in (said[: asked["measuring"]], said[asked["measuring"] :])
+    )
+    assert [places for step, places in beside if step == "prepare"] == [[0], [2]]
+    assert [places for step, places in alone if step == "prepare"] == [[1], [3]]
+
+
+def disturb(monkeypatch, *shares):
+    """Let the first of timings, the second and so on have met a neighbour in this share of their
+    rounds."""
+    measure, left = module.measure, [*shares]
+
+    def measure_beside(*arguments):
+        session, share = measure(*arguments), left.pop(0)
+        changed = []
+        for found in session.measurements:
+            rounds = len(found.samples_ns)
+            places = list(range(round(share * rounds)))
+            changed.append(
+                replace(found, counted="all", checks={**found.checks, "disturbed_rounds": places})
+            )
+        return replace(session, measurements=tuple(changed))
+
+    monkeypatch.setattr(module, "measure", measure_beside)
+    monkeypatch.setattr(module, "_NOISY", NOISY)
+
+
+def list_measured(said):
+    return [
+        (rest["place"], rest["facts"]["disturbed_rounds"], rest["facts"].get("timed_again"))
+        for what, rest in said
+        if what == "measured"
+    ]
+
+
+def test_what_was_timed_beside_a_neighbour_is_timed_again_when_the_rest_is_done(monkeypatch):
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
+    disturb(monkeypatch, 1.0, 0.0, 1 / 3)
+    _, said = run(make_job(1, 2, looks=("trace",)))
+    assert list_measured(said) == [(0, 3, None), (1, 0, None), (0, 1, True)]
+    steps = [step for step, _ in list_steps(said) if step in ("measure", "trace")]
+    assert steps == ["measure", "measure", "measure", "trace", "trace"]
+    first, _, again = [rest["seconds"] for what, rest in said if what == "measured"]
+    assert again > first
+
+
+def test_the_second_time_counts_only_if_it_was_better(monkeypatch):
+    disturb(monkeypatch, 1.0, 1.0)
+    _, said = run(make_job(1))
+    assert list_measured(said) == [(0, 3, None)]
+    assert [step for step, _ in list_steps(said)].count("measure") == 2
+
+
+def test_nothing_is_timed_again_without_time_for_it(monkeypatch):
+    disturb(monkeypatch, 1.0)
+    late = iter([False, True])
+    monkeypatch.setattr(work, "is_late", lambda *_: next(late))
+    _, said = run(make_job(1))
+    assert list_measured(said) == [(0, 3, None)]
+
+
+def test_who_gets_ready_beside_others_has_its_share_of_the_threads(monkeypatch):
+    threads = {}
+
+    def prepare(workspace, host):
+        prepared = prepare_eager(workspace, host)
+        threads["prepare"] = torch.get_num_threads()
+        return prepared
+
+    def note(*arguments):
+        threads["measure"] = torch.get_num_threads()
+        return measure(*arguments)
+
+    replace_runtimes(monkeypatch, {"eager": prepare})
+    measure = module.measure
+    monkeypatch.setattr(module, "measure", note)
+    _, said = run(replace(make_job(1, runtimes=("eager",)), threads=2, threads_ahead=1))
+    assert threads == {"prepare": 1, "measure": 2}
+    (machine,) = (rest["environment"] for what, rest in said if what == "machine")
+    assert machine["settings"]["num_threads"] == 2  # it is the same machine as with one worker
+
+
+def test_no_more_is_made_ready_than_there_is_time_to_time_and_look_at():
+    job = replace(make_job(*range(1, 11), looks=("trace",)), threads_ahead=1)
+    assert [*work._take_in_time(job)] == [*job.groups]
+    left_s = work._GROUP_S + 4 * (work._LATER_GROUP_S + work._LOOK_S["trace"])
+    taken = [*work._take_in_time(replace(job, end_at=time.monotonic() + left_s))]
+    assert taken == [*job.groups[:4]]
+
+
+def test_looks_need_more_time_the_more_of_them_there_are():
+    now = time.monotonic()
+    job = make_job(*range(1, 11), looks=("trace",))
+    assert not work.is_late(job, job.groups)
+    job = replace(job, end_at=now + work._GROUP_S + 5 * work._LOOK_S["trace"])
+    assert not work.is_late(job, job.groups[:4])
+    assert work.is_late(job, job.groups[:6])
+    anew = [replace(group, items=(replace(group.items[0], time=False),)) for group in job.groups]
+    assert work.is_late(job, anew[:1])  # which has to be made ready again
+    assert work.is_late(replace(job, end_at=now), job.groups[:1])
+
+
+def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
+    """The second size fits only once the first is let go; it is made ready again for its look."""
+    alive = []
+
+    def prepare(workspace, host):
+        kept = [batch for batch in alive if batch != workspace.loaded.batch]
+        if kept:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 1 GiB")
+        alive.append(workspace.loaded.batch)
+        return prepare_eager(workspace, host)
+
+    def drop(self, group):
+        alive.clear()
+        self.ready.clear()
+
+    replace_runtimes(monkeypatch, {"large": prepare})
+    monkeypatch.setattr(module.Bench, "drop", drop)
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
+    _, said = run(make_job(1, 2, runtimes=("large",), looks=("trace",)))
+    assert [rest["place"] for what, rest in said if what == "measured"] == [0, 1]
+    facts = [(rest["place"], rest["fact"]) for what, rest in said if what == "looked"]
+    assert facts == [(0, "found"), (1, "found")]
+
+
+def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
+    job = make_job(1, 2, model="resnet-50")
+    groups = [replace(group, options=(("attention", "sdpa"),)) for group in job.groups]
+    _, said = run(replace(job, groups=tuple(groups)))
+    failed = [rest for what, rest in said if what == "failed"]
+    assert [rest["place"] for rest in failed] == [0, 1]
+    assert all("no attention to choose" in rest["reason"] for rest in failed)
+    assert [step for step, _ in list_steps(said)] == ["build"]
+
+
+def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
+    made = ModuleType("ftax.steps.work")
+    made.count_work = lambda loaded: SimpleNamespace(macs=7, operators=None, modules=3)
+    monkeypatch.setitem(sys.modules, "ftax.steps.work", made)
+    assert counting.count(None) == ({"macs": 7, "modules": 3}, "")
+
+    def fail(loaded):
+        raise KeyError("einsum")
+
+    made.count_work = fail
+    assert counting.count(None) == ({}, "work was not counted: KeyError: 'einsum'")
+
+
+def test_one_export_is_made_for_all_sizes_if_enough_sizes_are_exported():
+    def has_many(*batches, runtimes):
+        job = make_job(*batches, runtimes=runtimes)
+        other = make_job(8, model="resnet-50", runtimes=runtimes).groups
+        job = replace(job, groups=job.groups + other)
+        bench = module.Bench(job, lambda *_, **__: None, lambda what: None)
+        return bench._has_many_sizes(job.groups[0]), bench._has_many_sizes(other[0])
+
+    both = ("eager", "onnxruntime-fused")
+    assert has_many(1, 2, 4, runtimes=both) == (True, False)
+    assert has_many(1, 2, runtimes=both) == (False, False)
+    assert has_many(1, 2, 4, runtimes=("eager", "torchscript")) == (False, False)
+
+
+def test_models_of_a_job_are_timed_before_any_is_looked_at(monkeypatch):
+    monkeypatch.setattr(looks, "read_trace", lambda *_: {"busy_ns": 5.0})
+    first = make_job(1, looks=("trace",))
+    second = make_job(1, model="resnet-50", looks=("trace",)).groups
+    moved = replace(second[0], items=(replace(second[0].items[0], place=1),))
+    _, said = run(replace(first, groups=(*first.groups, moved)))
+    steps = [step for step, _ in list_steps(said) if step in ("build", "measure", "trace")]
+    assert steps == ["build", "measure", "build", "measure", "trace", "trace"]
+    assert {rest["place"] for what, rest in said if what == "looked"} == {0, 1}
+
+
+def test_models_give_way_to_the_one_that_is_short_of_memory():
+    job = make_job(1, runtimes=("eager",))
+    other = replace(job.groups[0], model="resnet-50")
+    bench = module.Bench(job, lambda *_, **__: None, lambda what: None)
+    bench.models = {
+        job.groups[0].build_key: "kept",
+        other.build_key: "let go",
+        ("broken",): OSError("no"),
+    }
+    bench.drop(job.groups[0])
+    assert [*bench.models] == [job.groups[0].build_key, ("broken",)]

@@ -1,0 +1,161 @@
+"""Exports that are made before anything is timed: which, by whom, and what depends on them."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from ftax.errors import InvalidArgumentError
+from ftax.records.store import read_records
+from ftax.sweeps import exports
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.job import Job
+from ftax.sweeps.plan import choose_items, make_tasks
+from ftax.sweeps.progress import SweepProgress
+from ftax.sweeps.results import RUNS_FILE, read_times
+from ftax.sweeps.run import run_sweep
+from ftax.workers.process import Stop, WorkerDied
+from support.sweeps import make_cell
+
+
+def make_all_units(cells, devices=("cpu",), exported=()):
+    items = choose_items(cells, known={}, looks={}, machines={}, retry_failed=False)
+    named = {device: f"{device}:0" if device == "cuda" else device for device in devices}
+    return exports.make_units(make_tasks(cells, items, 0), cells, named, set(exported))
+
+
+def places(units):
+    return [sorted(unit.places) for unit in units]
+
+
+def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
+    cells = [
+        make_cell("eager"),
+        make_cell("torchscript"),
+        *(make_cell("torchscript", dtype="fp16", batch=batch) for batch in (1, 2, 3)),
+        *(make_cell("onnxruntime", dtype="fp16", batch=batch) for batch in (1, 2, 3)),
+        make_cell("torchscript-frozen", model="other", device="cuda"),
+        make_cell("aoti", model="other", device="cuda"),
+        make_cell("aoti", model="other"),
+    ]
+    units = places(make_all_units(cells, ("cpu", "cuda")))
+    assert units[0] == [5, 6, 7] and [1] in units
+    traces = [set(unit) for unit in units if unit[0] in (2, 3, 4)]
+    assert sorted(map(len, traces)) == [1, 2] and set.union(*traces) == {2, 3, 4}
+    # It is not known which of several GPUs will take a cell.
+    assert [8] in units and [8] not in places(make_all_units(cells, ("cpu",)))
+    on_gpu = [unit for unit in make_all_units(cells, ("cpu", "cuda")) if unit.places == [8]]
+    assert on_gpu[0].device == "cuda:0"
+    # What times kernels to choose among them has to have the GPU to itself.
+    assert [9] not in units and [10] in units
+    done = [cells[place].key() for place in (1, 2, 3, 4, 6, 10)]
+    assert places(make_all_units(cells, ("cpu",), done)) == [[5, 7]]
+
+
+@pytest.mark.parametrize(
+    ("cores", "host_gib", "gpu_gib", "workers"),
+    [
+        (2, 64, None, 0),
+        (4, 64, None, 2),
+        (16, 64, None, 12),
+        (16, 15, None, 3),
+        (64, 512, 141, 12),
+        (64, 512, 24, 3),
+        (64, 512, 8, 0),
+    ],
+)
+def test_workers_are_as_many_as_cores_and_memory_have_room_for(cores, host_gib, gpu_gib, workers):
+    gpu = None if gpu_gib is None else SimpleNamespace(memory_bytes=gpu_gib << 30)
+    host = SimpleNamespace(usable_cpus=cores, memory_bytes=host_gib << 30)
+    machine = SimpleNamespace(environment=SimpleNamespace(host=host, gpu=gpu))
+    assert exports.choose_workers([machine]) == workers
+
+
+class DyingWorker:
+    """Dies of one place; exports all others."""
+
+    dies_of = 1
+    started = 0
+
+    def __init__(self, stop):
+        type(self).started += 1
+
+    def wait_until_ready(self, limit_s):
+        pass
+
+    def send(self, line):
+        job = Job.from_json(line)
+        assert job.exports
+        self.answers = self.answer(job.places)
+
+    def receive(self, limit_s):
+        return next(self.answers)
+
+    def end(self):
+        pass
+
+    def answer(self, places):
+        for place in places:
+            yield {"say": "begin", "step": "export", "places": [place]}
+            if place == self.dies_of:
+                raise WorkerDied("it was ended by SIGSEGV")
+            yield {"say": "exported", "place": place, "seconds": 1.0, "reason": ""}
+        yield {"say": "done", "clean": True}
+
+
+def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(exports, "start_worker", DyingWorker)
+    cells = [make_cell("torchscript", model=f"m{number}") for number in range(4)]
+    told = []
+    stop = Stop()
+    exporter = exports.Exporter(
+        units=make_all_units(cells),
+        cells=cells,
+        folder=tmp_path,
+        make_job=lambda device, groups: Job(device=device, groups=groups, threads=1),
+        limit_s=1.0,
+        stop=stop,
+        progress=SweepProgress(4, 0, lambda *what: told.append(what[0])),
+    )
+    threads = [threading.Thread(target=exporter.work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stop.close()
+    assert exports.read_exported(tmp_path) == {cells[place].key() for place in (0, 2, 3)}
+    assert len(told) == 4 and all("of 4: m" in text for text in told)
+    assert DyingWorker.started <= 3
+
+
+def test_a_sweep_exports_first_and_finds_the_files_when_it_times(tmp_path, monkeypatch):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path / "cache"))
+    grid = Grid(
+        models=("distilbert", "bert-base"),
+        runtimes=("eager/python", "torchscript/python"),
+        tiny=True,
+    )
+    folder, told = tmp_path / "swept", []
+    results = run_sweep(
+        [grid], folder, quick=True, exporters=2, threads=1,
+        progress=lambda *what: told.append(what[0]),
+    )  # fmt: skip
+    assert {cell.status for cell in results.cells} == {"measured"}
+    traced = results.select(runtime="torchscript").cells
+    assert [cell.facts["from_cache"] for cell in traced] == [True, True]
+    made = read_records(folder / exports.EXPORTS_FILE).records
+    assert {item.cell for item in made} == {cell.cell for cell in traced}
+    assert [(item.reason, item.seconds > 0) for item in made] == [("", True)] * 2
+    assert read_times(folder)["export"] > 0
+    first_round = next(place for place, text in enumerate(told) if text.startswith("measure"))
+    exported = [place for place, text in enumerate(told) if text.startswith("export")]
+    assert len(exported) == 2 and max(exported) < first_round
+    run_sweep([grid], folder, resume=True, exporters=2, threads=1)
+    assert len(read_records(folder / RUNS_FILE).records) == 4  # with nothing left to export
+
+
+def test_so_many_exporters_are_refused(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="exporters is -1"):
+        run_sweep([Grid(models=("bert-base",))], tmp_path, exporters=-1)

@@ -1,0 +1,162 @@
+"""Benchmarks in fresh processes."""
+
+import io
+import json
+import math
+import os
+import random
+
+import pytest
+
+import ftax
+from ftax.machines.gpu_condition import expect_idle
+from ftax.sweeps.processes import BenchJob, mark_turns, repeat_disturbed, run_jobs
+from ftax.timing.session import Plan
+from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
+from support.records import make_measurement
+
+PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
+
+
+def make_job(**changes):
+    fields = {"model": "resnet-50", "plan": PLAN, "model_options": {"tiny": True}}
+    return BenchJob(**{**fields, **changes})
+
+
+def test_a_job_survives_json():
+    job = make_job(plan=Plan(rounds=3, cpus=(0, 1)), threads=1)
+    assert BenchJob.from_json(job.to_json()) == job
+
+
+def test_each_repetition_is_a_process_of_one_session(monkeypatch):
+    monkeypatch.setattr("ftax.sweeps.processes._SHARED_RATIO", math.inf)
+    a, b = run_jobs([make_job(), make_job(hosts=("python",))], processes=2).sides
+    assert len(a) == len(b) == 2
+    assert len({m.process.pid for m in (*a, *b)}) == 4
+    assert len({m.process.session for m in (*a, *b)}) == 1
+    assert [m.process.index for m in a] == [0, 1]
+    assert {m.rounds_a_turn for m in (*a, *b)} == {ROUNDS_A_TURN}
+    comparison = ftax.compare(a, b)
+    assert comparison.unit == "process"
+    assert comparison.units_a == comparison.units_b == 2
+
+
+def test_a_process_of_its_own_takes_no_turns(monkeypatch):
+    monkeypatch.setattr("ftax.sweeps.processes._SHARED_RATIO", math.inf)
+    told = []
+    runs = run_jobs([make_job()], processes=2, progress=lambda *what: told.append(what))
+    (found,), ended = runs.sides, runs.ended
+    assert ended is None
+    assert [m.rounds_a_turn for m in found] == [None, None]
+    assert [m.process.index for m in found] == [0, 1]
+    assert {phase for phase, _, _ in told} >= {
+        "getting ready, process 1 of 2", "rounds, process 2 of 2",
+    }  # fmt: skip
+
+
+def test_what_is_wrong_with_a_job_is_said_as_if_it_had_run_here():
+    with pytest.raises(ftax.InvalidArgumentError, match=r"'bert-bass': did you mean 'bert-base'"):
+        run_jobs([make_job(), make_job(model="bert-bass")], processes=2)
+
+
+def test_a_worker_that_dies_says_why(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import ftax.runtimes.prepare as p\np.prepare = lambda *args, **options: 1 / 0\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(ftax.RunnerError, match=r"for resnet-50 failed: .*ZeroDivisionError"):
+        run_jobs([make_job()], processes=2)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ftax.RunnerError("it died")])
+def test_what_ends_a_repetition_does_not_cost_those_before_it(monkeypatch, error):
+    done = [[make_measurement([100] * 9, index=index)] for index in (0, 1)]
+    answers = iter([done[:1], done[1:], error])
+
+    def run(jobs, shuffler, tell):
+        if isinstance(answer := next(answers), BaseException):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("ftax.sweeps.processes._run_side_by_side", run)
+    monkeypatch.setattr("ftax.sweeps.processes.read_probe", lambda measurement: 1.0)
+    runs = run_jobs([make_job()], processes=3)
+    assert runs.ended is error
+    assert [m.process.index for m in runs.sides[0]] == [0, 1]
+    answers = iter([error])
+    with pytest.raises(type(error)):
+        run_jobs([make_job()], processes=3)
+
+
+class FakeWorker:
+    """Wants ``turns``, and writes down when it has one."""
+
+    def __init__(self, pid, turns, journal):
+        self.pid, self._journal = pid, journal
+        self._answers = [{"say": "turn", "done": 5 * at, "total": 5 * turns} for at in range(turns)]
+        self._answers += [{"say": "measured", "of": pid}, {"say": "done"}]
+
+    def receive(self, limit_s):
+        assert limit_s > 0
+        return self._answers.pop(0)
+
+    def send(self, line):
+        self._journal.append((self.pid, json.loads(line)))
+
+
+def test_each_process_has_one_turn_before_any_has_another():
+    journal, told = [], []
+    workers = [FakeWorker(pid, turns, journal) for pid, turns in ((7, 4), (8, 4), (9, 2))]
+    said = take_turns(workers, random.Random(0), lambda done, total: told.append((done, total)))
+    assert said == [[{"say": "measured", "of": pid}] for pid in (7, 8, 9)]
+    order = [pid for pid, _ in journal]
+    assert [set(order[at : at + 3]) for at in (0, 3)] == [{7, 8, 9}] * 2
+    assert [set(order[at : at + 2]) for at in (6, 8)] == [{7, 8}] * 2
+    assert len(order) == 10
+    assert all(idle == sorted({7, 8, 9} - {pid}) for pid, idle in journal)
+    assert (15, 20) in told
+
+
+def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth(monkeypatch):
+    said = []
+    monkeypatch.setattr("sys.stdin", io.StringIO("[]\n" * 9))
+    turns = TurnTaker(lambda what, **fields: said.append((what, fields["done"])), expect_idle)
+    turns("building the model", 0, 1)
+    assert said == []
+    turns.begin()
+    for done in range(12):
+        turns("round", done, 12)
+        turns("round", done, 12)  # as while it waits for a quiet core
+    assert said == [("turn", 0), ("turn", 5), ("turn", 10)]
+    for done in range(6):  # of what the same process measures next
+        turns("round", done, 6)
+    assert said[3:] == [("turn", 5)]
+
+
+def test_who_was_alone_took_no_turns(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("[]\n[7]\n"))
+    turns = TurnTaker(lambda what, **fields: None, expect_idle)
+    measurement = make_measurement([100, 101])
+    turns.begin()
+    assert mark_turns(measurement, turns).rounds_a_turn is None
+    turns.begin()
+    assert mark_turns(measurement, turns).rounds_a_turn == ROUNDS_A_TURN
+
+
+def test_zero_processes_are_refused():
+    with pytest.raises(ftax.InvalidArgumentError, match="processes is 0"):
+        run_jobs([make_job()], processes=0)
+
+
+def test_a_run_beside_a_busy_neighbour_is_repeated():
+    runs = {"a": 100.0, "b": 170.0, "c": 119.0}
+    again = iter([130.0, 101.0])
+    repeated = repeat_disturbed(runs, float, lambda key: next(again), limit=6)
+    assert repeated == 2
+    assert runs == {"a": 100.0, "b": 101.0, "c": 119.0}
+
+
+def test_repeating_ends_where_the_neighbour_stays():
+    runs = {"a": 100.0, "b": 170.0}
+    assert repeat_disturbed(runs, float, lambda key: 170.0, limit=3) == 3
+    assert runs == {"a": 100.0, "b": 170.0}

@@ -1,0 +1,100 @@
+"""Reading what sweeps left: the last line counts, and machines and other versions stay apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.machines.environment import collect_environment
+from ftax.records.store import append_record
+from ftax.reports.tables.sweep_table import summarise
+from ftax.sweeps.record import SweepMachine
+from ftax.sweeps.results import CELLS_FILE, SweepResults
+from support.sweeps import MACHINE, make_cell, make_failed, make_measured
+
+A, B = make_cell("a"), make_cell("b", batch=2)
+
+
+def write(folder, *records):
+    for record in records:
+        append_record(folder / CELLS_FILE, record)
+    return SweepResults.load(folder)
+
+
+def test_the_last_line_of_a_cell_counts(tmp_path):
+    later = make_measured(A, busy_ns=1.0)
+    results = write(tmp_path, MACHINE, make_measured(A), make_measured(B), later)
+    assert results.cells == (later, make_measured(B))
+    assert list(results.machines) == [MACHINE.id]
+
+
+def test_a_failure_gives_way_to_rounds_of_another_machine(tmp_path):
+    results = write(tmp_path, make_failed(A), make_measured(A, machine="other"))
+    assert [cell.machine for cell in results.cells] == ["other"]
+
+
+def test_machines_are_never_mixed(tmp_path):
+    results = write(tmp_path, make_measured(A), make_measured(A, machine="other"))
+    with pytest.raises(InvalidArgumentError, match=r"is 2 cells: m a/python.* of machine other"):
+        results.find(model="m")
+    parts = results.split_by_machine()
+    assert [(name, len(part.cells)) for name, part in parts.items()] == [
+        (MACHINE.id, 1),
+        ("other", 1),
+    ]
+    assert results.find(model="m", machine="other").machine == "other"
+
+
+def test_cells_are_selected_by_value_or_by_several(tmp_path):
+    results = write(tmp_path, make_measured(A), make_measured(B), make_failed(make_cell("c")))
+    assert len(results.select(batch=[1, 2], runtime=("a", "b")).cells) == 2
+    assert results.find(runtime="b").cell == B
+    assert results.find(runtime="none") is None
+    assert [cell.cell.runtime for cell in results.select(status="failed").cells] == ["c"]
+    assert len(results.select(options={}).cells) == 3
+    with pytest.raises(InvalidArgumentError, match="no field 'size'; there are model"):
+        results.select(size=1)
+
+
+def test_a_torn_line_is_left_out_and_told(tmp_path):
+    write(tmp_path, make_measured(A))
+    with (tmp_path / CELLS_FILE).open("a") as file:
+        file.write('{"ftax_schema":3,"kind":"sweep-ce')
+    results = write(tmp_path, make_measured(B))
+    assert len(results.cells) == 2 and "writer was stopped" in results.problems[0]
+
+
+def test_other_versions_and_other_files_are_refused(tmp_path):
+    path = tmp_path / CELLS_FILE
+    with pytest.raises(ResultsError, match="is no folder of a sweep"):
+        SweepResults.load(tmp_path)
+    write(tmp_path, make_measured(A))
+    path.write_text(path.read_text().replace('"ftax_schema":4', '"ftax_schema":99'))
+    with pytest.raises(ResultsError, match="schema version 99, while this ftax reads 4"):
+        SweepResults.load(path)
+    with pytest.raises(InvalidArgumentError, match="there is no path"):
+        SweepResults.load()
+
+
+def test_what_passes_does_not_make_another_machine():
+    environment = collect_environment()
+    busy = replace(
+        environment, condition=replace(environment.condition, load_average=(9.0, 9.0, 9.0))
+    )
+    newer = replace(environment, software=replace(environment.software, torch="9.9"))
+    assert SweepMachine.of(busy).id == SweepMachine.of(environment).id
+    assert SweepMachine.of(newer).id != SweepMachine.of(environment).id
+
+
+def test_a_summary_counts_what_there_is():
+    sure = make_measured(make_cell("a"), values_ns=(5.0, 5.1, 5.2))
+    unsure = make_measured(make_cell("b"), values_ns=(1.0, 90.0))
+    told = {
+        (sure, make_failed(make_cell())): "1 measured, 1 failed",
+        (sure, unsure): "2 measured (1 not resolved)",
+    }
+    for cells, text in told.items():
+        assert summarise(SweepResults(cells=cells, machines={})) == text
+    assert summarise(SweepResults(cells=(), machines={})) == "no cell yet"

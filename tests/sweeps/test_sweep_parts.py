@@ -1,0 +1,214 @@
+"""The order, the lock, the time that is left, and a worker process that is no worker."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pytest
+
+from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError, UnsupportedError
+from ftax.sweeps.facts import choose_status, describe_fault, keep_scalars
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.job import Item
+from ftax.sweeps.lock import lock_folder
+from ftax.sweeps.looks import summarise
+from ftax.sweeps.plan import make_tasks
+from ftax.sweeps.progress import SweepProgress, describe_time
+from ftax.sweeps.run import run_sweep
+from ftax.sweeps.worker import start_worker
+from ftax.workers.process import Stop, Stopped, WorkerDied
+from support.sweeps import make_cell
+from support.traces import make_repeated_trace
+
+
+def test_the_order_is_the_seeds_and_builds_each_model_once():
+    cells = [
+        make_cell(runtime, model=model, dtype=dtype, batch=batch)
+        for model in ("m1", "m2", "m3")
+        for dtype in ("fp32", "fp16")
+        for batch in (1, 2, 4, 8)
+        for runtime in ("a", "b")
+    ]
+    items = {
+        place: Item(place=place, runtime=cell.runtime, host=cell.host)
+        for place, cell in enumerate(cells)
+    }
+    tasks = make_tasks(cells, items, 1)
+    assert tasks == make_tasks(cells, items, 1) != make_tasks(cells, items, 2)
+    assert sorted(task.groups[0].model for task in tasks) == ["m1", "m2", "m3"]
+    for task in tasks:
+        dtypes = [group.dtype for group in task.groups]
+        assert dtypes == sorted(dtypes) or dtypes == sorted(dtypes, reverse=True)
+        assert all(len(group.items) == 2 for group in task.groups)
+    assert any([group.batch for group in task.groups[:4]] != [1, 2, 4, 8] for task in tasks)
+    places = [item.place for task in tasks for group in task.groups for item in group.items]
+    assert sorted(places) == list(range(len(cells)))
+
+
+def test_what_is_measured_once_more_stands_evenly_between_the_models():
+    """Each repetition with all of its cells in one place, so that they can be compared."""
+    cells = [make_cell(model=f"m{number}", batch=batch) for number in range(12) for batch in (1, 2)]
+    cells += [
+        make_cell(model=model, options={"tiny": True, "repetition": mark})
+        for mark in (1, 2, 3, 4)
+        for model in ("m0", "m1")
+    ]
+    items = {
+        place: Item(place=place, runtime=cell.runtime, host=cell.host)
+        for place, cell in enumerate(cells)
+    }
+    tasks = make_tasks(cells, items, 5)
+    places = [item.place for task in tasks for group in task.groups for item in group.items]
+    assert sorted(places) == list(range(len(cells)))
+    repeated = [number for number, task in enumerate(tasks) if task.groups[0].options]
+    assert repeated == [2, 6, 10, 14]  # 1.5, 4.5, ... of 12 models, with those before
+    for number in repeated:
+        groups = tasks[number].groups
+        assert {group.model for group in groups} == {"m0", "m1"}
+        assert {group.options for group in groups} == {(("tiny", True),)}  # what makes the model
+        marks = {
+            cells[item.place].options["repetition"] for group in groups for item in group.items
+        }
+        assert len(marks) == 1
+
+
+def test_a_folder_is_one_sweeps_at_a_time(tmp_path):
+    grid = Grid(models=("bert-base",), tiny=True)
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(
+            ResultsError, match=rf"process {os.getpid()}\) is writing to .*another folder"
+        ),
+    ):
+        run_sweep([grid], tmp_path)
+    (tmp_path / "lock").write_text("1\n")  # what is written there holds nothing
+    with lock_folder(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(ResultsError, match="choose a folder that can be written"),
+        lock_folder(tmp_path / "file" / "folder"),
+    ):
+        pass
+
+
+def test_the_time_left_is_that_of_the_cells_so_far():
+    times = iter([0.0, 100.0, 200.0])
+    told = []
+    progress = SweepProgress(115, 5, lambda *what: told.append(what), clock=lambda: next(times))
+    assert progress.left_s is None
+    progress.finish(range(10))
+    progress.finish([9])  # measured twice
+    assert progress.left_s == 1000.0
+    progress.tell("measure", "bert", 3)
+    assert told == [("measure bert and 2 more, 33 min left", 15, 115)]
+    assert [describe_time(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
+
+
+def test_a_cell_that_is_ready_counts_for_half_of_one():
+    """Or four workers that got 40 cells ready and measured 3 would have days to go."""
+    times = iter([0.0, 100.0, 120.0])
+    progress = SweepProgress(100, 0, None, clock=lambda: next(times))
+    progress.note_ready(range(40))
+    assert (progress.done, progress.left_s) == (0, 100.0 / 20 * 80)
+    progress.finish(range(10))
+    assert progress.left_s == 120.0 / (10 + 15) * 75
+
+
+def start(monkeypatch, tmp_path, script):
+    """A process that runs ``script`` in the place of a worker."""
+    interpreter = tmp_path / "worker"
+    interpreter.write_text(f"#!/bin/sh\n{script}\n")
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    return start_worker(Stop())
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "killed"),
+    [
+        ("kill -9 $$", "was ended by SIGKILL, as when the machine is out of memory", True),
+        ("echo oh >&2; kill -SEGV $$", "was ended by SIGSEGV: oh", False),
+        ("echo one >&2; echo two >&2; exit 3", "ended with exit code 3: two", False),
+        ("echo 'CUDA out of memory. Tried 3 GiB' >&2; exit 1", "smaller batch", False),
+        ("sleep 60", "ran past 0.2 s and was ended", False),
+    ],
+)
+def test_why_a_worker_died_is_told(script, reason, killed, monkeypatch, tmp_path):
+    worker = start(monkeypatch, tmp_path, script)
+    with pytest.raises(WorkerDied) as caught:
+        worker.receive(0.2 if script == "sleep 60" else 30.0)
+    worker.end()
+    assert reason in str(caught.value) and caught.value.killed is killed
+
+
+def test_with_a_worker_go_the_processes_that_it_started(monkeypatch, tmp_path):
+    worker = start(monkeypatch, tmp_path, """sleep 60 & echo "{\\"child\\": $!}"; wait""")
+    child = worker.receive(30.0)["child"]
+    assert os.path.exists(f"/proc/{child}")
+    worker.end()
+    deadline = time.monotonic() + 10
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not is_running(child)
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_stop_wakes_who_listens(monkeypatch, tmp_path):
+    worker = start(monkeypatch, tmp_path, "sleep 60")
+    worker._stop.set()
+    with pytest.raises(Stopped):
+        worker.receive(30.0)
+    worker.end()
+
+
+def test_a_trace_is_summed_by_hand_or_refused():
+    found = summarise(make_repeated_trace("a", "b"))
+    assert found == {"busy_ns": 100.0, "kernel_ns": 100.0, "kernels": 2}
+    lost = summarise(make_repeated_trace("a", dropped_records=3))
+    assert set(lost) == {"fact"} and "dropped 3 records" in lost["fact"]
+
+
+def test_facts_are_scalars_and_faults_have_a_name():
+    kept = keep_scalars({"a": 1, "b": [1], "c": float("inf"), "d": None, "e": 0.5, "f": {"x": 1}})
+    assert kept == {"a": 1, "d": None, "e": 0.5}
+    assert describe_fault(KeyError("gone")) == "KeyError: 'gone'"
+    assert choose_status(UnsupportedError("no")) == "unavailable"
+    assert choose_status(UnavailableError("no")) == "unavailable"
+    assert choose_status(ValueError("no")) == choose_status("no") == "failed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"limit_s": 0}, "limit_s is 0; it has to be above 0"),
+        ({"time_limit_s": 0}, "time_limit_s is 0; it has to be above 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"gpus": ()}, "gpus is empty"),
+        ({"retry_failed": True}, "give resume too"),
+        ({"threads": 0}, "threads is 0"),
+    ],
+)
+def test_what_a_sweep_refuses(arguments, message, tmp_path):
+    with pytest.raises(InvalidArgumentError, match=message):
+        run_sweep([Grid(models=("bert-base",), tiny=True)], tmp_path / "new", **arguments)
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    grid = Grid(models=("bert-base",), devices=("cuda",), runtimes=("cuda-graph/cpp",))
+    with pytest.raises(UnavailableError, match="finds no CUDA device here"):
+        run_sweep([grid], tmp_path / "new")
+    assert not (tmp_path / "new").exists()

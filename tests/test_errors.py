@@ -1,0 +1,297 @@
+"""Faults that need no GPU: memory that runs out, workers that die, tools that are not there."""
+
+import json
+import os
+import subprocess
+import sys
+import weakref
+
+import pytest
+import torch
+
+import ftax
+from ftax import InvalidArgumentError, RunnerError, UnavailableError
+from ftax.errors import attempt, describe, is_out_of_memory, name_faults
+from ftax.instruments.trace.records import Trace
+from ftax.instruments.trace.run import trace_all
+from ftax.ladders.look import look_at
+from ftax.ladders.run import make_job
+from ftax.ladders.trace_worker import TraceJob, trace_in_worker
+from ftax.runtimes.candidates import drive_python
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate
+from ftax.timing.session import Plan
+from support.evidence import EAGER, GRAPH, KERNELS, LADDER
+from support.small_models import load_function, normal
+from support.traces import make_repeated_trace
+
+QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
+NO_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 9.00 GiB of "
+    "which 1.00 GiB is free. Including non-PyTorch memory, this process has 8.00 GiB in use."
+)
+
+
+def fail(*_arguments, **_options):
+    raise torch.OutOfMemoryError(NO_MEMORY)
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NO_MEMORY,
+        "CUDA error: out of memory",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes",
+    ],
+)
+def test_memory_that_ran_out_is_recognised_and_has_a_remedy(text):
+    assert is_out_of_memory(text)
+    described = describe(text)
+    assert "out of memory" in described
+    assert "smaller batch or sequence" in described
+    assert "\n" not in described
+    assert describe(described) == described
+
+
+def test_torchs_long_message_is_cut_to_what_was_asked_and_what_there_was():
+    described = describe(torch.OutOfMemoryError(NO_MEMORY))
+    assert "2.00 GiB" in described and "1.00 GiB is free;" in described
+    assert "non-PyTorch" not in described
+
+
+def test_other_messages_are_left_alone_but_for_their_lines():
+    assert describe("the shapes\n  do not fit") == "the shapes do not fit"
+    assert not is_out_of_memory("CUPTI ran out of buffers")
+
+
+def test_errors_of_torch_become_ours_and_ours_pass():
+    with pytest.raises(RunnerError, match="flat: stream capture"), name_faults("flat"):
+        raise RuntimeError("stream capture failed")
+    with pytest.raises(UnavailableError, match="no GPU"), name_faults("flat"):
+        raise UnavailableError("no GPU")
+    with pytest.raises(TypeError), name_faults("flat"):
+        raise TypeError("a mistake of ftax")
+    with pytest.raises(RunnerError, match="smaller batch"), name_faults("flat"):
+        fail()
+
+
+def test_a_step_after_the_rounds_costs_a_warning():
+    warnings = []
+    assert attempt(lambda: 7, default=0, what="no step", warnings=warnings) == 7
+    assert attempt(fail, default=0, what="no step", warnings=warnings) == 0
+    assert len(warnings) == 1
+    assert warnings[0].startswith("no step: CUDA out of memory")
+
+
+def test_the_tensors_of_a_failed_inference_are_let_go_while_the_error_is_kept():
+    made = []
+
+    def forward(x):
+        large = x + 1
+        made.append(weakref.ref(large))
+        raise torch.OutOfMemoryError(NO_MEMORY)
+
+    workspace = Workspace(load_function(forward))
+    with pytest.raises(RunnerError, match="out of memory") as caught:
+        find_runtime("eager").prepare(workspace, "cpp")
+    assert caught.value.__cause__ is not None
+    assert made and made[-1]() is None
+
+
+# --- receipts ------------------------------------------------------------------------------------
+
+
+def test_a_rung_without_memory_is_listed_and_the_others_stand(mlp, monkeypatch):
+    monkeypatch.setattr("ftax.runtimes.eager.eager.prepare_flat", fail)
+    receipt = ftax.tax(mlp, runtimes="none", plan=QUICK)
+    assert [(m.cell.runtime, m.cell.host) for m in receipt.rungs] == [EAGER, ("eager", "cpp")]
+    (missing,) = receipt.unavailable
+    assert missing.runtime == "flat"
+    assert "out of memory" in missing.reason and "smaller batch" in missing.reason
+
+
+@pytest.mark.parametrize("call", [1, 5], ids=["in its warm-up", "in a round"])
+def test_a_rung_that_runs_out_of_memory_while_measured_is_listed(call, mlp, monkeypatch):
+    calls = []
+
+    def prepare(workspace, host):
+        def request():
+            calls.append(None)
+            if len(calls) == call:
+                fail()
+
+        runner = drive_python(workspace, "flat", request)
+        return Candidate(runtime="flat", host="python", runner=runner, run=lambda: [])
+
+    monkeypatch.setattr("ftax.runtimes.eager.eager.prepare_flat", prepare)
+    receipt = ftax.tax(mlp, runtimes="none", plan=QUICK)
+    assert len(receipt.rungs) == 2
+    (missing,) = receipt.unavailable
+    assert missing.reason.startswith("failed after 0 rounds: flat raised")
+    assert "out of memory" in missing.reason and "smaller batch" in missing.reason
+    assert len(calls) == call
+
+
+def test_a_model_without_memory_raises_and_can_be_measured_afterwards():
+    state = {"fails": True}
+    loaded = load_function(lambda x: fail() if state["fails"] else x.exp())
+    with pytest.raises(RunnerError, match=r"out of memory.*smaller batch"):
+        ftax.tax(loaded, runtimes="none", plan=QUICK)
+    state["fails"] = False
+    assert len(ftax.tax(loaded, runtimes="none", plan=QUICK).rungs) == 3
+
+
+def test_what_fails_after_the_rounds_does_not_lose_them(mlp, monkeypatch):
+    monkeypatch.setattr("ftax.ladders.run._profile_operators", fail)
+    monkeypatch.setattr("ftax.ladders.run.measure_floors", fail)
+    receipt = ftax.tax(mlp, runtimes="none", plan=QUICK)
+    assert len(receipt.rungs) == 3
+    assert (receipt.operator_costs, dict(receipt.floors_ns)) == ((), {})
+    warnings = " ".join(receipt.warnings)
+    assert "operators were not timed: CUDA out of memory" in warnings
+    assert "floors of this machine were not timed" in warnings
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_is_built(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UnavailableError, match="finds no CUDA device here: give device='cpu'"):
+        ftax.tax("bert-base", tiny=True, device="cuda")
+    with pytest.raises(InvalidArgumentError, match="give device='cuda'"):
+        ftax.tax("bert-base", tiny=True, energy=True)
+
+
+def test_tax_with_no_trace_to_write_says_so_and_keeps_the_receipt(tmp_path):
+    chrome, saved = tmp_path / "out.json", tmp_path / "receipt.jsonl"
+    command = [sys.executable, "-c", "from ftax.cli import main; main()", "tax", "bert-base"]
+    quick = ["--tiny", "--rounds", "3", "--warmup", "2", "--runtimes", "none"]
+    result = subprocess.run(
+        [*command, *quick, "--trace", str(chrome), "--json", str(saved)],
+        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert result.returncode == 3, result.stderr
+    assert "there is no trace to write" in result.stderr
+    assert not chrome.exists()
+    assert json.loads(saved.read_text())["kind"] == "receipt"
+
+
+# --- traces --------------------------------------------------------------------------------------
+
+
+def trace_with(monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH)):
+    """Let ``script`` be the worker; ``$3`` is the folder for its answer."""
+    interpreter = tmp_path / "worker"
+    interpreter.write_text(f"#!/bin/sh\n{script}\n")
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    return trace_in_worker(TraceJob(model="bert-base", runtimes=runtimes))
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("kill -9 $$", "was ended by SIGKILL"),
+        ("echo first >&2; echo the last word >&2; exit 1", "failed: the last word"),
+        ("exit 7", "exit code 7"),
+        (f"echo '{NO_MEMORY}' >&2; exit 1", "trace='here', which needs no second copy"),
+        ("echo '[null, null]'", "ended without an answer"),
+    ],
+)
+def test_a_worker_that_dies_at_once_is_not_tried_again(script, reason, monkeypatch, tmp_path):
+    errors = trace_with(monkeypatch, tmp_path, f"echo >> {tmp_path}/runs\n{script}")
+    assert [type(error) for error in errors] == [RunnerError, RunnerError]
+    assert reason in str(errors[0])
+    assert len((tmp_path / "runs").read_text().splitlines()) == 1
+
+
+def test_an_answer_that_is_none_costs_that_runtime_alone(monkeypatch, tmp_path):
+    make_repeated_trace("a", runtime="cuda-graph").save(tmp_path / "made.jsonl")
+    script = f"""echo '[' > "$3/0.jsonl"; cp {tmp_path}/made.jsonl "$3/1.jsonl" """
+    error, found = trace_with(monkeypatch, tmp_path, script)
+    assert "the tracing process failed" in str(error)
+    assert found.runtime == "cuda-graph"
+
+
+def test_what_a_worker_prints_is_no_answer(monkeypatch, tmp_path):
+    trace = make_repeated_trace("a", runtime="cuda-graph")
+    trace.save(tmp_path / "made.jsonl")
+    script = f"""echo hello
+        cp {tmp_path}/made.jsonl "$3/1.jsonl"
+        touch "$3/1.error"
+        printf 'no CUPTI' > "$3/0.error" """
+    error, found = trace_with(monkeypatch, tmp_path, script)
+    assert str(error) == "no CUPTI"
+    assert found == trace
+
+
+def test_a_worker_that_crashes_loses_one_runtime_and_another_goes_on(monkeypatch, tmp_path):
+    """The first worker traces one, begins the next and dies; the second is asked for the rest."""
+    make_repeated_trace("a").save(tmp_path / "made.jsonl")
+    script = f"""cat > {tmp_path}/job
+        cp {tmp_path}/made.jsonl "$3/0.jsonl"
+        if [ -e {tmp_path}/second ]; then exit 0; fi
+        touch {tmp_path}/second "$3/1.error"
+        kill -SEGV $$"""
+    found = trace_with(
+        monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH, ("torchscript", "cpp"))
+    )
+    assert [type(item) for item in found] == [Trace, RunnerError, Trace]
+    assert "failed at cuda-graph/cpp: it was ended by SIGSEGV" in str(found[1])
+    assert json.loads((tmp_path / "job").read_text())["runtimes"] == [["torchscript", "cpp"]]
+
+
+def test_workers_that_keep_dying_are_given_up(monkeypatch, tmp_path):
+    script = f"""echo >> {tmp_path}/runs; touch "$3/0.error"; exit 3"""
+    places = tuple((f"r{i}", "cpp") for i in range(9))
+    errors = trace_with(monkeypatch, tmp_path, script, runtimes=places)
+    assert [type(error) for error in errors] == [RunnerError] * 9
+    assert "failed at r0/cpp: exit code 3" in str(errors[0])
+    assert len((tmp_path / "runs").read_text().splitlines()) == 4
+
+
+def test_a_worker_is_asked_only_for_what_it_can_build():
+    workspace = Workspace(ftax.load_model("resnet-50", tiny=True))
+    job = make_job(workspace, (), "resnet-50", {"tiny": True, "device": torch.device("cpu")})
+    assert json.loads(json.dumps(job.model_options)) == {"tiny": True, "device": "cpu"}
+    given = Workspace(ftax.load_model(torch.nn.ReLU(), inputs=normal(1, 2)))
+    assert make_job(given, (), "resnet-50", {}) is None
+
+
+def make_rung(place):
+    return Candidate(runtime=place[0], host=place[1], runner=None, run=list)
+
+
+def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):
+    def trace(loaded, item, **options):
+        if item.runtime == "flat":
+            fail()
+        return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
+
+    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.ladders.look.measure_gate", fail)
+    found = trace_all(mlp, [make_rung(place) for place in LADDER])
+    assert [isinstance(item, Trace) for item in found] == [True, False, True, True, True]
+    look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
+    assert len(look.traces) == 4
+    assert "smaller batch" in look.evidence[1].problems[0]
+    assert [item.same_kernels for item in look.evidence] == [True, None, True, True, True]
+    assert all("out of memory" in item.gate.reason for item in look.evidence)
+
+
+def test_without_a_trace_of_eager_no_rung_is_said_to_run_its_kernels(mlp, monkeypatch):
+    def trace(loaded, item, **options):
+        dropped = 1 if item.runtime == "eager" and item.host == "python" else 0
+        return make_repeated_trace(
+            *KERNELS, runtime=item.runtime, host=item.host, dropped_records=dropped
+        )
+
+    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    monkeypatch.setattr("ftax.ladders.look.measure_gate", fail)
+    look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
+    assert {item.same_kernels for item in look.evidence} == {None}
+    assert [bool(item.busy_ns) for item in look.evidence] == [False, True, True, True, True]

@@ -1,0 +1,57 @@
+"""A machine that is full: what cannot be written or held costs its part, never the rest."""
+
+import errno
+
+import pytest
+
+import ftax
+from ftax import RunnerError
+from ftax.errors import attempt, describe, is_out_of_memory, name_faults
+from ftax.ladders.run import TaxOptions, run_tax
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.session import Plan
+
+QUICK = Plan(rounds=2, warmup=1)
+FULL = OSError(errno.ENOSPC, "No space left on device", "there")
+
+
+def test_python_says_nothing_of_memory_that_ran_out_so_the_remedy_says_all():
+    assert is_out_of_memory(MemoryError())
+    assert describe(MemoryError()).startswith("out of memory; choose a smaller batch")
+
+
+@pytest.mark.parametrize("error", [FULL, MemoryError()])
+def test_what_a_full_machine_raises_is_named_like_what_torch_raises(error):
+    with (
+        pytest.raises(RunnerError, match=r"aoti could not be prepared: (out of|.*No space)"),
+        name_faults("aoti could not be prepared"),
+    ):
+        raise error
+    warnings = []
+
+    def fail():
+        raise error
+
+    assert attempt(fail, default=1, what="not read", warnings=warnings) == 1
+    assert warnings[0].startswith("not read: ")
+
+
+def test_a_runtime_that_finds_no_room_is_listed_and_the_others_stand(mlp, monkeypatch):
+    def fail(*arguments, **options):
+        raise FULL
+
+    monkeypatch.setattr("ftax.runtimes.compilers.torchscript._get_file", fail)
+    receipt = ftax.tax(mlp, runtimes=["torchscript"], operators=False, plan=QUICK)
+    assert {item.runtime for item in receipt.unavailable} == {"torchscript"}
+    assert all("No space left on device" in item.reason for item in receipt.unavailable)
+    assert len(receipt.rungs) == 3
+
+
+def test_rounds_that_cannot_be_kept_meanwhile_cost_a_warning(mlp):
+    def keep(receipt):
+        raise FULL
+
+    options = TaxOptions(runtimes="none", operators=False, keep=keep)
+    receipt, _ = run_tax(Workspace(mlp), options, QUICK, None)
+    assert any("the rounds were not kept" in text for text in receipt.warnings)
+    assert receipt.rungs

@@ -1,0 +1,207 @@
+"""Is the difference real: which unit and which test are taken, and what they answer."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from ftax import InvalidArgumentError, compare
+from ftax.records.store import append_record, read_records
+from ftax.timing.cell import Cell
+from support.records import make_measurement
+
+NOISE = [0, 7, -5, 3, -8, 6, 2, -4, 5, -6, 1, -1]
+
+
+def side(level, processes=1, session="0123456789abcdef"):
+    return [
+        make_measurement([level + 10 * n for n in NOISE], index=i, pid=i + 1, session=session)
+        for i in range(processes)
+    ]
+
+
+def test_rounds_of_the_same_session_are_paired():
+    a = make_measurement([10_000 + 100 * n for n in NOISE])
+    b = make_measurement([10_500 + 100 * n for n in NOISE], host="cpp")
+    result = compare(a, b)
+    assert result.verdict == "slower"
+    assert result.unit == "round"
+    assert "paired" in result.method.lower()
+    assert result.ratio == pytest.approx(1.05, abs=0.001)
+
+
+def test_rounds_of_different_processes_are_not_paired():
+    a = make_measurement([10_000 + n for n in NOISE], pid=1)
+    b = make_measurement([10_000 - n for n in NOISE], pid=2, session="f" * 16)
+    result = compare(a, b)
+    assert result.verdict == "equal"
+    assert "welch" in result.method.lower()
+
+
+def test_several_processes_are_the_unit_and_hide_no_difference_between_them():
+    a = [
+        make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate((90, 100, 110))
+    ]
+    b = [
+        make_measurement([level] * 4, index=i, pid=i + 9, session="e" * 16)
+        for i, level in enumerate((95, 105, 112))
+    ]
+    result = compare(a, b)
+    assert result.unit == "process" and result.describe().endswith(" processes")
+    assert result.units_a == result.units_b == 3
+    assert result.verdict == "cannot-tell"
+
+
+@pytest.mark.parametrize(
+    ("processes", "method", "verdict"), [(9, "welch", "cannot-tell"), (10, "paired", "slower")]
+)
+def test_ten_processes_of_one_session_are_paired_by_index(processes, method, verdict):
+    levels = [1000 + 40 * i for i in range(processes)]
+    a = [make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate(levels)]
+    b = [
+        make_measurement([int(level * 1.03)] * 4, index=i, pid=i + 99)
+        for i, level in enumerate(levels)
+    ]
+    result = compare(a, list(reversed(b)))
+    assert result.verdict == verdict
+    assert method in result.method.lower()
+
+
+DRIFT = [100 + 7 * place for place in range(20)]  # of the host, in % of what it was at first
+
+
+def take_turns(level, luck, *, rounds_a_turn=5, first_pid=1, loops_ns=(20_000, 22_000, 21_000)):
+    """Three processes whose latency is ``level`` times that of the host; ``luck`` is their own, and
+    ``loops_ns`` is what a loop of known length took beside them."""
+    return [
+        make_measurement(
+            [round(level * own * share) for share in DRIFT],
+            index=place,
+            pid=first_pid + place,
+            checks={"rounds_a_turn": rounds_a_turn, "host_probe_ns": {"loop": loops_ns[place]}},
+        )
+        for place, own in enumerate(luck)
+    ]
+
+
+def test_processes_that_took_turns_are_pairs_without_the_drift_of_the_host():
+    a, b = take_turns(10, (1.0, 1.3, 0.8)), take_turns(10.1, (1.0, 1.31, 0.79), first_pid=9)
+    result = compare(a, list(reversed(b)))
+    assert result.verdict == "equal"
+    assert "paired" in result.method.lower()
+    assert result.ratio == pytest.approx(1.01, abs=0.01)
+    slow = take_turns(10.6, (1.0, 1.301, 0.799), first_pid=9)
+    assert compare(a, slow).verdict == "slower"
+
+
+@pytest.mark.parametrize("changes", [{"rounds_a_turn": 0}, {"loops_ns": (20_000, 20_500, 20_100)}])
+def test_without_turns_or_where_the_clock_stood_still_they_are_not(changes):
+    a, b = (take_turns(10, (1.0, 1.3, 0.8), first_pid=pid, **changes) for pid in (1, 9))
+    result = compare(a, b)
+    assert "welch" in result.method.lower()
+    assert result.verdict == "cannot-tell"
+
+
+def test_a_clock_that_is_not_known_may_have_moved():
+    a, b = (take_turns(10, (1.0, 1.3, 0.8), first_pid=pid, loops_ns=(0, 0, 0)) for pid in (1, 9))
+    assert "paired" in compare(a, b).method.lower()
+
+
+def test_turns_are_compared_while_both_measured():
+    """b went on after a was precise, while the host got slower."""
+    a, b = take_turns(10, (1.0, 1.1, 1.2)), take_turns(10, (1.0, 1.1, 1.2), first_pid=9)
+    early = [
+        make_measurement(
+            [samples[-1] for samples in item.samples_ns[:10]],
+            index=place,
+            pid=place + 1,
+            checks=item.checks,
+        )
+        for place, item in enumerate(a)
+    ]
+    assert compare(early, b).ratio == pytest.approx(1.0, abs=1e-9)
+
+
+def test_a_disturbed_round_does_not_move_a_process():
+    quiet = [make_measurement([100] * 9, index=i, pid=i + 1) for i in range(5)]
+    noisy = [
+        make_measurement([100] * 8 + [175], index=i, pid=i + 9, session="e" * 16) for i in range(5)
+    ]
+    assert compare(quiet, noisy).ratio == 1.0
+
+
+def test_a_faster_b_has_a_ratio_below_one():
+    result = compare(side(1000)[0], side(800, session="e" * 16)[0])
+    assert result.verdict == "faster"
+    assert result.ratio == pytest.approx(0.8, rel=0.01)
+    assert "is faster" in result.describe()
+
+
+def test_the_sentence_names_b_by_what_a_is_not():
+    a, b = (
+        make_measurement(
+            [100, 101], cell=Cell(model="mlp", runtime="eager", host="cpp", batch=1, sequence=None,
+                                  options={"seed": 0, "attention": attention}),
+        )
+        for attention in ("eager", "sdpa")
+    )  # fmt: skip
+    assert compare(a, b).describe().startswith('mlp eager/cpp cpu fp32 b1 attention="sdpa" is ')
+    assert "attention" not in compare(a, a).describe()
+
+
+def test_swapping_the_sides_inverts_the_ratio():
+    a, b = side(1000)[0], side(1300, session="e" * 16)[0]
+    assert compare(a, b).ratio * compare(b, a).ratio == pytest.approx(1.0)
+
+
+def test_latency_is_not_compared_with_throughput():
+    a = make_measurement([100, 100])
+    b = make_measurement([100, 100], mode="throughput", burst=4)
+    with pytest.raises(InvalidArgumentError, match="throughput"):
+        compare(a, b)
+
+
+def test_an_empty_side_is_refused():
+    with pytest.raises(InvalidArgumentError, match="no measurement"):
+        compare([], side(100))
+
+
+def test_rounds_beside_a_busy_neighbour_do_not_count():
+    # Six rounds of ten were disturbed in one process: its median is the neighbour's.
+    quiet = [make_measurement([100] * 10, index=i, pid=i + 1) for i in range(5)]
+    shared = make_measurement([100] * 4 + [190] * 6, index=0, pid=9, session="e" * 16)
+    shared = replace(shared, counted="quiet", checks={"disturbed_rounds": list(range(5, 10))})
+    assert shared.values_ns == (100, 100, 100, 100, 190)
+    others = [make_measurement([100] * 10, index=i, pid=i + 9, session="e" * 16) for i in (1, 2)]
+    assert compare(quiet, [shared, *others]).ratio == 1.0
+
+
+@pytest.mark.parametrize(("loop_ns", "told"), [(16_400.0, False), (23_880.0, True)])
+def test_clocks_of_hosts_that_differ_are_told(loop_ns, told, tmp_path):
+    a, b = (
+        [
+            make_measurement(
+                [100] * 4, index=i, pid=i + 1, session=mark * 16,
+                checks={"host_probe_ns": {"loop": probe}},
+            )
+            for i in range(2)
+        ]
+        for mark, probe in (("a", 16_000.0), ("b", loop_ns))
+    )  # fmt: skip
+    result = compare(a, b)
+    assert result.core_hz_a == 4e9
+    message = "ran at 4.00 GHz for a and at 2.68 GHz for b: what the host decides takes 1.49 times"
+    assert [message in text for text in result.warnings] == [True] * told
+    append_record(tmp_path / "r.jsonl", result)
+    assert read_records(tmp_path / "r.jsonl").records == (result,)
+
+
+def test_a_comparison_of_an_earlier_version_knows_no_clocks(tmp_path):
+    path = tmp_path / "r.jsonl"
+    append_record(path, compare(side(100, 2), side(100, 2)))
+    line = json.loads(path.read_text())
+    for name in ("core_hz_a", "core_hz_b"):
+        del line["record"][name]
+    path.write_text(json.dumps({**line, "ftax_schema": 3}) + "\n")
+    (read,) = read_records(path).records
+    assert (read.core_hz_a, read.warnings) == (None, ())
