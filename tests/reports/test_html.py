@@ -201,7 +201,7 @@ def test_filters_offer_what_there_is(page):
 
 def test_charts_have_words_for_those_who_do_not_see_them(page):
     charts = [a["aria-label"] for tag, a in page.tags if tag == "svg" and a.get("role") == "img"]
-    for what in ("latency of", "overhead of", "Kernel time", "latency over that of batch 1"):
+    for what in ("latency of", "overhead share of", "Kernel time", "latency over that of batch 1"):
         assert any(label.startswith(what) for label in charts), what
     assert all(len(label) > 25 for label in charts)
 

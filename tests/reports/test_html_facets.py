@@ -7,7 +7,7 @@ from dataclasses import replace
 from ftax.machines.environment import collect_environment
 from ftax.reports.html.charts import Looks, Plot
 from ftax.reports.html.content import _count
-from ftax.reports.html.facets import draw_facets, make_facets
+from ftax.reports.html.facets import LATENCY, draw_facets, make_facets
 from ftax.reports.html.machines import Machines
 from ftax.reports.html.points import Point
 from ftax.timing.cell import Cell
@@ -37,7 +37,7 @@ def test_lengths_with_one_batch_share_a_chart_with_a_guest_from_the_other():
     assert (lengths.over, lengths.detail) == ("sequence", "cpu, batch 64")
     assert sizes(lengths.points) == [(64, 1), (64, 16), (64, 512)]
     assert sizes(lengths.guests) == [(64, 128)]
-    charts = draw_facets([batches, lengths], "latency", Looks([point.cell for point in points]))
+    charts = draw_facets([batches, lengths], LATENCY, Looks([point.cell for point in points]))
     drawn = [
         [mark.x for line in panel.chart.lines for mark in line.marks] for panel in charts.panels
     ]
@@ -59,12 +59,12 @@ def test_one_length_of_one_batch_and_images_keep_charts_of_their_own():
 def test_a_chart_with_one_size_has_a_bar_a_runtime():
     points = [make_point(1, 8, runtime) for runtime in ("eager", "jax", "aoti")]
     looks = Looks([point.cell for point in points])
-    (panel,) = draw_facets(make_facets(points), "latency", looks).panels
+    (panel,) = draw_facets(make_facets(points), LATENCY, looks).panels
     assert sorted(bar.name for bar in panel.chart.bars) == [
         "aoti/python", "eager/python", "jax/python",
     ]  # fmt: skip
     assert {bar.value for bar in panel.chart.bars} == {"5 ns"}
-    (panel,) = draw_facets(make_facets([*points, make_point(2, 8)]), "latency", looks).panels
+    (panel,) = draw_facets(make_facets([*points, make_point(2, 8)]), LATENCY, looks).panels
     assert isinstance(panel.chart, Plot)
 
 

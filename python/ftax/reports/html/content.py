@@ -10,6 +10,8 @@ from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
 from ftax.reports.html.charts import Looks
 from ftax.reports.html.facets import (
+    LATENCY,
+    OVERHEAD,
     draw_facets,
     draw_work,
     make_choices,
@@ -81,8 +83,8 @@ def make_content(
     for machine in machines:
         own = [facet for facet in facets if facet.machine is machine]
         for name, drawn in (
-            ("latency", draw_facets(own, "latency", looks)),
-            ("overhead", draw_facets(own, "overhead", looks)),
+            ("latency", draw_facets(own, LATENCY, looks)),
+            ("overhead", draw_facets(own, OVERHEAD, looks)),
             ("work", draw_work(points, machine, looks)),
         ):
             if drawn:

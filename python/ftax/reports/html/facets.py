@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 from ftax.reports.html.charts import (
@@ -38,12 +37,32 @@ FILTERS = ("model", "runtime", "host", "dtype", "device", "sequence")
 _ALWAYS = FILTERS[:4]
 _OF_LINES = ("runtime", "host", "dtype")
 _NOTHING = "-"
-_AXES = {"batch": "batch", "sequence": "tokens"}
 _TEXT = (*FILTERS[:5], "options", "mode", "95 % interval")
 # Columns of the table that are there only where they tell two points of the page apart.
 _SELDOM = ("device", "sequence", "options", "mode", "overhead share", "kernel time", "GMACs")
 
-What = Literal["latency", "overhead"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """What a chart shows of its points; None where a point does not know it."""
+
+    name: str
+    get: Callable[[Point], float | None]
+    is_time: bool = True
+
+    def read(self, point: Point) -> float:
+        """Of a point that knows it."""
+        return self.get(point) or 0.0
+
+
+LATENCY = Quantity(name="latency", get=lambda point: point.latency_ns)
+OVERHEAD = Quantity(name="overhead share", get=lambda point: point.overhead_share, is_time=False)
+_KERNELS = Quantity(name="kernel time", get=lambda point: point.kernel_ns)
+_SIZES = {
+    "batch": Quantity(name="batch", get=lambda point: point.cell.batch),
+    "sequence": Quantity(name="tokens", get=lambda point: point.cell.sequence),
+}
+_GMACS = Quantity(name="multiply-accumulates (1e9)", get=lambda point: (point.macs or 0) / 1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,18 +178,20 @@ def _count_tokens(number: int) -> str:
 # --- charts ---------------------------------------------------------------------------------------
 
 
-def draw_facets(facets: Sequence[Facet], what: What, looks: Looks) -> Charts | None:
-    """A chart of latencies or of overhead shares for each facet that knows them."""
+def draw_facets(facets: Sequence[Facet], what: Quantity, looks: Looks) -> Charts | None:
+    """A chart for each facet that knows the quantity."""
     panels, drawn = [], []
     for facet in facets:
-        points = [p for p in facet.every if what == "latency" or p.overhead_share is not None]
+        points = [point for point in facet.every if what.get(point) is not None]
         if points:
-            draw = _draw_lines if len(facet.sizes) > 1 else _draw_bars
             # A chart over lengths stays, whichever of them are chosen.
             names = ("model", "device", "sequence")[: 3 if facet.over == "batch" else 2]
+            label = f"{what.name} of {facet.model}, {facet.detail}, against {facet.over}"
             panels.append(
                 Panel(
-                    chart=draw(facet, points, what, looks),
+                    chart=_draw(label, points, _SIZES[facet.over], what, looks)
+                    if len(facet.sizes) > 1
+                    else _draw_bars(label, points, what),
                     caption=facet.model,
                     detail=facet.detail,
                     keys={name: make_keys(points[0])[name] for name in names},
@@ -180,108 +201,71 @@ def draw_facets(facets: Sequence[Facet], what: What, looks: Looks) -> Charts | N
     return Charts(panels=tuple(panels), legend=make_legend(drawn, looks)) if panels else None
 
 
-def _get_value(what: What, point: Point) -> float:
-    return point.latency_ns if what == "latency" else point.overhead_share or 0.0
-
-
-def _draw_lines(facet: Facet, points: Sequence[Point], what: What, looks: Looks) -> Plot:
-    latencies = [point.latency_ns for point in points]
-    intervals = [point.interval_ns for point in points]
-    is_latency = what == "latency"
-    return Plot(
-        label=f"{what} of {facet.model}, {facet.detail}, against {facet.over}, a line a runtime",
-        x=make_size_axis(_AXES[facet.over], facet.sizes),
-        y=make_time_axis(what, latencies, intervals)
-        if is_latency
-        else make_share_axis("overhead share"),
-        lines=_make_lines(
-            points,
-            lambda point: float(getattr(point.cell, facet.over)),
-            partial(_get_value, what),
-            looks,
-            with_intervals=is_latency,
-        ),
-    )
-
-
-def _draw_bars(facet: Facet, points: Sequence[Point], what: What, _: Looks) -> Bars:
-    """With one size there is nothing to draw against it: a bar a point, shortest first."""
-    has_dtypes = len({point.cell.dtype for point in points}) > 1
-    longest = max(point.latency_ns for point in points)
-    scale = Scale([longest if what == "latency" else 1.0])
-
-    def draw(point: Point) -> Bar:
-        value, value_text = _get_value(what, point), f"{point.overhead_share or 0.0:.0%}"
-        whisker = None
-        if what == "latency":
-            value_text = format_latency(value, point.doubt, point.disturbance, like_ns=longest)
-            whisker = point.interval_ns and scale.measure(point.interval_ns)
-        return Bar(
-            name=point.runtime + (f" {point.cell.dtype}" if has_dtypes else ""),
-            value=value_text,
-            parts=(scale.make_part(0.0, value, "unsure" if point.mark else "tax"),),
-            whisker=whisker,
-            text=point.text,
-            keys={name: make_keys(point)[name] for name in _OF_LINES},
-        )
-
-    bars = map(draw, sorted(points, key=partial(_get_value, what)))
-    return Bars(label=f"{what} of {facet.model} at {facet.over} {facet.sizes}", bars=tuple(bars))
-
-
 def draw_work(points: Sequence[Point], machine: Machine, looks: Looks) -> Charts | None:
     """Kernel time against multiply-accumulates on a machine; None if nobody knows both."""
     own = [point for point in points if point.machine is machine and point.macs and point.kernel_ns]
     if not own:
         return None
-
-    def get_gmacs(point: Point) -> float:
-        return (point.macs or 0) / 1e9
-
-    def get_kernel_ns(point: Point) -> float:
-        return point.kernel_ns or 0.0
-
-    plot = Plot(
-        label=f"Kernel time against multiply-accumulates of {len(own)} cells of {machine.label}",
-        x=make_log_axis("multiply-accumulates (1e9)", [*map(get_gmacs, own)]),
-        y=make_time_axis("kernel time", [*map(get_kernel_ns, own)]),
-        lines=_make_lines(own, get_gmacs, get_kernel_ns, looks, split=FILTERS, joined=False),
-    )
+    label = f"Kernel time against multiply-accumulates of {len(own)} cells of {machine.label}"
+    plot = _draw(label, own, _GMACS, _KERNELS, looks)
     return Charts(panels=(Panel(chart=plot),), legend=make_legend(own, looks))
 
 
-def _make_lines(
-    points: Sequence[Point],
-    get_x: Callable[[Point], float],
-    get_y: Callable[[Point], float],
-    looks: Looks,
-    *,
-    split: Sequence[str] = _OF_LINES,
-    with_intervals: bool = False,
-    joined: bool = True,
-) -> tuple[Line, ...]:
-    """A line for all points that agree in the fields ``split``."""
-    groups: dict[tuple[str, ...], list[Point]] = {}
-    for point in sorted(points, key=get_x):
+def _draw(label: str, points: Sequence[Point], x: Quantity, y: Quantity, looks: Looks) -> Plot:
+    """A line for all points that a filter keeps together, but for marks of many models."""
+    is_work, groups = x is _GMACS, dict[tuple[str, ...], list[Point]]()
+    split = FILTERS if is_work else _OF_LINES
+    for point in sorted(points, key=x.read):
         groups.setdefault(tuple(make_keys(point)[name] for name in split), []).append(point)
-    return tuple(
-        Line(
-            look=looks.find(group[0].cell),
-            marks=tuple(
-                Mark(
-                    x=get_x(point),
-                    y=get_y(point),
-                    interval=point.interval_ns if with_intervals else None,
-                    text=point.text,
-                    doubt=bool(point.mark),
-                )
-                for point in group
-            ),
-            keys=dict(zip(split, key, strict=True)),
-            joined=joined,
-        )
-        for key, group in groups.items()
+    xs, ys = [x.read(point) for point in points], [y.read(point) for point in points]
+    intervals = [point.interval_ns for point in points] if y is LATENCY else ()
+    return Plot(
+        label=label,
+        x=make_log_axis(x.name, xs) if is_work else make_size_axis(x.name, xs),
+        y=make_time_axis(y.name, ys, intervals) if y.is_time else make_share_axis(y.name),
+        lines=tuple(
+            Line(
+                look=looks.find(group[0].cell),
+                marks=tuple(
+                    Mark(
+                        x=x.read(point),
+                        y=y.read(point),
+                        interval=point.interval_ns if y is LATENCY else None,
+                        text=point.text,
+                        doubt=bool(point.mark),
+                    )
+                    for point in group
+                ),
+                keys=dict(zip(split, key, strict=True)),
+                joined=not is_work,
+            )
+            for key, group in groups.items()
+        ),
     )
+
+
+def _draw_bars(label: str, points: Sequence[Point], what: Quantity) -> Bars:
+    """With one size there is nothing to draw against it: a bar a point, shortest first."""
+    has_dtypes = len({point.cell.dtype for point in points}) > 1
+    longest = max(map(what.read, points))
+    scale, bars = Scale([longest if what.is_time else 1.0]), []
+    for point in sorted(points, key=what.read):
+        value, whisker = what.read(point), None
+        told = f"{value:.0%}"
+        if what.is_time:
+            told = format_latency(value, point.doubt, point.disturbance, like_ns=longest)
+            whisker = point.interval_ns and scale.measure(point.interval_ns)
+        bars.append(
+            Bar(
+                name=point.runtime + (f" {point.cell.dtype}" if has_dtypes else ""),
+                value=told,
+                parts=(scale.make_part(0.0, value, "unsure" if point.mark else "tax"),),
+                whisker=whisker,
+                text=point.text,
+                keys={name: make_keys(point)[name] for name in _OF_LINES},
+            )
+        )
+    return Bars(label=label, bars=tuple(bars))
 
 
 def make_legend(points: Sequence[Point], looks: Looks) -> tuple[Entry, ...]:
@@ -318,7 +302,7 @@ def make_lead(facets: Sequence[Facet], looks: Looks) -> Lead | None:
     if slow.latency_ns > found[0].latency_ns:
         ratio = slow.latency_ns / found[0].latency_ns
         more = f"Nothing there is faster. {_describe(slow)} is {ratio:.1f} times as long."
-    charts = draw_facets([facet], "latency", looks)
+    charts = draw_facets([facet], LATENCY, looks)
     return Lead(section="measurements", text=text, more=more, charts=(charts,) if charts else ())
 
 

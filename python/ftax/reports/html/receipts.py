@@ -115,8 +115,9 @@ def make_lead(views: Sequence[ReceiptView]) -> Lead | None:
             _, share, what, most = max(taxes, key=lambda tax: tax[:2])
             alike = [tax[1] for tax in taxes if tax[2] == what]
             text = f"{share:.0%} of the latency of {most.title} is {what}"
-            more = f"{most.receipt.recommendation} In {len(alike)} of {len(views)} receipts this "
-            more += f"share is known: {min(alike):.0%} to {share:.0%}."
+            more = most.receipt.recommendation
+            if len(alike) > 1:
+                more += f" In {len(alike)} receipts it is {min(alike):.0%} to {share:.0%}."
     return Lead(
         section="receipts", text=text, more=more, charts=(Charts(panels=(Panel(chart=chart),)),)
     )
