@@ -18,7 +18,7 @@ EDITABLE := --no-build-isolation -C build-dir=build/$(patsubst .%,%,$(notdir $(V
 EXTRAS := models,gpu,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
 # Processes of tests, of one thread each: one a core, or none but this where they share a GPU.
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,$(shell nproc))
-SOURCES := $(shell find csrc cmake -type f) CMakeLists.txt pyproject.toml
+SOURCES := $(shell find csrc cmake -type f -not -name "*.pyc") CMakeLists.txt pyproject.toml
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 TIDY_FILES := $(wildcard csrc/core/*.cpp csrc/measure/*.cpp csrc/onnxruntime/*.cpp)
 

@@ -80,11 +80,12 @@ def test_the_help_names_the_codes():
     assert "0 done" in said and "70 a fault of ftax" in said and "FTAX_TRACEBACK=1" in said
 
 
-def test_a_reader_that_leaves_ends_the_command_without_a_word():
+@pytest.mark.parametrize("arguments", [["models"], ["--help"], ["tax", "--help"]])
+def test_a_reader_that_leaves_ends_the_command_without_a_word(arguments):
     reading, writing = os.pipe()
     os.close(reading)
     result = subprocess.run(
-        [*COMMAND, "models"], stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
+        [*COMMAND, *arguments], stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
     )
     os.close(writing)
     assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b"")
