@@ -64,7 +64,7 @@ def test_no_error_ends_with_the_code_that_means_slower(statement, code, said):
 
 
 def test_a_fault_of_ftax_says_what_where_with_what_and_how_to_see_more():
-    result = run_failing("import ftax.steps as m; m.list_models(1, 2, 3)")
+    result = run_failing("import ftax.steps.zoo.registry as m; m.list_models(1, 2, 3)")
     assert "TypeError: list_models() takes" in result.stderr
     assert "in ftax/cli/catalogue.py, line " in result.stderr and ", models" in result.stderr
     assert "ftax 0" in result.stderr and "torch 2" in result.stderr and "Python 3" in result.stderr

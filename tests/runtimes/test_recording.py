@@ -26,7 +26,7 @@ def call():
     return torch.nn.functional.linear(torch.ones(1, 2), torch.ones(2, 2)).tolist()
 before, result = table(), call()
 import ftax.runtimes.tape.tape
-from ftax.runtimes.recording import dispatch_key_works
+from ftax.runtimes.tape.recording import dispatch_key_works
 assert table() == before, "importing ftax changed the dispatch tables"
 assert call() == result
 assert dispatch_key_works()
