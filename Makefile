@@ -3,6 +3,7 @@
 #   make run     set up, build, and print the receipt of BERT-base with all runtimes of this machine
 #   make test    set up, build, and run all tests (what needs a GPU is skipped without one)
 #   make lint    formatting, types and static analysis
+#   make docs    the documentation as a site, in build/site; a link that leads nowhere is an error
 #   make bench   the figures of bench/, appended to bench/results/
 #
 # TORCH chooses the torch to build against: `make run TORCH=torch==2.14.1`. It is installed first and
@@ -17,11 +18,11 @@ EDITABLE := --no-build-isolation -C build-dir=build/$(patsubst .%,%,$(notdir $(V
 EXTRAS := models,gpu,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
 # Processes of tests, of one thread each: one a core, or none but this where they share a GPU.
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,$(shell nproc))
-SOURCES := $(shell find csrc cmake -type f) CMakeLists.txt pyproject.toml
+SOURCES := $(shell find csrc cmake -type f -not -name "*.pyc") CMakeLists.txt pyproject.toml
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 TIDY_FILES := $(wildcard csrc/core/*.cpp csrc/measure/*.cpp csrc/onnxruntime/*.cpp)
 
-.PHONY: run build test test-python test-cpp sanitize lint format bench cuda-build clean
+.PHONY: run build test test-python test-cpp sanitize lint format docs bench cuda-build clean
 
 # Every runtime that this machine can run, on a GPU if torch finds one.
 FIND_DEVICE := import torch; print("--device cuda --dtype fp16" * torch.cuda.is_available())
@@ -81,6 +82,15 @@ format: build
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/clang-format -i $(CXX_FILES)
+
+# Its tools are 140 MB (themes and icons), so they are installed by whoever first asks for the site.
+docs: build $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet
+
+LIST_DOCS := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])
+$(VENV)/.docs: $(VENV)/.dependencies
+	$(PIP) install -q -c $(VENV)/constraints.txt $$($(VENV)/bin/python -c '$(LIST_DOCS)')
+	touch $@
 
 bench: build
 	$(VENV)/bin/python bench/run_all.py

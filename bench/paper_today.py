@@ -1,34 +1,32 @@
 """The numbers and pictures of docs/paper-today.md, from the committed records.
 
-The surprising choice: the page is written by this script from bench/paper_today.md, in which
-numbers have names, and a sentence that says which of two numbers is larger is checked first. After
-a new measurement the page either follows it or is refused.
+The surprising choice: nothing of the page is typed. Its text is bench/paper_today.md, in which
+numbers have names (pages.py); its tables and pictures are drawn of the cells of one run.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from pages import DOCS, PageOfRecords, Section
 
 from ftax import Receipt
 from ftax.paper.claims.helpers import find_knee
-from ftax.paper.claims.record import find_claim
+from ftax.paper.claims.record import Verdict, find_claim
 from ftax.paper.figures.drawing import save_sheet
 from ftax.paper.figures.view import View, split_views
 from ftax.paper.items.catalogue import find_item
+from ftax.paper.reference import read_table
 from ftax.records.store import read_records
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults, read_days, read_times
-from record import RESULTS, show
+from record import RESULTS
 
-_DOCS = Path(__file__).parents[1] / "docs"
-TEMPLATE = Path(__file__).with_suffix(".md")
-PAGE = _DOCS / "paper-today.md"
-_PICTURES = _DOCS / "pictures"
+_PICTURES = DOCS / "pictures"
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 _LAST = _BATCHES[-1]
 _NO_GAIN = 5.0  # %
@@ -42,17 +40,12 @@ _MODELS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """What one section of the page says.
-
-    Attributes:
-        numbers: by the names that the template has, as they are printed.
-        holds: what its sentences take for granted, each with whether it is so.
-    """
-
-    numbers: Mapping[str, str]
-    holds: Mapping[str, bool] = field(default_factory=dict)
+# Of the paper's Table 3: the runtime that stands for it today, and the paper's name.
+_TABLE_3 = {
+    "eager": "pytorch-eager", "torchscript": "torchscript", "onnxruntime": "onnxruntime",
+    "cuda-graph": "cuda-graphs", "onnxruntime-cuda-graph": "ort-cuda-graphs",
+}  # fmt: skip
+_DISTURBED = ("eager", "torchscript")  # whose counters another run of Table 3 read again
 
 
 class Records:
@@ -62,7 +55,12 @@ class Records:
         self.folder = folder / "paper"
         self.quick = folder / "paper_quick"
         self.receipts_file = folder / "gpu_receipts_records.jsonl"
-        *_, self.view = split_views(SweepResults.load(self.folder))  # the last that measured
+        self.view = self._read(self.folder)
+        self.table3 = self._read(folder / "paper_table3")
+
+    def _read(self, folder: Path) -> View:
+        *_, last = split_views(SweepResults.load(folder))  # the last that measured
+        return last
 
     def cell(self, model: str, runtime: str, dtype: str, batch: int) -> SweepCell:
         """Of texts with 128 tokens. Raises KeyError if it was not measured."""
@@ -110,6 +108,67 @@ def describe_setting(records: Records) -> Section:
     )
 
 
+def describe_table3(records: Records) -> Section:
+    """BERT at batch 1 in half precision, the paper's Table 3."""
+    papers = {row["framework"]: row for row in read_table("table3_utilization.csv")}
+    numbers, latencies = {}, {}
+    for runtime, name in _TABLE_3.items():
+        key = runtime.replace("-", "_")
+        cell = records.cell("bert-base", runtime, "fp16", 1)
+        again = records.table3.cells["bert-base", f"{runtime}/python", "fp16", 1, 128]
+        latencies[runtime] = cell.latency_ns
+        numbers |= {
+            f"{key}_paper": f"{float(papers[name]['latency_ms']):.1f}",
+            f"{key}_paper_sms": papers[name]["sms_active_pct"],
+            f"{key}_ms": f"{cell.latency_ns / 1e6:.2f}",
+            f"{key}_busy": f"{(cell.busy_ns or 0) / 1e6:.2f}",
+            f"{key}_sms": f"{100 * (cell.sm_active_ratio or 0):.1f}",
+        }
+        if runtime in _DISTURBED:
+            numbers |= {
+                f"{key}_ms_again": f"{again.latency_ns / 1e6:.2f}",
+                f"{key}_sms_again": f"{100 * (again.sm_active_ratio or 0):.1f}",
+            }
+    return Section(
+        numbers=numbers,
+        holds={
+            "the CUDA graph of eager's kernels is the fastest": min(
+                latencies, key=lambda runtime: latencies[runtime]
+            )
+            == "cuda-graph",
+            "TorchScript is within 5 % of eager": abs(
+                latencies["torchscript"] / latencies["eager"] - 1
+            )
+            < 0.05,
+        },
+    )
+
+
+def describe_claims(records: Records) -> Section:
+    """How the paper's claims fare, and what had no cell."""
+    cells = list(records.view.cells.values())
+    found = read_records(records.folder / "claims.jsonl").records
+    verdicts = Counter(item.today for item in found if isinstance(item, Verdict))
+    return Section(
+        numbers={
+            "all_cells": str(len(cells)),
+            "missing": "\n".join(
+                f"- `{cell.cell.label()}`: {cell.reason}."
+                for cell in cells
+                if cell.status != "measured"
+            ),
+            "claims": str(sum(verdicts.values())),
+            **{
+                name: str(verdicts[verdict])
+                for name, verdict in {
+                    "hold": "holds", "changed": "changed", "fail": "does not hold",
+                    "open": "not resolved", "untested": "cannot be tested here",
+                }.items()
+            },
+        }
+    )  # fmt: skip
+
+
 def describe_knee(records: Records) -> Section:
     """Where the plateau of eager ends, and what it costs."""
     paper = find_claim("S4-flat-eager-batch").computed
@@ -125,7 +184,13 @@ def describe_knee(records: Records) -> Section:
     share = records.cell("bert-base", "eager", "fp16", 1).overhead_share or 0.0
     papers = find_claim("S3.2-share-falls").computed["share_pct"]
     graph = records.cut("bert-base", "cuda-graph", "fp16", 1)
+    single = [
+        100 * (records.cell("bert-base", "eager", "fp32", batch).overhead_share or 0.0)
+        for batch in _BATCHES
+    ]
     numbers |= {
+        "share32_b1": f"{single[0]:.0f}",
+        "share32_b2": f"{single[1]:.0f}",
         "share_b1": f"{100 * share:.0f}",
         "share_b1_paper": f"{papers[0]:.0f}",
         "graph_cut": f"{graph:.0f}",
@@ -139,6 +204,7 @@ def describe_knee(records: Records) -> Section:
             ),
             "the device idles over three quarters of BERT's latency at batch 1": share > 0.75,
             "a graph cuts BERT at batch 1 by more than half": graph > 50,
+            "in fp32 the share falls from batch to batch": single == sorted(single, reverse=True),
         },
     )
 
@@ -311,6 +377,8 @@ def describe_hosts(records: Records) -> Section:
 
 SECTIONS: Mapping[str, Callable[[Records], Section]] = {
     "setting": describe_setting,
+    "claims": describe_claims,
+    "table3": describe_table3,
     "knee": describe_knee,
     "frameworks": describe_frameworks,
     "nested": describe_nested,
@@ -319,27 +387,10 @@ SECTIONS: Mapping[str, Callable[[Records], Section]] = {
 }
 
 
-def render(template: str, sections: Iterable[Section]) -> str:
-    """The page. Raises ValueError for a sentence that is no longer so, and for a name that the
-    template has and no section, or the other way round."""
-    numbers: dict[str, str] = {}
-    for section in sections:
-        turned = [words for words, holds in section.holds.items() if not holds]
-        if turned:
-            raise ValueError(f"no longer so: {'; '.join(turned)}: rewrite {TEMPLATE.name}")
-        numbers |= section.numbers
-    unused = [name for name in numbers if f"{{{name}}}" not in template]
-    if unused:
-        raise ValueError(f"{TEMPLATE.name} has no {', '.join(unused)}: use or drop them")
-    try:
-        return template.format_map(numbers)
-    except KeyError as error:
-        raise ValueError(f"{TEMPLATE.name} has the unknown {error}") from error
-
-
 def draw(records: Records, folder: Path) -> None:
     """Write the pictures of the page."""
     view = records.view
+    _draw_item("fig3", view, (), folder / "framework-overhead-h200")
     _draw_item("fig4", view, ("BERT, fp16", "BERT, fp32"), folder / "today-frameworks")
     _draw_item("fig5", view, (), folder / "today-nested")
     paper = {"BERT": find_claim("S4.1-faster-at-b1").computed["ts_cut_b16"],
@@ -383,33 +434,13 @@ def _draw_bars(
         pyplot.close(figure)
 
 
-def parse() -> argparse.Namespace:
-    """The options."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("sections", nargs="*", metavar="section", choices=[[], *SECTIONS],
-                        help=f"{', '.join(SECTIONS)}; all if left out")  # fmt: skip
-    parser.add_argument("--write", action="store_true", help="write the page and its pictures")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Print the numbers, or write the page."""
-    options = parse()
-    records = Records(options.results)
-    found = {name: SECTIONS[name](records) for name in options.sections or SECTIONS}
-    for name, section in found.items():
-        show(name, ("number", "value"), list(section.numbers.items()))
-        for words, holds in section.holds.items():
-            print(f"{'yes' if holds else 'NO '}  {words}")
-    if options.write:
-        try:
-            page = render(TEMPLATE.read_text("utf-8"), found.values())
-        except ValueError as error:
-            sys.exit(f"paper_today: {error}")
-        draw(records, _PICTURES)
-        PAGE.write_text(page, "utf-8")
-
+PAGE = PageOfRecords(
+    script=__file__,
+    page=DOCS / "paper-today.md",
+    sections=SECTIONS,
+    load=Records,
+    draw=lambda records: draw(records, _PICTURES),
+)
 
 if __name__ == "__main__":
-    main()
+    PAGE.run(__doc__)

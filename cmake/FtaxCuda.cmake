@@ -33,6 +33,20 @@ if(NOT CMAKE_CUDA_COMPILER)
     return()
   endif()
 endif()
+string(REGEX MATCH "^[0-9]+" _ftax_major "${FTAX_TORCH_CUDA}")
+execute_process(COMMAND "${CMAKE_CUDA_COMPILER}" --version OUTPUT_VARIABLE _ftax_nvcc_version)
+string(REGEX MATCH "release ([0-9]+)" _ftax_release "${_ftax_nvcc_version}")
+if(_ftax_release AND NOT CMAKE_MATCH_1 EQUAL _ftax_major)
+  # Functions of one name take other arguments in another major version of the runtime.
+  set(_ftax_reason "torch ${FTAX_TORCH_VERSION} is built with CUDA ${FTAX_TORCH_CUDA}, but "
+    "${CMAKE_CUDA_COMPILER} is of CUDA ${CMAKE_MATCH_1}: set CUDACXX to an nvcc of CUDA "
+    "${_ftax_major}, then reinstall")
+  if(FTAX_CUDA STREQUAL "ON")
+    message(FATAL_ERROR ${_ftax_reason})
+  endif()
+  message(WARNING "ftax: building the CPU core only. " ${_ftax_reason})
+  return()
+endif()
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES "80-virtual;90-real")
 endif()
@@ -46,7 +60,6 @@ if(CMAKE_CUDA_COMPILER_TOOLKIT_ROOT)
   set(_ftax_root "${CMAKE_CUDA_COMPILER_TOOLKIT_ROOT}")
 endif()
 get_filename_component(_ftax_site "${FTAX_TORCH_DIR}" DIRECTORY)
-string(REGEX MATCH "^[0-9]+" _ftax_major "${FTAX_TORCH_CUDA}")
 find_path(FTAX_CUDA_INCLUDE cuda_runtime_api.h NO_DEFAULT_PATH
   PATHS "${_ftax_root}/include" "${_ftax_root}/targets/x86_64-linux/include"
         ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})

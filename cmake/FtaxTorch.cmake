@@ -1,27 +1,18 @@
-# Imported targets for the torch that the building Python would import, found without importing it.
+# Imported targets for the torch that the building Python would import (ftax_torch.py finds it).
 # The surprising choice: no find_package(Torch). Its CUDA half demands a whole toolkit, overrides
 # CMAKE_CUDA_ARCHITECTURES, and leaves out libtorch_python.
 #
 # Sets FTAX_TORCH_DIR, FTAX_TORCH_VERSION, FTAX_TORCH_CUDA ("" for a CPU build); target ftax::torch.
 execute_process(
-  COMMAND "${Python_EXECUTABLE}" -c [=[
-import importlib.util, os, runpy
-directory = os.path.dirname(importlib.util.find_spec("torch").origin)
-version = runpy.run_path(os.path.join(directory, "version.py"))
-print(directory, version["__version__"], version.get("cuda") or "", sep=";", end="")
-]=]
-  OUTPUT_VARIABLE _ftax_torch RESULT_VARIABLE _ftax_failed ERROR_QUIET)
+  COMMAND "${Python_EXECUTABLE}" "${CMAKE_CURRENT_LIST_DIR}/ftax_torch.py"
+  OUTPUT_VARIABLE _ftax_torch RESULT_VARIABLE _ftax_failed
+  ERROR_VARIABLE _ftax_reason ERROR_STRIP_TRAILING_WHITESPACE)
 if(_ftax_failed)
-  message(FATAL_ERROR "ftax builds against the torch you already have, which an isolated build "
-    "cannot see: install torch, scikit-build-core and pybind11, then run "
-    "`pip install --no-build-isolation .`")
+  message(FATAL_ERROR "${_ftax_reason}")
 endif()
 list(GET _ftax_torch 0 FTAX_TORCH_DIR)
 list(GET _ftax_torch 1 FTAX_TORCH_VERSION)
 list(GET _ftax_torch 2 FTAX_TORCH_CUDA)
-if(FTAX_TORCH_VERSION VERSION_LESS 2.11)
-  message(FATAL_ERROR "ftax needs torch >= 2.11, found ${FTAX_TORCH_VERSION}: `pip install -U torch`")
-endif()
 
 function(ftax_import_torch_library name)
   set(path "${FTAX_TORCH_DIR}/lib/lib${name}.so")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 import weakref
 
 import pytest
@@ -264,7 +263,7 @@ def test_a_worker_is_asked_only_for_what_it_can_build():
 
 
 def make_rung(place):
-    return types.SimpleNamespace(runtime=place[0], host=place[1], facts={}, runner=None)
+    return Candidate(runtime=place[0], host=place[1], runner=None, run=list)
 
 
 def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):

@@ -8,11 +8,17 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/version.h>
 
 namespace ftax {
 namespace {
 
 std::array<int, 6> read_fp32_precision(const at::Context& context) {
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 9
+  // One switch for products, one for cuDNN, one for oneDNN.
+  return {static_cast<int>(context.float32MatmulPrecision()),
+          static_cast<int>(context.allowTF32CuDNN()), static_cast<int>(context.allowTF32OneDNN())};
+#else
   using at::Float32Backend;
   using at::Float32Op;
   const auto read = [&](Float32Backend backend, Float32Op op) {
@@ -24,6 +30,7 @@ std::array<int, 6> read_fp32_precision(const at::Context& context) {
           read(Float32Backend::MKLDNN, Float32Op::MATMUL),
           read(Float32Backend::MKLDNN, Float32Op::CONV),
           read(Float32Backend::MKLDNN, Float32Op::RNN)};
+#endif
 }
 
 }  // namespace

@@ -38,7 +38,10 @@ _KINDS |= {
         record="ftax.timing.comparison:Comparison",
         drawing="ftax.reports.tables.comparison_table:draw_comparison",
     ),
-    "conformance": _Kind(record="ftax.runtimes.plugins.conform.report:Conformance"),
+    "conformance": _Kind(
+        record="ftax.runtimes.plugins.conform.report:Conformance",
+        drawing="ftax.reports.tables.conformance_table:draw_conformance",
+    ),
     "host-comparison": _Kind(
         record="ftax.timing.host_comparison:HostComparison",
         drawing="ftax.reports.tables.comparison_table:draw_hosts",

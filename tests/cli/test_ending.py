@@ -64,7 +64,7 @@ def test_no_error_ends_with_the_code_that_means_slower(statement, code, said):
 
 
 def test_a_fault_of_ftax_says_what_where_with_what_and_how_to_see_more():
-    result = run_failing("import ftax.steps as m; m.list_models(1, 2, 3)")
+    result = run_failing("import ftax.steps.zoo.registry as m; m.list_models(1, 2, 3)")
     assert "TypeError: list_models() takes" in result.stderr
     assert "in ftax/cli/catalogue.py, line " in result.stderr and ", models" in result.stderr
     assert "ftax 0" in result.stderr and "torch 2" in result.stderr and "Python 3" in result.stderr
@@ -80,11 +80,12 @@ def test_the_help_names_the_codes():
     assert "0 done" in said and "70 a fault of ftax" in said and "FTAX_TRACEBACK=1" in said
 
 
-def test_a_reader_that_leaves_ends_the_command_without_a_word():
+@pytest.mark.parametrize("arguments", [["models"], ["--help"], ["tax", "--help"]])
+def test_a_reader_that_leaves_ends_the_command_without_a_word(arguments):
     reading, writing = os.pipe()
     os.close(reading)
     result = subprocess.run(
-        [*COMMAND, "models"], stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
+        [*COMMAND, *arguments], stdout=writing, stderr=subprocess.PIPE, env=ENVIRONMENT, check=False
     )
     os.close(writing)
     assert (result.returncode, result.stderr) == (128 + signal.SIGPIPE, b"")

@@ -90,7 +90,8 @@ def test_a_captured_session_launches_one_graph_and_no_kernel(bert: Workspace, ho
 def test_both_hosts_live_in_one_process_in_either_order(order: list[str]) -> None:
     """Two copies of the library share one CUDA provider, which a crash would show."""
     code = (
-        "import ftax; from ftax.runtimes import Workspace, find_runtime\n"
+        "import ftax; from ftax.runtimes.workspace import Workspace\n"
+        "from ftax.runtimes.catalogue import find_runtime\n"
         "w = Workspace(ftax.load_model('bert-base', tiny=True, device='cuda'))\n"
         f"rows = [find_runtime('onnxruntime').prepare(w, host) for host in {order!r}]\n"
         "assert all(row.checks['outputs']['within_tolerance'] for row in rows)\n"

@@ -45,8 +45,8 @@ def test_two_gpus_share_a_sweep_and_no_worker_touches_the_others(tmp_path):
     """In a process of its own, since this one has been on the first GPU."""
     script = """
         import sys
-        from ftax.sweep.grid import Grid
-        from ftax.sweep.run import run_sweep
+        from ftax.sweeps.grid import Grid
+        from ftax.sweeps.run import run_sweep
 
         grid = Grid(models=("bert-base", "resnet-50", "gpt2", "distilbert"), dtypes=("fp16",),
                     devices=("cuda",), tiny=True)

@@ -114,8 +114,9 @@ def test_a_graph_survives_a_compiler_that_captures_its_own() -> None:
     """In a process of its own: a fault on a GPU would fail all tests that come after it."""
     script = """
         import torch
-        from ftax.models import load_model
-        from ftax.runtimes import Workspace, find_runtime
+        from ftax.steps.load import load_model
+        from ftax.runtimes.workspace import Workspace
+        from ftax.runtimes.catalogue import find_runtime
 
         workspace = Workspace(load_model("bert-base", device="cuda", dtype="fp16"))
         places = [("cuda-graph", "cpp"), ("torchscript-cuda-graph", "cpp"),

@@ -10,7 +10,7 @@ import ftax
 from ftax import InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.errors import tell_in_full
 from ftax.ladders.choice import choose_alternatives, list_slower
-from ftax.ladders.ladder import RUNGS
+from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import RuntimeSpec, list_runtimes
 from ftax.timing.session import Plan
 from support.records import make_measurement
@@ -55,7 +55,7 @@ def test_all_has_every_host_but_no_rung_and_on_a_cpu_no_cuda_runtime():
     on_gpu, on_cpu = (choose_alternatives("all", device) for device in ("cuda", "cpu"))
     assert ("cuda-graph", "python") in on_gpu
     assert not {name for name, _ in on_gpu} & {"flat", "launch-replay", "eager"}
-    assert not set(on_gpu) & set(RUNGS)
+    assert not set(on_gpu) & set(EAGER.places)
     cuda_only = {spec.name for spec in list_runtimes() if "cpu" not in spec.devices}
     assert cuda_only and not cuda_only & {name for name, _ in on_cpu}
     assert {host for _, host in choose_alternatives("all", "cuda", ("cpp",))} == {"cpp"}
@@ -83,7 +83,7 @@ def test_a_runtime_that_fails_leaves_its_reason_and_its_whole_error(monkeypatch)
     reason, error = receipt.unavailable[0].reason, receipt.unavailable[0].error
     assert reason == "torch.jit.trace cannot trace f: the graph broke"
     assert "ValueError: the graph broke at bert.py" in error
-    assert 'File "test_runtime_choice.py"' in error and "/home" not in error
+    assert 'File "test_choice.py"' in error and "/home" not in error
     assert {row.measurement.cell.runtime for row in receipt.alternatives} == {"torchscript-frozen"}
 
 
@@ -101,7 +101,9 @@ def test_throughput_is_measured_for_each_runtime_if_asked_for(tmp_path):
     )  # fmt: skip
     assert len(receipt.throughputs) == len(receipt.rungs) + len(receipt.others)
     assert all(item.mode == "throughput" for item in receipt.throughputs)
-    assert all(row.examples_per_s > 0 for row in receipt.runtimes)
+    rates = {row.measurement.place: row.examples_per_s for row in receipt.runtimes}
+    for item in receipt.throughputs:  # beside busy neighbours some may be in doubt
+        assert item.doubt if rates[item.place] is None else rates[item.place] > 0
     receipt.save(tmp_path / "r.jsonl")
     (loaded,) = ftax.Receipt.load(tmp_path / "r.jsonl")
     assert loaded.runtimes == receipt.runtimes

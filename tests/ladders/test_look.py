@@ -1,9 +1,8 @@
 """Looking at alternatives on a GPU, with gates and traces made by hand."""
 
-import types
-
 from ftax.ladders.look import look_at
 from ftax.ladders.warnings import warn_of_evidence
+from ftax.timing.candidate import Candidate
 from support.evidence import EAGER, GRAPH, KERNELS, make_gate
 from support.small_models import load_function
 from support.traces import make_repeated_trace
@@ -26,7 +25,7 @@ def look(monkeypatch, *, device_ns):
     monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
     monkeypatch.setattr("ftax.ladders.look.measure_gate", gate)
     runners = [
-        types.SimpleNamespace(runtime=place[0], host=place[1], facts={"launches": 7}, runner=None)
+        Candidate(runtime=place[0], host=place[1], runner=None, run=list, facts={"launches": 7})
         for place in (EAGER, GRAPH, OTHER)
     ]
     loaded = load_function(lambda x: x + 1)

@@ -99,7 +99,7 @@ def test_measurements_of_earlier_versions_count_all_rounds(tmp_path):
 
 
 def test_records_of_version_4_have_the_defaults_of_what_came_later(tmp_path):
-    measurement = make_measurement()
+    measurement = make_measurement([10, 11, 12])
     path = tmp_path / "r.jsonl"
     append_record(path, measurement)
     line = json.loads(path.read_text())
@@ -110,7 +110,7 @@ def test_records_of_version_4_have_the_defaults_of_what_came_later(tmp_path):
     path.write_text(json.dumps({**line, "ftax_schema": 4}) + "\n")
     assert read_records(path).records == (measurement,)
     path.write_text(json.dumps(line) + "\n")
-    with pytest.raises(ResultsError, match="Cell lacks 'grad_mode', 'step', 'units'"):
+    with pytest.raises(ResultsError, match="Measurement lacks 'label'"):
         read_records(path)
 
 

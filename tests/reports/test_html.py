@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ftax.paper.claims.page import make_claims_views
 from ftax.reports.html.machines import Machines
 from ftax.reports.html.page import _read_plotly, make_page
 from ftax.reports.html.points import describe_options
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(folder: Path) -> str:
-    return make_page(read_sources([folder]))
+    return make_page(read_sources([folder]), describe_claims=make_claims_views)
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +209,7 @@ def test_knees_comparisons_claims_and_warnings_are_told(page):
 
 
 def test_the_same_results_give_the_same_page(folder, text):
-    assert make_page(read_sources([folder])) == text
+    assert make_page(read_sources([folder]), describe_claims=make_claims_views) == text
 
 
 def test_nothing_tells_where_the_page_was_made(text, folder):

@@ -134,7 +134,8 @@ EXPORT = """
     import torch
     import ftax
     from ftax.errors import UnavailableError
-    from ftax.runtimes import Workspace, find_runtime
+    from ftax.runtimes.workspace import Workspace
+    from ftax.runtimes.catalogue import find_runtime
 
     loaded = ftax.load_model(torch.nn.Linear(600, 600), inputs=torch.ones(1, 600))
     workspace = Workspace(loaded)

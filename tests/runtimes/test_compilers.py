@@ -89,7 +89,8 @@ def test_another_process_finds_the_compiled_model_in_the_cache() -> None:
 import sys, torch
 from torch import nn
 import ftax
-from ftax.runtimes import Workspace, find_runtime
+from ftax.runtimes.workspace import Workspace
+from ftax.runtimes.catalogue import find_runtime
 torch.manual_seed(0)
 layers = nn.Sequential()
 layers.add_module("first", nn.Linear(4, 8))

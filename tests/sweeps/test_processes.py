@@ -61,7 +61,7 @@ def test_what_is_wrong_with_a_job_is_said_as_if_it_had_run_here():
 
 def test_a_worker_that_dies_says_why(tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(
-        "import ftax.runtimes.prepare\nftax.preparing.prepare = lambda *args, **options: 1 / 0\n"
+        "import ftax.runtimes.prepare as p\np.prepare = lambda *args, **options: 1 / 0\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(ftax.RunnerError, match=r"for resnet-50 failed: .*ZeroDivisionError"):

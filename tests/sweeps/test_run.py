@@ -189,8 +189,8 @@ GRID = Grid(models=("bert-base",), batches=tuple(range(1, 11)), tiny=True)
 SCRIPT = """
 import sys
 from pathlib import Path
-from ftax.sweep.grid import Grid
-from ftax.sweep.run import run_sweep
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.run import run_sweep
 grid = Grid(models=("bert-base",), batches=tuple(range(1, 11)), tiny=True)
 run_sweep([grid], Path(sys.argv[1]), resume=True, seed=1, threads=1)
 """

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ftax import compare
-from ftax.ladders.ladder import Line, compute_lines
+from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.receipt import Receipt
 from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.reports.tables.receipt_table import make_line_table

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from ftax.cli import (
@@ -18,6 +20,7 @@ from ftax.cli import (
     tax,
     trace,
 )
+from ftax.cli.version import show_version
 
 app = typer.Typer(
     name="ftax",
@@ -25,9 +28,26 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 slower or not conforming, 2 wrong input, 3 not available here, "
     "4 the model failed, 70 a fault of ftax (FTAX_TRACEBACK=1 shows all of it), 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # of every command below, too
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def ftax(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=show_version,
+            help="Show the versions of ftax, torch and Python, and end.",
+        ),
+    ] = False,
+) -> None:
+    """What comes before the name of a command."""
+
+
 app.command("tax")(tax.tax)
 app.command("bench")(bench.bench)
 app.command("compare")(compare.compare)

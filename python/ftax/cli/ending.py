@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import select
 import signal
 import sys
@@ -21,6 +20,7 @@ from typing import Any, TextIO
 
 import typer
 
+from ftax.cli.version import describe_versions
 from ftax.errors import (
     FtaxError,
     RunnerError,
@@ -63,9 +63,19 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _run(app: typer.Typer, arguments: list[str]) -> int:
+    command = typer.main.get_command(app)
     try:
-        command = typer.main.get_command(app)
-        with command.make_context("ftax", arguments) as context:
+        if "_FTAX_COMPLETE" in os.environ:  # a shell asks what could come next
+            command.main(arguments, prog_name="ftax")
+        context = command.make_context("ftax", arguments)
+    except typer.Exit as end:  # --help, --version
+        return end.exit_code
+    except SystemExit as end:  # typer's way to end what it does for a shell
+        if end.code:
+            raise
+        return 0
+    try:
+        with context:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
@@ -98,6 +108,8 @@ def _explain(error: BaseException) -> tuple[int, str]:
         return INTERRUPTED, "ftax: interrupted"
     if isinstance(error, BrokenPipeError) and _has_lost_its_reader():
         return _UNHEARD, ""
+    if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+        return _UNHEARD, ""  # how rich ends while it prints the help
     if isinstance(error, FtaxError):
         return _choose_code(error), f"ftax: {error}"
     if is_out_of_memory(error):
@@ -118,18 +130,11 @@ def _choose_code(error: FtaxError) -> int:
 
 def _report(error: BaseException) -> str:
     """What happened, where, with which versions, and what to do; with FTAX_TRACEBACK, all of it."""
-    import torch
-
-    from ftax import _build_info
-
     what = "".join(traceback.format_exception_only(error)).strip()
     lines = [f"ftax: this was not foreseen, and is a fault of ftax: {what}"]
     if place := _find_place(error):
         lines.append(f"  in {place}")
-    lines.append(
-        f"  ftax {_build_info.VERSION}, torch {torch.__version__}, Python "
-        f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    )
+    lines.append(f"  {describe_versions()}")
     lines.append("  please report it, with the command and what FTAX_TRACEBACK=1 makes of it")
     if os.environ.get("FTAX_TRACEBACK"):
         lines.append("".join(traceback.format_exception(error)).rstrip())

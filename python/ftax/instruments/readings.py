@@ -19,14 +19,14 @@ from ftax.instruments.memory import PeakMemory, measure_peak_memory
 from ftax.instruments.utilisation import Utilisation, measure_utilisation
 from ftax.machines.nvml import NvmlGpu, check_device, open_gpu
 from ftax.records.record import Name, Record
-from ftax.timing.candidate import Candidate
+from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.session import Mode
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuReadings(Record):
+class GpuReadings(Placed, Record):
     """What one runtime does to the GPU. ``missing`` has the reason for every None, by name."""
 
     runtime: Name

@@ -16,7 +16,7 @@ from ftax.instruments.trace.kernel_set import KernelSet
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import trace_all
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.ladder import RUNGS
+from ftax.ladders.ladder import EAGER, Ladder
 from ftax.ladders.trace_worker import TraceJob, trace_in_worker
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
@@ -39,17 +39,18 @@ class Look:
 def look_at(
     loaded: LoadedModel,
     runners: Sequence[Candidate],
+    ladder: Ladder = EAGER,
     *,
     job: TraceJob | None,
     progress: Progress | None,
 ) -> Look:
-    """Gate and trace ``runners``, Python eager first. With a ``job`` traces are its worker's."""
+    """Gate and trace ``runners``, the first rung first. With a ``job`` traces are its worker's."""
     launches = _find_launches(runners)
     gates: list[Gated] = []
     for place, runner in enumerate(runners):
         if progress:
             progress("holding the device still", place, len(runners))
-        is_rung = (runner.runtime, runner.host) in RUNGS
+        is_rung = runner.place in ladder.places
         gates.append(_gate(runner, launches if is_rung else None))
     where: Literal["worker", "this process"]
     if job is None:

@@ -16,9 +16,9 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, attempt, describe, name_faults
 from ftax.instruments.readings import GpuReadings, collect_gpu_readings
 from ftax.instruments.trace.records import Trace
-from ftax.ladders.choice import choose_alternatives, list_rungs, prepare_all
+from ftax.ladders.choice import choose_alternatives, prepare_all
 from ftax.ladders.floors import Floor, measure_floors
-from ftax.ladders.ladder import RUNGS
+from ftax.ladders.ladder import EAGER, Ladder, find_ladder
 from ftax.ladders.look import Look, look_at
 from ftax.ladders.receipt import OperatorCost, Receipt, Unavailable
 from ftax.ladders.rehearsal import Rehearsal, rehearse
@@ -26,13 +26,14 @@ from ftax.ladders.trace_worker import TraceJob
 from ftax.ladders.warnings import warn_of_evidence, warn_of_rounds
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
-from ftax.timing.candidate import Candidate, Host
+from ftax.timing.candidate import Candidate, Place
 from ftax.timing.crowd import check_crowd, find_round_s
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, Progress, Session, measure, quiet
 
 TraceChoice = Literal["worker", "here", "none"]
 _PROFILE_SECONDS = 1.0
+_TAPE = ("eager", "cpp")  # what runs the tape whose operators are timed
 _THROUGHPUT_ROUNDS = 10
 
 
@@ -55,6 +56,7 @@ class TaxOptions:
     throughput: bool = False
     cold: bool = False
     rehearse: bool = False
+    ladder: str = EAGER.name
     keep: Callable[[Receipt], None] | None = None
 
 
@@ -63,41 +65,47 @@ def run_tax(
 ) -> tuple[Receipt, tuple[Trace, ...]]:
     """Measure the receipt of ``workspace``'s model; with it, the traces behind its evidence.
 
-    Raises only if Python eager itself fails, or an argument is wrong.
+    Raises only if the first rung itself fails, or an argument is wrong.
     """
-    device = workspace.loaded.device
-    alternatives = choose_alternatives(options.runtimes, device, options.hosts)
+    device, ladder = workspace.loaded.device, find_ladder(options.ladder)
+    alternatives = choose_alternatives(options.runtimes, device, options.hosts, ladder)
     started = time.perf_counter()
     fatal = _rehearse(workspace, alternatives, options, progress) if options.rehearse else []
-    excluded = {(item.runtime, item.host) for item in fatal}
-    wanted = [*list_rungs(device), *(place for place in alternatives if place not in excluded)]
-    prepared, unavailable = prepare_all(workspace, wanted, progress)
+    excluded = {item.place for item in fatal}
+    wanted = [
+        *ladder.list_places(device),
+        *(place for place in alternatives if place not in excluded),
+    ]
+    prepared, unavailable = prepare_all(workspace, wanted, progress, ladder)
     if options.cold:
         with name_faults("the cold cache could not be prepared"):
             prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
     prepared_s = time.perf_counter() - started
     session = measure(workspace.loaded, prepared, plan, progress)
     measurements, failed = _split_failures(prepared, session)
-    _require_eager(measurements, failed)
-    rungs = tuple(m for m in measurements if _place(m) in RUNGS)
+    _require_top(ladder, measurements, failed)
+    rungs = tuple(m for m in measurements if m.place in ladder.places)
     warnings = warn_of_rounds(
         session.stop_reason,
         len(rungs[0].samples_ns),
         plan,
         round_s=find_round_s(measurements),
     )
-    places = {_place(m) for m in measurements}
-    survivors = [item for item in prepared if (item.runtime, item.host) in places]
+    places = {m.place for m in measurements}
+    survivors = [item for item in prepared if item.place in places]
     whole = session.stop_reason != "interrupted"
     with quiet():  # once for all that follows: with a model, each time takes a fifth of a second
         if whole:
             crowded = attempt(
-                lambda: check_crowd([item.runner for item in survivors], measurements, plan),
+                lambda: check_crowd(
+                    [item.runner for item in survivors], measurements, plan, name=ladder.top
+                ),
                 default=None, what="whether runners disturb each other was not tested",
                 warnings=warnings,
             )  # fmt: skip
             warnings += [] if crowded is None else [crowded]
         receipt = Receipt(
+            ladder_name=ladder.name,
             rungs=rungs,
             others=tuple(m for m in measurements if m not in rungs),
             unavailable=(*unavailable, *fatal, *failed),
@@ -121,7 +129,7 @@ def run_tax(
 
 def _rehearse(
     workspace: Workspace,
-    alternatives: Sequence[tuple[str, Host]],
+    alternatives: Sequence[Place],
     options: TaxOptions,
     progress: Progress | None,
 ) -> list[Unavailable]:
@@ -133,9 +141,9 @@ def _rehearse(
             "another; give a model by name or path, or rehearse=False"
         )
     possible = [
-        (runtime, host)
-        for runtime, host in alternatives
-        if find_runtime(runtime).find_obstacle(host=host, device=device) is None
+        place
+        for place in alternatives
+        if find_runtime(place.runtime).find_obstacle(host=place.host, device=device) is None
     ]
     job = Rehearsal(
         model=options.model,
@@ -146,9 +154,9 @@ def _rehearse(
     )
     found = rehearse(job, progress)
     return [
-        Unavailable(runtime=runtime, host=host, reason=found[runtime, host])
-        for runtime, host in possible
-        if (runtime, host) in found
+        Unavailable(runtime=place.runtime, host=place.host, reason=found[place])
+        for place in possible
+        if place in found
     ]
 
 
@@ -175,7 +183,7 @@ def _complete(
         throughputs=after.throughputs,
         floors_ns={floor.name: floor.time_ns for floor in after.floors},
         preparation=preparation,
-        warnings=(*warnings, *warn_of_evidence(after.look.evidence)),
+        warnings=(*warnings, *warn_of_evidence(after.look.evidence, receipt.ladder)),
     )
 
 
@@ -216,7 +224,9 @@ def _look_closer(
                 workspace, prepared, options.model, options.model_options, cold=options.cold
             )
         found = attempt(
-            lambda: look_at(workspace.loaded, prepared, job=job, progress=progress),
+            lambda: look_at(
+                workspace.loaded, prepared, find_ladder(options.ladder), job=job, progress=progress
+            ),
             default=found, what="the runtimes were not looked at on the GPU", warnings=warnings,
         )  # fmt: skip
     return _After(
@@ -274,17 +284,13 @@ def make_job(
         return None
     return TraceJob(
         model=model,
-        runtimes=tuple((item.runtime, item.host) for item in prepared),
+        runtimes=tuple(item.place for item in prepared),
         # The device by name: it may have been given as an object, which does not travel.
         model_options={**options, "device": workspace.loaded.device},
         no_grad=workspace.no_grad,
         transfers=workspace.transfers,
         cold=cold,
     )
-
-
-def _place(measurement: Measurement) -> tuple[str, Host]:
-    return measurement.cell.runtime, measurement.cell.host
 
 
 def _split_failures(
@@ -309,16 +315,18 @@ def _split_failures(
     return complete, failed
 
 
-def _require_eager(measurements: list[Measurement], failed: list[Unavailable]) -> None:
-    if not measurements or _place(measurements[0]) != RUNGS[0]:
+def _require_top(
+    ladder: Ladder, measurements: list[Measurement], failed: list[Unavailable]
+) -> None:
+    if not measurements or measurements[0].place != ladder.places[0]:
         reason = failed[0].reason if failed else "no round was completed"
-        raise RunnerError(f"Python eager could not be measured: {reason}")
+        raise RunnerError(f"{ladder.top} could not be measured: {reason}")
 
 
 def _profile_operators(
     workspace: Workspace, rungs: tuple[Measurement, ...]
 ) -> tuple[OperatorCost, ...]:
-    tapes = [m for m in rungs if _place(m) == ("eager", "cpp")]
+    tapes = [m for m in rungs if m.place == _TAPE]
     if not tapes:
         return ()
     tape = workspace.taped.tape

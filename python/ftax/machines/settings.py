@@ -1,7 +1,7 @@
 """The switches that change what is measured: of torch, and of the environment variables."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,9 +62,15 @@ def collect_settings() -> Settings:
         inference_mode=torch.is_inference_mode_enabled(),
         deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
         float32_matmul_precision=_read_float32_matmul_precision(),
-        matmul_fp32_precision=backends.cuda.matmul.fp32_precision,
-        conv_fp32_precision=backends.cudnn.conv.fp32_precision,
-        onednn_matmul_fp32_precision=backends.mkldnn.matmul.fp32_precision,
+        matmul_fp32_precision=_read_precision(
+            lambda: backends.cuda.matmul.fp32_precision, lambda: backends.cuda.matmul.allow_tf32
+        ),
+        conv_fp32_precision=_read_precision(
+            lambda: backends.cudnn.conv.fp32_precision, lambda: backends.cudnn.allow_tf32
+        ),
+        onednn_matmul_fp32_precision=_read_precision(
+            lambda: backends.mkldnn.matmul.fp32_precision, lambda: backends.mkldnn.allow_tf32
+        ),
         cudnn_enabled=backends.cudnn.enabled,
         cudnn_benchmark=backends.cudnn.benchmark,
         cudnn_deterministic=backends.cudnn.deterministic,
@@ -79,6 +85,13 @@ def _read_float32_matmul_precision() -> str | None:
         return torch.get_float32_matmul_precision()
     except RuntimeError:
         return None
+
+
+def _read_precision(read: Callable[[], str], read_old: Callable[[], bool]) -> str:
+    try:
+        return read()
+    except AttributeError:  # torch before 2.9, which has the old switches alone
+        return "tf32" if read_old() else "ieee"
 
 
 def _list_sdpa_backends() -> tuple[str, ...]:

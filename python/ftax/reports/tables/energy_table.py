@@ -93,7 +93,7 @@ def describe_missing(readings: Sequence[GpuReadings]) -> list[str]:
     concerned: dict[tuple[str, str], list[str]] = {}
     for item in readings:
         for name, reason in item.missing.items():
-            concerned.setdefault((name, reason), []).append(f"{item.runtime}/{item.host}")
+            concerned.setdefault((name, reason), []).append(str(item.place))
     return [
         f"no {name} of {', '.join(labels)}: {reason}"
         for (name, reason), labels in concerned.items()

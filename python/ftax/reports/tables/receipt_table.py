@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ftax.ladders.ladder import Line
+from ftax.ladders.lines import Line
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
@@ -70,7 +70,8 @@ def make_line_table(receipt: Receipt) -> Rows:
     lines = receipt.lines
     with_host = any(line.host_ns is not None for line in lines)
     rows = [_make_line(line, with_host) for line in lines]
-    total = ("= eager, host python", format_latency(receipt.latency_ns, receipt.rungs[0].doubt),
+    total = (f"= {cell.runtime}, host {cell.host}",
+             format_latency(receipt.latency_ns, receipt.rungs[0].doubt),
              format_interval(receipt.rungs[0].interval_ns), "100.0%",
              *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
     unit = "samples" if "sampling_hz" in cell.options else "tokens"

@@ -133,16 +133,15 @@ def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
     told["speed-up"] = NOT_RESOLVED if row.doubt else f"{ratio:.2f}x"
     if interval is not None and not row.doubt and base is not row.measurement:
         told["95 % of speed-up"] = "{:.2f} to {:.2f}".format(*interval)
-    if base.cell.runtime != "eager":
-        told["of"] = base.cell.runtime
+    if row.baseline_name:
+        told["of"] = row.baseline_name
     return told
 
 
 def _describe_outputs(row: RuntimeRow) -> dict[str, str]:
     """What became of the outputs, and how far they may be from eager's."""
-    cell = row.measurement.cell
     words, limit = row.outputs.removeprefix("equal "), _NOTHING
-    if (cell.runtime, cell.host) == ("eager", "python"):
+    if row.is_top:
         words = "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
     elif row.tolerance is not None and row.outputs_equal and words != row.outputs:
         limit = f"{row.tolerance:.0e}"

@@ -132,6 +132,8 @@ def _spell_indexing(name: str, values: Sequence[Any], refer: Refer) -> Iterator[
         text = f"{'' if start in (None, 0) else start}:{'' if unbounded else end}"
         text += "" if step == 1 else f":{step}"
         yield f"{refer(tensor)}[{':, ' * (dim % tensor.dim())}{text}]"
+        if (dim + 1) % tensor.dim() == 0:  # torch before 2.9 makes a call of each colon
+            yield f"{refer(tensor)}[..., {text}]"
     elif name == "select":
         tensor, dim, index = values
         yield f"{refer(tensor)}[{':, ' * (dim % tensor.dim())}{index}]"

@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
+from ftax.steps.echoes import Echoes
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.state import keep_weight, put_weights_back
 
@@ -76,12 +77,14 @@ class _CallLog(_PlainMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[Call] = []
+        self.echoes = Echoes()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        shapes = tuple(_list_shapes((*args, *kwargs.values())))
-        self.calls.append(Call(operator_name(func), shapes, _is_sized_by_values(func, args)))
-        return func(*args, **kwargs)
+        if not self.echoes.has(func, args):
+            shapes = tuple(_list_shapes((*args, *kwargs.values())))
+            self.calls.append(Call(operator_name(func), shapes, _is_sized_by_values(func, args)))
+        return self.echoes.keep(func, args, func(*args, **kwargs))
 
 
 def _is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:

@@ -1,0 +1,89 @@
+"""Receipts that pages show: printed from their records, so that a page cannot show another one.
+
+A page names the record in a comment above the block, `<!-- shown: FILE LINE WIDTH PART ... -->`:
+the file is one of bench/results, the line counts from 1, and the parts are those of `PARTS`. The
+surprising choice: people write these pages, and the script replaces the blocks alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pages import DOCS
+from rich.console import Group, RenderableType
+
+from ftax import Receipt
+from ftax.records.store import read_records
+from ftax.reports.tables.receipt_table import make_line_table, render_receipt
+from ftax.reports.tables.runtime_table import make_runtime_tables
+from ftax.reports.terminal import plain, to_text
+from record import RESULTS
+
+_ROOT = DOCS.parent
+PAGES = (_ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+PARTS: Mapping[str, Callable[[Receipt], RenderableType]] = {
+    "lines": lambda receipt: make_line_table(receipt).to_rich(),
+    "runtimes": lambda receipt: make_runtime_tables(receipt)[0].to_rich(),
+    "advice": lambda receipt: plain(receipt.recommendation),
+    "all": render_receipt,
+}
+_BLOCK = re.compile(r"<!-- shown: (?P<what>[^>]*?) -->\n```\n(?P<text>.*?)```\n", re.DOTALL)
+
+
+def show_receipt(receipt: Receipt, width: int, *parts: str) -> str:
+    """What a terminal of so many columns has, without the spaces at the ends of lines."""
+    text = to_text(Group(*(PARTS[part](receipt) for part in parts)), width=width)
+    return "\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n"
+
+
+def read_receipt(file: str, line: int) -> Receipt:
+    """The receipt on a line of a file of bench/results. Raises ValueError if there is none."""
+    found = read_records(RESULTS / file)
+    receipts = dict(zip(found.lines, found.records, strict=True))
+    receipt = receipts.get(line)
+    if not isinstance(receipt, Receipt):
+        raise ValueError(f"line {line} of {file} is no receipt")
+    return receipt
+
+
+def update(text: str) -> str:
+    """The page with its blocks as their records are. Raises ValueError for a comment that names no
+    receipt, no width, or a part that there is not."""
+
+    def replace(match: re.Match[str]) -> str:
+        try:
+            file, line, width, *parts = match["what"].split()
+            block = show_receipt(read_receipt(file, int(line)), int(width), *parts)
+        except (KeyError, ValueError) as error:
+            raise ValueError(
+                f"<!-- shown: {match['what']} -->: {error}; write FILE LINE WIDTH and some of "
+                f"{', '.join(PARTS)}"
+            ) from error
+        return f"<!-- shown: {match['what']} -->\n```\n{block}```\n"
+
+    return _BLOCK.sub(replace, text)
+
+
+def main() -> None:
+    """Print the pages that differ, or write them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true", help="replace the blocks")
+    options = parser.parse_args()
+    stale: list[Path] = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        if (new := update(text)) != text:
+            stale.append(page)
+            if options.write:
+                page.write_text(new, "utf-8")
+    for page in stale:
+        print(f"{page.relative_to(_ROOT)} {'was written' if options.write else 'is not as it is'}")
+    sys.exit(1 if stale and not options.write else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Tells what a TorchDispatchMode sees twice from what a model calls twice.
+
+Torch before 2.10 makes `detach` of a tensor that autograd could follow in two steps, and shows a
+mode both: the second one detaches the first one's result. The surprising choice: it is known by
+that result, which no model ever gets to see in those versions. In later ones a model does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_THERE_ARE_ANY = torch.__version__ < "2.10"
+
+
+class Echoes:
+    """Of one mode, which asks about each call before it makes it."""
+
+    def __init__(self) -> None:
+        self._detached: torch.Tensor | None = None
+
+    def has(self, func: Any, args: Any) -> bool:
+        """Whether this call is torch's own second step of the call before."""
+        return func is torch.ops.aten.detach.default and args[0] is self._detached
+
+    def keep(self, func: Any, args: Any, result: Any) -> Any:
+        """The result of a call, which is looked for in the next one."""
+        first_step = (
+            _THERE_ARE_ANY
+            and func is torch.ops.aten.detach.default
+            and not self.has(func, args)
+            and not args[0].is_inference()
+        )
+        self._detached = result if first_step else None
+        return result
