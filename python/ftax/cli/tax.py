@@ -108,5 +108,5 @@ def tax(
         say(f"--runtimes available adds {', '.join(list_slower(device))}.")
     if trace is not None:
         write_traces(traces, trace)
-    if receipt.rungs[0].stop_reason == "interrupted":
+    if receipt.interrupted:
         raise typer.Exit(130)

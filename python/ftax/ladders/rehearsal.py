@@ -85,7 +85,7 @@ def _try(job: Rehearsal) -> str | None:
 
 def _work() -> None:
     from ftax.errors import FtaxError
-    from ftax.ladders.look import look_at
+    from ftax.ladders.look import gate_runners, trace_runners
     from ftax.runtimes.catalogue import check_host, find_runtime
     from ftax.runtimes.workspace import Workspace
     from ftax.steps.load import load_model
@@ -100,7 +100,8 @@ def _work() -> None:
         ]
         require(measure(loaded, prepared, _PLAN))
         if loaded.device != "cpu":
-            look_at(loaded, prepared, job=None, progress=None)
+            for _ in (*gate_runners(prepared), *trace_runners(loaded, prepared)):
+                pass
     except (FtaxError, RuntimeError):
         pass
     fault = _find_fault(loaded.device)
