@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pages import DOCS
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from ftax import Receipt
 from ftax.records.store import read_records
@@ -35,9 +35,8 @@ _BLOCK = re.compile(r"<!-- shown: (?P<what>[^>]*?) -->\n```\n(?P<text>.*?)```\n"
 
 
 def show_receipt(receipt: Receipt, width: int, *parts: str) -> str:
-    """What a terminal of so many columns has, without the spaces at the ends of lines."""
-    text = to_text(Group(*(PARTS[part](receipt) for part in parts)), width=width)
-    return "\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n"
+    """What a terminal of so many columns has, an empty line between the parts."""
+    return "\n".join(to_text(PARTS[part](receipt), width=width) for part in parts)
 
 
 def read_receipt(file: str, line: int) -> Receipt:
