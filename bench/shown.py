@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pages import DOCS
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
 from ftax import Receipt
 from ftax.records.store import read_records
-from ftax.reports.tables.receipt_table import make_line_table, render_receipt
+from ftax.reports.tables.receipt_table import draw_receipt, make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.terminal import plain, to_text
 from record import RESULTS
@@ -26,18 +26,17 @@ from record import RESULTS
 _ROOT = DOCS.parent
 PAGES = (_ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
 PARTS: Mapping[str, Callable[[Receipt], RenderableType]] = {
-    "lines": lambda receipt: make_line_table(receipt).to_rich(),
-    "runtimes": lambda receipt: make_runtime_tables(receipt)[0].to_rich(),
+    "lines": lambda receipt: make_line_table(receipt),
+    "runtimes": lambda receipt: make_runtime_tables(receipt)[0],
     "advice": lambda receipt: plain(receipt.recommendation),
-    "all": render_receipt,
+    "all": draw_receipt,
 }
 _BLOCK = re.compile(r"<!-- shown: (?P<what>[^>]*?) -->\n```\n(?P<text>.*?)```\n", re.DOTALL)
 
 
 def show_receipt(receipt: Receipt, width: int, *parts: str) -> str:
-    """What a terminal of so many columns has, without the spaces at the ends of lines."""
-    text = to_text(Group(*(PARTS[part](receipt) for part in parts)), width=width)
-    return "\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n"
+    """What a terminal of so many columns has, an empty line between the parts."""
+    return "\n".join(to_text(PARTS[part](receipt), width=width) for part in parts)
 
 
 def read_receipt(file: str, line: int) -> Receipt:

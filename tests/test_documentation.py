@@ -20,12 +20,15 @@ from typer.main import get_command
 
 import ftax
 from ftax.cli.commands import app
+from ftax.runtimes.plugins.conform import suite
 from ftax.runtimes.prepare import _MODEL_OPTIONS
+from support.plugins import compile_c
 from support.records import make_measurement
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+EXTENDING = ROOT / "docs" / "extending.md"
+TUTORIALS = (*sorted((ROOT / "docs" / "tutorials").glob("*.md")), EXTENDING)
 PAGES = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 # Options that pages name already and that are being built: a line with one has to fail until then.
@@ -81,6 +84,24 @@ def test_names_are_there_and_calls_fit(code):
             assert set(bound.arguments.get("model_options", ())) <= _MODEL_OPTIONS
 
 
+_FILE = re.compile(r"`([\w./-]+\.(?:py|cpp|cu|h|md|toml|json|jsonl))`")
+_FOLDERS = ("python", "csrc", "tests", "bench", "docs", "examples", ".ci")
+FILES = {
+    "/" + str(path.relative_to(ROOT))
+    for folder in (ROOT / name for name in _FOLDERS)
+    for path in folder.rglob("*.*")
+} | {"/" + path.name for path in ROOT.glob("*.*")}
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"])
+def test_a_map_names_files_that_are_there(page):
+    named = set(_FILE.findall(page.read_text(encoding="utf-8")))
+    assert len(named) > 20
+    assert [
+        name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in FILES)
+    ] == []
+
+
 def list_commands():
     """Each line of a shell block that calls ftax, and of lines in backquotes."""
     for page in PAGES:
@@ -114,7 +135,8 @@ def test_commands_and_their_options_are_there(line):
 
 @pytest.fixture
 def quickly(monkeypatch):
-    """Two rounds, and no runtime beside the ladder, wherever a page measures."""
+    """Two rounds, and no runtime beside the ladder but those that a page names; one check."""
+    monkeypatch.setattr(suite, "CHECKS", suite.CHECKS[:1])
 
     def hurry(function):
         takes = inspect.signature(function).parameters
@@ -123,7 +145,7 @@ def quickly(monkeypatch):
         def measure(*args, **options):
             options["plan"] = ftax.Plan(rounds=2, warmup=1, round_ms=1.0)
             if "runtimes" in takes:
-                options["runtimes"] = "none"
+                options.setdefault("runtimes", "none")
             return function(*args, **options)
 
         return measure
@@ -135,22 +157,24 @@ def quickly(monkeypatch):
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
     """A folder with the files of the tutorials; the README's package is theirs too."""
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").touch()
     for page in TUTORIALS:
         for code, title in list_blocks(page):
             if title is not None:
                 (tmp_path / title).write_text(code)
-    (tmp_path / "my_package").mkdir()
-    (tmp_path / "my_package" / "__init__.py").touch()
     (tmp_path / "my_package" / "model.py").write_text((tmp_path / "service.py").read_text())
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("service", "my_package", "my_package.model"):
+    for name in ("service", "mlp", "my_package", "my_package.model"):
         sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("page", [README, *TUTORIALS], ids=lambda page: page.stem)
 def test_a_page_runs_from_top_to_bottom(page, reader, quickly, capsys):
+    if page == EXTENDING:
+        Path(compile_c(reader)).rename(reader / "libmlp.so")
     blocks = [code for code, title in list_blocks(page) if title is None]
     names = {}
     for code in blocks:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 import weakref
 
 import pytest
@@ -14,9 +13,9 @@ import ftax
 from ftax import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.errors import attempt, describe, is_out_of_memory, name_faults
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import trace_all
-from ftax.ladders.look import look_at
-from ftax.ladders.run import make_job
+from ftax.instruments.trace.run import trace_each
+from ftax.ladders.after import make_job
+from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.trace_worker import TraceJob, trace_in_worker
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
@@ -83,12 +82,19 @@ def test_errors_of_torch_become_ours_and_ours_pass():
         fail()
 
 
-def test_a_step_after_the_rounds_costs_a_warning():
-    warnings = []
-    assert attempt(lambda: 7, default=0, what="no step", warnings=warnings) == 7
-    assert attempt(fail, default=0, what="no step", warnings=warnings) == 0
-    assert len(warnings) == 1
-    assert warnings[0].startswith("no step: CUDA out of memory")
+def test_an_attempt_gives_what_it_found_or_the_error_as_one_of_ours():
+    assert attempt(lambda: 7) == 7
+    found = attempt(fail)
+    assert isinstance(found, RunnerError) and "smaller batch" in str(found)
+    assert isinstance(found.__cause__, torch.OutOfMemoryError)
+    ours = UnavailableError("no GPU")
+
+    def refuse():
+        raise ours
+
+    assert attempt(refuse) is ours
+    with pytest.raises(KeyError):  # a mistake of ours is hidden by nothing
+        attempt(lambda: {}["key"])
 
 
 def test_the_tensors_of_a_failed_inference_are_let_go_while_the_error_is_kept():
@@ -150,8 +156,8 @@ def test_a_model_without_memory_raises_and_can_be_measured_afterwards():
 
 
 def test_what_fails_after_the_rounds_does_not_lose_them(mlp, monkeypatch):
-    monkeypatch.setattr("ftax.ladders.run._profile_operators", fail)
-    monkeypatch.setattr("ftax.ladders.run.measure_floors", fail)
+    monkeypatch.setattr("ftax.ladders.after.OperatorCost", fail)
+    monkeypatch.setattr("ftax.ladders.after.measure_floors", fail)
     receipt = ftax.tax(mlp, runtimes="none", plan=QUICK)
     assert len(receipt.rungs) == 3
     assert (receipt.operator_costs, dict(receipt.floors_ns)) == ((), {})
@@ -270,7 +276,13 @@ def test_a_worker_is_asked_only_for_what_it_can_build():
 
 
 def make_rung(place):
-    return types.SimpleNamespace(runtime=place[0], host=place[1], facts={}, runner=None)
+    return Candidate(runtime=place[0], host=place[1], runner=None, run=list)
+
+
+def look_at(loaded):
+    runners = [make_rung(place) for place in LADDER]
+    gated = tuple(gate_runners(runners))
+    return zip(*trace_runners(loaded, runners, gated), strict=True)
 
 
 def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):
@@ -280,14 +292,14 @@ def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):
         return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
 
     monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
-    monkeypatch.setattr("ftax.ladders.look.measure_gate", fail)
-    found = trace_all(mlp, [make_rung(place) for place in LADDER])
+    monkeypatch.setattr("ftax.instruments.gate.measure_gate", fail)
+    found = list(trace_each(mlp, [make_rung(place) for place in LADDER]))
     assert [isinstance(item, Trace) for item in found] == [True, False, True, True, True]
-    look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
-    assert len(look.traces) == 4
-    assert "smaller batch" in look.evidence[1].problems[0]
-    assert [item.same_kernels for item in look.evidence] == [True, None, True, True, True]
-    assert all("out of memory" in item.gate.reason for item in look.evidence)
+    evidence, traces = look_at(mlp)
+    assert sum(trace is not None for trace in traces) == 4
+    assert "smaller batch" in evidence[1].problems[0]
+    assert [item.same_kernels for item in evidence] == [True, None, True, True, True]
+    assert all("out of memory" in item.gate.reason for item in evidence)
 
 
 def test_without_a_trace_of_eager_no_rung_is_said_to_run_its_kernels(mlp, monkeypatch):
@@ -298,7 +310,7 @@ def test_without_a_trace_of_eager_no_rung_is_said_to_run_its_kernels(mlp, monkey
         )
 
     monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
-    monkeypatch.setattr("ftax.ladders.look.measure_gate", fail)
-    look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
-    assert {item.same_kernels for item in look.evidence} == {None}
-    assert [bool(item.busy_ns) for item in look.evidence] == [False, True, True, True, True]
+    monkeypatch.setattr("ftax.instruments.gate.measure_gate", fail)
+    evidence, _ = look_at(mlp)
+    assert {item.same_kernels for item in evidence} == {None}
+    assert [bool(item.busy_ns) for item in evidence] == [False, True, True, True, True]

@@ -74,7 +74,7 @@ def test_library_has_no_python_host(mlp: LoadedModel, library: str) -> None:
         ("crashes-in-enqueue", "enqueue: the worker process was ended by SIGSEGV"),
         ("exits", "enqueue: the worker process ended with exit code 7"),
         ("hangs", "enqueue: the worker process ran past 15 s"),
-        ("writes-nothing", "garbage for input set 0"),
+        ("writes-nothing", "garbage on the model's inputs"),
     ],
 )
 def test_bad_library_costs_only_its_own_row(

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ftax import compare
-from ftax.ladders.ladder import Line, compute_lines
+from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.receipt import Receipt
 from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.reports.tables.receipt_table import make_line_table
@@ -29,6 +29,7 @@ from support.runtimes_receipt import (
     make_work,
 )
 from support.sweeps import make_cell, make_measured
+from support.tables import read_column
 
 
 def queue(measurement: Measurement, *ratios: float) -> Measurement:
@@ -94,7 +95,7 @@ def test_lines_of_a_rung_in_doubt_are_not_resolved_and_have_no_share():
         assert not line.resolved and line.rounds_needed is None
         assert line.doubt.startswith("eager/cpp: requests waited for a CPU")
     receipt = Receipt(rungs=rungs)
-    rows = {row[0].split(" (")[0]: row for row in make_line_table(receipt).rows}
+    rows = {row[0].split("\n")[0]: row for row in make_line_table(receipt).rows}
     assert rows["interpreter and bindings"][0].endswith("(not resolved)")
     assert rows["interpreter and bindings"][3] == "-"
     assert rows["model glue"][3] == "23.1%"
@@ -154,7 +155,7 @@ def test_what_a_runtime_in_doubt_saves_is_not_split():
 def test_ftax_bench_marks_it():
     good, bad = make_measurement([100, 101, 99]), queue(make_measurement([100, 101, 99]), 1.0)
     table = make_measurement_table([good, bad])
-    assert [row[3] for row in table.rows] == ["100 ns", "100 ns, not resolved"]
+    assert read_column(table, "latency") == ["100 ns", "100 ns, not resolved"]
     assert describe_doubts([good]) == []
     flat = queue(make_measurement([100, 101, 99], runtime="flat"), 1.0)
     (told,) = describe_doubts([bad, good, flat])
@@ -196,9 +197,9 @@ def test_a_cell_of_a_sweep_has_no_overhead():
     cell = make_measured(make_cell(), values_ns=(100.0, 101.0, 99.0), busy_ns=50.0)
     waited = replace(cell, facts={"queued_ratio": 1.0})
     assert not cell.doubt and waited.doubt
-    sure, unsure = _make_cells("cells", [cell, waited]).rows
-    assert sure[7:10:2] == ("100 ns", "50%")
-    assert unsure[7:10:2] == ("100 ns, not resolved", "-")
+    table = _make_cells("cells", [cell, waited])
+    assert read_column(table, "latency") == ["100 ns", "100 ns, not resolved"]
+    assert read_column(table, "overhead") == ["50%", "-"]
 
 
 # --- records of before ---------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def compare(
     with saved(json, measured):
         result = compare_measurements(sides[0], sides[1], margin=margin, confidence=confidence)
         with saved(json, [result]):
-            show(result, [], csv=False, markdown=False)
+            show(result)
     if runs is not None:
         leave_if_ended(runs, processes)
     if result.verdict == "slower":

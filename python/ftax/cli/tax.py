@@ -65,7 +65,6 @@ def tax(
     """Where one inference's microseconds go, and what other runtimes would give back."""
     from ftax.ladders.choice import CHOICES, list_slower
     from ftax.ladders.tax import tax_with_traces
-    from ftax.reports.tables.receipt_table import make_receipt_tables
 
     if duration is None:
         duration = 25.0 if device == "cpu" else 10.0
@@ -104,10 +103,10 @@ def tax(
             keep=keep,
         )
     with saved(json, [receipt]):
-        show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
+        show(receipt, csv=csv, markdown=markdown)
     if runtimes == "quick":
         say(f"--runtimes available adds {', '.join(list_slower(device))}.")
     if trace is not None:
         write_traces(traces, trace)
-    if receipt.rungs[0].stop_reason == "interrupted":
+    if receipt.interrupted:
         raise typer.Exit(130)

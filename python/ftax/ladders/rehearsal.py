@@ -77,7 +77,7 @@ def _try(job: Rehearsal, stop: Stop) -> str | None:
 
 def try_out(data: Mapping[str, Any], line: Line) -> None:
     """The task of the process: all that a receipt does, and a word on what it left behind."""
-    from ftax.ladders.look import look_at
+    from ftax.ladders.look import gate_runners, trace_runners
     from ftax.runtimes.catalogue import check_host, find_runtime
     from ftax.runtimes.workspace import Workspace
     from ftax.steps.load import load_model
@@ -91,7 +91,8 @@ def try_out(data: Mapping[str, Any], line: Line) -> None:
         ]
         require(measure(loaded, prepared, _PLAN))
         if loaded.device != "cpu":
-            look_at(loaded, prepared, job=None, progress=None)
+            for _ in (*gate_runners(prepared), *trace_runners(loaded, prepared)):
+                pass
     except (FtaxError, RuntimeError):
         pass
     line.say("tried", fault=_find_fault(loaded.device))

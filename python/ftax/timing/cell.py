@@ -12,17 +12,18 @@ from typing import Literal
 from ftax.machines.environment import Device
 from ftax.records.fields import FrozenMap
 from ftax.records.record import JsonScalar, Name, PositiveInt, Record
+from ftax.timing.candidate import Host, Placed
 
 _USUAL = ("forward", "inference")  # and so not said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cell(Record):
+class Cell(Placed, Record):
     """One place in the space of measurements: a model, its input, and what runs it where."""
 
     model: Name
     runtime: Name  # how the model is executed: "eager", "torchscript", "onnxruntime", ...
-    host: Literal["python", "cpp"]  # the language that drives it
+    host: Host  # the language that drives it
     device: Device = "cpu"
     dtype: Literal["fp32", "fp16", "bf16"] = "fp32"
     batch: PositiveInt
@@ -38,7 +39,7 @@ class Cell(Record):
 
     def label(self) -> str:
         """Return a short form for people, such as "bert eager/python cpu fp32 b1 s128"."""
-        words = [self.model, f"{self.runtime}/{self.host}", self.device, self.dtype]
+        words = [self.model, str(self.place), self.device, self.dtype]
         words.append(f"b{self.batch}")
         if self.sequence is not None:
             words.append(f"s{self.sequence}")

@@ -254,7 +254,7 @@ def _put_back(loaded: Subject) -> Iterator[list[str]]:
 
 def _judge_work(prepared: Candidate, work: Watch | None, written: Sequence[str]) -> Iterator[str]:
     """What a reader has to know of outputs that are not eager's and of calls that differ."""
-    label = f"{prepared.runtime}/{prepared.host}"
+    label = str(prepared.place)
     if (outputs := read_outputs(prepared.checks)).problem:
         what = "other outputs than eager"
         if label == "eager/python":

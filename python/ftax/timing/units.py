@@ -1,7 +1,7 @@
 """Times, rounds and clocks for people.
 
 Times are nanoseconds below a microsecond, microseconds below ten milliseconds, milliseconds above;
-three digits. Both ends of an interval have the unit of the longer one.
+three digits. Both ends of an interval have the unit of the longer one, which is written once.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def format_latency(time_ns: float, doubt: str) -> str:
 
 
 def format_interval(interval_ns: tuple[float, ...] | None) -> str:
-    """``'11.9 us to 12.8 us'``, or a dash where there is none."""
+    """``'11.9 to 12.8 us'``, or a dash where there is none."""
     if interval_ns is None:
         return "-"
     low, high = interval_ns
     largest = max(abs(low), abs(high))
-    return f"{_format(low, largest)} to {_format(high, largest)}"
+    return f"{_format(low, largest).rpartition(' ')[0]} to {_format(high, largest)}"
 
 
 def format_rounds(measurement: Measurement) -> str:

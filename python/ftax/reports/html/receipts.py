@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ftax.ladders.ladder import Line
+from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
 from ftax.reports.html.machines import Machine, Machines
@@ -114,7 +114,7 @@ def make_glance_table(receipts: Sequence[ReceiptView], found: Sequence[Found]) -
 
 def _glance(view: ReceiptView, receipt: Receipt) -> tuple[str, ...]:
     tax = receipt.python_tax_ns
-    busy = next((line for line in receipt.lines if line.upper == "busy"), None)
+    busy = next((line for line in receipt.lines if line.is_kernels), None)
     allowed = [row for row in receipt.runtimes if not (row.excluded or row.doubt)]
     is_doubtful = any(line.doubt for line in receipt.lines)
     best = allowed[0] if allowed else None
@@ -177,7 +177,7 @@ def _list_lines(lines: Sequence[Line], ref: str) -> list[dict[str, object]]:
     start_ns, found = 0.0, []
     for line in lines:
         state = "problem" if line.problem else "resolved" if line.resolved else "unresolved"
-        if state == "resolved" and line.upper == "busy":
+        if state == "resolved" and line.is_kernels:
             state = "kernels"
         text = f"{line.name}: {format_time(line.time_ns)} ({_format_share(line, '.1%')})"
         if line.interval_ns is not None:

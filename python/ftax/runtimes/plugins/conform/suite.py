@@ -69,6 +69,7 @@ CHECKS = (
 def conform(
     library: str | os.PathLike[str],
     model: str | nn.Module | LoadedModel | None = None,
+    inputs: Any = None,
     *,
     limit_s: float = LIMIT_S,
     progress: Progress | None = None,
@@ -79,7 +80,8 @@ def conform(
     Args:
         library: its path, or "path?config".
         model: what it runs; left out, a small two-layer perceptron (`make_perceptron`).
-        limit_s: how long one check may take.
+        inputs: of a module, as for `ftax.tax`; models by name bring their own.
+        limit_s: how long one check may take, once it has begun and has a CPU.
         model_options: of `ftax.load_model`; for the perceptron ``dtype`` and ``device``.
 
     Raises:
@@ -88,7 +90,7 @@ def conform(
     if limit_s <= 0:
         raise InvalidArgumentError(f"limit_s is {limit_s!r}; give a number of seconds above 0")
     path, config = split_name(os.fspath(library))
-    loaded = _load(model, model_options)
+    loaded = _load(model, inputs, model_options)
     case = make_case(loaded)
     findings = []
     with open_session(path, config, case) as session:
@@ -103,6 +105,15 @@ def conform(
         model=loaded.name,
         device=loaded.device,
         findings=tuple(findings),
+    )
+
+
+def explain_perceptron(dtype: Dtype, device: str) -> str:
+    """For whose library failed on the model that it was tried on, and is for another one."""
+    tensors = make_case(make_perceptron(dtype=dtype, device=device)).describe()
+    return (
+        f"was tried on a perceptron, two layers with a relu between them: {tensors}. If it is for "
+        "another model, use --model, or give that model and its inputs to ftax.conform"
     )
 
 
@@ -124,15 +135,19 @@ def make_perceptron(*, dtype: Dtype = "fp32", device: str = "cpu") -> LoadedMode
     return load_model(layers.to(device, kind), inputs=first, check_inputs=second)
 
 
-def _load(model: str | nn.Module | LoadedModel | None, options: dict[str, Any]) -> LoadedModel:
+def _load(
+    model: str | nn.Module | LoadedModel | None, inputs: Any, options: dict[str, Any]
+) -> LoadedModel:
     if isinstance(model, LoadedModel):
         return model
     if model is not None:
-        return load_model(model, **options)
-    unknown = sorted(set(options) - {"dtype", "device"})
+        return load_model(model, inputs=inputs, **options)
+    given = [*options, *([] if inputs is None else ["inputs"])]
+    unknown = sorted(set(given) - {"dtype", "device"})
     if unknown:
         raise InvalidArgumentError(
-            f"{unknown[0]} is given without a model; the perceptron has only dtype and device"
+            f"{unknown[0]} is given without a model, and the perceptron has only dtype and device: "
+            "give the model that it is of (--model bert-base)"
         )
     if options.get("dtype", "fp32") not in TORCH_DTYPES:
         raise InvalidArgumentError(
