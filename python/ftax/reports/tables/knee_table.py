@@ -35,7 +35,7 @@ def make_knee_table(knees: Sequence[Knee]) -> Rows:
                 str(knee.last_on),
                 "-" if knee.first_off is None else str(knee.first_off),
                 _describe_bound(knee),
-                knee.describe(),
+                _describe_answer(knee),
                 str(len(knee.points)),
                 f"{knee.seconds:.1f}",
             )
@@ -82,7 +82,7 @@ def draw_knees(knees: Sequence[Knee]) -> Printout:
 def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...]:
     interval = point.ratio_interval(knee.confidence)
     answer = _ANSWERS[point.judge(knee.margin, knee.confidence)]
-    why = point.problem or point.doubt
+    why = point.problem or point.doubt or point.disturbance
     times = (point.issue_ns, point.device_ns) if with_gate else ()
     return (
         str(point.size),
@@ -93,6 +93,13 @@ def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...
         *(_format_time(time_ns) for time_ns in times),
         f"{answer}: {why}" if why else answer,
     )
+
+
+def _describe_answer(knee: Knee) -> str:
+    """The answer, and which of its sizes were measured on a disturbed host."""
+    sizes = sorted(point.size for point in knee.points if point.disturbance)
+    marks = f"; disturbed at {', '.join(map(str, sizes))}" if sizes else ""
+    return knee.describe() + marks
 
 
 def _find_plateau(knee: Knee) -> float | None:

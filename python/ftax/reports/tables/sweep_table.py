@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ftax.reports.table import Printout, Rows
+from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency
 
 if TYPE_CHECKING:
@@ -59,10 +60,19 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
 
 
 def summarise(results: SweepResults) -> str:
-    """ "12 measured, 1 failed, 3 unavailable"; "no cell yet"."""
+    """ "12 measured (2 disturbed, 1 not resolved), 1 failed, 3 unavailable"; "no cell yet"."""
     counts: Counter[str] = Counter(cell.status for cell in results.cells)
+    marks = Counter(
+        NOT_RESOLVED if cell.doubt else "disturbed"
+        for cell in results.cells
+        if cell.status == "measured" and (cell.doubt or cell.disturbance)
+    )
+    marked = ", ".join(f"{count} {mark}" for mark, count in sorted(marks.items()))
     order = ("measured", "failed", "unavailable")
-    return ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no cell yet"
+    parts = {name: f"{counts[name]} {name}" for name in order if counts[name]}
+    if marked:
+        parts["measured"] += f" ({marked})"
+    return ", ".join(parts.values()) or "no cell yet"
 
 
 def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
@@ -90,7 +100,7 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
 def _make_row(cell: SweepCell) -> tuple[str, ...]:
     share = None if cell.doubt else cell.overhead_share
     return (
-        format_latency(cell.latency_ns, cell.doubt),
+        format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
         format_interval(cell.interval_ns),
         "-" if share is None else f"{share:.0%}",
         _say(cell.kernels),
