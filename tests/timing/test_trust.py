@@ -242,4 +242,4 @@ def test_records_without_the_new_fields_can_be_read():
     for record, name in ((line, "doubt"), (comparison, "doubt"), (point, "queued_ratio")):
         data = {key: value for key, value in record.to_dict().items() if key != name}
         assert type(record).from_dict(data) == record
-    assert {Line.later, Comparison.later} == {frozenset({"doubt"})}
+    assert "doubt" in Line.later & Comparison.later

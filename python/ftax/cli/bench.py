@@ -38,6 +38,7 @@ def bench(
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
     patience: o.Patience = 0.0,
+    label: o.Label = "",
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -84,7 +85,7 @@ def bench(
     )
     with progress_bar(model) as progress:
         runs = run_jobs([job], processes=processes, progress=progress)
-    measurements = runs.sides[0]
+    measurements = [item.with_label(label) for item in runs.sides[0]]
     with saved(json, measurements):
         drawn = draw_measurements(measurements)
         if len(hosts) == 2 and processes == 1 and mode == "latency":

@@ -58,6 +58,7 @@ def tax(
             help="Try each alternative in a process of its own first; leave out what crashes.",
         ),
     ] = False,
+    label: o.Label = "",
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -102,11 +103,12 @@ def tax(
             progress=progress,
             keep=keep,
         )
+    receipt = receipt.with_label(label)
     with saved(json, [receipt]):
         show(receipt, csv=csv, markdown=markdown)
     if runtimes == "quick":
         say(f"--runtimes available adds {', '.join(list_slower(device))}.")
     if trace is not None:
         write_traces(traces, trace)
-    if receipt.rungs[0].stop_reason == "interrupted":
+    if receipt.interrupted:
         raise typer.Exit(130)

@@ -94,6 +94,12 @@ class Receipt(Findings):
             )
 
     @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended its rounds, or what was looked at afterwards."""
+        after = self.preparation.get("interrupted") is True
+        return after or self.rungs[0].stop_reason == "interrupted"
+
+    @property
     def recommendation(self) -> str:
         """What the numbers advise, in sentences."""
         return recommend(self)

@@ -110,7 +110,8 @@ def tax_with_traces(
     ``keep`` is given the receipt of the rounds as soon as they are over, before anything looks
     closer: a runtime that faults on the GPU while it is traced here ends the process.
     """
-    from ftax.ladders.run import TaxOptions, run_tax
+    from ftax.ladders.options import TaxOptions
+    from ftax.ladders.run import run_tax
 
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     where = _choose_trace(trace, can_be_built_again=name is not None)

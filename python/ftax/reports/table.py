@@ -27,6 +27,7 @@ _FORMULA = re.compile(r"\s*[=+@-].*[(|!]", re.DOTALL)
 
 _GAP = 2  # columns of a terminal between two of a table
 _TEXT_WIDTH = 13  # that a text keeps before a column gives way for it: "bitwise equal"
+_MOST_WORD = 20  # of a word that may be broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +56,16 @@ class Rows:
     def fit(self, width: int) -> tuple[list[RenderableType], tuple[str, ...]]:
         """What a terminal of ``width`` columns shows, and which columns it has no room for."""
         kept = [name for name in self.columns if name != self.legend]
-        widths, dropped = self._choose_widths(kept, width, _TEXT_WIDTH), []
+        widths, dropped = self._choose_widths(kept, width), []
         for name in self.gives_way:
             if _add(widths) <= width:
                 break
             if name in kept:
                 kept.remove(name)
                 dropped.append(name)
-                widths = self._choose_widths(kept, width, _TEXT_WIDTH)
+                widths = self._choose_widths(kept, width)
         if _add(widths) > width:
-            widths = self._choose_widths(kept, width, 0)
+            widths = self._choose_widths(kept, width, is_tight=True)
         parts: list[RenderableType] = [plain(self.title, "table.title")] if self.title else []
         parts += [plain(""), self._draw(widths)]
         if self.legend:
@@ -94,9 +95,12 @@ class Rows:
             f"| {' | '.join(map(_escape, line))} |\n" for line in lines
         )
 
-    def _choose_widths(self, kept: Sequence[str], width: int, text_width: int) -> dict[str, int]:
+    def _choose_widths(
+        self, kept: Sequence[str], width: int, *, is_tight: bool = False
+    ) -> dict[str, int]:
         """The width of each column: what it needs, and as much of what it likes as there is room
-        for, those first that lack least. A text needs ``text_width``, or room for each word."""
+        for, those first that lack least. A text needs room for each word; where it ``is_tight``,
+        long words are broken, but for names in the first column."""
         needs, likes = {}, {}
         for name in kept:
             cells = [row[self.columns.index(name)] for row in self.rows]
@@ -104,9 +108,10 @@ class Rows:
             if name in self.numeric:
                 parts = [part for text in texts for part in _break(text)]
             else:
-                parts = [word for text in texts for word in text.split()]
-                most = max(map(_measure, texts), default=0)
-                parts.append(" " * min(most, text_width))
+                most = _MOST_WORD if is_tight and name != kept[0] else None
+                parts = [word[:most] for text in texts for word in text.split()]
+                if not is_tight:
+                    parts += [text[:_TEXT_WIDTH] for text in texts]
             needs[name] = max(map(_measure, [*parts, *name.split()]), default=0)
             likes[name] = max(map(_measure, [*texts, name]), default=0)
         room = width - _add(needs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import torch
 
@@ -28,20 +28,22 @@ class Place(NamedTuple):
         return f"{self.runtime}/{self.host}"
 
 
-class _HasPlace(Protocol):
-    @property
-    def runtime(self) -> str: ...
-    @property
-    def host(self) -> Host: ...
-
-
 class Placed:
     """What has a runtime and a host."""
 
     __slots__ = ()
+    if TYPE_CHECKING:  # fields of the class that it is
+
+        @property
+        def runtime(self) -> str:
+            """What runs."""
+
+        @property
+        def host(self) -> Host:
+            """Who drives it."""
 
     @property
-    def place(self: _HasPlace) -> Place:
+    def place(self) -> Place:
         """Both."""
         return Place(self.runtime, self.host)
 

@@ -29,6 +29,7 @@ def check_crowd(
     """What to warn of if the first of ``runners`` takes other times alone than among the others.
 
     None also where it cannot be told: requests are so long that too few turns fit, or one failed.
+    Raises KeyboardInterrupt after Ctrl-C.
 
     Args:
         measured: of the same runners, which tells how long a round takes.
@@ -71,5 +72,8 @@ def judge_crowd(alone_ns: Sequence[float], among_ns: Sequence[float], name: str)
 
 
 def _time_first(runners: Sequence[_core.Runner], plan: Plan) -> list[float]:
-    """The first one's rounds, ns; too few if it failed, or Ctrl-C was pressed."""
-    return _core.measure_rounds(runners, plan.to_core()).runners[0].values_ns
+    """The first one's rounds, ns; too few if it failed."""
+    result = _core.measure_rounds(runners, plan.to_core())
+    if result.stop_reason == "interrupted":
+        raise KeyboardInterrupt
+    return result.runners[0].values_ns

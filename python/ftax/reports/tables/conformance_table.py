@@ -26,5 +26,5 @@ def make_conformance_table(found: Conformance) -> Rows:
 
 
 def draw_conformance(found: Conformance) -> Printout:
-    """What the checks found, as it is printed."""
+    """The checks as they are printed."""
     return Printout(tables=(make_conformance_table(found),))

@@ -26,7 +26,7 @@ from ftax.errors import (
     name_faults,
     release,
 )
-from ftax.instruments.gate import measure_gate
+from ftax.instruments.gate import try_gate
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.knee.record import KneePoint
 from ftax.timing.candidate import Candidate
@@ -182,11 +182,7 @@ class Prober:
             return None, None
         if not first and self.plateau_gate[0] is None:
             return None, None  # it would wait for its watchdog again, at every size
-        try:
-            gated = measure_gate(prepared, repetitions=_GATE_REPETITIONS)
-        except (FtaxError, RuntimeError) as error:
-            self._warnings.append(f"issue time was not measured: {describe(error)}")
-            return None, None
+        gated = try_gate(prepared, repetitions=_GATE_REPETITIONS)
         if gated.reason is not None:
             self._warnings.append(f"issue time: {gated.reason}")
         issue, device = gated.issue_ns, gated.device_ns
