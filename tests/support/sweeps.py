@@ -75,7 +75,7 @@ class ScriptedWorker:
             return
         with self.lock:
             self.number = len(self.jobs)
-            self.jobs.append(Job.from_json(line))
+            self.jobs.append(Job.from_dict(json.loads(line)))
         self._answers = self._work(self.jobs[self.number])
 
     def receive(self, limit_s: float) -> dict[str, Any]:

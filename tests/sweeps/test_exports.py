@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 
 from ftax.errors import InvalidArgumentError
 from ftax.records.store import read_records
+from ftax.steps.setting import Setting
 from ftax.sweeps import exports
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Job
@@ -86,7 +88,7 @@ class DyingWorker:
         pass
 
     def send(self, line):
-        job = Job.from_json(line)
+        job = Job.from_dict(json.loads(line))
         assert job.exports
         self.answers = self.answer(job.places)
 
@@ -135,7 +137,7 @@ def test_a_sweep_exports_first_and_finds_the_files_when_it_times(tmp_path, monke
     grid = Grid(
         models=("distilbert", "bert-base"),
         runtimes=("eager/python", "torchscript/python"),
-        tiny=True,
+        setting=Setting(tiny=True),
     )
     folder, told = tmp_path / "swept", []
     results = run_sweep(

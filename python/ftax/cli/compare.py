@@ -10,6 +10,7 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.steps.setting import Setting
 from ftax.timing.measurement import Measurement
 
 Side = Annotated[
@@ -63,13 +64,14 @@ def compare(
             cpus=cpus,
             patience=patience,
         )
-        model_options = {
-            "dtype": dtype,
-            "device": device,
-            "batch": batch,
-            "sequence": sequence,
-            "tiny": tiny,
-        }
+        setting = Setting(
+            dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
+            device=device,
+            batch=batch,
+            sequence=sequence,
+            tiny=tiny,
+            threads=threads,
+        )
         jobs = []
         for side in (a, b):
             model, runtime, host = _parse_cell(side)
@@ -79,8 +81,7 @@ def compare(
                     runtime=runtime,
                     hosts=(host,),
                     plan=plan,
-                    threads=threads,
-                    model_options=model_options,
+                    setting=setting,
                 )
             )
         with progress_bar("comparing") as progress:

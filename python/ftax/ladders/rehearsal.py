@@ -12,12 +12,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ftax.errors import describe
+from ftax.steps.setting import Setting
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.death import name_signal, read_last_line
 from ftax.workers.time_limit import default_seconds
@@ -31,13 +31,15 @@ Place = tuple[str, str]  # runtime, host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What one process tries, in JSON: a model by name or folder, and runtimes with their hosts."""
+    """What one process tries: a model that `load_model` makes, and runtimes with their hosts."""
 
     model: str
     places: tuple[Place, ...]
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    no_grad: bool = False
-    transfers: bool = False
+    setting: Setting = field(default_factory=Setting)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        return {**asdict(self), "setting": self.setting.to_dict()}
 
 
 def rehearse(job: Rehearsal, progress: Progress | None = None) -> dict[Place, str]:
@@ -66,7 +68,7 @@ def _try(job: Rehearsal) -> str | None:
     try:
         worker = subprocess.run(
             [sys.executable, "-m", "ftax.ladders.rehearsal"],
-            input=json.dumps(asdict(replace(job, model_options=dict(job.model_options)))),
+            input=json.dumps(job.to_dict()),
             capture_output=True,
             text=True,
             check=False,
@@ -91,8 +93,8 @@ def _work() -> None:
     from ftax.steps.load import load_model
 
     data = json.load(sys.stdin)
-    loaded = load_model(data["model"], **data["model_options"])
-    workspace = Workspace(loaded, no_grad=data["no_grad"], transfers=data["transfers"])
+    loaded = load_model(data["model"], **data["setting"])
+    workspace = Workspace(loaded)
     try:  # what only raises is raised again where it is measured, and is told there
         prepared = [
             find_runtime(runtime).prepare(workspace, check_host(host))

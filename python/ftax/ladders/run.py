@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, attempt, describe, name_faults
+from ftax.errors import InvalidArgumentError, RunnerError, attempt, describe
 from ftax.instruments.readings import GpuReadings, collect_gpu_readings
 from ftax.instruments.trace.records import Trace
-from ftax.ladders.choice import choose_alternatives, list_rungs, prepare_all
+from ftax.ladders.choice import check_options, choose_alternatives, list_rungs, prepare_all
 from ftax.ladders.floors import Floor, measure_floors
 from ftax.ladders.ladder import RUNGS
 from ftax.ladders.look import Look, look_at
@@ -40,20 +39,17 @@ _THROUGHPUT_ROUNDS = 10
 class TaxOptions:
     """What a receipt holds beside the rounds; docstring of `ftax.tax`.
 
-    ``model`` and ``model_options`` build the model again where ``trace`` is "worker". ``keep`` is
-    given the receipt of the rounds before anything looks closer at the GPU, where a runtime that
-    faults takes its process with it. ``rehearse`` tries each alternative elsewhere first.
+    ``keep`` is given the receipt of the rounds before anything looks closer at the GPU, where a
+    runtime that faults takes its process with it. ``rehearse`` tries each alternative elsewhere
+    first.
     """
 
     runtimes: str | Sequence[str] = "quick"
     hosts: Sequence[str] = ("python", "cpp")
     operators: bool = True
     trace: TraceChoice = "here"
-    model: str | None = None
-    model_options: Mapping[str, object] = field(default_factory=dict)
     energy: bool = False
     throughput: bool = False
-    cold: bool = False
     rehearse: bool = False
     keep: Callable[[Receipt], None] | None = None
 
@@ -67,14 +63,12 @@ def run_tax(
     """
     device = workspace.loaded.device
     alternatives = choose_alternatives(options.runtimes, device, options.hosts)
+    check_options([*list_rungs(device), *alternatives], workspace.setting.runtime_options)
     started = time.perf_counter()
-    fatal = _rehearse(workspace, alternatives, options, progress) if options.rehearse else []
+    fatal = _rehearse(workspace, alternatives, progress) if options.rehearse else []
     excluded = {(item.runtime, item.host) for item in fatal}
     wanted = [*list_rungs(device), *(place for place in alternatives if place not in excluded)]
     prepared, unavailable = prepare_all(workspace, wanted, progress)
-    if options.cold:
-        with name_faults("the cold cache could not be prepared"):
-            prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
     prepared_s = time.perf_counter() - started
     session = measure(workspace.loaded, prepared, plan, progress)
     measurements, failed = _split_failures(prepared, session)
@@ -114,7 +108,7 @@ def run_tax(
         "measure_seconds": session.elapsed_s,
         "total_seconds": time.perf_counter() - started,
         "gc_ms": session.gc_ms,
-        "cache": "cold: L2 flushed before each request" if options.cold else "warm",
+        "cache": "cold: L2 flushed before each request" if workspace.setting.cold else "warm",
     }
     return _complete(receipt, after, warnings, preparation), after.look.traces
 
@@ -122,12 +116,11 @@ def run_tax(
 def _rehearse(
     workspace: Workspace,
     alternatives: Sequence[tuple[str, Host]],
-    options: TaxOptions,
     progress: Progress | None,
 ) -> list[Unavailable]:
     """Alternatives that took down a process in which they were tried alone."""
-    device = workspace.loaded.device
-    if options.model is None or not workspace.loaded.reproducible:
+    loaded = workspace.loaded
+    if loaded.again is None:
         raise InvalidArgumentError(
             "rehearse is asked for, but a model that lives in this process cannot be built in "
             "another; give a model by name or path, or rehearse=False"
@@ -135,15 +128,9 @@ def _rehearse(
     possible = [
         (runtime, host)
         for runtime, host in alternatives
-        if find_runtime(runtime).find_obstacle(host=host, device=device) is None
+        if find_runtime(runtime).find_obstacle(host=host, device=loaded.device) is None
     ]
-    job = Rehearsal(
-        model=options.model,
-        places=tuple(possible),
-        model_options={**options.model_options, "device": device},
-        no_grad=workspace.no_grad,
-        transfers=workspace.transfers,
-    )
+    job = Rehearsal(model=loaded.again, setting=loaded.setting, places=tuple(possible))
     found = rehearse(job, progress)
     return [
         Unavailable(runtime=runtime, host=host, reason=found[runtime, host])
@@ -210,11 +197,7 @@ def _look_closer(
         )  # fmt: skip
     found = Look(evidence=(), traces=())
     if device != "cpu" and options.trace != "none" and whole:
-        job = None
-        if options.model is not None and options.trace == "worker":
-            job = make_job(
-                workspace, prepared, options.model, options.model_options, cold=options.cold
-            )
+        job = make_job(workspace, prepared) if options.trace == "worker" else None
         found = attempt(
             lambda: look_at(workspace.loaded, prepared, job=job, progress=progress),
             default=found, what="the runtimes were not looked at on the GPU", warnings=warnings,
@@ -261,25 +244,15 @@ def _time_parts(
     return costs, floors
 
 
-def make_job(
-    workspace: Workspace,
-    prepared: Sequence[Candidate],
-    model: str,
-    options: Mapping[str, object],
-    *,
-    cold: bool = False,
-) -> TraceJob | None:
+def make_job(workspace: Workspace, prepared: Sequence[Candidate]) -> TraceJob | None:
     """What a worker traces; None if it cannot make this model and these inputs again."""
-    if not workspace.loaded.reproducible:
+    loaded = workspace.loaded
+    if loaded.again is None:
         return None
     return TraceJob(
-        model=model,
+        model=loaded.again,
+        setting=loaded.setting,
         runtimes=tuple((item.runtime, item.host) for item in prepared),
-        # The device by name: it may have been given as an object, which does not travel.
-        model_options={**options, "device": workspace.loaded.device},
-        no_grad=workspace.no_grad,
-        transfers=workspace.transfers,
-        cold=cold,
     )
 
 

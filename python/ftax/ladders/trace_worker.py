@@ -12,15 +12,15 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ftax import _core
 from ftax.errors import FtaxError, RunnerError, describe, is_out_of_memory
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import ITERATIONS, KINDS, trace_prepared
+from ftax.steps.setting import Setting
 from ftax.workers.death import name_signal, read_last_line
 
 _MOST_WORKERS = 4
@@ -28,16 +28,17 @@ _MOST_WORKERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """What to trace, in JSON: a model by name or folder, and (runtime, host) pairs."""
+    """What to trace: a model that `load_model` makes, and (runtime, host) pairs."""
 
     model: str
     runtimes: tuple[tuple[str, str], ...]
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    no_grad: bool = False
-    transfers: bool = False
-    cold: bool = False
+    setting: Setting = field(default_factory=Setting)
     iterations: int = ITERATIONS
     kinds: tuple[str, ...] = KINDS
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        return {**asdict(self), "setting": self.setting.to_dict()}
 
 
 def trace_in_worker(job: TraceJob) -> list[Trace | FtaxError]:
@@ -66,7 +67,7 @@ def _run_worker(job: TraceJob) -> tuple[dict[int, Trace | FtaxError], str]:
         try:
             worker = subprocess.run(
                 [sys.executable, "-m", "ftax.ladders.trace_worker", folder],
-                input=json.dumps(asdict(job)),
+                input=json.dumps(job.to_dict()),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -120,15 +121,13 @@ def _work(folder: Path) -> None:
     from ftax.steps.load import load_model
 
     data = json.load(sys.stdin)
-    loaded = load_model(data["model"], **data["model_options"])
-    workspace = Workspace(loaded, no_grad=data["no_grad"], transfers=data["transfers"])
+    loaded = load_model(data["model"], **data["setting"])
+    workspace = Workspace(loaded)
     for place, (runtime, host) in enumerate(data["runtimes"]):
         trace_file, error_file = (folder / name for name in _name_files(place))
         error_file.touch()
         try:
             prepared = find_runtime(runtime).prepare(workspace, check_host(host))
-            if data["cold"]:
-                prepared = replace(prepared, runner=_core.ColdRunner(prepared.runner))
             trace = trace_prepared(
                 loaded, prepared, iterations=data["iterations"], kinds=data["kinds"]
             )

@@ -7,6 +7,7 @@ when its cell is timed, which then blames whom it has to blame.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -140,7 +141,8 @@ class Exporter:
 
     def _export(self, unit: Unit, worker: WorkerProcess) -> None:
         worker.wait_until_ready(START_S)
-        worker.send(replace(self.make_job(unit.device, unit.groups), exports=True).to_json())
+        job = replace(self.make_job(unit.device, unit.groups), exports=True)
+        worker.send(json.dumps(job.to_dict()))
         answer = worker.receive(max(self.limit_s, START_S))
         while (say := answer.pop("say")) != "done":
             if say == "begin" and answer["step"] == "export":

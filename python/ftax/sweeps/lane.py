@@ -160,7 +160,7 @@ class Lane:
         self.spend("start")
         try:
             worker.wait_until_ready(START_S)
-            worker.send(self.make_job(self.device, tuple(groups)).to_json())
+            worker.send(json.dumps(self.make_job(self.device, tuple(groups)).to_dict()))
             answer = worker.receive(max(self.limit_s, START_S))
             while answer["say"] != "done":
                 groups = self._take_answer(answer, groups, worker)

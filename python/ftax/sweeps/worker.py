@@ -38,7 +38,7 @@ def main() -> None:
 
     say("ready")
     while line := sys.stdin.readline():
-        clean = run_job(Job.from_json(line), say, ask)
+        clean = run_job(Job.from_dict(json.loads(line)), say, ask)
         say("done", clean=clean)
         if not clean:
             break

@@ -102,4 +102,3 @@ class Candidate:
     feed: Callable[[Sequence[torch.Tensor]], None] | None = None
     buffers: Buffers | None = None
     watch: Callable[[], Watch] | None = None
-    grad_mode: Literal["inference", "no_grad", "grad"] = "inference"

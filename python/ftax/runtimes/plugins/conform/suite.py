@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import nn
@@ -17,9 +17,11 @@ from ftax.runtimes.plugins.case import make_case
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
 from ftax.runtimes.plugins.library import split_name
 from ftax.runtimes.plugins.trial import Answer, WorkerSession, open_session
+from ftax.runtimes.prepare import Model, load
 from ftax.steps.inputs import make_generator
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
 
 Progress = Callable[[str, int, int], None]
@@ -68,11 +70,11 @@ CHECKS = (
 
 def conform(
     library: str | os.PathLike[str],
-    model: str | nn.Module | LoadedModel | None = None,
+    model: Model | None = None,
     *,
     limit_s: float = LIMIT_S,
     progress: Progress | None = None,
-    **model_options: Any,
+    **options: Unpack[SettingOptions],
 ) -> Conformance:
     """Try a shared library that implements ``ftax/runner.h``, each check in its own process.
 
@@ -80,7 +82,8 @@ def conform(
         library: its path, or "path?config".
         model: what it runs; left out, a small two-layer perceptron (`make_perceptron`).
         limit_s: how long one check may take.
-        model_options: of `ftax.load_model`; for the perceptron ``dtype`` and ``device``.
+        options: the fields of `ftax.Setting` that say how the model is built; for the perceptron
+            ``dtype`` and ``device``.
 
     Raises:
         InvalidArgumentError: there is no such file, or an argument is wrong.
@@ -88,7 +91,7 @@ def conform(
     if limit_s <= 0:
         raise InvalidArgumentError(f"limit_s is {limit_s!r}; give a number of seconds above 0")
     path, config = split_name(os.fspath(library))
-    loaded = _load(model, model_options)
+    loaded = _load(model, read_setting(options, conform.__kwdefaults__))
     case = make_case(loaded)
     findings = []
     with open_session(path, config, case) as session:
@@ -124,21 +127,20 @@ def make_perceptron(*, dtype: Dtype = "fp32", device: str = "cpu") -> LoadedMode
     return load_model(layers.to(device, kind), inputs=first, check_inputs=second)
 
 
-def _load(model: str | nn.Module | LoadedModel | None, options: dict[str, Any]) -> LoadedModel:
-    if isinstance(model, LoadedModel):
-        return model
+def _load(model: Model | None, setting: Setting) -> LoadedModel:
+    for name in setting.chosen:
+        if name not in setting.of_loading:
+            raise InvalidArgumentError(
+                f"{name} says how a model is timed, and conform times nothing: leave {name} out"
+            )
+        if model is None and name not in ("dtype", "device"):
+            raise InvalidArgumentError(
+                f"{name} is given without a model; the perceptron has only dtype and device"
+            )
     if model is not None:
-        return load_model(model, **options)
-    unknown = sorted(set(options) - {"dtype", "device"})
-    if unknown:
-        raise InvalidArgumentError(
-            f"{unknown[0]} is given without a model; the perceptron has only dtype and device"
-        )
-    if options.get("dtype", "fp32") not in TORCH_DTYPES:
-        raise InvalidArgumentError(
-            f"dtype is {options['dtype']!r}; give one of {', '.join(TORCH_DTYPES)}"
-        )
-    return make_perceptron(**options)
+        return load(model, None, None, setting)
+    device = "cpu" if setting.device is None else normalize_device(setting.device)
+    return make_perceptron(dtype=setting.dtype or "fp32", device=device)
 
 
 def _run(session: WorkerSession, check: Check, device: str, limit_s: float) -> Answer:
