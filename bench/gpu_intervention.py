@@ -33,7 +33,7 @@ from ftax.ladders.intervention import (
     delay_operators,
     prepare_with_delayed_binding,
 )
-from ftax.ladders.ladder import RUNGS
+from ftax.ladders.ladder import EAGER
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
@@ -54,7 +54,7 @@ _PATIENCE_S = 5.0  # of one case, with a neighbour on the core
 _GATES = 7  # repetitions of a runner in one round
 
 _LINES = ("model glue", "interpreter and bindings", "dispatch", "launch", "graph and kernels")
-_LADDER = tuple(place for place in RUNGS if place[0] != "tape-without-host-reads")
+_LADDER = tuple(rung.place for rung in EAGER.rungs if not rung.optional)
 
 Changes = tuple[float, float, float, float, float]  # ns, in the order of _LINES
 

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from ftax.errors import RunnerError
 from ftax.ladders.intervention import DelayedForward, delay_binding, delay_operators
-from ftax.ladders.ladder import CPU_RUNGS
+from ftax.ladders.ladder import EAGER
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
@@ -52,7 +52,8 @@ def make_model(blocks: int) -> LoadedModel:
 
 def prepare_ladder(workspace: Workspace) -> list[Candidate]:
     """The three rungs, top to bottom."""
-    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in CPU_RUNGS]
+    places = EAGER.list_places("cpu")
+    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in places]
 
 
 def delay_forward(loaded: LoadedModel) -> Ladders:

@@ -18,7 +18,8 @@ import torch
 
 import ftax
 from ftax import _core
-from ftax.ladders.choice import list_rungs, prepare_all
+from ftax.ladders.choice import prepare_all
+from ftax.ladders.ladder import EAGER
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.measurement import Measurement
@@ -35,7 +36,7 @@ _WARMUP = 3  # requests: it ran a moment ago
 def take_turns(loaded: LoadedModel, turns: int) -> dict[str, list[float]]:
     """Latency of Python eager in ns, one number a turn from each of the three: the median of its
     rounds or blocks, because a turn is too short to average a neighbour out."""
-    prepared, _ = prepare_all(Workspace(loaded), list_rungs(loaded.device), None)
+    prepared, _ = prepare_all(Workspace(loaded), EAGER.list_places(loaded.device), None)
     ladder, alone = (Plan(warmup=_WARMUP, rounds=count) for count in (_ROUNDS, _BLOCKS))
     timers: dict[str, Callable[[], float]] = {
         ROUNDS: lambda: find_middle(require(measure(loaded, prepared, ladder))[0]),

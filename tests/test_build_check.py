@@ -13,8 +13,8 @@ from ftax._build_check import describe_mismatch
     [
         ("2.13.0", None, None),
         ("2.13.4+cpu", None, None),
-        ("2.14.0", None, "built for torch 2.13.0.*this is torch 2.14.0"),
-        ("2.13.0", "13.0", "built for a torch with no CUDA.*has 13.0"),
+        ("2.14.0", None, r"built for torch 2.13.0.*this is torch 2.14.0.*'torch==2.13.\*'"),
+        ("2.13.0", "13.0", "built for the CPU build of torch.*this is the CUDA 13.0 build"),
     ],
 )
 def test_torch_has_to_match_in_major_minor_and_cuda(version, cuda, problem):

@@ -20,17 +20,16 @@ from typer.main import get_command
 
 import ftax
 from ftax.cli.commands import app
+from ftax.runtimes.plugins.conform import suite
+from support.plugins import compile_c
 from support.records import make_measurement
 from support.signatures import list_options
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+EXTENDING = ROOT / "docs" / "extending.md"
+TUTORIALS = (*sorted((ROOT / "docs" / "tutorials").glob("*.md")), EXTENDING)
 PAGES = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
-
-# Options that pages name already and that are being built: a line with one has to fail until then.
-PENDING = ("--label", "--fail-on")
-
 
 _FENCE = re.compile(r'^ *```(\w*)(?: title="([^"]+)")?\n(.*?)^ *```$', re.DOTALL | re.MULTILINE)
 
@@ -82,6 +81,24 @@ def test_names_are_there_and_calls_fit(code):
             assert not options or options <= list_options(function)
 
 
+_FILE = re.compile(r"`([\w./-]+\.(?:py|cpp|cu|h|md|toml|json|jsonl))`")
+_FOLDERS = ("python", "csrc", "tests", "bench", "docs", "examples", ".ci")
+FILES = {
+    "/" + str(path.relative_to(ROOT))
+    for folder in (ROOT / name for name in _FOLDERS)
+    for path in folder.rglob("*.*")
+} | {"/" + path.name for path in ROOT.glob("*.*")}
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"])
+def test_a_map_names_files_that_are_there(page):
+    named = set(_FILE.findall(page.read_text(encoding="utf-8")))
+    assert len(named) > 20
+    assert [
+        name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in FILES)
+    ] == []
+
+
 def list_commands():
     """Each line of a shell block that calls ftax, and of lines in backquotes."""
     for page in PAGES:
@@ -92,16 +109,7 @@ def list_commands():
                         yield page, part.strip()
 
 
-COMMANDS = [
-    pytest.param(
-        line,
-        id=f"{page.stem}: {line}",
-        marks=pytest.mark.xfail(strict=True, reason="is being built")
-        if any(option in line for option in PENDING)
-        else (),
-    )
-    for page, line in list_commands()
-]
+COMMANDS = [pytest.param(line, id=f"{page.stem}: {line}") for page, line in list_commands()]
 
 
 @pytest.mark.parametrize("line", COMMANDS)
@@ -115,7 +123,8 @@ def test_commands_and_their_options_are_there(line):
 
 @pytest.fixture
 def quickly(monkeypatch):
-    """Two rounds, and no runtime beside the ladder, wherever a page measures."""
+    """Two rounds, and no runtime beside the ladder but those that a page names; one check."""
+    monkeypatch.setattr(suite, "CHECKS", suite.CHECKS[:1])
 
     def hurry(function):
         takes = inspect.signature(function).parameters
@@ -124,7 +133,7 @@ def quickly(monkeypatch):
         def measure(*args, **options):
             options["plan"] = ftax.Plan(rounds=2, warmup=1, round_ms=1.0)
             if "runtimes" in takes:
-                options["runtimes"] = "none"
+                options.setdefault("runtimes", "none")
             return function(*args, **options)
 
         return measure
@@ -136,22 +145,24 @@ def quickly(monkeypatch):
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
     """A folder with the files of the tutorials; the README's package is theirs too."""
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "__init__.py").touch()
     for page in TUTORIALS:
         for code, title in list_blocks(page):
             if title is not None:
                 (tmp_path / title).write_text(code)
-    (tmp_path / "my_package").mkdir()
-    (tmp_path / "my_package" / "__init__.py").touch()
     (tmp_path / "my_package" / "model.py").write_text((tmp_path / "service.py").read_text())
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path
-    for name in ("service", "my_package", "my_package.model"):
+    for name in ("service", "mlp", "my_package", "my_package.model"):
         sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("page", [README, *TUTORIALS], ids=lambda page: page.stem)
 def test_a_page_runs_from_top_to_bottom(page, reader, quickly, capsys):
+    if page == EXTENDING:
+        Path(compile_c(reader)).rename(reader / "libmlp.so")
     blocks = [code for code, title in list_blocks(page) if title is None]
     names = {}
     for code in blocks:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import types
 import weakref
 
 import pytest
@@ -14,9 +13,9 @@ import ftax
 from ftax import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.errors import attempt, describe, is_out_of_memory, name_faults
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import trace_all
-from ftax.ladders.look import look_at
-from ftax.ladders.run import make_job
+from ftax.instruments.trace.run import trace_each
+from ftax.ladders.after import make_job
+from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.trace_worker import TraceJob, trace_in_worker
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
@@ -27,6 +26,7 @@ from ftax.timing.session import Plan
 from support.evidence import EAGER, GRAPH, KERNELS, LADDER
 from support.small_models import load_function, normal
 from support.traces import make_repeated_trace
+from support.workers import say, use_script
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
 NO_MEMORY = (
@@ -83,12 +83,19 @@ def test_errors_of_torch_become_ours_and_ours_pass():
         fail()
 
 
-def test_a_step_after_the_rounds_costs_a_warning():
-    warnings = []
-    assert attempt(lambda: 7, default=0, what="no step", warnings=warnings) == 7
-    assert attempt(fail, default=0, what="no step", warnings=warnings) == 0
-    assert len(warnings) == 1
-    assert warnings[0].startswith("no step: CUDA out of memory")
+def test_an_attempt_gives_what_it_found_or_the_error_as_one_of_ours():
+    assert attempt(lambda: 7) == 7
+    found = attempt(fail)
+    assert isinstance(found, RunnerError) and "smaller batch" in str(found)
+    assert isinstance(found.__cause__, torch.OutOfMemoryError)
+    ours = UnavailableError("no GPU")
+
+    def refuse():
+        raise ours
+
+    assert attempt(refuse) is ours
+    with pytest.raises(KeyError):  # a mistake of ours is hidden by nothing
+        attempt(lambda: {}["key"])
 
 
 def test_the_tensors_of_a_failed_inference_are_let_go_while_the_error_is_kept():
@@ -150,8 +157,8 @@ def test_a_model_without_memory_raises_and_can_be_measured_afterwards():
 
 
 def test_what_fails_after_the_rounds_does_not_lose_them(mlp, monkeypatch):
-    monkeypatch.setattr("ftax.ladders.run._profile_operators", fail)
-    monkeypatch.setattr("ftax.ladders.run.measure_floors", fail)
+    monkeypatch.setattr("ftax.ladders.after.OperatorCost", fail)
+    monkeypatch.setattr("ftax.ladders.after.measure_floors", fail)
     receipt = ftax.tax(mlp, runtimes="none", plan=QUICK)
     assert len(receipt.rungs) == 3
     assert (receipt.operator_costs, dict(receipt.floors_ns)) == ((), {})
@@ -186,22 +193,29 @@ def test_tax_with_no_trace_to_write_says_so_and_keeps_the_receipt(tmp_path):
 
 
 def trace_with(monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH)):
-    """Let ``script`` be the worker; ``$3`` is the folder for its answer."""
-    interpreter = tmp_path / "worker"
-    interpreter.write_text(f"#!/bin/sh\n{script}\n")
-    interpreter.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(interpreter))
+    """Let ``script`` be the worker."""
+    use_script(monkeypatch, tmp_path, script)
     return trace_in_worker(TraceJob(model="bert-base", runtimes=runtimes))
+
+
+def begin(place):
+    return say("begin", place=place)
+
+
+def traced(place, trace):
+    return say("traced", place=place, trace=trace.to_dict())
 
 
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("kill -9 $$", "was ended by SIGKILL"),
-        ("echo first >&2; echo the last word >&2; exit 1", "failed: the last word"),
+        ("echo first >&2; echo the last word >&2; exit 1", "exit code 1: the last word"),
         ("exit 7", "exit code 7"),
         (f"echo '{NO_MEMORY}' >&2; exit 1", "trace='here', which needs no second copy"),
-        ("echo '[null, null]'", "ended without an answer"),
+        ("echo '[null, null]'", "answered what is no answer"),
+        (say("refused", error="UnsupportedError", reason="no such model"), "no such model"),
+        (say("done", result=None), "ended without an answer"),
     ],
 )
 def test_a_worker_that_dies_at_once_is_not_tried_again(script, reason, monkeypatch, tmp_path):
@@ -212,47 +226,45 @@ def test_a_worker_that_dies_at_once_is_not_tried_again(script, reason, monkeypat
 
 
 def test_an_answer_that_is_none_costs_that_runtime_alone(monkeypatch, tmp_path):
-    make_repeated_trace("a", runtime="cuda-graph").save(tmp_path / "made.jsonl")
-    script = f"""echo '[' > "$3/0.jsonl"; cp {tmp_path}/made.jsonl "$3/1.jsonl" """
-    error, found = trace_with(monkeypatch, tmp_path, script)
-    assert "the tracing process failed" in str(error)
-    assert found.runtime == "cuda-graph"
-
-
-def test_what_a_worker_prints_is_no_answer(monkeypatch, tmp_path):
     trace = make_repeated_trace("a", runtime="cuda-graph")
-    trace.save(tmp_path / "made.jsonl")
-    script = f"""echo hello
-        cp {tmp_path}/made.jsonl "$3/1.jsonl"
-        touch "$3/1.error"
-        printf 'no CUPTI' > "$3/0.error" """
+    script = "\n".join((say("traced", place=0, trace={"rows": 1}), traced(1, trace)))
     error, found = trace_with(monkeypatch, tmp_path, script)
+    assert "the tracing process failed: Trace.rows is 1" in str(error)
+    assert found == trace
+
+
+def test_what_cannot_be_traced_is_answered_too(monkeypatch, tmp_path):
+    trace = make_repeated_trace("a", runtime="cuda-graph")
+    failed = say("failed", place=0, reason="no CUPTI")
+    lines = (begin(0), failed, begin(1), traced(1, trace), say("done", result=None))
+    error, found = trace_with(monkeypatch, tmp_path, "\n".join(lines))
     assert str(error) == "no CUPTI"
     assert found == trace
 
 
 def test_a_worker_that_crashes_loses_one_runtime_and_another_goes_on(monkeypatch, tmp_path):
     """The first worker traces one, begins the next and dies; the second is asked for the rest."""
-    make_repeated_trace("a").save(tmp_path / "made.jsonl")
-    script = f"""cat > {tmp_path}/job
-        cp {tmp_path}/made.jsonl "$3/0.jsonl"
-        if [ -e {tmp_path}/second ]; then exit 0; fi
-        touch {tmp_path}/second "$3/1.error"
+    script = f"""printf '%s' "$job" > {tmp_path}/job
+        {begin(0)}
+        {traced(0, make_repeated_trace("a"))}
+        if [ -e {tmp_path}/second ]; then {say("done", result=None)}; exit 0; fi
+        touch {tmp_path}/second
+        {begin(1)}
         kill -SEGV $$"""
     found = trace_with(
         monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH, ("torchscript", "cpp"))
     )
     assert [type(item) for item in found] == [Trace, RunnerError, Trace]
-    assert "failed at cuda-graph/cpp: it was ended by SIGSEGV" in str(found[1])
+    assert "failed at cuda-graph/cpp: the worker process was ended by SIGSEGV" in str(found[1])
     assert json.loads((tmp_path / "job").read_text())["runtimes"] == [["torchscript", "cpp"]]
 
 
 def test_workers_that_keep_dying_are_given_up(monkeypatch, tmp_path):
-    script = f"""echo >> {tmp_path}/runs; touch "$3/0.error"; exit 3"""
+    script = f"""echo >> {tmp_path}/runs; {begin(0)}; exit 3"""
     places = tuple((f"r{i}", "cpp") for i in range(9))
     errors = trace_with(monkeypatch, tmp_path, script, runtimes=places)
     assert [type(error) for error in errors] == [RunnerError] * 9
-    assert "failed at r0/cpp: exit code 3" in str(errors[0])
+    assert "failed at r0/cpp: the worker process ended with exit code 3" in str(errors[0])
     assert len((tmp_path / "runs").read_text().splitlines()) == 4
 
 
@@ -265,7 +277,13 @@ def test_a_worker_is_asked_only_for_what_it_can_build():
 
 
 def make_rung(place):
-    return types.SimpleNamespace(runtime=place[0], host=place[1], facts={}, runner=None)
+    return Candidate(runtime=place[0], host=place[1], runner=None, run=list)
+
+
+def look_at(loaded):
+    runners = [make_rung(place) for place in LADDER]
+    gated = tuple(gate_runners(runners))
+    return zip(*trace_runners(loaded, runners, gated), strict=True)
 
 
 def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):
@@ -275,14 +293,14 @@ def test_one_rung_that_cannot_be_traced_leaves_the_others(mlp, monkeypatch):
         return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
 
     monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
-    monkeypatch.setattr("ftax.ladders.look.measure_gate", fail)
-    found = trace_all(mlp, [make_rung(place) for place in LADDER])
+    monkeypatch.setattr("ftax.instruments.gate.measure_gate", fail)
+    found = list(trace_each(mlp, [make_rung(place) for place in LADDER]))
     assert [isinstance(item, Trace) for item in found] == [True, False, True, True, True]
-    look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
-    assert len(look.traces) == 4
-    assert "smaller batch" in look.evidence[1].problems[0]
-    assert [item.same_kernels for item in look.evidence] == [True, None, True, True, True]
-    assert all("out of memory" in item.gate.reason for item in look.evidence)
+    evidence, traces = look_at(mlp)
+    assert sum(trace is not None for trace in traces) == 4
+    assert "smaller batch" in evidence[1].problems[0]
+    assert [item.same_kernels for item in evidence] == [True, None, True, True, True]
+    assert all("out of memory" in item.gate.reason for item in evidence)
 
 
 def test_without_a_trace_of_eager_no_rung_is_said_to_run_its_kernels(mlp, monkeypatch):
@@ -293,7 +311,7 @@ def test_without_a_trace_of_eager_no_rung_is_said_to_run_its_kernels(mlp, monkey
         )
 
     monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
-    monkeypatch.setattr("ftax.ladders.look.measure_gate", fail)
-    look = look_at(mlp, [make_rung(place) for place in LADDER], job=None, progress=None)
-    assert {item.same_kernels for item in look.evidence} == {None}
-    assert [bool(item.busy_ns) for item in look.evidence] == [False, True, True, True, True]
+    monkeypatch.setattr("ftax.instruments.gate.measure_gate", fail)
+    evidence, _ = look_at(mlp)
+    assert {item.same_kernels for item in evidence} == {None}
+    assert [bool(item.busy_ns) for item in evidence] == [False, True, True, True, True]

@@ -13,8 +13,10 @@ import os
 import sys
 from typing import NoReturn
 
-_REBUILD = "rebuild ftax with `pip install --no-build-isolation --force-reinstall --no-deps .`"
-
+_REBUILD = (
+    "or build ftax for this one: `pip install --no-build-isolation --force-reinstall --no-deps .` "
+    "in its source folder"
+)
 
 _LACKING = 3
 _INTERRUPTED = 130
@@ -37,19 +39,30 @@ def check_build() -> None:
         cuda=torch.version.cuda,
     )
     if problem:
-        raise ImportError(f"{problem}; {_REBUILD}")
+        raise ImportError(f"{problem}, {_REBUILD}")
 
 
 def describe_mismatch(
     *, built_version: str, built_cuda: str | None, version: str, cuda: str | None
 ) -> str | None:
-    """Say how the build and the torch at hand differ; None when they agree."""
-    if built_version.split(".")[:2] != version.split(".")[:2]:
-        return f"ftax was built for torch {built_version}, but this is torch {version}"
+    """Say how the build and the torch at hand differ, and which torch would do; None when they
+    agree."""
+    minor = built_version.split(".")[:2]
+    if minor != version.split(".")[:2]:
+        return (
+            f"ftax was built for torch {built_version}, but this is torch {version}: "
+            f"`pip install 'torch=={'.'.join(minor)}.*'`"
+        )
     if built_cuda != cuda:
-        built_for, at_hand = built_cuda or "no CUDA", cuda or "no CUDA"
-        return f"ftax was built for a torch with {built_for}, but this one has {at_hand}"
+        return (
+            f"ftax was built for {_describe_kind(built_cuda)} of torch, but this is "
+            f"{_describe_kind(cuda)}: install the other one"
+        )
     return None
+
+
+def _describe_kind(cuda: str | None) -> str:
+    return f"the CUDA {cuda} build" if cuda else "the CPU build"
 
 
 def is_command() -> bool:

@@ -46,6 +46,8 @@ class ResultsError(FtaxError, ValueError):
 
 
 _FOREIGN = (RuntimeError, MemoryError, OSError)
+# What a look at something may raise and cost no more than what it would have found.
+FAULTS = (FtaxError, *_FOREIGN)
 _WORDS = ("out of memory", "alloc_failed", "allocation_failed", "can't allocate memory")
 _REMEDY = (
     "choose a smaller batch or sequence, name fewer runtimes, or free memory on the device "
@@ -104,7 +106,7 @@ def name_faults(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (FtaxError, *_FOREIGN) as error:
+    except FAULTS as error:
         if is_out_of_memory(error):
             release(error)
         elif isinstance(error, FtaxError):
@@ -112,18 +114,19 @@ def name_faults(what: str) -> Iterator[None]:
         raise RunnerError(f"{what}: {describe(error)}") from error
 
 
-def attempt(step: Callable[[], _T], *, default: _T, what: str, warnings: list[str]) -> _T:
-    """What ``step`` returns; if it fails, ``default``, and a warning that begins with ``what``.
-
-    For what comes after the rounds, which are not to be lost for it.
-    """
+def attempt(step: Callable[[], _T]) -> _T | FtaxError:
+    """What ``step`` returns, or the error that it raised as one of ours: for what is worth having
+    without the other parts of what is measured."""
     try:
         return step()
-    except (FtaxError, *_FOREIGN) as error:
+    except FAULTS as error:
         if is_out_of_memory(error):
             release(error)
-        warnings.append(f"{what}: {describe(error)}")
-        return default
+        if isinstance(error, FtaxError):
+            return error
+        found = RunnerError(describe(error))
+        found.__cause__ = error
+        return found
 
 
 def release(error: BaseException) -> None:

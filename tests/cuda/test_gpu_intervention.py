@@ -19,7 +19,7 @@ from ftax.ladders.intervention import (
     prepare_with_delayed_binding,
     weigh_lines,
 )
-from ftax.ladders.ladder import RUNGS
+from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.differences import compute_intervals
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.needs_cuda
 
 LAYERS = 8
 LINES = ("model glue", "interpreter and bindings", "dispatch", "launch", "graph and kernels")
-LADDER = [place for place in RUNGS if place[0] != "tape-without-host-reads"]
+LADDER = [rung.place for rung in EAGER.rungs if not rung.optional]
 REPLAY = LADDER.index(("launch-replay", "cpp"))
 PLAN = Plan(rounds=24, round_ms=4.0, duration_s=60.0)
 DELAY_NS = 20_000

@@ -145,10 +145,10 @@ def test_a_kernel_that_was_swapped_for_another_is_no_tax(
     eager, reference = RungEvidence.of(traces[EAGER], reference=None)
     same, _ = RungEvidence.of(trace, reference=reference)
     other, _ = RungEvidence.of(swapped, reference=reference)
-    assert (same.same_kernels, compare_work(eager, same)) == (True, "")
+    assert (same.same_kernels, compare_work(eager, same, "eager")) == (True, "")
     assert (other.problems, other.same_kernels) == ((), False)
     assert "another_kernel" in other.difference
-    assert compare_work(eager, other)
+    assert compare_work(eager, other, "eager")
 
 
 # --- replays -------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_a_graph_of_the_python_model_is_not_taken_for_the_model(name: str, bert:
     if name == "bert-base" and captured.same_kernels:
         pytest.skip("this version of transformers captures the kernels that eager runs")
     assert captured.same_kernels is False
-    assert compare_work(eager, captured)
+    assert compare_work(eager, captured, "eager")
 
 
 def test_a_replay_that_does_nothing_looks_right_until_outputs_are_poisoned(bert: Workspace) -> None:

@@ -42,9 +42,21 @@ def prepare(callable_=lambda: spin(100_000)):
     return Candidate(runtime="eager", host="python", runner=runner, run=lambda: [])
 
 
+def collect(items, **options):
+    """What is known of each in the end."""
+    return [*collect_gpu_readings(items, device="cuda", **options)][-len(items) :]
+
+
+def test_readings_come_first_without_memory_so_that_none_is_lost(memory, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    found = [*collect_gpu_readings([prepare(), prepare()], device="cuda")]
+    assert [item.memory for item in found] == [None, None, MEMORY, MEMORY]
+    assert "interrupted before" in found[0].missing["memory"]
+
+
 def test_without_nvml_there_is_memory_and_reasons_for_the_rest(memory, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    found = collect_gpu_readings([prepare(), prepare()], device="cuda")
+    found = collect([prepare(), prepare()])
     assert len(found) == 2
     for item in found:
         assert (item.energy, item.utilisation, item.memory) == (None, None, MEMORY)
@@ -60,7 +72,7 @@ def test_a_gpu_with_a_counter_and_no_gpm_has_energy(memory, monkeypatch):
     )
     start = _core.now_ns()
     nvml = FakeNvml(**{COUNTER: lambda handle: int((_core.now_ns() - start) * 100e-6)})
-    (item,) = collect_gpu_readings([prepare()], device="cuda", energy_s=0.6, nvml=nvml)
+    (item,) = collect([prepare()], energy_s=0.6, nvml=nvml)
     assert item.energy.idle == IDLE
     assert item.energy.mean_power_w == pytest.approx(100, rel=2 * item.energy.resolution_ratio)
     assert item.missing.keys() == {"utilisation"}
@@ -75,21 +87,21 @@ def test_a_failing_runner_loses_its_own_readings_only(memory, monkeypatch):
 
     monkeypatch.setattr(module, "measure_idle_power", lambda gpu: IDLE)
     nvml = FakeNvml(**{COUNTER: 1})
-    (item,) = collect_gpu_readings([prepare(fail)], device="cuda", nvml=nvml)
+    (item,) = collect([prepare(fail)], nvml=nvml)
     assert "bad weights" in item.missing["energy"]
     assert item.memory == MEMORY
 
 
 def test_a_gpu_out_of_memory_is_a_reason(memory):
     memory.append(RuntimeError("CUDA out of memory"))
-    (item,) = collect_gpu_readings([prepare()], device="cuda", nvml=FakeNvml())
-    assert item.missing["memory"] == "CUDA out of memory"
+    (item,) = collect([prepare()], nvml=FakeNvml())
+    assert item.missing["memory"].startswith("CUDA out of memory; choose a smaller batch")
 
 
 def test_no_device_is_an_error(monkeypatch):
     pretend_cuda(monkeypatch, 0)
     with pytest.raises(UnavailableError, match="torch sees 0 CUDA devices"):
-        collect_gpu_readings([], device="cuda")
+        next(collect_gpu_readings([], device="cuda"))
 
 
 @pytest.mark.parametrize("missing", [{}, {"energy": "x", "utilisation": "x", "memory": "x"}])
@@ -113,7 +125,7 @@ def test_a_real_gpu_gives_what_it_has():
         lambda: x @ x, "matmul", device="cuda", grad_mode=_core.GradMode.inference
     )
     item = Candidate(runtime="eager", host="python", runner=runner, run=lambda: [])
-    (found,) = collect_gpu_readings([item], device="cuda")
+    (found,) = collect([item])
     assert found.memory.call_bytes >= x.nbytes
     assert found.energy is None or found.energy.joules_per_inference > 0
     assert all(reason for reason in found.missing.values())

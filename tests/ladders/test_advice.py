@@ -44,7 +44,7 @@ def test_a_tax_that_is_within_its_error_is_not_resolved():
     text = receipt.recommendation
     assert text.startswith("Device-bound at batch 1: the tax is not resolved (-")
     assert "largest part" not in text
-    assert text.endswith("No other runtime measured here is faster than eager for certain.")
+    assert text.endswith("No other runtime measured here is faster than Python eager for certain.")
 
 
 def test_on_a_cpu_the_cost_of_python_stands_in():
@@ -70,13 +70,13 @@ def test_instruments_are_not_recommended():
     rungs = (make_runtime(EAGER, 1000.0), make_runtime(FLAT, 500.0))
     text = Receipt(rungs=rungs).recommendation
     assert "flat" not in text
-    assert text.endswith("No other runtime measured here is faster than eager for certain.")
+    assert text.endswith("No other runtime measured here is faster than Python eager for certain.")
 
 
 def test_nothing_faster():
     rungs = (make_runtime(EAGER, 1000.0), make_runtime(TAPE, 1200.0))
     text = Receipt(rungs=rungs, others=(make_runtime(ORT, 1500.0),)).recommendation
-    assert text.endswith("No other runtime measured here is faster than eager for certain.")
+    assert text.endswith("No other runtime measured here is faster than Python eager for certain.")
 
 
 def test_a_faster_one_with_other_outputs_is_named_and_not_recommended():

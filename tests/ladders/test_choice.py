@@ -10,7 +10,7 @@ import ftax
 from ftax import InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.errors import tell_in_full
 from ftax.ladders.choice import choose_alternatives, list_slower
-from ftax.ladders.ladder import RUNGS
+from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import RuntimeSpec, list_runtimes
 from ftax.timing.session import Plan
 from support.records import make_measurement
@@ -55,7 +55,7 @@ def test_all_has_every_host_but_no_rung_and_on_a_cpu_no_cuda_runtime():
     on_gpu, on_cpu = (choose_alternatives("all", device) for device in ("cuda", "cpu"))
     assert ("cuda-graph", "python") in on_gpu
     assert not {name for name, _ in on_gpu} & {"flat", "launch-replay", "eager"}
-    assert not set(on_gpu) & set(RUNGS)
+    assert not set(on_gpu) & set(EAGER.places)
     cuda_only = {spec.name for spec in list_runtimes() if "cpu" not in spec.devices}
     assert cuda_only and not cuda_only & {name for name, _ in on_cpu}
     assert {host for _, host in choose_alternatives("all", "cuda", ("cpp",))} == {"cpp"}
@@ -101,7 +101,9 @@ def test_throughput_is_measured_for_each_runtime_if_asked_for(tmp_path):
     )  # fmt: skip
     assert len(receipt.throughputs) == len(receipt.rungs) + len(receipt.others)
     assert all(item.mode == "throughput" for item in receipt.throughputs)
-    assert all(row.examples_per_s > 0 for row in receipt.runtimes)
+    rates = {row.measurement.place: row.examples_per_s for row in receipt.runtimes}
+    for item in receipt.throughputs:  # beside busy neighbours some may be in doubt
+        assert item.doubt if rates[item.place] is None else rates[item.place] > 0
     receipt.save(tmp_path / "r.jsonl")
     (loaded,) = ftax.Receipt.load(tmp_path / "r.jsonl")
     assert loaded.runtimes == receipt.runtimes
@@ -141,7 +143,7 @@ def test_the_cost_of_a_host_is_paired_and_unpacks(tmp_path):
     assert found.overhead_ns == pytest.approx(600.0)
     assert found.interval_ns == pytest.approx((600.0, 600.0))
     assert found.describe() == (
-        "The Python host of eager on mlp costs 600 ns of 1 us (60.0%; 600 ns to 600 ns)."
+        "The Python host of eager on mlp costs 600 ns of 1 us (60.0%; 600 to 600 ns)."
     )
     assert found.describe() in " ".join(str(found).split())
     found.save(tmp_path / "hosts.jsonl")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ftax.instruments.gate import Gated
 from ftax.ladders.evidence import RungEvidence, compare_work
-from ftax.ladders.ladder import compute_lines
+from ftax.ladders.lines import compute_lines
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.warnings import warn_of_evidence
 from support.evidence import (
@@ -160,11 +160,12 @@ def test_two_rungs_that_both_left_eagers_kernels_are_not_compared():
     )
     same = RungEvidence(runtime="eager", host="cpp", same_kernels=True)
     unknown = RungEvidence(runtime="eager", host="cpp")
-    assert compare_work(upper, lower).startswith("cuda-graph ran other kernels")
-    assert compare_work(upper, same).startswith("launch-replay ran other kernels")
-    assert [compare_work(*pair) for pair in ((None, lower), (same, unknown), (same, same))] == [
-        ""
-    ] * 3
+    assert compare_work(upper, lower, "Python eager").startswith("cuda-graph ran other kernels")
+    assert compare_work(upper, same, "Python eager").startswith("launch-replay ran other kernels")
+    assert [
+        compare_work(*pair, "Python eager")
+        for pair in ((None, lower), (same, unknown), (same, same))
+    ] == [""] * 3
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import nn
 
 import ftax
 from ftax.ladders.intervention import DelayedForward, delay_binding, delay_operators
-from ftax.ladders.ladder import CPU_RUNGS
+from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.differences import compute_intervals
@@ -41,7 +41,9 @@ def load(module):
 
 def prepare_rungs(loaded):
     workspace = Workspace(loaded)
-    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in CPU_RUNGS]
+    return [
+        find_runtime(runtime).prepare(workspace, host) for runtime, host in EAGER.list_places("cpu")
+    ]
 
 
 def measure_changes(baseline, treated):

@@ -1,76 +1,155 @@
-"""The lines of a receipt, against numbers worked out by hand."""
+"""A ladder is a table: what it says of its rungs, and another one, measured by the same code."""
+
+import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import torch
 
-from ftax.ladders.ladder import compute_lines
-from support.records import make_measurement
+import ftax
+from ftax import InvalidArgumentError, ResultsError
+from ftax.ladders.ladder import EAGER, LADDERS, Ladder, Rung, find_ladder
+from ftax.ladders.options import TaxOptions
+from ftax.ladders.run import run_tax
+from ftax.reports.tables.receipt_table import make_receipt_tables
+from ftax.runtimes.catalogue import list_runtimes
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Place
+from ftax.timing.session import Plan
+from support.small_models import load_function
 
-EAGER, FLAT, TAPE = ("eager", "python"), ("flat", "python"), ("eager", "cpp")
-
-
-def make_rungs(*columns, rungs=(EAGER, FLAT, TAPE)):
-    return [
-        make_measurement(values, runtime=runtime, host=host)
-        for values, (runtime, host) in zip(columns, rungs, strict=True)
-    ]
-
-
-def test_lines_are_differences_of_mean_latencies():
-    rungs = make_rungs([1000, 1200], [700, 900], [400, 400])
-    glue, bindings, operators = compute_lines(rungs)
-    assert (glue.name, glue.time_ns) == ("model glue", 300.0)
-    assert (bindings.name, bindings.time_ns) == ("interpreter and bindings", 400.0)
-    assert (operators.name, operators.time_ns) == ("operators", 400.0)
-    assert operators.share_ratio == pytest.approx(400 / 1100)
-
-
-def test_a_drift_that_all_rungs_feel_does_not_widen_a_tax():
-    drift = [0, 500, 1000, 1500, 2000, 2500, 3000, 3500]
-    rungs = make_rungs(
-        [9000 + d for d in drift], [8000 + d for d in drift], [5000 + d for d in drift]
-    )
-    glue, bindings, operators = compute_lines(rungs)
-    assert glue.interval_ns == pytest.approx((1000, 1000))
-    assert bindings.interval_ns == pytest.approx((3000, 3000))
-    assert operators.interval_ns[1] - operators.interval_ns[0] > 500
-    assert glue.resolved and bindings.resolved
-
-
-def test_a_difference_smaller_than_its_noise_is_not_resolved():
-    rungs = make_rungs(
-        [1000, 1100, 1000, 1100, 1050, 1020],
-        [1100, 1000, 1105, 1001, 1020, 1040],
-        [500, 500, 500, 500, 500, 500],
-    )
-    glue = compute_lines(rungs)[0]
-    assert not glue.resolved
-    assert glue.interval_ns[0] <= 0 <= glue.interval_ns[1]
-    assert glue.rounds_needed > 6
-
-
-def test_without_a_flat_rung_python_is_one_line():
-    python, operators = compute_lines(make_rungs([900, 900], [300, 300], rungs=(EAGER, TAPE)))
-    assert (python.name, python.time_ns) == ("Python", 600.0)
-    assert operators.time_ns == 300.0
-
-
-def test_a_single_rung_is_one_line_without_a_lower():
-    (line,) = compute_lines(make_rungs([900, 900], rungs=(EAGER,)))
-    assert (line.name, line.lower, line.share_ratio) == ("everything", None, 1.0)
-
-
-columns = st.integers(2, 8).flatmap(
-    lambda rounds: st.lists(
-        st.lists(st.integers(1, 10**9), min_size=rounds, max_size=rounds), min_size=3, max_size=3
-    )
+QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
+SCRIPTED = Ladder(
+    name="scripted",
+    top="the scripted service",
+    rungs=(
+        Rung(
+            runtime="eager",
+            host="python",
+            rest=("all of it", "nothing was taken away"),
+            gaps=("all but kernels", "nothing was taken away"),
+        ),
+        Rung(
+            runtime="flat",
+            host="python",
+            removes=("modules", "the modules' Python"),
+            rest=("calls", "operator calls"),
+            gaps=("calls without kernels", "operator calls"),
+        ),
+        Rung(
+            runtime="torchscript",
+            host="cpp",
+            removes=("calls from Python", "what each call costs"),
+            rest=("the interpreter of scripts", "and what it calls"),
+            gaps=("the interpreter without kernels", "and what it calls"),
+        ),
+    ),
+    joined={("modules", "calls from Python"): ("everything in Python", "for lack of flat")},
+    stand_ins={Place("torchscript", "cpp"): "the script"},
 )
 
 
-@given(columns)
-@settings(max_examples=30, deadline=None)
-def test_lines_sum_to_the_latency_of_the_first_rung(values):
-    rungs = make_rungs(*values)
-    total = sum(line.time_ns for line in compute_lines(rungs))
-    assert total == pytest.approx(rungs[0].latency_ns, rel=1e-9)
+@pytest.fixture
+def scripted(monkeypatch):
+    monkeypatch.setitem(LADDERS, SCRIPTED.name, SCRIPTED)
+
+
+def measure(**options):
+    workspace = Workspace(load_function(lambda x: (x + 1).exp().sum()))
+    return run_tax(workspace, TaxOptions(ladder="scripted", **options), QUICK, None)[0]
+
+
+def test_another_ladder_is_measured_stored_and_printed_as_a_table(scripted, tmp_path):
+    receipt = measure(runtimes=["torchscript", "torchscript-frozen"])
+    assert receipt.ladder is SCRIPTED
+    assert [rung.place for rung in receipt.rungs] == [*SCRIPTED.places]
+    # Of the two hosts of torchscript the one under C++ is a rung here, and no alternative.
+    assert {str(item.place) for item in receipt.others} == {
+        "torchscript/python", "torchscript-frozen/python", "torchscript-frozen/cpp"
+    }  # fmt: skip
+    assert [line.name for line in receipt.lines] == [
+        "modules", "calls from Python", "the interpreter of scripts"
+    ]  # fmt: skip
+    assert sum(line.time_ns for line in receipt.lines) == pytest.approx(receipt.latency_ns)
+    assert receipt.python_tax_ns[0] == pytest.approx(
+        receipt.latency_ns - receipt.rungs[-1].latency_ns
+    )
+    receipt.save(tmp_path / "r.jsonl")
+    (loaded,) = ftax.Receipt.load(tmp_path / "r.jsonl")
+    assert loaded == receipt and loaded.ladder is SCRIPTED
+    assert make_receipt_tables(loaded)[0].rows[-1][0] == "= eager, host python"
+    text = " ".join(str(loaded).split())
+    for words in ("modules", "calls from Python", "the interpreter of scripts", "the reference"):
+        assert words in text
+
+
+def test_a_rung_that_is_missing_joins_the_lines_around_it(scripted, monkeypatch):
+    def fail(workspace, host):
+        raise ftax.UnsupportedError("no flat program")
+
+    monkeypatch.setattr("ftax.runtimes.eager.eager.prepare_flat", fail)
+    receipt = measure(runtimes="none")
+    assert receipt.lines[0].name == "everything in Python"
+    assert [item.reason for item in receipt.unavailable] == ["no flat program"]
+
+
+def test_a_first_rung_that_fails_is_called_as_its_ladder_says(scripted):
+    calls = []
+
+    def fail_late(x):
+        calls.append(None)
+        if len(calls) > 40:
+            raise RuntimeError("enough")
+        return x + 1
+
+    workspace = Workspace(load_function(fail_late))
+    options = TaxOptions(ladder="scripted", runtimes="none")
+    with pytest.raises(ftax.RunnerError, match="the scripted service could not be measured"):
+        run_tax(workspace, options, Plan(rounds=50), None)
+
+
+def test_a_ladder_that_there_is_not_is_refused_by_its_name(scripted, monkeypatch, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="no ladder 'strict'; there are eager, scripted"):
+        find_ladder("strict")
+    measure(runtimes="none").save(tmp_path / "r.jsonl")
+    monkeypatch.delitem(LADDERS, "scripted")
+    with pytest.raises(ResultsError, match="no ladder 'scripted'"):
+        ftax.Receipt.load(tmp_path / "r.jsonl")
+
+
+def test_the_usual_ladder_is_not_stored(tmp_path):
+    receipt = ftax.tax(load_function(torch.exp), runtimes="none", plan=QUICK)
+    receipt.save(tmp_path / "r.jsonl")
+    assert "ladder_name" not in json.loads((tmp_path / "r.jsonl").read_text())["record"]
+    assert ftax.Receipt.load(tmp_path / "r.jsonl") == (receipt,)
+
+
+def test_rungs_and_instruments_of_the_usual_ladder_are_in_the_catalogue():
+    specs = {spec.name: spec for spec in list_runtimes()}
+    for rung in EAGER.rungs:
+        spec = specs[rung.runtime]
+        assert rung.host in spec.hosts and set(rung.devices) <= set(spec.devices)
+        deployed = any(place.runtime == rung.runtime for place in EAGER.stand_ins)
+        assert spec.instrument is not deployed
+    assert EAGER.list_places("cpu") == [*EAGER.places[:3]]
+    assert EAGER.list_places("cuda:1") == [*EAGER.places]
+    assert EAGER.without_python == ("eager", "cpp")
+
+
+EAGER_PY, FLAT, TAPE, NO_READS, LAUNCH, GRAPH = EAGER.places
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower", "name"),
+    [
+        (EAGER_PY, FLAT, "model glue"),
+        (EAGER_PY, TAPE, "Python"),
+        (FLAT, TAPE, "interpreter and bindings"),
+        (TAPE, NO_READS, "host reads"),
+        (NO_READS, LAUNCH, "dispatch"),
+        (TAPE, LAUNCH, "dispatch"),  # a model that reads nothing back has no line for it
+        (TAPE, GRAPH, "dispatch + launch"),
+        (EAGER_PY, GRAPH, "model glue + interpreter and bindings + dispatch + launch"),
+    ],
+)
+def test_a_step_is_called_by_all_that_it_removes(upper, lower, name):
+    assert EAGER.name_step(upper, lower)[0] == name

@@ -1,9 +1,8 @@
 """Looking at alternatives on a GPU, with gates and traces made by hand."""
 
-import types
-
-from ftax.ladders.look import look_at
+from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.warnings import warn_of_evidence
+from ftax.timing.candidate import Candidate
 from support.evidence import EAGER, GRAPH, KERNELS, make_gate
 from support.small_models import load_function
 from support.traces import make_repeated_trace
@@ -24,28 +23,29 @@ def look(monkeypatch, *, device_ns):
         return make_gate(30, device_ns)
 
     monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
-    monkeypatch.setattr("ftax.ladders.look.measure_gate", gate)
+    monkeypatch.setattr("ftax.instruments.gate.measure_gate", gate)
     runners = [
-        types.SimpleNamespace(runtime=place[0], host=place[1], facts={"launches": 7}, runner=None)
+        Candidate(runtime=place[0], host=place[1], runner=None, run=list, facts={"launches": 7})
         for place in (EAGER, GRAPH, OTHER)
     ]
     loaded = load_function(lambda x: x + 1)
-    return look_at(loaded, runners, job=None, progress=None), asked
+    found = trace_runners(loaded, runners, tuple(gate_runners(runners)))
+    return [item for item, _ in found], asked
 
 
 def test_an_alternative_has_evidence_and_other_kernels_are_no_warning(monkeypatch):
     found, asked = look(monkeypatch, device_ns=120)
-    other = found.evidence[-1]
+    other = found[-1]
     assert (other.kernels, other.same_kernels, other.issue_ns) == (2, False, 30.0)
     assert other.difference
-    assert warn_of_evidence(found.evidence) == []
+    assert warn_of_evidence(found) == []
     # The launches of the ladder say nothing of a runtime that makes its own.
     assert asked == {"eager": 7, "cuda-graph": 7, "onnxruntime": None}
 
 
 def test_what_runs_past_the_gate_has_no_issue_time(monkeypatch):
     found, _ = look(monkeypatch, device_ns=49)
-    assert [item.issue_ns for item in found.evidence] == [None] * 3
-    assert "another stream" in found.evidence[-1].gate.reason
+    assert [item.issue_ns for item in found] == [None] * 3
+    assert "another stream" in found[-1].gate.reason
     held, _ = look(monkeypatch, device_ns=50)
-    assert [item.issue_ns for item in held.evidence] == [30.0] * 3
+    assert [item.issue_ns for item in held] == [30.0] * 3

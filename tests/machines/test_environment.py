@@ -140,6 +140,22 @@ def test_switches_are_read_anew_each_time(monkeypatch):
     assert collect_environment().settings == before
 
 
+OLD_SWITCHES = torch.__version__ < "2.9"
+
+
+@pytest.mark.skipif(not OLD_SWITCHES, reason="this torch has the new names")
+def test_the_old_switches_are_read_under_the_new_names():
+    before = collect_settings()
+    try:
+        torch.backends.cuda.matmul.allow_tf32 = True
+        changed = collect_settings()
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = False
+    assert (before.matmul_fp32_precision, changed.matmul_fp32_precision) == ("ieee", "tf32")
+    assert changed.conv_fp32_precision == "tf32"  # on unless switched off
+
+
+@pytest.mark.skipif(OLD_SWITCHES, reason="this torch has the old names alone")
 def test_a_precision_set_through_both_of_torchs_interfaces_is_still_readable():
     try:
         torch.backends.cuda.matmul.fp32_precision = "tf32"

@@ -1,6 +1,7 @@
 """Runtimes: how they are found, what they compute, and what they are refused for."""
 
 import logging
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any, get_args
@@ -33,7 +34,8 @@ def only_artefact() -> Path:
 
 
 def save_script(path: Path, module: nn.Module) -> Path:
-    with pytest.warns(DeprecationWarning, match="torch.jit"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch 2.10 and newer
         torch.jit.save(torch.jit.script(module), str(path))
     return path
 

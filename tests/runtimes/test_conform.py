@@ -7,17 +7,22 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import ftax
-from ftax.errors import InvalidArgumentError
+from ftax.cli.commands import app
+from ftax.cli.ending import run
+from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.runtimes.plugins.case import PluginCase, make_case
 from ftax.runtimes.plugins.conform import suite as suite_module
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
 from ftax.runtimes.plugins.conform.suite import CHECKS, Check
 from ftax.runtimes.plugins.trial import Answer, open_session
+from ftax.workers import process as process_module
 from support.plugins import THROWING, compile_c, compile_cpp
 
 CPU_CHECKS = [check for check in CHECKS if "cpu" in check.devices]
@@ -40,9 +45,9 @@ FAILURES = [
     ("refuses to run unbound", "runs-unbound", "with nothing bound was accepted"),
     ("outputs equal eager's", "crashes-in-enqueue", "enqueue: .*SIGSEGV"),
     ("outputs equal eager's", "exits", "enqueue: .*exit code 7"),
-    ("outputs equal eager's", "hangs", "enqueue: ran past"),
-    ("outputs equal eager's", "writes-nothing", "outputs differ"),
-    ("outputs equal eager's", "inexact", "outputs differ"),
+    ("outputs equal eager's", "hangs", "enqueue: .*ran past"),
+    ("outputs equal eager's", "writes-nothing", "on the model's inputs: outputs differ"),
+    ("outputs equal eager's", "inexact", "on the model's inputs: outputs differ"),
     ("outputs equal eager's", "prepare-fails", "prepare failed with status 1: .*cannot go back"),
     ("outputs equal eager's", "synchronize-fails", "synchronize failed .*no end in sight"),
     ("prepare is no inference", "prepare-computes", "prepare wrote outputs"),
@@ -138,8 +143,53 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         ftax.conform(tmp_path / "missing.so")
     with pytest.raises(InvalidArgumentError, match="limit_s"):
         ftax.conform(tmp_path / "missing.so", limit_s=0)
-    with pytest.raises(InvalidArgumentError, match="batch is given without a model"):
+    with pytest.raises(InvalidArgumentError, match=r"batch is given without a model.*--model"):
         ftax.conform(tmp_path / "missing.so", batch=2)
+    with pytest.raises(InvalidArgumentError, match="inputs is given without a model"):
+        ftax.conform(tmp_path / "missing.so", inputs=torch.ones(1))
+
+
+def test_time_spent_in_a_queue_for_a_cpu_is_not_the_librarys(
+    monkeypatch: pytest.MonkeyPatch, case: PluginCase, tmp_path: Path
+) -> None:
+    library = compile_c(tmp_path, "slow-to-create")
+    assert (
+        "create: the worker process ran past 1 s"
+        in run_check(library, "outputs equal eager's", case, 1.0).reason
+    )
+    born = time.monotonic()
+    monkeypatch.setattr(process_module, "_read_queued_s", lambda pid: time.monotonic() - born)
+    answer = run_check(library, "outputs equal eager's", case, 1.0)
+    assert answer.status == "passed", answer.reason
+
+
+def test_a_process_that_never_gets_as_far_as_the_library_is_not_its_fault(
+    monkeypatch: pytest.MonkeyPatch, case: PluginCase, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process_module, "_START_S", 0.0)
+    with pytest.raises(UnavailableError, match=r"good\.so was not tried: .* not ready after 0 s"):
+        run_check(compile_c(tmp_path), "interface version", case)
+
+
+def test_a_library_for_another_model_is_told_what_it_was_tried_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(suite_module, "CHECKS", CHECKS[:1])
+    code = run(app, ["conform", compile_c(tmp_path, "new-version")])
+    said = capsys.readouterr().err
+    assert code == 1
+    assert "new-version.so was tried on a perceptron" in said
+    assert "first.weight (64, 32)" in said and "input0 (4, 32), output0 (4, 16)" in said
+    assert "use --model" in said
+    assert run(app, ["conform", compile_c(tmp_path)]) == 0
+    assert "use --model" not in capsys.readouterr().err
+
+
+def test_findings_print_as_a_table() -> None:
+    failed = Finding(name="outputs equal eager's", status="failed", reason="because")
+    found = Conformance(plugin="l.so", config="", model="m", device="cpu", findings=(failed,))
+    assert "l.so on m, cpu: 0 passed, 1 failed, 0 skipped" in " ".join(str(found).split())
+    assert "because" in str(found)
 
 
 def test_missing_counting_library_skips_its_check(

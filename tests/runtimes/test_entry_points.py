@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import ftax
-from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from ftax.errors import (
+    FtaxError,
+    InvalidArgumentError,
+    RunnerError,
+    UnavailableError,
+    UnsupportedError,
+)
 from ftax.runtimes.catalogue import find_runtime, list_runtimes
 from ftax.runtimes.plugins import entry_points as module
 from ftax.steps.loaded import LoadedModel
@@ -44,10 +53,28 @@ def brought(monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]:
     def prepare_broken(loaded: LoadedModel) -> Any:
         raise KeyError("its own")
 
+    def prepare_unable(loaded: LoadedModel) -> Any:
+        raise RuntimeError("as torch raises it")
+
+    def prepare_full(loaded: LoadedModel) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
     def prepare_calling_broken(loaded: LoadedModel) -> Any:
         return lambda: {}["missing"]
 
-    for function in (prepare, prepare_doubled, prepare_broken, prepare_calling_broken):
+    def prepare_failing_later(loaded: LoadedModel) -> Any:
+        calls = iter(range(9))
+
+        def call() -> Any:
+            next(calls)
+            return loaded.call()
+
+        return call
+
+    for function in (
+        prepare, prepare_doubled, prepare_broken, prepare_unable, prepare_full,
+        prepare_calling_broken, prepare_failing_later,
+    ):  # fmt: skip
         setattr(code, function.__name__, function)
     code.number = 3  # type: ignore[attr-defined]
     code.prepare_nothing = lambda loaded: None  # type: ignore[attr-defined]
@@ -67,6 +94,21 @@ def test_runtime_of_a_package_is_timed(mlp: LoadedModel, brought: list[EntryPoin
     spec = find_runtime("theirs")
     assert "somebodys 1.2" in spec.description
     assert "called from Python" in str(spec.find_obstacle(host="cpp"))
+
+
+def test_the_example_of_the_documentation_runs_a_model_by_name(
+    brought: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text("utf-8")
+    (source,) = re.findall(r'```python title="my_package/runtime.py"\n(.*?)```', page, re.DOTALL)
+    code = types.ModuleType("my_package_runtime")
+    exec(source, code.__dict__)
+    monkeypatch.setitem(sys.modules, "my_package_runtime", code)
+    brought.append(point("mine", "my_package_runtime:prepare"))
+    measurement = ftax.py_bench("bert-base", tiny=True, runtime="mine", plan=QUICK)
+    torch._dynamo.reset()
+    assert measurement.checks["outputs"]["within_tolerance"]
+    assert measurement.checks["second_input"]["within_tolerance"]
 
 
 def test_it_is_among_the_alternatives(mlp: LoadedModel, brought: list[EntryPoint]) -> None:
@@ -116,6 +158,7 @@ def test_broken_entry_point_is_unavailable_with_its_reason(
     ("name", "reason"),
     [
         ("prepare_broken", "prepare raised KeyError: 'its own'"),
+        ("prepare_unable", "prepare raised RuntimeError: as torch raises it"),
         ("prepare_calling_broken", "the callable that it returned raised KeyError"),
         ("prepare_nothing", "returned NoneType; it has to return a callable"),
     ],
@@ -127,6 +170,23 @@ def test_package_that_fails_is_named(
     with pytest.raises(UnsupportedError, match=reason) as caught:
         ftax.py_bench(mlp, runtime="theirs")
     assert f"somebodys_runtimes:{name} of somebodys 1.2" in str(caught.value)
+
+
+def test_memory_that_runs_out_is_not_the_packages_fault(
+    mlp: LoadedModel, brought: list[EntryPoint]
+) -> None:
+    brought.append(point("theirs", "somebodys_runtimes:prepare_full"))
+    with pytest.raises(RunnerError, match=r"out of memory.*choose a smaller batch"):
+        ftax.py_bench(mlp, runtime="theirs")
+
+
+def test_package_that_fails_while_it_is_measured_is_named(
+    mlp: LoadedModel, brought: list[EntryPoint]
+) -> None:
+    brought.append(point("theirs", "somebodys_runtimes:prepare_failing_later"))
+    with pytest.raises(FtaxError, match="StopIteration") as caught:
+        ftax.py_bench(mlp, runtime="theirs", plan=QUICK)
+    assert "somebodys_runtimes:prepare_failing_later of somebodys 1.2" in str(caught.value)
 
 
 def test_name_of_ours_stays_ours(mlp: LoadedModel, brought: list[EntryPoint]) -> None:

@@ -92,9 +92,14 @@ def test_the_other_exporter_steps_in_and_the_result_says_why(
 ) -> None:
     x = torch.tensor([1.0, 4.0, 9.0])
     branching = export_onnx(Branching(), [x], tmp_path / "branching.onnx")
-    assert branching.exporter == "torchscript"
-    assert "data-dependent" in (branching.fallback_reason or "")
-    assert any("TracerWarning" in message for message in branching.messages)
+    said = " ".join(branching.messages)
+    if torch.__version__ < "2.9":  # it drafts what it cannot export, and says so
+        assert branching.exporter == "dynamo"
+        assert "not able to soundly produce a graph" in said
+    else:
+        assert branching.exporter == "torchscript"
+        assert "data-dependent" in (branching.fallback_reason or "")
+        assert "TracerWarning" in said
     assert [t.tolist() for t in run_file(branching.path, [x])] == [[2.0, 5.0, 10.0]]
 
     differing = export_onnx(Differing(), [x], tmp_path / "differing.onnx", dynamo=False)

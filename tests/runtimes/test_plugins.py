@@ -70,11 +70,11 @@ def test_library_has_no_python_host(mlp: LoadedModel, library: str) -> None:
         ("new-version", "version 3 of the runner interface"),
         ("prepare-fails", "prepare failed with status 1"),
         ("no-device", "FTAX_RUNS_ON_CPU"),
-        ("crashes-in-create", "create: the process was ended by SIGABRT"),
-        ("crashes-in-enqueue", "enqueue: the process was ended by SIGSEGV"),
-        ("exits", "enqueue: the process ended with exit code 7"),
-        ("hangs", "enqueue: ran past 15 s"),
-        ("writes-nothing", "garbage for input set 0"),
+        ("crashes-in-create", "create: the worker process was ended by SIGABRT"),
+        ("crashes-in-enqueue", "enqueue: the worker process was ended by SIGSEGV"),
+        ("exits", "enqueue: the worker process ended with exit code 7"),
+        ("hangs", "enqueue: the worker process ran past 15 s"),
+        ("writes-nothing", "garbage on the model's inputs"),
     ],
 )
 def test_bad_library_costs_only_its_own_row(

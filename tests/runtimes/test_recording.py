@@ -14,6 +14,7 @@ from ftax.runtimes.tape.recording import Call, observe, record
 from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.work import count_work
 from support.small_models import load_function, log_operators, normal, run_seeded, same_bits
 
 LEFT_ALONE = """
@@ -49,6 +50,23 @@ def test_observe_sees_calls_above_composite_operators() -> None:
         Call("aten::linear", ((2, 4), (3, 4))),  # not t and addmm
         Call("aten::relu_", ((2, 3),)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("function", "detached"),
+    [
+        (lambda x: x.detach() + 1, 1),
+        (lambda x: x.detach().detach() + 1, 2),
+        (lambda x: (x + 1).detach().detach(), 2),
+        (lambda x: x.detach() + x.detach(), 2),
+    ],
+)
+def test_a_detach_counts_once(function, detached) -> None:
+    taped = make_tape(load_function(function))
+    seen = [call.name for call in taped.calls]
+    assert seen == taped.tape.visible_operators
+    assert seen.count("aten::detach") == detached
+    assert count_work(load_function(function)).operators == len(seen)
 
 
 def test_observers_record_the_same_program(tiny_zoo: Workspace) -> None:

@@ -65,6 +65,12 @@ FORMS: dict[str, tuple[str, ...]] = {
             'if (runner->position++ != 0) return fail(runner, "is past its end", "position");',
         ),
     ),
+    "slow-to-create": (
+        "struct ftax_runner {",
+        "#include <unistd.h>\nstruct ftax_runner {",
+        "  *runner = calloc(1, sizeof **runner);",
+        "  usleep(2000000); *runner = calloc(1, sizeof **runner);",
+    ),
     # Writes down each call; prepare takes 20 ms and synchronize 2.
     "journal": (
         "struct ftax_runner {",

@@ -72,11 +72,11 @@ class Branching(nn.Module):
 def test_rounds_are_handed_over_before_anything_looks_closer(monkeypatch):
     kept = []
 
-    def fault(*_):
+    def fault(**_):
         assert kept, "the rounds are not safe yet"
         raise KeyError("a fault that nobody expected")
 
-    monkeypatch.setattr("ftax.ladders.run._look_closer", fault)
+    monkeypatch.setattr("ftax.ladders.after.measure_floors", fault)
     with pytest.raises(KeyError):
         tax_with_traces(make_mlp(), INPUT, plan=QUICK, runtimes="none", keep=kept.append)
     (receipt,) = kept

@@ -24,7 +24,7 @@ from ftax.sweeps.work import run_job
 from ftax.timing.session import Plan
 
 NOISY = module._NOISY
-PLAN = Plan(max_rounds=3, round_ms=0.5, duration_s=0.1)
+PLAN = Plan(max_rounds=3, round_ms=0.5, duration_s=5.0)
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +51,8 @@ def make_job(*batches, model="bert-base", runtimes=("eager",), looks=()):
 
 def run(job):
     said = []
-    job = Job.from_dict(json.loads(json.dumps(job.to_dict())))
-    clean = run_job(job, lambda what, **rest: said.append((what, rest)))
+    sent = Job.from_dict(json.loads(json.dumps(job.to_dict())))
+    clean = run_job(sent, lambda what, **rest: said.append((what, rest)))
     return clean, said
 
 

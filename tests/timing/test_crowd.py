@@ -13,6 +13,7 @@ PLAN = Plan(round_ms=6.0, duration_s=4.0)
 # Requests for which another runner's threads, say, go on: most of a round. Not a time, which passes
 # as well while a busy machine runs something else.
 _AFTERMATH = 24
+EAGER = "Python eager"
 
 
 def make_runner(function: Callable[[], object]) -> _core.Runner:
@@ -42,7 +43,7 @@ class Eager:
 
 def check(eager: Eager) -> str | None:
     runners = [make_runner(eager), make_runner(eager.run_other)]
-    return check_crowd(runners, [make_measurement([200_000, 200_000])] * 2, PLAN)
+    return check_crowd(runners, [make_measurement([200_000, 200_000])] * 2, PLAN, name=EAGER)
 
 
 def test_a_runner_that_others_disturb_is_named() -> None:
@@ -60,8 +61,11 @@ def test_runners_that_leave_each_other_alone_are_not() -> None:
 
 def test_a_host_that_drifts_slows_both_and_is_no_disturbance() -> None:
     drift = [1.0, 1.1, 1.25, 1.4, 1.5, 1.6]
-    assert judge_crowd([100 * share for share in drift], [101 * share for share in drift]) is None
-    warning = judge_crowd([100 * share for share in drift], [110 * share for share in drift])
+    assert (
+        judge_crowd([100 * share for share in drift], [101 * share for share in drift], EAGER)
+        is None
+    )
+    warning = judge_crowd([100 * share for share in drift], [110 * share for share in drift], EAGER)
     assert warning is not None
     assert "1.10 times" in warning
 
@@ -69,8 +73,8 @@ def test_a_host_that_drifts_slows_both_and_is_no_disturbance() -> None:
 def test_nothing_is_run_where_too_few_turns_fit() -> None:
     calls: list[int] = []
     runners = [make_runner(lambda: calls.append(1)), make_runner(lambda: calls.append(2))]
-    assert check_crowd(runners, [make_measurement([10**9, 10**9])] * 2, PLAN) is None
-    assert check_crowd(runners[:1], [make_measurement([1000, 1000])], PLAN) is None
+    assert check_crowd(runners, [make_measurement([10**9, 10**9])] * 2, PLAN, name=EAGER) is None
+    assert check_crowd(runners[:1], [make_measurement([1000, 1000])], PLAN, name=EAGER) is None
     assert calls == []
 
 
@@ -79,7 +83,7 @@ def test_a_runner_that_fails_has_no_verdict() -> None:
         raise ValueError("no")
 
     measured = [make_measurement([1000, 1000])] * 2
-    assert check_crowd([make_runner(fail), make_runner(fail)], measured, PLAN) is None
+    assert check_crowd([make_runner(fail), make_runner(fail)], measured, PLAN, name=EAGER) is None
 
 
 def test_rounds_that_ended_too_early_say_what_gives_them_more() -> None:

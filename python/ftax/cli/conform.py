@@ -8,7 +8,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show
-from ftax.reports.table import Rows
+from ftax.reports.terminal import say
 
 
 def conform(
@@ -28,6 +28,7 @@ def conform(
 ) -> None:
     """Try a runtime that implements the C interface; exit code 1 if a check fails."""
     from ftax.runtimes.plugins.conform.suite import conform as run_checks
+    from ftax.runtimes.plugins.conform.suite import explain_perceptron
 
     given = {"batch": batch, "sequence": sequence, "tiny": tiny or None}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -41,18 +42,10 @@ def conform(
             device=device,
             **options,
         )
-    counts = {
-        status: sum(finding.status == status for finding in found.findings)
-        for status in ("passed", "failed", "skipped")
-    }
-    table = Rows(
-        title=f"{found.plugin} on {found.model}, {found.device}: "
-        + ", ".join(f"{count} {status}" for status, count in counts.items()),
-        columns=("check", "result", "why"),
-        numeric=(),
-        rows=tuple((finding.name, finding.status, finding.reason) for finding in found.findings),
-    )
     with saved(json, [found]):
-        show(table.to_rich(), [table], csv=csv, markdown=markdown)
+        show(found, csv=csv, markdown=markdown)
     if not found.conforms:
+        if model is None:
+            tried = explain_perceptron(dtype, device)  # type: ignore[arg-type]  # conform checked it
+            say(f"{found.plugin} {tried}")
         raise typer.Exit(1)

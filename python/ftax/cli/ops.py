@@ -55,8 +55,9 @@ def ops(
             progress=progress,
         )
     if not receipt.operator_costs:
-        reasons = [u.reason for u in receipt.unavailable if (u.runtime, u.host) == ("eager", "cpp")]
+        tape = receipt.ladder.without_python
+        reasons = [item.reason for item in receipt.unavailable if item.place == tape]
         raise UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
     with saved(json, [receipt]):
         table = make_operator_table(receipt, limit=limit, by_kind=not calls)
-        show(table.to_rich(), [table], csv=csv, markdown=markdown)
+        show(table, csv=csv, markdown=markdown)

@@ -13,12 +13,20 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError
+from ftax.errors import (
+    InvalidArgumentError,
+    ResultsError,
+    UnavailableError,
+    attempt,
+    describe,
+)
 from ftax.records.fields import Rule
 from ftax.records.record import Count, PositiveInt, Record
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import quiet
 from ftax.timing.statistics import find_difference
+
+WATCHDOG_MS = 2000
 
 Level = Annotated[float, Rule("a number from 0 to 1", lambda value: 0 <= value <= 1)]
 
@@ -145,7 +153,7 @@ def measure_gate(
     prepared: Candidate,
     *,
     repetitions: int = 20,
-    watchdog_ms: int = 2000,
+    watchdog_ms: int = WATCHDOG_MS,
     launches: int | None = None,
 ) -> Gated:
     """Separate issue time and device time of ``prepared``, which runs on torch's current stream.
@@ -162,11 +170,19 @@ def measure_gate(
     )
 
 
+def try_gate(prepared: Candidate, *, repetitions: int, launches: int | None = None) -> Gated:
+    """`measure_gate`, but what fails has no repetition, and the reason stands in their place."""
+    found = attempt(lambda: measure_gate(prepared, repetitions=repetitions, launches=launches))
+    if isinstance(found, Gated):
+        return found
+    return Gated(repetitions=(), watchdog_ms=WATCHDOG_MS, launches=launches, reason=describe(found))
+
+
 def measure_gated_runner(
     runner: _core.Runner,
     *,
     repetitions: int = 20,
-    watchdog_ms: int = 2000,
+    watchdog_ms: int = WATCHDOG_MS,
     launches: int | None = None,
 ) -> Gated:
     """`measure_gate` of a bare runner."""

@@ -6,27 +6,28 @@ allocate anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
 
-from ftax.errors import FtaxError, InvalidArgumentError, UnavailableError
+from ftax.errors import FtaxError, InvalidArgumentError, UnavailableError, attempt, describe
 from ftax.instruments.energy import Energy, IdlePower, measure_energy, measure_idle_power
 from ftax.instruments.memory import PeakMemory, measure_peak_memory
 from ftax.instruments.utilisation import Utilisation, measure_utilisation
 from ftax.machines.nvml import NvmlGpu, check_device, open_gpu
 from ftax.records.record import Name, Record
-from ftax.timing.candidate import Candidate
+from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.session import Mode
 
 _T = TypeVar("_T")
+_UNREAD = UnavailableError("interrupted before memory was read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuReadings(Record):
+class GpuReadings(Placed, Record):
     """What one runtime does to the GPU. ``missing`` has the reason for every None, by name."""
 
     runtime: Name
@@ -56,35 +57,37 @@ def collect_gpu_readings(
     energy_s: float = 2.5,
     utilisation_s: float = 1.0,
     nvml: Any = None,
-) -> tuple[GpuReadings, ...]:
+) -> Iterator[GpuReadings]:
     """Read each of ``prepared`` in turn: 2 to 15 s of waiting first, then about 5 s for each.
 
-    For after the rounds. A reading that cannot be had is None with its reason. Raises
-    UnavailableError only if torch sees no such device.
+    For after the rounds. Readings come once without memory, and once more with it after the last
+    of them. One that cannot be had is None with its reason. Raises UnavailableError only if torch
+    sees no such device.
     """
     check_device(device)
     with ExitStack() as stack:
-        gpu = _attempt(lambda: stack.enter_context(open_gpu(device, nvml=nvml)))
-        idle = _attempt(lambda: _measure_idle(_require(gpu), device))
+        gpu = attempt(lambda: stack.enter_context(open_gpu(device, nvml=nvml)))
+        idle = attempt(lambda: _measure_idle(_require(gpu), device))
 
-        def count(item: Candidate) -> tuple[Energy | Exception, Utilisation | Exception]:
-            energy = _attempt(
+        def count(item: Candidate) -> tuple[Energy | FtaxError, Utilisation | FtaxError]:
+            energy = attempt(
                 lambda: measure_energy(
                     item.runner, gpu=_require(gpu), idle=_require(idle), mode=mode, seconds=energy_s
                 )
             )
-            utilisation = _attempt(
+            utilisation = attempt(
                 lambda: measure_utilisation(
                     item.runner, gpu=_require(gpu), mode=mode, seconds=utilisation_s
                 )
             )
             return energy, utilisation
 
-        counted = [count(item) for item in prepared]
-    return tuple(
-        _make_readings(item, energy, utilisation, _measure_memory(item, device))
-        for item, (energy, utilisation) in zip(prepared, counted, strict=True)
-    )
+        counted = []
+        for item in prepared:
+            counted.append(count(item))
+            yield _make_readings(item, *counted[-1], _UNREAD)
+    for item, found in zip(prepared, counted, strict=True):
+        yield _make_readings(item, *found, _measure_memory(item, device))
 
 
 def _measure_idle(gpu: NvmlGpu, device: str) -> IdlePower:
@@ -92,41 +95,31 @@ def _measure_idle(gpu: NvmlGpu, device: str) -> IdlePower:
     return measure_idle_power(gpu)
 
 
-def _measure_memory(item: Candidate, device: str) -> PeakMemory | Exception:
-    return _attempt(lambda: measure_peak_memory(item.runner.run_once, device=device))
+def _measure_memory(item: Candidate, device: str) -> PeakMemory | FtaxError:
+    return attempt(lambda: measure_peak_memory(item.runner.run_once, device=device))
 
 
-def _attempt(measure: Callable[[], _T]) -> _T | Exception:
-    """What ``measure`` returns, or the error that it raised: of ours, or of torch."""
-    try:
-        return measure()
-    except (FtaxError, RuntimeError) as error:
-        return error
-
-
-def _require(value: _T | Exception) -> _T:
+def _require(value: _T | FtaxError) -> _T:
     """A value that an earlier attempt gave; its error, raised anew, if it gave none."""
-    if isinstance(value, Exception):
+    if isinstance(value, FtaxError):
         raise UnavailableError(str(value))
     return value
 
 
 def _make_readings(
     item: Candidate,
-    energy: Energy | Exception,
-    utilisation: Utilisation | Exception,
-    memory: PeakMemory | Exception,
+    energy: Energy | FtaxError,
+    utilisation: Utilisation | FtaxError,
+    memory: PeakMemory | FtaxError,
 ) -> GpuReadings:
     found = {"energy": energy, "utilisation": utilisation, "memory": memory}
     return GpuReadings(
         runtime=item.runtime,
         host=item.host,
-        energy=None if isinstance(energy, Exception) else energy,
-        utilisation=None if isinstance(utilisation, Exception) else utilisation,
-        memory=None if isinstance(memory, Exception) else memory,
+        energy=None if isinstance(energy, FtaxError) else energy,
+        utilisation=None if isinstance(utilisation, FtaxError) else utilisation,
+        memory=None if isinstance(memory, FtaxError) else memory,
         missing={
-            name: " ".join(str(value).split())
-            for name, value in found.items()
-            if isinstance(value, Exception)
+            name: describe(value) for name, value in found.items() if isinstance(value, FtaxError)
         },
     )

@@ -9,15 +9,11 @@ than half of a latency for certain, the sentence says that.
 from __future__ import annotations
 
 from ftax.ladders.findings import Findings
-from ftax.ladders.ladder import Line
+from ftax.ladders.lines import Line
 from ftax.ladders.rows import RuntimeRow
 from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
-
-# They run eager's kernels, or eager's operators, and can replace the model as it is. The rungs
-# between them are instruments: nobody deploys a flat program or single launches.
-_SAME_WORK = (("cuda-graph", "cpp"), ("cuda-graph", "python"), ("eager", "cpp"))
 
 
 def recommend(findings: Findings) -> str:
@@ -29,14 +25,20 @@ def recommend(findings: Findings) -> str:
         )
     sentences = [_say_what_binds(findings), _say_largest_line(findings)]
     rows = findings.runtimes
-    same = _find_fastest(rows, same_work=True)
-    other = _find_fastest(rows, same_work=False)
+    able = [row for row in rows if row.is_faster and not row.excluded]
+    stand_ins = findings.ladder.stand_ins
+    same = next((row for row in able if row.measurement.place in stand_ins), None)
+    other = next(
+        (row for row in able if row.measurement.place not in stand_ins and not row.is_rung), None
+    )
     if same is not None:
         sentences.append(_say_same_work(findings, same))
     if other is not None:
         sentences.append(_say_alternative(findings, other, same))
     if same is None and other is None:
-        sentences.append("No other runtime measured here is faster than eager for certain.")
+        sentences.append(
+            f"No other runtime measured here is faster than {findings.ladder.top} for certain."
+        )
     sentences.append(_say_excluded(rows, other or same))
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -45,7 +47,7 @@ def _say_what_binds(findings: Findings) -> str:
     """On a GPU the share of tax, by the busy time that the receipt's last line has."""
     batch, total_ns = findings.rungs[0].cell.batch, findings.latency_ns
     kernels = findings.lines[-1]
-    if kernels.upper != "busy" or kernels.interval_ns is None:
+    if not kernels.is_kernels or kernels.interval_ns is None:
         return _say_python(findings)
     latency = findings.rungs[0].interval_ns
     if latency is None:
@@ -72,7 +74,8 @@ def _say_python(findings: Findings) -> str:
         return ""
     time_ns, interval = tax
     total = format_time(findings.latency_ns)
-    tape = next(rung for rung in findings.rungs if rung.cell.host == "cpp")  # or there is no tax
+    without = findings.ladder.without_python
+    tape = next(rung for rung in findings.rungs if rung.place == without)  # or there is no tax
     if doubt := find_doubt_of([findings.rungs[0], tape]):
         return f"Python's cost is {NOT_RESOLVED}: {doubt}."
     if interval is None or interval[0] <= 0:
@@ -96,22 +99,10 @@ def _say_largest_line(findings: Findings) -> str:
     )
 
 
-def _find_fastest(rows: tuple[RuntimeRow, ...], *, same_work: bool) -> RuntimeRow | None:
-    for row in rows:
-        place = (row.measurement.cell.runtime, row.measurement.cell.host)
-        if row.excluded or not row.is_faster or (place in _SAME_WORK) != same_work:
-            continue
-        if same_work or not row.is_rung:
-            return row
-    return None
-
-
 def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
-    work = next(
-        (item for item in findings.evidence if f"{item.runtime}/{item.host}" == row.label), None
-    )
-    graph = row.measurement.cell.runtime == "cuda-graph"
-    what = "a CUDA graph" if graph else "the tape, without Python,"
+    place = row.measurement.place
+    work = next((item for item in findings.evidence if item.place == place), None)
+    what = findings.ladder.stand_ins[place]
     kernels = "kernels" if work is not None and work.same_kernels else "operators"
     if work is not None and work.same_kernels is False:
         kernels = "operators, with other kernels,"

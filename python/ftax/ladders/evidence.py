@@ -20,6 +20,7 @@ from ftax.instruments.trace.names import shorten_all
 from ftax.instruments.trace.timeline import Timeline, compute_timeline
 from ftax.records.fields import Rule
 from ftax.records.record import Count, Name, Record
+from ftax.timing.candidate import Placed
 from ftax.timing.statistics import compute_interval, compute_mean
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class KernelCost(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RungEvidence(Record):
+class RungEvidence(Placed, Record):
     """What a trace and a gate say of one rung.
 
     Attributes:
@@ -54,10 +55,10 @@ class RungEvidence(Record):
         kernel_ns, busy_ns: of each traced inference: the sum of kernel durations, and the union of
             all device activities.
         same_kernels: whether the multiset of kernels (name, grid, block, shared memory) is that of
-            Python eager; None: nothing reliable to compare with.
+            the first rung; None: nothing reliable to compare with.
         difference: how it is not, in words.
-        duration_ratio: time of the same kernels over Python eager's.
-        slower: kernels of other durations than Python eager's, in words.
+        duration_ratio: time of the same kernels over the first rung's.
+        slower: kernels of other durations than the first rung's, in words.
         timeline: where the time of each traced inference went.
         top: the kernels that take the most time.
         gate: issue time and device time without a profiler.
@@ -118,7 +119,7 @@ class RungEvidence(Record):
     ) -> tuple[Self, KernelSet | None]:
         """Evidence from a trace, and its kernels if it is reliable.
 
-        ``reference`` are the kernels of Python eager; None for Python eager itself.
+        ``reference`` are the kernels of the first rung; None for that itself.
         """
         verdict = judge(trace, expected_nodes=expected_nodes)
         if not verdict.ok:
@@ -150,18 +151,18 @@ class RungEvidence(Record):
         ), kernels
 
 
-def compare_work(upper: RungEvidence | None, lower: RungEvidence | None) -> str:
+def compare_work(upper: RungEvidence | None, lower: RungEvidence | None, top: str) -> str:
     """Why the difference between two rungs is no tax; empty if nothing speaks against it.
 
-    Kernels are compared with Python eager's, so two rungs that both differ from it are not
-    believed to be the same.
+    Kernels are compared with those of the first rung, which is called ``top``: two rungs that both
+    differ from it are not believed to be the same.
     """
     if upper is None or lower is None:
         return ""
     changed = [item for item in (upper, lower) if item.same_kernels is False]
     if not changed:
         return ""
-    return f"{changed[-1].runtime} ran other kernels than Python eager"
+    return f"{changed[-1].runtime} ran other kernels than {top}"
 
 
 def _describe_flagged(flagged: Sequence[KernelDuration]) -> tuple[str, ...]:

@@ -5,11 +5,14 @@ Everything is computed when it is asked for, so a file cannot say one thing and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.ladder import Line, compute_lines
+from ftax.ladders.ladder import EAGER, Ladder, find_ladder
+from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.rows import RuntimeRow, compute_rows
+from ftax.records.record import Name
 from ftax.records.result import Result
 from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import Measurement
@@ -21,47 +24,71 @@ class Findings(Result):
     """Rungs and alternatives of one model, measured in the same interleaved rounds.
 
     Attributes:
-        rungs: from the first (Python eager) down; at least one.
+        ladder_name: whose rungs these are.
+        rungs: from the first one down; at least one.
         others: the alternatives, in the order of measurement.
         evidence: on a GPU, what each rung and alternative ran there, gathered after the rounds.
         throughputs: the same runtimes with requests back to back, if that was asked for.
     """
 
+    ladder_name: Name = EAGER.name
     rungs: tuple[Measurement, ...]
     others: tuple[Measurement, ...] = ()
     evidence: tuple[RungEvidence, ...] = ()
     throughputs: tuple[Measurement, ...] = ()
 
     @property
+    def ladder(self) -> Ladder:
+        """Whose rungs these are."""
+        return find_ladder(self.ladder_name)
+
+    @property
+    def label(self) -> str:
+        """What the user calls it: "before"."""
+        return self.rungs[0].label
+
+    def with_label(self, label: str) -> Self:
+        """The same, all measurements under another label."""
+        labelled = {
+            name: tuple(item.with_label(label) for item in getattr(self, name))
+            for name in ("rungs", "others", "throughputs")
+        }
+        return replace(self, **labelled)  # type: ignore[arg-type]  # of the fields' own types
+
+    @property
     def latency_ns(self) -> float:
-        """Latency of the first rung, Python eager."""
+        """Latency of the first rung."""
         return self.rungs[0].latency_ns
 
     @property
     def lines(self) -> tuple[Line, ...]:
         """Parts of the latency, top to bottom; their times sum to it exactly."""
-        return compute_lines(self.rungs, self.evidence)
+        return compute_lines(self.rungs, self.evidence, ladder=self.ladder)
 
     @property
     def work_problem(self) -> str:
-        """How eager's calls differed while they were timed; "" if no difference was seen."""
+        """How calls of the first rung differed while they were timed; "" if that was not seen."""
         return read_work_problem(self.rungs[0].checks)
 
     @property
     def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
-        """Python eager minus the tape, with its interval; None if there is no tape, and if eager's
-        calls were not all the same work."""
-        if self.work_problem:
+        """The first rung minus the first without Python, with its interval; None if that was not
+        measured, and if the first one's calls were not all the same work."""
+        places = [rung.place for rung in self.rungs]
+        without = self.ladder.without_python
+        if self.work_problem or without not in places:
             return None
-        for place, rung in enumerate(self.rungs):
-            if (rung.cell.runtime, rung.cell.host) == ("eager", "cpp"):
-                return compute_difference(self.rungs, 0, place)
-        return None
+        return compute_difference(self.rungs, 0, places.index(without))
 
     @property
     def runtimes(self) -> tuple[RuntimeRow, ...]:
         """Rungs and alternatives, fastest first: what each saves, and of what."""
-        return compute_rows((*self.rungs, *self.others), self.evidence, self.throughputs)
+        return compute_rows(
+            (*self.rungs, *self.others),
+            self.evidence,
+            self.throughputs,
+            ladder=self.ladder,
+        )
 
     @property
     def alternatives(self) -> tuple[RuntimeRow, ...]:

@@ -121,7 +121,10 @@ def _time(runner: _core.Runner, samples: int) -> float:
     plan.rule = rule
     plan.samples_per_round = samples
     plan.warmup.iterations = 50
-    (rounds,) = _core.measure_rounds([runner], plan).runners
+    result = _core.measure_rounds([runner], plan)
+    (rounds,) = result.runners
+    if result.stop_reason == "interrupted":
+        raise KeyboardInterrupt
     if rounds.error:
         raise UnavailableError(f"the floor {runner.name!r} cannot be measured: {rounds.error}")
     return float(_core.compute_median(rounds.values_ns))

@@ -1,244 +1,186 @@
-"""The ladder: which rungs there are, what the step between two of them removes, and the taxes.
+"""Ladders: ways to run the same work, from the one that people use down to what none takes away.
 
-Every rung makes the same operator calls, so the difference between two latencies is the cost of
-what the lower rung does without. Differences are marginal in the order of the ladder: they add up
-exactly to the latency of the first rung, but they are not savings that one could bank in any order.
-On a GPU the kernels of each rung are traced after the rounds; a difference between rungs that did
-not run the same ones is shown and not called a tax.
+Neighbouring rungs do the same work, so the difference between their latencies is the cost of what
+the lower one does without. The surprising choice: a ladder is a table of words. Names of lines, of
+what is left below whichever rung is the last, of lines that are joined because the rung between
+them is missing: all of it stands here, and neither the arithmetic (`lines.py`) nor an instrument
+knows a rung by name. A new ladder is a new table.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from ftax.ladders.evidence import RungEvidence, compare_work
-from ftax.records.fields import Rule
-from ftax.records.record import Name, Record
-from ftax.timing.candidate import Host
-from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
-from ftax.timing.measurement import Measurement
-from ftax.timing.outputs import read_work_problem
+from ftax.errors import InvalidArgumentError
+from ftax.timing.candidate import Host, Place, Placed
 
-# (runtime, host) of each rung, top to bottom. Those below the tape need a GPU, and the one without
-# host reads exists only for models that read values back.
-RUNGS: tuple[tuple[str, Host], ...] = (
-    ("eager", "python"),
-    ("flat", "python"),
-    ("eager", "cpp"),
-    ("tape-without-host-reads", "cpp"),
-    ("launch-replay", "cpp"),
-    ("cuda-graph", "cpp"),
-)
-
-CPU_RUNGS = RUNGS[:3]
-
-# What the step from each rung to the next one removes.
-_LAYERS = (
-    ("model glue", "module calls, hooks, the model's own Python"),
-    ("interpreter and bindings", "bytecode, argument parsing, wrapping of tensors"),
-    ("host reads", "values that the model reads back, each of which waits for the device"),
-    ("dispatch", "dispatcher, host code of operators and libraries, allocator"),
-    ("launch", "one driver call a kernel, and the gaps that a stream leaves between launches"),
-)
-_HOST_READS = RUNGS.index(("tape-without-host-reads", "cpp")) - 1
-
-_REST = {
-    "model": ("everything", "no rung below could be measured"),
-    "flat": ("operators and bindings", "everything below the model's own Python"),
-    "tape": ("operators", "dispatcher, operators and their kernels, allocator"),
-    "launch-replay": ("launches and kernels", "driver calls, kernels and the gaps between them"),
-    "cuda-graph": ("graph and kernels", "one graph launch, kernels and the gaps between them"),
-}
-_GAPS = {
-    "model": ("Python, dispatch and gaps", "what the host does while no kernel runs"),
-    "flat": ("bindings, dispatch and gaps", "what the host does while no kernel runs"),
-    "tape": ("dispatch, launch and gaps", "what the host does while no kernel runs"),
-    "launch-replay": ("launch and graph", "gaps between kernels, driver calls, the return"),
-    "cuda-graph": (
-        "graph",
-        "gaps between the kernels of the graph, one graph launch, the return to the host",
-    ),
-}
-_KERNELS = ("kernels", "device busy: kernels, copies and fills, traced after the rounds")
-
-_Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
+Words = tuple[str, str]  # what a line is called, and what it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line(Record):
-    """One line of a receipt: a part of the latency of the first rung.
+class Rung(Placed):
+    """One rung.
 
-    ``interval_ns`` comes from rounds resampled jointly over all rungs. ``resolved`` says whether it
-    excludes 0; ``rounds_needed`` is about how many rounds would resolve it (None: it is resolved,
-    or the difference is too close to 0 to say). ``host_ns`` is the difference of issue times, host
-    work whether or not the device hides it; it sums to nothing here. A ``problem`` says why
-    ``time_ns`` is no tax: the two rungs did not run the same kernels. A ``doubt`` says why it is
-    not resolved whatever its interval: a latency that it is computed from is not to go by, or it is
-    no part of the whole, being below 0 or more than all of it.
+    Attributes:
+        runtime, host: what runs, and who drives it.
+        removes: what the step down to it removes; None for the first rung.
+        rest: what all of it is called where no rung below was measured.
+        gaps: the same without the device's busy time, where a trace tells the two apart.
+        devices: kinds of device that have it.
+        optional: only some models have it; where it is missing, so is the line of the step to it.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"doubt"})
-
-    name: Name
-    removes: str
-    upper: str  # label of the rung above, "eager/python"
-    lower: str | None  # None: the rest, which no rung below takes away
-    time_ns: float
-    interval_ns: _Ends | None
-    share_ratio: float  # of the latency of the first rung
-    resolved: bool
-    rounds_needed: int | None
-    host_ns: float | None = None
-    problem: str = ""
-    doubt: str = ""
+    runtime: str
+    host: Host
+    removes: Words | None = None
+    rest: Words
+    gaps: Words
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    optional: bool = False
 
 
-def _label(rung: Measurement) -> str:
-    return f"{rung.cell.runtime}/{rung.cell.host}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ladder:
+    """Rungs from the top down.
 
-
-def compute_lines(
-    rungs: Sequence[Measurement], evidence: Sequence[RungEvidence] = ()
-) -> tuple[Line, ...]:
-    """The lines for rungs given from top to bottom; their times sum to the first one's latency.
-
-    With a reliable trace of the lowest rung among ``evidence``, its time is split into kernels and
-    what lies between them. Where eager's calls were not all the same work there is one line, and no
-    tax.
+    Attributes:
+        name: by which a record knows it.
+        top: what sentences call the first rung.
+        joined: what lines of these names are called together, where the rungs between are missing;
+            others are joined by a plus.
+        kernels: what the device's busy time on the last rung is called.
+        stand_ins: what can take the model's place and runs its operators or kernels, and what a
+            sentence calls it. The other rungs are instruments: nobody deploys them.
     """
-    top_ns = rungs[0].latency_ns
-    if problem := read_work_problem(rungs[0].checks):
-        return (_make_undivided(rungs[0], f"not the same work: {problem}"),)
-    found = {(item.runtime, item.host): item for item in evidence}
-    traced = [found.get(_place(rung)) for rung in rungs]
-    contrasts = [make_unit(len(rungs), i, i + 1) for i in range(len(rungs))]
-    intervals = compute_intervals(rungs, contrasts)
-    lines = []
-    for place, upper in enumerate(rungs[:-1]):
-        lower = rungs[place + 1]
-        lines.append(
-            _make_line(
-                _name_layers(_place(upper), _place(lower)),
-                (_label(upper), _label(lower)),
-                upper.latency_ns - lower.latency_ns,
-                intervals[place],
-                top_ns=top_ns,
-                rounds=len(upper.values_ns),
-                host_ns=_subtract_issue(traced[place], traced[place + 1]),
-                problem=compare_work(traced[place], traced[place + 1]),
-                doubt=find_doubt_of((upper, lower, rungs[0])),
-            )
-        )
-    doubt = find_doubt_of((rungs[-1], rungs[0]))
-    lines += _make_rest(rungs[-1], traced[-1], intervals[-1], top_ns, doubt)
-    return tuple(lines)
+
+    name: str
+    top: str
+    rungs: tuple[Rung, ...]
+    joined: Mapping[tuple[str, ...], Words] = field(default_factory=dict)
+    kernels: Words = ("kernels", "device busy: kernels, copies and fills, traced after the rounds")
+    stand_ins: Mapping[Place, str] = field(default_factory=dict)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Of all rungs."""
+        return tuple(rung.place for rung in self.rungs)
+
+    @property
+    def without_python(self) -> Place | None:
+        """The first rung that C++ drives: what is above it is what Python costs."""
+        return next((place for place in self.places if place.host == "cpp"), None)
+
+    def list_places(self, device: str) -> list[Place]:
+        """The rungs that a device can have."""
+        kind = device.split(":")[0]
+        return [rung.place for rung in self.rungs if kind in rung.devices]
+
+    def find(self, place: Place) -> Rung:
+        """The rung that is there. Raises InvalidArgumentError for what is none."""
+        if place not in self.places:
+            raise InvalidArgumentError(f"{place} is no rung of the ladder {self.name!r}")
+        return self.rungs[self.places.index(place)]
+
+    def name_step(self, upper: Place, lower: Place) -> Words:
+        """What the step from one rung down to another removes."""
+        first, last = self.places.index(upper), self.places.index(lower)
+        steps = [
+            rung.removes
+            for rung in self.rungs[first + 1 : last + 1]
+            if rung.removes and (not rung.optional or rung.place == lower)
+        ]
+        if len(steps) == 1:
+            return steps[0]
+        names = tuple(name for name, _ in steps)
+        together = (" + ".join(names), "together, for lack of a rung between them")
+        return self.joined.get(names, together)
 
 
-def _make_undivided(rung: Measurement, problem: str) -> Line:
-    """All of a latency of which nothing can be called a tax."""
-    return _make_line(
-        ("everything", "calls that are not all the same work have no parts that could be told"),
-        (_label(rung), None),
-        rung.latency_ns,
-        rung.interval_ns,
-        rung.latency_ns,
-        len(rung.values_ns),
-        problem=problem,
-    )
+_WHILE_IDLE = "what the host does while no kernel runs"
+_OPERATORS = ("operators", "dispatcher, operators and their kernels, allocator")
+_DISPATCH_AND_GAPS = ("dispatch, launch and gaps", _WHILE_IDLE)
 
-
-def _make_rest(
-    rung: Measurement,
-    evidence: RungEvidence | None,
-    interval: tuple[float, float] | None,
-    top_ns: float,
-    doubt: str,
-) -> list[Line]:
-    """What no rung below takes away: one line, or two if a trace tells kernels from the rest."""
-    name, rounds = _label(rung), len(rung.values_ns)
-    kind = _kind(_place(rung))
-    if evidence is None or not evidence.splits(rung.latency_ns):
-        return [
-            _make_line(_REST[kind], (name, None), rung.latency_ns, interval, top_ns, rounds,
-                       host_ns=evidence.issue_ns if evidence else None, doubt=doubt)
-        ]  # fmt: skip
-    busy_ns, busy_interval = evidence.compute_busy()
-    gap_interval = None
-    if interval is not None:  # rounds and trace are independent: their errors add as squares
-        gap_interval = (
-            rung.latency_ns - busy_ns
-            - math.hypot(rung.latency_ns - interval[0], busy_interval[1] - busy_ns),
-            rung.latency_ns - busy_ns
-            + math.hypot(interval[1] - rung.latency_ns, busy_ns - busy_interval[0]),
-        )  # fmt: skip
-    return [
-        _make_line(_GAPS[kind], (name, "busy"), rung.latency_ns - busy_ns, gap_interval, top_ns,
-                   rounds, host_ns=evidence.issue_ns, doubt=doubt),
-        _make_line(_KERNELS, ("busy", None), busy_ns, busy_interval, top_ns, rounds, doubt=doubt),
-    ]  # fmt: skip
-
-
-def _make_line(
-    words: tuple[str, str],
-    labels: tuple[str, str | None],
-    time_ns: float,
-    interval: tuple[float, float] | None,
-    top_ns: float,
-    rounds: int,
-    *,
-    host_ns: float | None = None,
-    problem: str = "",
-    doubt: str = "",
-) -> Line:
-    resolved = interval is not None and not interval[0] <= 0.0 <= interval[1]
-    if resolved and not 0.0 <= time_ns <= top_ns:
-        doubt = doubt or "a part of a latency is neither below 0 nor more than all of it"
-    resolved = resolved and not problem and not doubt
-    return Line(
-        name=words[0],
-        removes=words[1],
-        upper=labels[0],
-        lower=labels[1],
-        time_ns=time_ns,
-        interval_ns=interval,
-        share_ratio=time_ns / top_ns,
-        resolved=resolved,
-        rounds_needed=(
-            None if resolved or doubt else estimate_rounds(rounds, interval, abs(time_ns))
+EAGER = Ladder(
+    name="eager",
+    top="Python eager",
+    rungs=(
+        Rung(
+            runtime="eager",
+            host="python",
+            rest=("everything", "no rung below could be measured"),
+            gaps=("Python, dispatch and gaps", _WHILE_IDLE),
         ),
-        host_ns=host_ns,
-        problem=problem,
-        doubt=doubt,
-    )
+        Rung(
+            runtime="flat",
+            host="python",
+            removes=("model glue", "module calls, hooks, the model's own Python"),
+            rest=("operators and bindings", "everything below the model's own Python"),
+            gaps=("bindings, dispatch and gaps", _WHILE_IDLE),
+        ),
+        Rung(
+            runtime="eager",
+            host="cpp",
+            removes=(
+                "interpreter and bindings",
+                "bytecode, argument parsing, wrapping of tensors",
+            ),
+            rest=_OPERATORS,
+            gaps=_DISPATCH_AND_GAPS,
+        ),
+        Rung(
+            runtime="tape-without-host-reads",
+            host="cpp",
+            removes=(
+                "host reads",
+                "values that the model reads back, each of which waits for the device",
+            ),
+            rest=_OPERATORS,
+            gaps=_DISPATCH_AND_GAPS,
+            devices=("cuda",),
+            optional=True,
+        ),
+        Rung(
+            runtime="launch-replay",
+            host="cpp",
+            removes=("dispatch", "dispatcher, host code of operators and libraries, allocator"),
+            rest=("launches and kernels", "driver calls, kernels and the gaps between them"),
+            gaps=("launch and graph", "gaps between kernels, driver calls, the return"),
+            devices=("cuda",),
+        ),
+        Rung(
+            runtime="cuda-graph",
+            host="cpp",
+            removes=(
+                "launch",
+                "one driver call a kernel, and the gaps that a stream leaves between launches",
+            ),
+            rest=("graph and kernels", "one graph launch, kernels and the gaps between them"),
+            gaps=(
+                "graph",
+                "gaps between the kernels of the graph, one graph launch, the return to the host",
+            ),
+            devices=("cuda",),
+        ),
+    ),
+    joined={
+        ("model glue", "interpreter and bindings"): (
+            "Python",
+            "model glue, interpreter and bindings together (no flat rung between)",
+        )
+    },
+    stand_ins={
+        Place("cuda-graph", "cpp"): "a CUDA graph",
+        Place("cuda-graph", "python"): "a CUDA graph",
+        Place("eager", "cpp"): "the tape, without Python,",
+    },
+)
+
+LADDERS = {ladder.name: ladder for ladder in (EAGER,)}
 
 
-def _place(rung: Measurement) -> tuple[str, Host]:
-    return rung.cell.runtime, rung.cell.host
-
-
-def _kind(place: tuple[str, Host]) -> str:
-    runtime, host = place
-    if host == "python":
-        return "flat" if runtime == "flat" else "model"
-    return runtime if runtime in _REST else "tape"
-
-
-def _name_layers(upper: tuple[str, Host], lower: tuple[str, Host]) -> tuple[str, str]:
-    first, last = RUNGS.index(upper), RUNGS.index(lower)
-    # A rung that is not there for lack of host reads removes nothing.
-    places = [i for i in range(first, last) if i != _HOST_READS or last == _HOST_READS + 1]
-    names, removed = zip(*(_LAYERS[i] for i in places), strict=True)
-    if len(names) == 1:
-        return names[0], removed[0]
-    if names == (_LAYERS[0][0], _LAYERS[1][0]):
-        return "Python", "model glue, interpreter and bindings together (no flat rung between)"
-    return " + ".join(names), "together, for lack of a rung between them"
-
-
-def _subtract_issue(upper: RungEvidence | None, lower: RungEvidence | None) -> float | None:
-    if upper is None or lower is None or upper.issue_ns is None or lower.issue_ns is None:
-        return None
-    return upper.issue_ns - lower.issue_ns
+def find_ladder(name: str) -> Ladder:
+    """The ladder of that name. Raises InvalidArgumentError, naming those that there are."""
+    if name in LADDERS:
+        return LADDERS[name]
+    raise InvalidArgumentError(f"there is no ladder {name!r}; there are {', '.join(LADDERS)}")

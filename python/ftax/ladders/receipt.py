@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.instruments.energy import EnergyLine, compute_energy_tax
@@ -16,9 +16,11 @@ from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import Timeline
 from ftax.ladders.advice import recommend
 from ftax.ladders.findings import Findings
-from ftax.ladders.ladder import RUNGS, Line
+from ftax.ladders.ladder import EAGER
+from ftax.ladders.lines import Line
 from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
+from ftax.timing.candidate import Placed
 from ftax.timing.measurement import describe_doubts
 
 
@@ -40,11 +42,11 @@ class OperatorCost(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unavailable(Record):
+class Unavailable(Placed, Record):
     """A rung or an alternative that could not be measured, and why: in one line, and in full."""
 
     runtime: Name
-    host: Name
+    host: Literal["python", "cpp"]
     reason: str
     error: str = ""  # the whole chain of errors, or "" if nothing was tried
 
@@ -63,6 +65,7 @@ class Receipt(Findings):
     """
 
     kind: ClassVar[str] = "receipt"
+    later: ClassVar[frozenset[str]] = frozenset({"ladder_name"})
 
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
@@ -73,15 +76,11 @@ class Receipt(Findings):
 
     def check(self) -> None:
         """Raise InvalidArgumentError unless the rungs are rungs, in order, of the same rounds."""
-        places = []
-        for rung in self.rungs:
-            place = (rung.cell.runtime, rung.cell.host)
-            if place not in RUNGS:
-                raise InvalidArgumentError(f"{place[0]}/{place[1]} is no rung of the ladder")
-            places.append(RUNGS.index(place))
+        ladder = self.ladder
+        places = [ladder.rungs.index(ladder.find(rung.place)) for rung in self.rungs]
         if not places or places[0] != 0 or places != sorted(set(places)):
             raise InvalidArgumentError(
-                f"the rungs are {places}; a receipt starts with Python eager and goes down the "
+                f"the rungs are {places}; a receipt starts with {ladder.top} and goes down the "
                 "ladder"
             )
         rounds = {len(item.samples_ns) for item in (*self.rungs, *self.others)}
@@ -93,6 +92,12 @@ class Receipt(Findings):
             raise InvalidArgumentError(
                 "a measurement among Receipt.throughputs has mode 'latency'; it belongs into others"
             )
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended its rounds, or what was looked at afterwards."""
+        after = self.preparation.get("interrupted") is True
+        return after or self.rungs[0].stop_reason == "interrupted"
 
     @property
     def recommendation(self) -> str:
@@ -110,11 +115,11 @@ class Receipt(Findings):
 
     def energy_tax(self) -> tuple[EnergyLine, ...]:
         """What each step down the ladder saves of one inference's energy; () if not read."""
-        read = {(item.runtime, item.host): item.energy for item in self.readings}
+        read = {item.place: item.energy for item in self.readings}
         rungs = [
-            (f"{rung.cell.runtime}/{rung.cell.host}", energy)
+            (str(rung.place), energy)
             for rung in self.rungs
-            if (energy := read.get((rung.cell.runtime, rung.cell.host))) is not None
+            if (energy := read.get(rung.place)) is not None
         ]
         return compute_energy_tax(rungs)
 
@@ -127,8 +132,12 @@ class Receipt(Findings):
         return tuple(sorted(self.operator_costs, key=lambda cost: -cost.total_ns))
 
     def to_dict(self) -> dict[str, object]:
-        """Plain dicts, lists and scalars; the lines are stored for other readers of the file."""
-        return {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
+        """Plain dicts, lists and scalars; the lines are stored for other readers of the file, and
+        the ladder where it is not the usual one."""
+        fields = {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
+        if self.ladder_name == EAGER.name:
+            del fields["ladder_name"]
+        return fields
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Self:

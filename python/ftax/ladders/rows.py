@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.ladder import RUNGS
+from ftax.ladders.ladder import EAGER, Ladder
 from ftax.runtimes.preparation_cost import PreparationCost
+from ftax.timing.candidate import Place
 from ftax.timing.differences import compute_intervals, find_doubt_of
 from ftax.timing.measurement import Measurement
 from ftax.timing.outputs import read_outputs, read_work_problem
@@ -25,9 +26,12 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeRow:
-    """One runtime under one host, compared with its baseline: Python eager, or what it names.
+    """One runtime under one host, compared with its baseline: the first rung, or what it names.
 
     Attributes:
+        is_rung: whether it stands on the ladder.
+        is_top: whether it is the first rung.
+        baseline_name: the runtime that it names as its baseline; "" if that is the first rung.
         baseline: None where the baseline that it names was not measured.
         saved_ns: latency of the baseline minus its own; its interval resamples rounds jointly.
         speedup_interval: the same draws, linearised about the two means.
@@ -43,10 +47,14 @@ class RuntimeRow:
         examples_per_s: back to back; None unless throughput was measured, and can be gone by.
         doubt: why its latency, or its baseline's, is not to go by, and so nothing that is computed
             from it; "" if both are.
-        excluded: why it is not recommended in place of Python eager, however fast; "" if it may be.
+        excluded: why it is not recommended in place of the first rung, however fast; "" if it may
+            be.
     """
 
     measurement: Measurement
+    is_rung: bool
+    is_top: bool
+    baseline_name: str
     baseline: Measurement | None
     saved_ns: float | None
     saved_interval_ns: Ends | None
@@ -70,17 +78,12 @@ class RuntimeRow:
     @property
     def label(self) -> str:
         """``onnxruntime/cpp``."""
-        return f"{self.measurement.cell.runtime}/{self.measurement.cell.host}"
+        return str(self.measurement.place)
 
     @property
     def latency_ns(self) -> float:
         """Its latency."""
         return self.measurement.latency_ns
-
-    @property
-    def is_rung(self) -> bool:
-        """Whether it stands on the ladder."""
-        return (self.measurement.cell.runtime, self.measurement.cell.host) in RUNGS
 
     @property
     def tax_left_ns(self) -> float | None:
@@ -118,7 +121,7 @@ class RuntimeRow:
         return {
             "runtime": cell.runtime,
             "host": cell.host,
-            "baseline": None if self.baseline is None else _name(self.baseline),
+            "baseline": None if self.baseline is None else str(self.baseline.place),
             **{name: getattr(self, name) for name in names},
             **{name: None if value is None else list(value) for name, value in ends.items()},
             "preparation_seconds": None if cost is None else cost.seconds,
@@ -132,8 +135,10 @@ def compute_rows(
     measurements: Sequence[Measurement],
     evidence: Sequence[RungEvidence] = (),
     throughputs: Sequence[Measurement] = (),
+    *,
+    ladder: Ladder = EAGER,
 ) -> tuple[RuntimeRow, ...]:
-    """A row a measurement, fastest first. The first measurement is Python eager."""
+    """A row a measurement, fastest first. The first measurement is the ladder's first rung."""
     baselines = [_find_baseline(measurements, item) for item in measurements]
     contrasts = []
     for place, base in enumerate(baselines):
@@ -142,21 +147,22 @@ def compute_rows(
             ratio = measurements[base].latency_ns / measurements[place].latency_ns
         contrasts += [_contrast(len(measurements), base, place, r) for r in (1.0, ratio)]
     intervals = compute_intervals(measurements, contrasts)
-    found: dict[tuple[str, str], RungEvidence] = {(e.runtime, e.host): e for e in evidence}
+    found = {item.place: item for item in evidence}
     rates = {
-        _place(item): item.cell.batch * 1e9 / item.latency_ns
+        item.place: item.cell.batch * 1e9 / item.latency_ns
         for item in throughputs
         if not item.doubt
     }
-    references = {item.preparation.get("baseline") for item in measurements}
+    references = {_read_baseline(item) for item in measurements}
     rows = [
         _make_row(
             item,
             None if base is None else measurements[base],
             intervals[2 * place : 2 * place + 2],
             found,
-            rates.get(_place(item)),
-            _exclude(item, references, read_work_problem(measurements[0].checks)),
+            rates.get(item.place),
+            _exclude(item, references, read_work_problem(measurements[0].checks), ladder),
+            ladder,
         )
         for place, (item, base) in enumerate(zip(measurements, baselines, strict=True))
     ]
@@ -167,12 +173,14 @@ def _make_row(
     item: Measurement,
     base: Measurement | None,
     intervals: Sequence[Ends | None],
-    found: Mapping[tuple[str, str], RungEvidence],
+    found: Mapping[Place, RungEvidence],
     rate: float | None,
     excluded: str,
+    ladder: Ladder,
 ) -> RuntimeRow:
-    mine = found.get(_place(item))
-    theirs = None if base is None else found.get(_place(base))
+    mine = found.get(item.place)
+    theirs = None if base is None else found.get(base.place)
+    is_top = item.place == ladder.places[0]
     traced = mine if mine is not None and mine.kernel_ns else None
     saved_ns = None if base is None else base.latency_ns - item.latency_ns
     spread = None if base is None else intervals[1]
@@ -183,6 +191,9 @@ def _make_row(
     outputs = read_outputs(item.checks)
     return RuntimeRow(
         measurement=item,
+        is_rung=item.place in ladder.places,
+        is_top=is_top,
+        baseline_name=_read_baseline(item),
         baseline=base,
         saved_ns=saved_ns,
         saved_interval_ns=None if base is None else intervals[0],
@@ -206,26 +217,30 @@ def _make_row(
         preparation=PreparationCost.of(item.preparation),
         examples_per_s=rate,
         doubt=find_doubt_of([item] if base is None else [item, base]),
-        excluded=excluded or ("" if outputs.equal or _place(item) == RUNGS[0] else outputs.words),
+        excluded=excluded or ("" if outputs.equal or is_top else outputs.words),
     )  # fmt: skip
 
 
-def _exclude(item: Measurement, references: set[object], work_problem: str) -> str:
+def _exclude(item: Measurement, references: set[str], work_problem: str, ladder: Ladder) -> str:
     if work_problem:
-        return "eager's calls are not all the same work"
-    baseline = item.preparation.get("baseline")
-    if isinstance(baseline, str):
-        return f"it is compared with {baseline}, not with eager"
+        return f"{ladder.top}'s calls are not all the same work"
+    if baseline := _read_baseline(item):
+        return f"it is compared with {baseline}, not with {ladder.top}"
     if item.cell.runtime in references:
-        return "it is what others are compared with, and not compared with eager"
+        return f"it is what others are compared with, and not compared with {ladder.top}"
     return ""
+
+
+def _read_baseline(item: Measurement) -> str:
+    named = item.preparation.get("baseline")
+    return named if isinstance(named, str) else ""
 
 
 def _find_baseline(measurements: Sequence[Measurement], item: Measurement) -> int | None:
     """The place of what it names, under the same host if it is there; otherwise the first."""
-    named = item.preparation.get("baseline")
-    if not isinstance(named, str):
-        names = {other.preparation.get("baseline") for other in measurements}
+    named = _read_baseline(item)
+    if not named:
+        names = {_read_baseline(other) for other in measurements}
         return measurements.index(item) if item.cell.runtime in names else 0
     places = [i for i, other in enumerate(measurements) if other.cell.runtime == named]
     same = [i for i in places if measurements[i].cell.host == item.cell.host]
@@ -258,11 +273,3 @@ def _describe_kernels(theirs: RungEvidence | None, mine: RungEvidence | None) ->
         return words
     ratio = (after_ns / mine.kernels) / (before_ns / theirs.kernels)
     return f"{words}, each {ratio:.2f}x as long on average"
-
-
-def _place(item: Measurement) -> tuple[str, str]:
-    return item.cell.runtime, item.cell.host
-
-
-def _name(item: Measurement) -> str:
-    return f"{item.cell.runtime}/{item.cell.host}"

@@ -81,7 +81,8 @@ def tax_with_traces(
     ``keep`` is given the receipt of the rounds as soon as they are over, before anything looks
     closer: a runtime that faults on the GPU while it is traced here ends the process.
     """
-    from ftax.ladders.run import TaxOptions, run_tax
+    from ftax.ladders.options import TaxOptions
+    from ftax.ladders.run import run_tax
 
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)

@@ -1,6 +1,6 @@
 """What a reader of a receipt has to know beside its numbers: of its rounds, and of its traces.
 
-The surprising choice is what is left out: an alternative may run other kernels than Python eager,
+The surprising choice is what is left out: an alternative may run other kernels than the first rung,
 and is expected to.
 """
 
@@ -10,30 +10,30 @@ import math
 from collections.abc import Sequence
 
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.ladder import RUNGS
+from ftax.ladders.ladder import EAGER, Ladder
 from ftax.timing.session import Plan
 
 _FEW = 5  # rounds, fewer of which have an interval that is wide or none
 
 
-def warn_of_evidence(evidence: Sequence[RungEvidence]) -> list[str]:
+def warn_of_evidence(evidence: Sequence[RungEvidence], ladder: Ladder = EAGER) -> list[str]:
     """What a reader of the receipt has to know of the traces behind it."""
     warnings = []
     unused: dict[str, list[str]] = {}
     ungated: dict[str, list[str]] = {}
     for item in evidence:
-        name = f"{item.runtime}/{item.host}"
+        name = str(item.place)
         if item.problems:
             unused.setdefault("; ".join(item.problems), []).append(name)
         if item.gate is not None and item.gate.cut:
             ungated.setdefault(str(item.gate.reason), []).append(name)
-        if (item.runtime, item.host) not in RUNGS:
+        if item.place not in ladder.places:
             continue  # an alternative is expected to run other kernels
         if item.difference:
             warnings.append(item.difference)
         if item.slower:
             warnings.append(
-                f"kernels of {name} took other times than Python eager's: {'; '.join(item.slower)}"
+                f"kernels of {name} took other times than {ladder.top}'s: {'; '.join(item.slower)}"
             )
     warnings += [f"no trace of {', '.join(names)} is used: {why}" for why, names in unused.items()]
     warnings += [f"no issue time of {', '.join(names)}: {why}" for why, names in ungated.items()]

@@ -37,6 +37,7 @@ class RuntimeSpec:
     A ``quick`` one is ready in seconds, and part of every receipt that is not told otherwise.
     ``files``, as ``module:name``, is what makes the files that it loads, if any. What ``tunes``
     chooses between kernels by timing them while it is made ready, so nothing may run beside it.
+    An ``instrument`` is a rung that shows a cost, and nothing that anybody would deploy.
     """
 
     name: str
@@ -51,6 +52,7 @@ class RuntimeSpec:
     never: str = ""
     quick: bool = False
     tunes: bool = False
+    instrument: bool = False
     options: tuple[str, ...] = ()  # that it takes from `Setting.runtime_options`
     obstacle: Callable[[str], str | None] | None = None
 
@@ -150,6 +152,7 @@ _RUNTIMES = (
         description="straight-line Python that makes the tape's operator calls",
         hosts=("python",),
         function="eager.eager:prepare_flat",
+        instrument=True,
         why_not_cpp="flat is Python by definition; without Python it is eager with host cpp",
     ),
     RuntimeSpec(
@@ -157,6 +160,7 @@ _RUNTIMES = (
         description="the tape without the values that the model reads back to the host",
         hosts=("cpp",),
         function="graph.cuda_graph:prepare_tape_without_host_reads",
+        instrument=True,
         devices=("cuda",),
     ),
     RuntimeSpec(
@@ -164,6 +168,7 @@ _RUNTIMES = (
         description="the tape's kernels, launched one driver call each, without operators",
         hosts=("cpp",),
         function="graph.cuda_graph:prepare_launch_replay",
+        instrument=True,
         devices=("cuda",),
     ),
     RuntimeSpec(

@@ -87,8 +87,13 @@ class Setting:
 
     @property
     def of_loading(self) -> dict[str, Any]:
-        """The fields that decide what is built, by name; the others decide how that is run."""
+        """The fields that decide what is built, by name."""
         return {name: getattr(self, name) for name in _OF_LOADING}
+
+    @property
+    def of_running(self) -> dict[str, Any]:
+        """The fields that decide how what is built is run, by name."""
+        return {name: getattr(self, name) for name in _FIELDS if name not in _OF_LOADING}
 
     def beside(self, other: Setting) -> Setting:
         """This setting, run as ``other`` says where it says anything.

@@ -7,7 +7,6 @@ when its cell is timed, which then blames whom it has to blame.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,14 +15,14 @@ from pathlib import Path
 from ftax.records.store import append_record, read_records
 from ftax.runtimes.catalogue import find_runtime
 from ftax.sweeps.cells import SHARING
-from ftax.sweeps.job import Group, Item, Job
+from ftax.sweeps.job import Group, Item, Job, start_worker
 from ftax.sweeps.plan import Task
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepExport, SweepMachine
 from ftax.sweeps.room import Need, count_room
-from ftax.sweeps.worker import start_worker
 from ftax.timing.cell import Cell
-from ftax.workers.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
+from ftax.workers.child import DONE
+from ftax.workers.process import Stop, Stopped, Worker, WorkerDied
 
 EXPORTS_FILE = "exports.jsonl"
 _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
@@ -139,12 +138,11 @@ class Exporter:
         with self._lock:
             return self.units.pop(0) if self.units else None
 
-    def _export(self, unit: Unit, worker: WorkerProcess) -> None:
-        worker.wait_until_ready(START_S)
-        job = replace(self.make_job(unit.device, unit.groups), exports=True)
-        worker.send(json.dumps(job.to_dict()))
-        answer = worker.receive(max(self.limit_s, START_S))
-        while (say := answer.pop("say")) != "done":
+    def _export(self, unit: Unit, worker: Worker) -> None:
+        worker.wait_until_ready()
+        worker.send(replace(self.make_job(unit.device, unit.groups), exports=True).to_dict())
+        answer = worker.receive(self.limit_s)
+        while (say := answer.pop("say")) != DONE:
             if say == "begin" and answer["step"] == "export":
                 label = self.cells[answer["places"][0]].label()
                 self.progress.tell_export(label, self._done, self._total)

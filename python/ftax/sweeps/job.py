@@ -12,12 +12,19 @@ from typing import Any
 
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
+from ftax.workers.process import Stop, Worker
 
+Say = Callable[..., None]  # answers: what it is, and its fields
 Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent lets the worker go on
 
 # After the rounds of a whole job: counters first, because a trace slows its process for good;
 # memory last, because everything that is ready has to go for it.
 LOOKS = ("utilisation", "trace", "memory")
+
+
+def start_worker(stop: Stop) -> Worker:
+    """A process that does jobs."""
+    return Worker("ftax.sweeps.worker:work", stop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

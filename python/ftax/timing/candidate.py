@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import torch
 
@@ -16,6 +16,36 @@ from ftax import _core
 from ftax.errors import UnsupportedError
 
 Host = Literal["python", "cpp"]
+
+
+class Place(NamedTuple):
+    """A runtime, and who drives it; in words "eager/python"."""
+
+    runtime: str
+    host: Host
+
+    def __str__(self) -> str:
+        return f"{self.runtime}/{self.host}"
+
+
+class Placed:
+    """What has a runtime and a host."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:  # fields of the class that it is
+
+        @property
+        def runtime(self) -> str:
+            """What runs."""
+
+        @property
+        def host(self) -> Host:
+            """Who drives it."""
+
+    @property
+    def place(self) -> Place:
+        """Both."""
+        return Place(self.runtime, self.host)
 
 
 class Watch(Protocol):
@@ -82,7 +112,7 @@ class Buffers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class Candidate(Placed):
     """``runner`` is what the timed loop drives; ``run()`` is one inference by the same means, with
     its outputs. ``feed(inputs)`` puts other inputs where ``run`` reads them; None: that is the
     memory of the model's own inputs. ``facts`` are JSON-able and stored with the measurement.

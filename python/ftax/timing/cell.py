@@ -13,13 +13,13 @@ from ftax.machines.environment import Device
 from ftax.records.fields import FrozenMap
 from ftax.records.record import JsonScalar, Name, PositiveInt, Record
 from ftax.steps.setting import Setting
-from ftax.timing.candidate import Host
+from ftax.timing.candidate import Host, Placed
 
 _USUAL = ("forward", "inference")  # and so not said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cell(Record):
+class Cell(Placed, Record):
     """One place in the space of measurements: a model, its input, and what runs it where."""
 
     model: Name
@@ -58,7 +58,7 @@ class Cell(Record):
 
     def label(self) -> str:
         """Return a short form for people, such as "bert eager/python cpu fp32 b1 s128"."""
-        words = [self.model, f"{self.runtime}/{self.host}", self.device, self.dtype]
+        words = [self.model, str(self.place), self.device, self.dtype]
         words.append(f"b{self.batch}")
         if self.sequence is not None:
             words.append(f"s{self.sequence}")

@@ -14,7 +14,7 @@ def find_doubt_of(measurements: Sequence[Measurement]) -> str:
     """Of the first of them that is in doubt, whose latency it is and why; "" if none is."""
     for item in measurements:
         if item.doubt:
-            return f"{item.cell.runtime}/{item.cell.host}: {item.doubt}"
+            return f"{item.place}: {item.doubt}"
     return ""
 
 

@@ -9,7 +9,7 @@ are left.
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ftax import _core
@@ -21,6 +21,7 @@ from ftax.records.fields import FrozenMap, Rule
 from ftax.records.record import Count, PositiveInt, Record
 from ftax.records.result import Result
 from ftax.timing import statistics as _statistics
+from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
 from ftax.timing.statistics import Statistics, Summary
 from ftax.timing.trust import NOT_RESOLVED, find_doubt_of_mean
@@ -51,7 +52,7 @@ def describe_doubts(measurements: Sequence["Measurement"]) -> list[str]:
     found: dict[str, list[str]] = {}
     for item in measurements:
         if doubt := item.doubt:
-            found.setdefault(doubt, []).append(f"{item.cell.runtime}/{item.cell.host}")
+            found.setdefault(doubt, []).append(str(item.place))
     return [
         f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {NOT_RESOLVED}: {doubt}"
         for doubt, names in found.items()
@@ -135,6 +136,15 @@ class Measurement(Result):
                 "request; it has to be 1"
             )
         _read_disturbed(self.checks)
+
+    @property
+    def place(self) -> Place:
+        """The runtime, and who drove it."""
+        return self.cell.place
+
+    def with_label(self, label: str) -> Self:
+        """The same under another label."""
+        return replace(self, label=label)
 
     @property
     def disturbed_rounds(self) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
 from ftax.timing.outputs import read_outputs, read_work_problem
+from ftax.timing.trust import DISTURBED_IN
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
 Mode = Literal["latency", "throughput"]
@@ -264,7 +265,7 @@ def _put_back(loaded: Subject) -> Iterator[list[str]]:
 
 def _judge_work(prepared: Candidate, work: Watch | None, written: Sequence[str]) -> Iterator[str]:
     """What a reader has to know of outputs that are not eager's and of calls that differ."""
-    label = f"{prepared.runtime}/{prepared.host}"
+    label = str(prepared.place)
     if (outputs := read_outputs(prepared.checks)).problem:
         what = "other outputs than eager"
         if label == "eager/python":
@@ -324,7 +325,7 @@ def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
     if left_out:
         return f"{left_out} of {rounds} rounds do not count: the host was disturbed {DISTURBANCE}"
     return (
-        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
+        f"{DISTURBED_IN} {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
         "leave out; --patience waits for it to be quiet"
     )
 

@@ -7,13 +7,14 @@ away.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, RunnerError, UnavailableError, describe
+from ftax.errors import FtaxError, UnavailableError, attempt
 from ftax.instruments.trace.records import Trace
 from ftax.machines.environment import collect_environment
 from ftax.timing.session import Progress, quiet
@@ -82,27 +83,21 @@ def require_tracer() -> None:
         )
 
 
-def trace_all(
+def trace_each(
     loaded: LoadedModel,
     prepared: Sequence[Candidate],
     *,
     iterations: int = ITERATIONS,
     kinds: Sequence[str] = KINDS,
     progress: Progress | None = None,
-) -> list[Trace | FtaxError]:
+) -> Iterator[Trace | FtaxError]:
     """Trace each runtime in turn, then detach; one that cannot be traced leaves its error in its
     place."""
-    traces: list[Trace | FtaxError] = []
+    trace = partial(trace_prepared, loaded, iterations=iterations, kinds=kinds)
     try:
         for place, item in enumerate(prepared):
             if progress:
                 progress("tracing kernels", place, len(prepared))
-            try:
-                traces.append(trace_prepared(loaded, item, iterations=iterations, kinds=kinds))
-            except FtaxError as error:
-                traces.append(error)
-            except RuntimeError as error:  # torch's and CUDA's own
-                traces.append(RunnerError(describe(error)))
+            yield attempt(partial(trace, item))
     finally:
         detach()
-    return traces

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.ladder import RUNGS
 from ftax.ladders.receipt import Receipt
 from ftax.reports.table import Rows
 from ftax.reports.tables.timeline_table import make_timeline_table
@@ -27,13 +26,14 @@ def make_evidence_tables(receipt: Receipt) -> list[Rows]:
 
 def make_top_table(receipt: Receipt, *, limit: int) -> Rows | None:
     """The kernels that take the most time on the lowest rung; None without a reliable trace."""
-    traced = [item for item in receipt.evidence if item.top and (item.runtime, item.host) in RUNGS]
+    rungs = [rung.place for rung in receipt.rungs]
+    traced = [item for item in receipt.evidence if item.top and item.place in rungs]
     if not traced:
         return None
     lowest = traced[-1]
     total_ns = statistics.median(lowest.kernel_ns) or 1.0
     return Rows(
-        title=f"Kernels of {lowest.runtime}/{lowest.host} by time ({format_time(total_ns)})",
+        title=f"Kernels of {lowest.place} by time ({format_time(total_ns)})",
         columns=("kernel", "count", "total", "share"),
         numeric=("count", "total", "share"),
         rows=tuple(
@@ -58,7 +58,7 @@ def _make_evidence(receipt: Receipt) -> Rows:
             "copies, fills",
             "kernel time",
             "device busy",
-            "kernels are eager's",
+            "eager's kernels",
             "durations",
             "issue, gated",
             "device, gated",
@@ -72,6 +72,7 @@ def _make_evidence(receipt: Receipt) -> Rows:
             "issue, gated",
             "device, gated",
         ),
+        gives_way=("durations", "copies, fills", "kernel time"),
         rows=tuple(_describe(item) for item in receipt.evidence),
     )
 
@@ -81,7 +82,7 @@ def _describe(item: RungEvidence) -> tuple[str, ...]:
         _NOTHING if value is None else format_time(value)
         for value in (item.issue_ns, item.device_ns)
     )
-    name = f"{item.runtime}/{item.host}"
+    name = str(item.place)
     if not item.kernel_ns:
         return (name, *([_NOTHING] * 4), "not known", _NOTHING, *gate)
     same = {True: "yes", False: "no", None: "not known"}[item.same_kernels]

@@ -16,7 +16,7 @@ _BUILT = Path(_build_info.__file__).parent
 
 def get_include() -> str:
     """The folder to give to a compiler (``-I``), so that it finds ``ftax/runner.h``."""
-    source = Path(__file__).parents[2] / "csrc" / "include"  # of a checkout that is not installed
+    source = Path(__file__).parents[4] / "csrc" / "include"  # of a checkout that is not installed
     for folder in (_BUILT / "include", source):
         if (folder / "ftax" / "runner.h").is_file():
             return str(folder)

@@ -20,6 +20,8 @@ from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
 
 Tensors = tuple[torch.Tensor, ...]
+# What the two sets of inputs of a case are, in words.
+INPUT_SETS = ("on the model's inputs", "on other values in the same inputs")
 
 
 class CheckFailedError(FtaxError):
@@ -53,6 +55,16 @@ class PluginCase:
     def load(cls, path: Path) -> Self:
         """Read what `save` wrote: tensors and text only, never code."""
         return cls(**torch.load(path, weights_only=True))
+
+    def describe(self) -> str:
+        """Every tensor that is bound, by name, with its shape."""
+        outputs = enumerate(self.references[0])
+        named = {
+            **self.weights,
+            **{f"input{place}": tensor for place, tensor in enumerate(self.inputs[0])},
+            **{f"output{place}": tensor for place, tensor in outputs},
+        }
+        return ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in named.items())
 
 
 def make_case(loaded: LoadedModel) -> PluginCase:

@@ -12,7 +12,13 @@ from typing import Any
 
 import torch
 
-from ftax.errors import FtaxError, UnavailableError, UnsupportedError, describe
+from ftax.errors import (
+    FtaxError,
+    UnavailableError,
+    UnsupportedError,
+    describe,
+    is_out_of_memory,
+)
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.workspace import Workspace
@@ -73,7 +79,7 @@ def prepare_entry_point(workspace: Workspace, point: EntryPoint) -> Candidate:
     return Candidate(
         runtime=point.name,
         host="python",
-        runner=drive_python(workspace, point.name, call),
+        runner=drive_python(workspace, _name(point), call),
         run=run,
         facts={**cost.to_facts(), "from_cache": False, "distribution": origin(point)},
     )
@@ -97,9 +103,9 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
 def _guard(point: EntryPoint, what: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
-    except (FtaxError, RuntimeError):
-        raise
     except Exception as error:
+        if isinstance(error, FtaxError) or is_out_of_memory(error):
+            raise  # of ours; or the machine's, which has a remedy of its own
         raise UnsupportedError(
             f"{_name(point)}: {what} raised {type(error).__name__}: {describe(error)}"
         ) from error

@@ -18,7 +18,13 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.plugins.case import CheckFailedError, PluginCase, Subject, make_case
+from ftax.runtimes.plugins.case import (
+    INPUT_SETS,
+    CheckFailedError,
+    PluginCase,
+    Subject,
+    make_case,
+)
 from ftax.runtimes.plugins.trial import open_session
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate
@@ -114,7 +120,7 @@ def try_out(subject: Subject) -> None:
         equality = compare_outputs(reference, bound.run(place))
         if equality.difference > _GARBAGE:
             raise CheckFailedError(
-                f"enqueue returned garbage for input set {place}: {equality.problem}"
+                f"enqueue returned garbage {INPUT_SETS[place]}: {equality.problem}"
             )
     end = time.monotonic() + _SOAK_S
     for _ in range(_SOAK_RUNS):

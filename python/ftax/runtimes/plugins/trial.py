@@ -1,30 +1,28 @@
 """Runs one check of a shared library in a process of its own, which the library may take with it.
 
-The surprising choice: the worker writes the name of each call into a file before it makes it. That
-is all that is left of a process which crashed or had to be stopped, and it names the culprit.
+The surprising choice: the worker says the name of each call before it makes it. That is all that is
+left of a process which crashed or had to be stopped, and it names the culprit. A limit is for the
+library: starting Python, and waiting for a CPU that other programs have, do not count.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ftax.errors import FtaxError, InvalidArgumentError, describe
+from ftax.errors import FtaxError, InvalidArgumentError, UnavailableError, describe
 from ftax.runtimes.plugins.case import CheckSkippedError, PluginCase, Subject
-from ftax.workers.death import name_signal, read_last_line
+from ftax.workers.child import Line
+from ftax.workers.process import WorkerDied, run_task
 
 Status = Literal["passed", "failed", "skipped"]
 
-_CASE, _CALL, _ANSWER = "case.pt", "call.txt", "answer.json"  # in the folder of a session
+_CASE = "case.pt"  # in the folder of a session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,33 +46,28 @@ class WorkerSession:
     ) -> Answer:
         """Run ``check``, a function of a Subject named ``module:function``, within ``limit_s``.
 
-        It passes if it returns; a process that dies or has to be stopped has failed.
+        It passes if it returns; a process that dies or has to be stopped has failed. Raises
+        UnavailableError if the process does not get as far as the library.
         """
-        for name in (_CALL, _ANSWER):
-            (self.folder / name).unlink(missing_ok=True)
-        arguments = (str(self.folder), self.path, self.config, check)
+        job = {"folder": str(self.folder), "library": self.path, "config": self.config,
+               "check": check}  # fmt: skip
+        call, answer = "", Answer(status="failed", reason="the check gave no answer")
         try:
-            worker = subprocess.run(
-                [sys.executable, "-m", "ftax.runtimes.plugins.trial", *arguments],
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                text=True,
-                errors="replace",
-                timeout=limit_s,
-                env={**os.environ, **(environment or {})},
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return self._fail(f"ran past {limit_s:g} s")
-        answer = self.folder / _ANSWER
-        if worker.returncode == 0 and answer.exists():
-            return Answer(**json.loads(answer.read_text()))
-        return self._fail(_explain_death(worker.returncode, worker.stderr))
-
-    def _fail(self, what: str) -> Answer:
-        call = self.folder / _CALL
-        where = call.read_text() if call.exists() else "starting the worker process"
-        return Answer(status="failed", reason=f"{where}: {what}")
+            for said in run_task(
+                "ftax.runtimes.plugins.trial:run_check",
+                job,
+                limit_s=limit_s,
+                environment=environment,
+            ):
+                if said.pop("say") == "call":
+                    call = said["name"]
+                else:
+                    answer = Answer(**said)
+        except WorkerDied as death:
+            if not call:
+                raise UnavailableError(f"{Path(self.path).name} was not tried: {death}") from death
+            return Answer(status="failed", reason=f"{call}: {death}")
+        return answer
 
 
 @contextmanager
@@ -88,34 +81,25 @@ def open_session(library: str, config: str, case: PluginCase) -> Iterator[Worker
         yield WorkerSession(folder=Path(folder), path=str(path), config=config)
 
 
-def _explain_death(code: int, stderr: str) -> str:
-    if (name := name_signal(code)) is not None:
-        return f"the process was ended by {name}"
-    last = read_last_line(stderr)
-    return f"the process ended with exit code {code}{': ' + last if last else ''}"
-
-
-def _work(folder: Path, library: str, config: str, check: str) -> None:
-    last: list[str] = [""]
+def run_check(job: Mapping[str, Any], line: Line) -> None:
+    """The task of the worker: one check, and how it ended."""
+    last = [""]
 
     def note(call: str) -> None:
-        if call != last[0]:  # a loop over enqueue is not to be a loop over a disk
+        if call != last[0]:  # a loop over enqueue is not to be a loop over a line
             last[0] = call
-            (folder / _CALL).write_text(call)
+            line.say("call", name=call)
 
-    module, _, name = check.partition(":")
+    module, _, name = job["check"].partition(":")
     function = getattr(import_module(module), name)
-    case = PluginCase.load(folder / _CASE)
+    case = PluginCase.load(Path(job["folder"]) / _CASE)
+    note("loading the library")
     try:
-        said = function(Subject(path=library, config=config, case=case, note=note))
+        said = function(Subject(path=job["library"], config=job["config"], case=case, note=note))
         answer = Answer(status="passed", reason=said or "")
     except CheckSkippedError as skipped:
         answer = Answer(status="skipped", reason=describe(skipped))
     except (FtaxError, RuntimeError) as error:
         answer = Answer(status="failed", reason=describe(error))
     note("ending the process")
-    (folder / _ANSWER).write_text(json.dumps(asdict(answer)))
-
-
-if __name__ == "__main__":
-    _work(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4])
+    line.say("answer", **asdict(answer))

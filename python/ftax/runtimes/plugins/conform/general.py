@@ -15,6 +15,7 @@ from ftax import _core
 from ftax.errors import FtaxError, describe
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugins.case import (
+    INPUT_SETS,
     BoundPlugin,
     CheckFailedError,
     CheckSkippedError,
@@ -156,7 +157,7 @@ def warm_up(bound: BoundPlugin) -> None:
 def _compare(subject: Subject, place: int, outputs: list[torch.Tensor]) -> float:
     equality = compare_outputs(subject.case.references[place], outputs)
     if not equality.within_tolerance:
-        raise CheckFailedError(f"input set {place}: {equality.problem}")
+        raise CheckFailedError(f"{INPUT_SETS[place]}: {equality.problem}")
     return equality.difference
 
 

@@ -17,6 +17,7 @@ from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import require_tracer
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugins.case import (
+    INPUT_SETS,
     BoundPlugin,
     CheckFailedError,
     CheckSkippedError,
@@ -190,7 +191,7 @@ def check_capture(subject: Subject) -> None:
         bound.settle()
         equality = compare_outputs(subject.case.references[place], bound.outputs)
         if not equality.within_tolerance:
-            raise CheckFailedError(f"replayed on input set {place}: {equality.problem}")
+            raise CheckFailedError(f"replayed {INPUT_SETS[place]}: {equality.problem}")
 
 
 def _prepare(subject: Subject) -> tuple[torch.cuda.Stream, BoundPlugin]:

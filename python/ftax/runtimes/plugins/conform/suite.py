@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -71,6 +71,7 @@ CHECKS = (
 def conform(
     library: str | os.PathLike[str],
     model: Model | None = None,
+    inputs: Any = None,
     *,
     limit_s: float = LIMIT_S,
     progress: Progress | None = None,
@@ -81,7 +82,8 @@ def conform(
     Args:
         library: its path, or "path?config".
         model: what it runs; left out, a small two-layer perceptron (`make_perceptron`).
-        limit_s: how long one check may take.
+        inputs: of a module, as for `ftax.tax`; models by name bring their own.
+        limit_s: how long one check may take, once it has begun and has a CPU.
         options: the fields of `ftax.Setting` that say how the model is built; for the perceptron
             ``dtype`` and ``device``.
 
@@ -91,7 +93,7 @@ def conform(
     if limit_s <= 0:
         raise InvalidArgumentError(f"limit_s is {limit_s!r}; give a number of seconds above 0")
     path, config = split_name(os.fspath(library))
-    loaded = _load(model, read_setting(options, conform.__kwdefaults__))
+    loaded = _load(model, inputs, read_setting(options, conform.__kwdefaults__))
     case = make_case(loaded)
     findings = []
     with open_session(path, config, case) as session:
@@ -106,6 +108,15 @@ def conform(
         model=loaded.name,
         device=loaded.device,
         findings=tuple(findings),
+    )
+
+
+def explain_perceptron(dtype: Dtype, device: str) -> str:
+    """For whose library failed on the model that it was tried on, and is for another one."""
+    tensors = make_case(make_perceptron(dtype=dtype, device=device)).describe()
+    return (
+        f"was tried on a perceptron, two layers with a relu between them: {tensors}. If it is for "
+        "another model, use --model, or give that model and its inputs to ftax.conform"
     )
 
 
@@ -127,18 +138,20 @@ def make_perceptron(*, dtype: Dtype = "fp32", device: str = "cpu") -> LoadedMode
     return load_model(layers.to(device, kind), inputs=first, check_inputs=second)
 
 
-def _load(model: Model | None, setting: Setting) -> LoadedModel:
-    for name in setting.chosen:
-        if name not in setting.of_loading:
+def _load(model: Model | None, inputs: Any, setting: Setting) -> LoadedModel:
+    given = [*setting.chosen, *([] if inputs is None else ["inputs"])]
+    for name in given:
+        if name in setting.of_running:
             raise InvalidArgumentError(
                 f"{name} says how a model is timed, and conform times nothing: leave {name} out"
             )
         if model is None and name not in ("dtype", "device"):
             raise InvalidArgumentError(
-                f"{name} is given without a model; the perceptron has only dtype and device"
+                f"{name} is given without a model, and the perceptron has only dtype and device: "
+                "give the model that it is of (--model bert-base)"
             )
     if model is not None:
-        return load(model, None, None, setting)
+        return load(model, inputs, None, setting)
     device = "cpu" if setting.device is None else normalize_device(setting.device)
     return make_perceptron(dtype=setting.dtype or "fp32", device=device)
 

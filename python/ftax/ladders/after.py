@@ -1,0 +1,226 @@
+"""What follows the rounds of a receipt: a list of instruments, in the one order in which nothing
+spoils what comes next.
+
+Requests are timed before anything else has left its mark, then parts of the model and the machine;
+what looks at a GPU follows, and traces are last, since what has been traced is slower for the rest
+of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeVar
+
+from ftax.instruments.instrument import Instrument
+from ftax.instruments.readings import collect_gpu_readings
+from ftax.instruments.trace.records import Trace
+from ftax.ladders.floors import measure_floors
+from ftax.ladders.look import gate_runners, trace_runners
+from ftax.ladders.options import TaxOptions
+from ftax.ladders.receipt import OperatorCost, Receipt
+from ftax.ladders.trace_worker import TraceJob
+from ftax.runtimes.workspace import Workspace
+from ftax.timing.candidate import Candidate, Placed
+from ftax.timing.crowd import check_crowd
+from ftax.timing.session import Plan, Progress, measure
+
+_PROFILE_SECONDS = 1.0
+_THROUGHPUT_ROUNDS = 10
+_TAPE = ("eager", "cpp")  # what runs the tape whose operators are timed
+
+_Item = TypeVar("_Item", bound=Placed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What is looked at: the receipt of the rounds, the runtimes that came through them, first the
+    first rung, and the traces that were taken."""
+
+    workspace: Workspace
+    runners: tuple[Candidate, ...]
+    options: TaxOptions
+    plan: Plan
+    progress: Progress | None
+    receipt: Receipt
+    traces: tuple[Trace, ...] = ()
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the device is one."""
+        return self.workspace.loaded.device != "cpu"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the rounds were not interrupted, so that the user still wants to wait."""
+        return self.receipt.rungs[0].stop_reason != "interrupted"
+
+    def tell(self, phase: str, done: int = 0, total: int = 1) -> None:
+        """Report progress."""
+        if self.progress:
+            self.progress(phase, done, total)
+
+    def add(self, **fields: Any) -> Self:
+        """With these fields of the receipt."""
+        return replace(self, receipt=replace(self.receipt, **fields))
+
+    def warn(self, *texts: str) -> Self:
+        """With what a reader of the receipt has to know."""
+        return self.add(warnings=(*self.receipt.warnings, *texts))
+
+    def interrupt(self, text: str) -> Self:
+        """With what a reader has to know after Ctrl-C, which the receipt keeps in mind."""
+        return self.warn(text).add(preparation={"interrupted": True})
+
+
+def _put(items: Iterable[_Item], new: _Item) -> tuple[_Item, ...]:
+    """``items`` with ``new`` in the place of the one of its runtime and host, or at the end."""
+    return tuple({**{item.place: item for item in items}, new.place: new}.values())
+
+
+def _check_crowd(scene: Scene) -> Iterator[Scene]:
+    receipt = scene.receipt
+    runners = [item.runner for item in scene.runners]
+    measured = (*receipt.rungs, *receipt.others)
+    if found := check_crowd(runners, measured, scene.plan, name=receipt.ladder.top):
+        yield scene.warn(found)
+
+
+def _keep_rounds(scene: Scene) -> Iterator[Scene]:
+    if scene.options.keep is not None:
+        scene.options.keep(scene.receipt)
+    yield scene
+
+
+def _time_throughput(scene: Scene) -> Iterator[Scene]:
+    """A short session of its own, interleaved too, with requests back to back. Where all have to be
+    prepared before each request (a cold cache), measuring says so."""
+    short = replace(scene.plan, mode="throughput", rounds=_THROUGHPUT_ROUNDS, warmup=None)
+    able = [item for item in scene.runners if not item.runner.needs_prepare] or scene.runners
+    session = measure(scene.workspace.loaded, able, short, scene.progress)
+    yield scene.add(throughputs=tuple(item for item in session.measurements if item)).warn(
+        *(
+            f"throughput of {item.runtime} was not measured: it has to be prepared before each "
+            "request"
+            for item in scene.runners
+            if item not in able
+        )
+    )
+    if session.stop_reason == "interrupted":
+        raise KeyboardInterrupt
+
+
+def _time_operators(scene: Scene) -> Iterator[Scene]:
+    """Each operator of the tape, for about a second."""
+    rung = next((rung for rung in scene.receipt.rungs if rung.place == _TAPE), None)
+    if rung is None:
+        return
+    tape = scene.workspace.taped.tape
+    repetitions = int(_PROFILE_SECONDS * 1e9 / max(rung.latency_ns, 1.0))
+    costs = tape.profile(min(200, max(3, repetitions)))
+    yield scene.add(
+        operator_costs=tuple(
+            OperatorCost(
+                index=index,
+                operator=step["operator"],
+                module=step["module"],
+                build_ns=cost.build_ns,
+                call_ns=cost.call_ns,
+                release_ns=cost.release_ns,
+            )
+            for index, (step, cost) in enumerate(zip(tape.steps, costs, strict=True))
+        )
+    )
+
+
+def _time_floors(scene: Scene) -> Iterator[Scene]:
+    floors = measure_floors(device=scene.workspace.loaded.device, quick=True)
+    yield scene.add(floors_ns={floor.name: floor.time_ns for floor in floors})
+
+
+def _read_gpu(scene: Scene) -> Iterator[Scene]:
+    for item in collect_gpu_readings(scene.runners, device=scene.workspace.loaded.device):
+        scene = scene.add(readings=_put(scene.receipt.readings, item))
+        yield scene
+
+
+def _gate(scene: Scene) -> Iterator[Scene]:
+    for item in gate_runners(scene.runners, scene.receipt.ladder, scene.progress):
+        scene = scene.add(evidence=_put(scene.receipt.evidence, item))
+        yield scene
+
+
+def _trace(scene: Scene) -> Iterator[Scene]:
+    job = None
+    if scene.options.trace == "worker":
+        job = make_job(scene.workspace, scene.runners)
+        scene.tell("tracing kernels in a process of their own")
+    found = trace_runners(
+        scene.workspace.loaded,
+        scene.runners,
+        scene.receipt.evidence,
+        job=job,
+        progress=scene.progress,
+    )
+    for item, trace in found:
+        scene = scene.add(evidence=_put(scene.receipt.evidence, item))
+        scene = replace(scene, traces=(*scene.traces, *([trace] if trace else [])))
+        yield scene
+
+
+def _wants_look(scene: Scene) -> bool:
+    return scene.on_gpu and scene.options.trace != "none" and scene.is_whole
+
+
+AFTER: tuple[Instrument[Scene], ...] = (
+    Instrument(
+        "timing the first rung alone and among the others",
+        "whether runners disturb each other was not tested",
+        lambda scene: scene.is_whole,
+        _check_crowd,
+    ),
+    Instrument(
+        "keeping the rounds",
+        "the rounds were not kept meanwhile",
+        lambda scene: scene.options.keep is not None,
+        _keep_rounds,
+    ),
+    Instrument(
+        "timing requests back to back",
+        "throughput was not measured",
+        lambda scene: scene.options.throughput and scene.is_whole,
+        _time_throughput,
+    ),
+    Instrument(
+        "timing operators",
+        "operators were not timed",
+        lambda scene: scene.options.operators,
+        _time_operators,
+    ),
+    Instrument(
+        "timing the machine",
+        "the floors of this machine were not timed",
+        lambda scene: True,
+        _time_floors,
+    ),
+    Instrument(
+        "reading the GPU",
+        "the GPU was not read",
+        lambda scene: scene.options.energy and scene.is_whole,
+        _read_gpu,
+    ),
+    Instrument("holding the device still", "issue times were not measured", _wants_look, _gate),
+    Instrument("tracing kernels", "the runtimes were not traced", _wants_look, _trace),
+)
+
+
+def make_job(workspace: Workspace, prepared: Iterable[Candidate]) -> TraceJob | None:
+    """What a worker traces; None if it cannot make this model and these inputs again."""
+    loaded = workspace.loaded
+    if loaded.again is None:
+        return None
+    return TraceJob(
+        model=loaded.again,
+        setting=loaded.setting,
+        runtimes=tuple(item.place for item in prepared),
+    )

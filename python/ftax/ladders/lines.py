@@ -1,0 +1,185 @@
+"""The lines of a receipt: what each step down a ladder saves, and what is left on its last rung.
+
+Differences are marginal in the order of the ladder: they add up exactly to the latency of the first
+rung, but they are not savings that one could bank in any order. On a GPU the kernels of each rung
+are traced after the rounds; a difference between rungs that did not run the same ones is shown and
+not called a tax.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from ftax.ladders.evidence import RungEvidence, compare_work
+from ftax.ladders.ladder import EAGER, Ladder, Words
+from ftax.records.fields import Rule
+from ftax.records.record import Name, Record
+from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
+from ftax.timing.measurement import Measurement
+from ftax.timing.outputs import read_work_problem
+
+_BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
+_UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
+
+_Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line(Record):
+    """One line of a receipt: a part of the latency of the first rung.
+
+    ``interval_ns`` comes from rounds resampled jointly over all rungs. ``resolved`` says whether it
+    excludes 0; ``rounds_needed`` is about how many rounds would resolve it (None: it is resolved,
+    or the difference is too close to 0 to say). ``host_ns`` is the difference of issue times, host
+    work whether or not the device hides it; it sums to nothing here. A ``problem`` says why
+    ``time_ns`` is no tax: the two rungs did not run the same kernels. A ``doubt`` says why it is
+    not resolved whatever its interval: a latency that it is computed from is not to go by, or it is
+    no part of the whole, being below 0 or more than all of it.
+    """
+
+    later: ClassVar[frozenset[str]] = frozenset({"doubt"})
+
+    name: Name
+    removes: str
+    upper: str  # label of the rung above, "eager/python"
+    lower: str | None  # None: the rest, which no rung below takes away
+    time_ns: float
+    interval_ns: _Ends | None
+    share_ratio: float  # of the latency of the first rung
+    resolved: bool
+    rounds_needed: int | None
+    host_ns: float | None = None
+    problem: str = ""
+    doubt: str = ""
+
+    @property
+    def is_kernels(self) -> bool:
+        """Whether it is the time in which the device is busy, which is no tax."""
+        return self.upper == _BUSY
+
+
+def compute_lines(
+    rungs: Sequence[Measurement], evidence: Sequence[RungEvidence] = (), *, ladder: Ladder = EAGER
+) -> tuple[Line, ...]:
+    """The lines for rungs of ``ladder`` from top to bottom; their times sum to the first one's
+    latency.
+
+    With a reliable trace of the lowest rung among ``evidence``, its time is split into kernels and
+    what lies between them. Where the first rung's calls were not all the same work there is one
+    line, and no tax.
+    """
+    top_ns = rungs[0].latency_ns
+    if problem := read_work_problem(rungs[0].checks):
+        return (_make_undivided(rungs[0], f"not the same work: {problem}"),)
+    found = {item.place: item for item in evidence}
+    traced = [found.get(rung.place) for rung in rungs]
+    contrasts = [make_unit(len(rungs), i, i + 1) for i in range(len(rungs))]
+    intervals = compute_intervals(rungs, contrasts)
+    lines = []
+    for place, upper in enumerate(rungs[:-1]):
+        lower = rungs[place + 1]
+        lines.append(
+            _make_line(
+                ladder.name_step(upper.place, lower.place),
+                (str(upper.place), str(lower.place)),
+                upper.latency_ns - lower.latency_ns,
+                intervals[place],
+                top_ns=top_ns,
+                rounds=len(upper.values_ns),
+                host_ns=_subtract_issue(traced[place], traced[place + 1]),
+                problem=compare_work(traced[place], traced[place + 1], ladder.top),
+                doubt=find_doubt_of((upper, lower, rungs[0])),
+            )
+        )
+    doubt = find_doubt_of((rungs[-1], rungs[0]))
+    lines += _make_rest(rungs[-1], ladder, traced[-1], intervals[-1], top_ns, doubt)
+    return tuple(lines)
+
+
+def _make_undivided(rung: Measurement, problem: str) -> Line:
+    """All of a latency of which nothing can be called a tax."""
+    return _make_line(
+        _UNDIVIDED,
+        (str(rung.place), None),
+        rung.latency_ns,
+        rung.interval_ns,
+        rung.latency_ns,
+        len(rung.values_ns),
+        problem=problem,
+    )
+
+
+def _make_rest(
+    rung: Measurement,
+    ladder: Ladder,
+    evidence: RungEvidence | None,
+    interval: tuple[float, float] | None,
+    top_ns: float,
+    doubt: str,
+) -> list[Line]:
+    """What no rung below takes away: one line, or two if a trace tells kernels from the rest."""
+    name, rounds = str(rung.place), len(rung.values_ns)
+    words = ladder.find(rung.place)
+    if evidence is None or not evidence.splits(rung.latency_ns):
+        return [
+            _make_line(words.rest, (name, None), rung.latency_ns, interval, top_ns, rounds,
+                       host_ns=evidence.issue_ns if evidence else None, doubt=doubt)
+        ]  # fmt: skip
+    busy_ns, busy_interval = evidence.compute_busy()
+    gap_interval = None
+    if interval is not None:  # rounds and trace are independent: their errors add as squares
+        gap_interval = (
+            rung.latency_ns - busy_ns
+            - math.hypot(rung.latency_ns - interval[0], busy_interval[1] - busy_ns),
+            rung.latency_ns - busy_ns
+            + math.hypot(interval[1] - rung.latency_ns, busy_ns - busy_interval[0]),
+        )  # fmt: skip
+    return [
+        _make_line(words.gaps, (name, _BUSY), rung.latency_ns - busy_ns, gap_interval, top_ns,
+                   rounds, host_ns=evidence.issue_ns, doubt=doubt),
+        _make_line(ladder.kernels, (_BUSY, None), busy_ns, busy_interval, top_ns, rounds,
+                   doubt=doubt),
+    ]  # fmt: skip
+
+
+def _make_line(
+    words: Words,
+    labels: tuple[str, str | None],
+    time_ns: float,
+    interval: tuple[float, float] | None,
+    top_ns: float,
+    rounds: int,
+    *,
+    host_ns: float | None = None,
+    problem: str = "",
+    doubt: str = "",
+) -> Line:
+    resolved = interval is not None and not interval[0] <= 0.0 <= interval[1]
+    if resolved and not 0.0 <= time_ns <= top_ns:
+        doubt = doubt or "a part of a latency is neither below 0 nor more than all of it"
+    resolved = resolved and not problem and not doubt
+    return Line(
+        name=words[0],
+        removes=words[1],
+        upper=labels[0],
+        lower=labels[1],
+        time_ns=time_ns,
+        interval_ns=interval,
+        share_ratio=time_ns / top_ns,
+        resolved=resolved,
+        rounds_needed=(
+            None if resolved or doubt else estimate_rounds(rounds, interval, abs(time_ns))
+        ),
+        host_ns=host_ns,
+        problem=problem,
+        doubt=doubt,
+    )
+
+
+def _subtract_issue(upper: RungEvidence | None, lower: RungEvidence | None) -> float | None:
+    if upper is None or lower is None or upper.issue_ns is None or lower.issue_ns is None:
+        return None
+    return upper.issue_ns - lower.issue_ns

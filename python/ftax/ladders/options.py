@@ -1,0 +1,32 @@
+"""What a receipt holds beside its rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ftax.ladders.ladder import EAGER
+from ftax.ladders.receipt import Receipt
+
+TraceChoice = Literal["worker", "here", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaxOptions:
+    """What a receipt holds beside the rounds; docstring of `ftax.tax`.
+
+    ``keep`` is given the receipt of the rounds before anything looks closer at the GPU, where a
+    runtime that faults takes its process with it. ``rehearse`` tries each alternative elsewhere
+    first.
+    """
+
+    runtimes: str | Sequence[str] = "quick"
+    hosts: Sequence[str] = ("python", "cpp")
+    operators: bool = True
+    trace: TraceChoice = "here"
+    energy: bool = False
+    throughput: bool = False
+    rehearse: bool = False
+    ladder: str = EAGER.name
+    keep: Callable[[Receipt], None] | None = None

@@ -1,0 +1,30 @@
+"""What `ftax conform` found, as a table: a row a check.
+
+The surprising choice: what to do about it stands below and not in a row, since a library that is
+for another model fails most checks for one reason.
+"""
+
+from __future__ import annotations
+
+from ftax.reports.table import Printout, Rows
+from ftax.runtimes.plugins.conform.report import Conformance
+
+
+def make_conformance_table(found: Conformance) -> Rows:
+    """Every check with its result and the reason."""
+    counts = {
+        status: sum(finding.status == status for finding in found.findings)
+        for status in ("passed", "failed", "skipped")
+    }
+    return Rows(
+        title=f"{found.plugin} on {found.model}, {found.device}: "
+        + ", ".join(f"{count} {status}" for status, count in counts.items()),
+        columns=("check", "result", "why"),
+        numeric=(),
+        rows=tuple((finding.name, finding.status, finding.reason) for finding in found.findings),
+    )
+
+
+def draw_conformance(found: Conformance) -> Printout:
+    """The checks as they are printed."""
+    return Printout(tables=(make_conformance_table(found),))

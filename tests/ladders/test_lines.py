@@ -1,0 +1,76 @@
+"""The lines of a receipt, against numbers worked out by hand."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ftax.ladders.lines import compute_lines
+from support.records import make_measurement
+
+EAGER, FLAT, TAPE = ("eager", "python"), ("flat", "python"), ("eager", "cpp")
+
+
+def make_rungs(*columns, rungs=(EAGER, FLAT, TAPE)):
+    return [
+        make_measurement(values, runtime=runtime, host=host)
+        for values, (runtime, host) in zip(columns, rungs, strict=True)
+    ]
+
+
+def test_lines_are_differences_of_mean_latencies():
+    rungs = make_rungs([1000, 1200], [700, 900], [400, 400])
+    glue, bindings, operators = compute_lines(rungs)
+    assert (glue.name, glue.time_ns) == ("model glue", 300.0)
+    assert (bindings.name, bindings.time_ns) == ("interpreter and bindings", 400.0)
+    assert (operators.name, operators.time_ns) == ("operators", 400.0)
+    assert operators.share_ratio == pytest.approx(400 / 1100)
+
+
+def test_a_drift_that_all_rungs_feel_does_not_widen_a_tax():
+    drift = [0, 500, 1000, 1500, 2000, 2500, 3000, 3500]
+    rungs = make_rungs(
+        [9000 + d for d in drift], [8000 + d for d in drift], [5000 + d for d in drift]
+    )
+    glue, bindings, operators = compute_lines(rungs)
+    assert glue.interval_ns == pytest.approx((1000, 1000))
+    assert bindings.interval_ns == pytest.approx((3000, 3000))
+    assert operators.interval_ns[1] - operators.interval_ns[0] > 500
+    assert glue.resolved and bindings.resolved
+
+
+def test_a_difference_smaller_than_its_noise_is_not_resolved():
+    rungs = make_rungs(
+        [1000, 1100, 1000, 1100, 1050, 1020],
+        [1100, 1000, 1105, 1001, 1020, 1040],
+        [500, 500, 500, 500, 500, 500],
+    )
+    glue = compute_lines(rungs)[0]
+    assert not glue.resolved
+    assert glue.interval_ns[0] <= 0 <= glue.interval_ns[1]
+    assert glue.rounds_needed > 6
+
+
+def test_without_a_flat_rung_python_is_one_line():
+    python, operators = compute_lines(make_rungs([900, 900], [300, 300], rungs=(EAGER, TAPE)))
+    assert (python.name, python.time_ns) == ("Python", 600.0)
+    assert operators.time_ns == 300.0
+
+
+def test_a_single_rung_is_one_line_without_a_lower():
+    (line,) = compute_lines(make_rungs([900, 900], rungs=(EAGER,)))
+    assert (line.name, line.lower, line.share_ratio) == ("everything", None, 1.0)
+
+
+columns = st.integers(2, 8).flatmap(
+    lambda rounds: st.lists(
+        st.lists(st.integers(1, 10**9), min_size=rounds, max_size=rounds), min_size=3, max_size=3
+    )
+)
+
+
+@given(columns)
+@settings(max_examples=30, deadline=None)
+def test_lines_sum_to_the_latency_of_the_first_rung(values):
+    rungs = make_rungs(*values)
+    total = sum(line.time_ns for line in compute_lines(rungs))
+    assert total == pytest.approx(rungs[0].latency_ns, rel=1e-9)
