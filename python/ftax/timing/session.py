@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ftax import _core
@@ -24,7 +24,6 @@ from ftax.steps.state import Snapshot
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
-from ftax.timing.outputs import read_outputs, read_work_problem
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
 Mode = Literal["latency", "throughput"]
@@ -255,12 +254,12 @@ def _put_back(loaded: Subject) -> Iterator[list[str]]:
 def _judge_work(prepared: Candidate, work: Watch | None, written: Sequence[str]) -> Iterator[str]:
     """What a reader has to know of outputs that are not eager's and of calls that differ."""
     label = str(prepared.place)
-    if (outputs := read_outputs(prepared.checks)).problem:
+    if (outputs := prepared.checks.judge_outputs()).problem:
         what = "other outputs than eager"
         if label == "eager/python":
             what = "other outputs when it is called again"
         yield f"{label} gives {what}: {outputs.problem}"
-    if work is not None and (problem := read_work_problem({"same_work": work.to_check()})):
+    if work is not None and (problem := work.judge().problem):
         yield f"not the same work: {problem}; latencies are of calls that differ"
     if written:
         yield f"the model writes into {', '.join(written[:3])}, which was put back after measuring"
@@ -365,7 +364,7 @@ def _make_measurement(
         gpu=watch.to_record(),
         process=process,
         checks={
-            **prepared.checks,
+            **replace(prepared.checks, same_work=None if work is None else work.judge()).to_dict(),
             "warmup": {
                 "iterations": rounds.warmup.iterations,
                 "seconds": rounds.warmup.elapsed_ns / 1e9,
@@ -375,8 +374,7 @@ def _make_measurement(
             QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
             "host_probe_ns": probe,
             "waited_for_core_s": waited_s,
-            **({} if work is None else {"same_work": work.to_check()}),
         },
-        preparation=dict(prepared.facts),
+        preparation=prepared.preparation.to_dict(),
         warnings=tuple(warnings),
     )

@@ -103,13 +103,13 @@ def _describe_work(row: RuntimeRow) -> dict[str, str]:
 def _describe_preparation(row: RuntimeRow) -> dict[str, str]:
     cost, calls = row.preparation, row.calls_to_pay_back
     seconds = _NOTHING
-    if cost is not None:
+    if cost.seconds is not None:
         seconds = f"{cost.seconds:.2g} s{' (cached)' if cost.from_cache else ''}"
     return {
         **_name(row),
         "preparation": seconds,
-        "peak host memory": _format_bytes(None if cost is None else cost.peak_host_bytes),
-        "peak device memory": _format_bytes(None if cost is None else cost.peak_device_bytes),
+        "peak host memory": _format_bytes(cost.peak_host_bytes),
+        "peak device memory": _format_bytes(cost.peak_device_bytes),
         "saves a call": _format_time(row.saved_ns if row.is_faster else None),
         "paid back after": _NOTHING if calls is None else f"{calls:,} calls",
     }
@@ -139,7 +139,8 @@ def _format_speedup(row: RuntimeRow) -> str:
     text = f"{row.speedup_ratio:.2f}x"
     if row.speedup_interval is not None:
         text += " ({:.2f} to {:.2f})".format(*row.speedup_interval)
-    return f"{text} of {row.baseline_name}" if row.baseline_name else text
+    baseline = row.preparation.baseline
+    return f"{text} of {baseline}" if baseline else text
 
 
 def _format_outputs(row: RuntimeRow) -> str:
