@@ -1,10 +1,12 @@
 # Everything a fresh machine needs: Python >= 3.11, a C++20 compiler and the package registries.
 #
-#   make run     set up, build, and print the receipt of BERT-base with all runtimes of this machine
+#   make run     set up, build, and print a first receipt: of BERT-base, on a CPU with narrow widths
 #   make test    set up, build, and run all tests (what needs a GPU is skipped without one)
 #   make lint    formatting, types and static analysis
 #   make docs    the documentation as a site, in build/site; a link that leads nowhere is an error
 #   make bench   the figures of bench/, appended to bench/results/
+#   make wheel   an sdist, a wheel for the CPU, and one for CUDA where there is nvcc, in dist/
+#   make oldest  set up, build and test with the oldest torch that is supported (6.5 GB)
 #
 # TORCH chooses the torch to build against: `make run TORCH=torch==2.14.1`. It is installed first and
 # then held by a constraints file, so that no dependency can bring another.
@@ -13,7 +15,9 @@ VENV ?= .venv
 PYTHON ?= python3
 PIP := $(VENV)/bin/python -m pip
 # One build folder a virtual environment: two torches must never share object files.
-EDITABLE := --no-build-isolation -C build-dir=build/$(patsubst .%,%,$(notdir $(VENV))) -e
+PLACE := $(patsubst .%,%,$(notdir $(VENV)))
+SHARED := --no-build-isolation -C build-dir=build/$(PLACE)
+EDITABLE := $(SHARED) -e
 # The GPU build of ONNX Runtime only where there is a GPU: it is ten times as large.
 EXTRAS := models,gpu,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
 # Processes of tests, of one thread each: one a core, or none but this where they share a GPU.
@@ -22,12 +26,21 @@ SOURCES := $(shell find csrc cmake -type f -not -name "*.pyc") CMakeLists.txt py
 CXX_FILES := $(shell find csrc tests/cpp -name '*.cpp' -o -name '*.h' -o -name '*.cu')
 TIDY_FILES := $(wildcard csrc/core/*.cpp csrc/measure/*.cpp csrc/onnxruntime/*.cpp)
 
-.PHONY: run build test test-python test-cpp sanitize lint format docs bench cuda-build clean
+.PHONY: run build test test-python test-cpp sanitize lint format docs bench cuda-build wheel this-wheel \
+        oldest clean
 
-# Every runtime that this machine can run, on a GPU if torch finds one.
-FIND_DEVICE := import torch; print("--device cuda --dtype fp16" * torch.cuda.is_available())
+# On a GPU the whole ladder. On a CPU narrow layers on one thread: the host's work shows, and is
+# resolved in seconds also beside a busy neighbour. RUN= adds what takes compilers and minutes:
+# `make run RUN="--runtimes available"`.
+CHOOSE := import torch; gpu = torch.cuda.is_available()
+CHOOSE += ; print("--device cuda --dtype fp16" if gpu else "--tiny --threads 1 --duration 15 --patience 10")
+RUN ?=
 run: build
-	$(VENV)/bin/ftax tax bert-base --runtimes all --duration 60 $$($(VENV)/bin/python -c '$(FIND_DEVICE)')
+	$(VENV)/bin/ftax tax bert-base $$($(VENV)/bin/python -c '$(CHOOSE)') $(RUN)
+	@echo
+	@echo "Next, your own model: a function that returns a module and the inputs of one request."
+	@echo "  $(VENV)/bin/ftax tax my_package.model:make"
+	@echo "torch.compile and AOTInductor too, which take minutes: make run RUN=\"--runtimes available\""
 
 build: $(VENV)/.built
 
@@ -95,11 +108,30 @@ $(VENV)/.docs: $(VENV)/.dependencies
 bench: build
 	$(VENV)/bin/python bench/run_all.py
 
-# Proves that the CUDA sources compile; needs nvcc but no GPU.
+# An sdist and wheels, in dist/. A wheel is made of the objects of the editable install: what is
+# shipped is what was tested. auditwheel finds the platform that it needs, and refuses libraries that
+# it would have to bring, but for those that torch brings.
+wheel: this-wheel $(if $(shell command -v nvcc),cuda-build)
+
+this-wheel: build
+	$(VENV)/bin/python -c 'from scikit_build_core.build import build_sdist; build_sdist("dist")'
+	rm -rf build/wheel-$(PLACE)
+	tag=$$($(VENV)/bin/python cmake/ftax_torch.py | cut -d ";" -f 4) && rm -f dist/*-$$tag-*.whl && \
+	    $(PIP) wheel -q --no-deps $(SHARED) -C wheel.build-tag=$$tag -w build/wheel-$(PLACE) .
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" auditwheel repair --exclude "libtorch*" --exclude "libc10*" \
+	    --exclude "libcudart*" -w dist build/wheel-$(PLACE)/*.whl
+
+# The wheel for CUDA, which proves that the CUDA sources compile; needs nvcc but no GPU.
 cuda-build:
-	$(MAKE) build VENV=.venv-cuda TORCH=$(CUDA_TORCH)
+	$(MAKE) this-wheel VENV=.venv-cuda TORCH=$(CUDA_TORCH)
 	.venv-cuda/bin/python -c "import ftax._build_info as b; assert b.WITH_CUDA, b; import ftax"
 CUDA_TORCH ?= torch==2.14.1
+
+# The oldest torch that is supported (cmake/ftax_torch.py), and the tests of what meets torch.
+oldest:
+	$(MAKE) build VENV=.venv-oldest TORCH=torch==2.8.0
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(TORCH_TESTS)
+TORCH_TESTS := $(addprefix tests/,machines steps timing runtimes ladders)
 
 clean:
 	rm -rf build $(VENV)/.built

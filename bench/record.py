@@ -156,7 +156,7 @@ def show(
         rows=tuple(tuple(row) for row in rows),
     )
     width = None if sys.stdout.isatty() else 140
-    Console(width=width).print(table.to_rich())
+    Console(width=width).print(table)
 
 
 def finish(

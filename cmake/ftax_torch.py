@@ -1,9 +1,10 @@
 """Says which torch ftax is built against: the one that the building Python would import.
 
-CMake runs this file for torch's folder and versions; scikit-build-core imports it for what a wheel
-requires. The surprising choices: torch is found without importing it, which takes seconds and can
-fail where building does not, and a wheel requires the minor version of torch that it was built
-against (``torch==2.13.*``), because torch's C++ interface changes with each of them.
+CMake runs this file for torch's folder and versions, the Makefile for the tag of a wheel;
+scikit-build-core imports it for what a wheel requires. The surprising choices: torch is found
+without importing it, which takes seconds and can fail where building does not, and a wheel requires
+the minor version of torch that it was built against (``torch==2.13.*``), because torch's C++
+interface changes with each of them.
 """
 
 from __future__ import annotations
@@ -71,4 +72,8 @@ class Requirement:
 
 
 if __name__ == "__main__":
-    print(*find_torch(), sep=";", end="")
+    torch = find_torch()
+    # Wheels of one ftax for several torches need names of their own: 213cpu, 214cu130.
+    kind = f"cu{torch.cuda.replace('.', '')}" if torch.cuda else "cpu"
+    tag = "".join(map(str, parse_minor(torch.version))) + kind
+    print(*torch, tag, sep=";", end="")

@@ -36,28 +36,28 @@ _KINDS |= {
     "claim-verdict": _Kind(record="ftax.paper.claims.record:Verdict"),
     "comparison": _Kind(
         record="ftax.timing.comparison:Comparison",
-        drawing="ftax.reports.tables.comparison_table:render_comparison",
+        drawing="ftax.reports.tables.comparison_table:draw_comparison",
     ),
     "conformance": _Kind(
         record="ftax.runtimes.plugins.conform.report:Conformance",
-        drawing="ftax.reports.tables.conformance_table:render_conformance",
+        drawing="ftax.reports.tables.conformance_table:draw_conformance",
     ),
     "host-comparison": _Kind(
         record="ftax.timing.host_comparison:HostComparison",
-        drawing="ftax.reports.tables.comparison_table:render_hosts",
+        drawing="ftax.reports.tables.comparison_table:draw_hosts",
     ),
     "knee": _Kind(
-        record="ftax.sweeps.knee.record:Knee", drawing="ftax.reports.tables.knee_table:render_knee"
+        record="ftax.sweeps.knee.record:Knee", drawing="ftax.reports.tables.knee_table:draw_knee"
     ),
     "measurement": _Kind(
         record="ftax.timing.measurement:Measurement",
-        drawing="ftax.reports.tables.measurement_table:render_measurement",
+        drawing="ftax.reports.tables.measurement_table:draw_measurement",
     ),
     "receipt": _Kind(
         record="ftax.ladders.receipt:Receipt",
-        drawing="ftax.reports.tables.receipt_table:render_receipt",
+        drawing="ftax.reports.tables.receipt_table:draw_receipt",
     ),
-    "runtimes": _Kind(drawing="ftax.reports.tables.runtime_table:render_comparison"),
+    "runtimes": _Kind(drawing="ftax.reports.tables.runtime_table:draw_runtimes"),
     "sweep-cell": _Kind(record="ftax.sweeps.record:SweepCell"),
     "sweep-export": _Kind(record="ftax.sweeps.record:SweepExport"),
     "sweep-machine": _Kind(record="ftax.sweeps.record:SweepMachine"),

@@ -4,6 +4,7 @@ from .errors import ResultsError as ResultsError
 from .errors import RunnerError as RunnerError
 from .errors import UnavailableError as UnavailableError
 from .errors import UnsupportedError as UnsupportedError
+from .ladders.comparison import compare as compare
 from .ladders.floors import measure_floors as measure_floors
 from .ladders.receipt import Receipt as Receipt
 from .ladders.runtime_comparison import RuntimeComparison as RuntimeComparison
@@ -23,7 +24,6 @@ from .sweeps.knee.record import Knee as Knee
 from .sweeps.knee.run import knee as knee
 from .timing.cell import Cell as Cell
 from .timing.comparison import Comparison as Comparison
-from .timing.comparison import compare as compare
 from .timing.host_comparison import HostComparison as HostComparison
 from .timing.measurement import Measurement as Measurement
 from .timing.session import Plan as Plan

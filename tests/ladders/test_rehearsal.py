@@ -79,7 +79,8 @@ def test_a_process_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FTAX_PREPARE_SECONDS", "0.2")
     job = Rehearsal(model="resnet-50", model_options={"tiny": True}, places=(("sound", "python"),))
     assert rehearse(job) == {
-        ("sound", "python"): "tried in a process of its own, it was not done after 0.2 s"
+        ("sound", "python"): "tried in a process of its own: the worker process ran past 0.2 s and "
+        "was ended"
     }
 
 

@@ -8,11 +8,11 @@ from ftax.instruments.readings import GpuReadings
 from ftax.instruments.utilisation import Utilisation
 from ftax.reports.tables.energy_table import (
     describe_missing,
+    draw_gpu_readings,
     format_bytes,
     format_joules,
     make_energy_tax_table,
     make_gpu_table,
-    render_gpu_readings,
 )
 from ftax.reports.terminal import to_text
 
@@ -97,7 +97,7 @@ def test_the_tax_table_says_what_is_not_resolved():
 
 def test_the_page_names_the_idle_power_and_the_reasons():
     lines = compute_energy_tax([("eager/python", make_energy(400.0))])
-    text = to_text(render_gpu_readings([FULL, BARE], lines), width=200)
+    text = to_text(draw_gpu_readings([FULL, BARE], lines), width=200)
     assert "Idle, the GPU drew 75.0 W at 345 MHz." in text
     assert "! no energy of tape/cpp: too short" in text
     assert "Energy tax" in text and "SMs active" in text
@@ -105,7 +105,7 @@ def test_the_page_names_the_idle_power_and_the_reasons():
     item = GpuReadings.from_dict(
         {**FULL.to_dict(), "energy": make_energy(400.0, idle=unsettled).to_dict()}
     )
-    text = to_text(render_gpu_readings([item]), width=200)
+    text = to_text(draw_gpu_readings([item]), width=200)
     assert "drew 75.0 W and had not settled" in text and "Energy tax" not in text
 
 

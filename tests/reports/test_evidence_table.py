@@ -44,7 +44,7 @@ def test_other_kernels_and_kernels_that_nobody_compared_are_told_apart():
     evidence = make_all_evidence(other=GRAPH)
     unknown = dataclasses.replace(evidence[1], same_kernels=None)
     (table, _) = make_evidence_tables(make_receipt([evidence[0], unknown, evidence[-1]]))
-    place = table.columns.index("kernels are eager's")
+    place = table.columns.index("eager's kernels")
     assert [row[place] for row in table.rows] == ["yes", "not known", "no"]
     assert [row[-2:] for row in table.rows] == [("-", "-")] * 3
 

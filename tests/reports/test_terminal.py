@@ -26,9 +26,9 @@ def test_what_is_not_printable_is_written_as_python_writes_it():
 
 
 def test_a_table_of_hostile_text_is_shown_whole_on_any_console():
-    assert to_text(make_rows(HOSTILE).to_rich(), width=400).count(SHOWN) == 4
+    assert to_text(make_rows(HOSTILE), width=400).count(SHOWN) == 4
     foreign = Console(width=400, file=io.StringIO(), force_terminal=True)
-    foreign.print(make_rows("[/red] \x1b[2J").to_rich())
+    foreign.print(make_rows("[/red] \x1b[2J"))
     assert foreign.file.getvalue().count(r"[/red] \x1b[2J") == 4
 
 
@@ -47,9 +47,7 @@ def test_columns_stay_below_each_other_whatever_is_in_a_cell():
         numeric=("time",),
         rows=(("a\x1b\x1b", "1"), ("b", "2")),
     )
-    lines = [
-        line for line in to_text(rows.to_rich()).splitlines() if line.strip()[-1:] in ("1", "2")
-    ]
+    lines = [line for line in to_text(rows).splitlines() if line.strip()[-1:] in ("1", "2")]
     assert len({line.rstrip().rindex(line.strip()[-1]) for line in lines}) == 1
 
 

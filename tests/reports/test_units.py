@@ -20,8 +20,8 @@ def test_a_time_has_three_digits_and_its_unit(time_ns, text):
 
 @pytest.mark.parametrize(
     ("interval_ns", "text"),
-    [(None, "-"), ((11_900, 12_800), "11.9 us to 12.8 us"),
-     ((-80_100_000, 8_312_000), "-80.1 ms to 8.31 ms"), ((-120, 1_500), "-0.12 us to 1.5 us")],
+    [(None, "-"), ((11_900, 12_800), "11.9 to 12.8 us"),
+     ((-80_100_000, 8_312_000), "-80.1 to 8.31 ms"), ((-120, 1_500), "-0.12 to 1.5 us")],
 )  # fmt: skip
 def test_both_ends_of_an_interval_have_one_unit(interval_ns, text):
     assert format_interval(interval_ns) == text

@@ -29,6 +29,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from support.small_models import load_function, normal, same_bits
+from support.workers import say, use_script
 
 COMPILES = ("compile", "compile-reduce-overhead", "compile-max-autotune")
 
@@ -180,13 +181,9 @@ def test_package_that_fails_in_the_worker_names_the_call(tmp_path: Path) -> None
 def test_package_that_kills_the_worker_names_the_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dying = tmp_path / "python"
-    dying.write_text("#!/bin/sh\necho torch._inductor.aoti_load_package\nkill -SEGV $$\n")
-    dying.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(dying))
-    with pytest.raises(
-        UnsupportedError, match=r"aoti_load_package fails in .*: the process died of SIGSEGV"
-    ):
+    call = say("call", name="torch._inductor.aoti_load_package")
+    use_script(monkeypatch, tmp_path, f"{call}\nkill -SEGV $$")
+    with pytest.raises(UnsupportedError, match=r"aoti_load_package fails in .* ended by SIGSEGV"):
         try_package(tmp_path / "model.pt2", [normal(2, 4)])
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ftax.ladders.comparison import compare
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.gpu import GpuFacts
@@ -14,7 +15,6 @@ from ftax.records.store import append_record
 from ftax.sweeps.knee.record import Knee, KneePoint
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
-from ftax.timing.comparison import compare
 from ftax.timing.host_comparison import HostComparison
 from support.records import make_measurement
 from support.runtimes_receipt import (

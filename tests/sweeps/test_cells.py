@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from contextlib import nullcontext
@@ -21,7 +22,7 @@ from ftax.sweeps.job import LOOKS, Group, Item, Job
 from ftax.sweeps.work import run_job
 
 NOISY = module._NOISY
-PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 0.1}
+PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 5.0}
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,8 @@ def make_job(*batches, model="bert-base", runtimes=("eager",), looks=()):
 
 def run(job):
     said = []
-    clean = run_job(Job.from_json(job.to_json()), lambda what, **rest: said.append((what, rest)))
+    sent = Job.from_dict(json.loads(json.dumps(job.to_dict())))
+    clean = run_job(sent, lambda what, **rest: said.append((what, rest)))
     return clean, said
 
 

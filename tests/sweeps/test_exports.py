@@ -82,11 +82,11 @@ class DyingWorker:
     def __init__(self, stop):
         type(self).started += 1
 
-    def wait_until_ready(self, limit_s):
+    def wait_until_ready(self):
         pass
 
-    def send(self, line):
-        job = Job.from_json(line)
+    def send(self, job):
+        job = Job.from_dict(job)
         assert job.exports
         self.answers = self.answer(job.places)
 
@@ -102,7 +102,7 @@ class DyingWorker:
             if place == self.dies_of:
                 raise WorkerDied("it was ended by SIGSEGV")
             yield {"say": "exported", "place": place, "seconds": 1.0, "reason": ""}
-        yield {"say": "done", "clean": True}
+        yield {"say": "done", "result": True}
 
 
 def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch):

@@ -279,7 +279,7 @@ def test_each_gpu_starts_one_worker_before_any_starts_its_second(tmp_path, monke
     """A sweep of few tasks: the first GPU's four workers would leave none for the second GPU."""
     begun = []
     monkeypatch.setattr(
-        "ftax.sweeps.run._work_side_by_side",
+        "ftax.sweeps.run.work_side_by_side",
         lambda works, stop: begun.extend(work.__self__.device for work in works),
     )
     gpus = ("cuda:0", "cuda:1")

@@ -1,10 +1,8 @@
-"""The order, the lock, the time that is left, and a worker process that is no worker."""
+"""The order, the lock, and the time that is left."""
 
 from __future__ import annotations
 
 import os
-import sys
-import time
 
 import pytest
 
@@ -17,8 +15,6 @@ from ftax.sweeps.looks import summarise
 from ftax.sweeps.plan import make_tasks
 from ftax.sweeps.progress import SweepProgress, describe_time
 from ftax.sweeps.run import run_sweep
-from ftax.sweeps.worker import start_worker
-from ftax.workers.process import Stop, Stopped, WorkerDied
 from support.sweeps import make_cell
 from support.traces import make_repeated_trace
 
@@ -118,60 +114,6 @@ def test_a_cell_that_is_ready_counts_for_half_of_one():
     assert (progress.done, progress.left_s) == (0, 100.0 / 20 * 80)
     progress.finish(range(10))
     assert progress.left_s == 120.0 / (10 + 15) * 75
-
-
-def start(monkeypatch, tmp_path, script):
-    """A process that runs ``script`` in the place of a worker."""
-    interpreter = tmp_path / "worker"
-    interpreter.write_text(f"#!/bin/sh\n{script}\n")
-    interpreter.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(interpreter))
-    return start_worker(Stop())
-
-
-@pytest.mark.parametrize(
-    ("script", "reason", "killed"),
-    [
-        ("kill -9 $$", "was ended by SIGKILL, as when the machine is out of memory", True),
-        ("echo oh >&2; kill -SEGV $$", "was ended by SIGSEGV: oh", False),
-        ("echo one >&2; echo two >&2; exit 3", "ended with exit code 3: two", False),
-        ("echo 'CUDA out of memory. Tried 3 GiB' >&2; exit 1", "smaller batch", False),
-        ("sleep 60", "ran past 0.2 s and was ended", False),
-    ],
-)
-def test_why_a_worker_died_is_told(script, reason, killed, monkeypatch, tmp_path):
-    worker = start(monkeypatch, tmp_path, script)
-    with pytest.raises(WorkerDied) as caught:
-        worker.receive(0.2 if script == "sleep 60" else 30.0)
-    worker.end()
-    assert reason in str(caught.value) and caught.value.killed is killed
-
-
-def test_with_a_worker_go_the_processes_that_it_started(monkeypatch, tmp_path):
-    worker = start(monkeypatch, tmp_path, """sleep 60 & echo "{\\"child\\": $!}"; wait""")
-    child = worker.receive(30.0)["child"]
-    assert os.path.exists(f"/proc/{child}")
-    worker.end()
-    deadline = time.monotonic() + 10
-    while is_running(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(child)
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def test_a_stop_wakes_who_listens(monkeypatch, tmp_path):
-    worker = start(monkeypatch, tmp_path, "sleep 60")
-    worker._stop.set()
-    with pytest.raises(Stopped):
-        worker.receive(30.0)
-    worker.end()
 
 
 def test_a_trace_is_summed_by_hand_or_refused():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError
 from ftax.reports.terminal import say
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 def bench(
@@ -41,12 +38,14 @@ def bench(
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
     patience: o.Patience = 0.0,
+    label: o.Label = "",
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
 ) -> None:
     """Latency or throughput of one runtime, driven from Python, from C++, or both, interleaved."""
-    from ftax.reports.tables.measurement_table import make_measurement_table
+    from ftax.reports.tables.comparison_table import draw_hosts
+    from ftax.reports.tables.measurement_table import draw_measurements
     from ftax.runtimes.catalogue import find_runtime
     from ftax.sweeps.processes import BenchJob, run_jobs
     from ftax.timing.host_comparison import HostComparison
@@ -86,13 +85,12 @@ def bench(
     )
     with progress_bar(model) as progress:
         runs = run_jobs([job], processes=processes, progress=progress)
-    measurements = runs.sides[0]
+    measurements = [item.with_label(label) for item in runs.sides[0]]
     with saved(json, measurements):
-        table = make_measurement_table(measurements)
-        compared: RenderableType = table.to_rich()
+        drawn = draw_measurements(measurements)
         if len(hosts) == 2 and processes == 1 and mode == "latency":
-            compared = HostComparison(python=measurements[0], cpp=measurements[1])
-        show(compared, [table], csv=csv, markdown=markdown)
+            drawn = draw_hosts(HostComparison(python=measurements[0], cpp=measurements[1]))
+        show(drawn, csv=csv, markdown=markdown)
         warnings = [warning for item in measurements for warning in item.warnings]
         for warning in dict.fromkeys([*warnings, *describe_doubts(measurements)]):
             say(f"! {warning}")

@@ -16,7 +16,7 @@ def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     from ftax.reports.tables.models_table import list_rows
 
     table = list_rows(full=csv or markdown)
-    show(table.to_rich(), [table], csv=csv, markdown=markdown)
+    show(table, csv=csv, markdown=markdown)
 
 
 def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
@@ -36,4 +36,4 @@ def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown 
         numeric=(),
         rows=tuple(rows),
     )
-    show(table.to_rich(), [table], csv=csv, markdown=markdown)
+    show(table, csv=csv, markdown=markdown)

@@ -27,7 +27,6 @@ def conform(
     markdown: o.Markdown = False,
 ) -> None:
     """Try a runtime that implements the C interface; exit code 1 if a check fails."""
-    from ftax.reports.tables.conformance_table import make_conformance_table
     from ftax.runtimes.plugins.conform.suite import conform as run_checks
     from ftax.runtimes.plugins.conform.suite import explain_perceptron
 
@@ -44,7 +43,7 @@ def conform(
             **options,
         )
     with saved(json, [found]):
-        show(found, [make_conformance_table(found)], csv=csv, markdown=markdown)
+        show(found, csv=csv, markdown=markdown)
     if not found.conforms:
         if model is None:
             tried = explain_perceptron(dtype, device)  # type: ignore[arg-type]  # conform checked it

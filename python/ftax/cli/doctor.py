@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Group
-
 from ftax.cli import options as o
 from ftax.cli.show import show
-from ftax.reports.table import Rows
-from ftax.reports.terminal import plain
+from ftax.reports.table import Printout, Rows
 
 
 def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
@@ -42,10 +39,5 @@ def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = 
             ("GPU", environment.gpu.name if environment.gpu else "not used"),
         ),
     )
-    concerns = [plain(f"! {concern}", "yellow") for concern in find_concerns(environment)]
-    show(
-        Group(floors.to_rich(), machine.to_rich(), *concerns),
-        [floors, machine],
-        csv=csv,
-        markdown=markdown,
-    )
+    drawn = Printout(tables=(floors, machine), warnings=tuple(find_concerns(environment)))
+    show(drawn, csv=csv, markdown=markdown)

@@ -63,7 +63,7 @@ def knee(
     """The largest size whose latency is still that of the smallest one, with an interval."""
     from dataclasses import replace
 
-    from ftax.reports.tables.knee_table import make_knee_tables, render_knees
+    from ftax.reports.tables.knee_table import draw_knees
     from ftax.steps.load import load_model
     from ftax.sweeps.knee.run import KNEE_PLAN
 
@@ -95,11 +95,9 @@ def knee(
             )  # fmt: skip
         if not knees:
             raise failures[0][2]  # there is no row to show
-        failed = make_failure_table(failures)
-        tables = [*make_knee_tables(knees), *failed]
-        show(render_knees(knees), tables, csv=csv, markdown=markdown)
-        if failed and not csv and not markdown:
-            show(failed[0].to_rich(), [], csv=False, markdown=False)
+        drawn = draw_knees(knees)
+        tables = (*drawn.tables, *make_failure_table(failures))
+        show(replace(drawn, tables=tables), csv=csv, markdown=markdown)
     if interrupted:
         raise typer.Exit(130)
 

@@ -57,4 +57,4 @@ def ops(
         raise UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
     with saved(json, [receipt]):
         table = make_operator_table(receipt, limit=limit, by_kind=not calls)
-        show(table.to_rich(), [table], csv=csv, markdown=markdown)
+        show(table, csv=csv, markdown=markdown)

@@ -99,6 +99,9 @@ Patience = Annotated[
     float,
     typer.Option(help="Seconds, besides --duration, to wait for a neighbour to leave the core."),
 ]
+Label = Annotated[
+    str, typer.Option(help="What to call the result, such as before; `ftax compare` reads it.")
+]
 Json = Annotated[
     Path | None,
     typer.Option("--json", callback=_check_json, help="Append the record to this file."),

@@ -131,7 +131,7 @@ def _show_page(page: Page, study: Study) -> None:
         tables.append(make_claims_table(page.verdicts))
     if alone:
         for table in tables:
-            show(table.to_rich(), [], csv=False, markdown=False)
+            show(table)
     for item in page.shown:
         if alone or not item.measured:
             what = "" if item.measured else ": nothing of it was measured"
@@ -164,7 +164,7 @@ def _list_items() -> None:
             ("claims", "the paper's claims", "Each of them tested on today's results."),
         ),
     )
-    show(table.to_rich(), [table], csv=False, markdown=False)
+    show(table)
 
 
 def _find_device() -> str:

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import RenderableType
 
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError
+from ftax.records.result import Shown
 from ftax.records.store import Storable, append_record
-from ftax.reports.table import Rows, join_csv, join_markdown
-from ftax.reports.terminal import clean_line, make_bar, make_console, say
+from ftax.reports.table import Printout, Rows, join_csv
+from ftax.reports.terminal import clean_line, make_bar, make_console, say, show_on_stdout
 from ftax.timing.session import Progress as Callback
 
 if TYPE_CHECKING:
@@ -59,14 +59,17 @@ def _line_per_phase(reason: str) -> Callback:
     return update
 
 
-def show(renderable: RenderableType, tables: Sequence[Rows], *, csv: bool, markdown: bool) -> None:
-    """Print tables as CSV or Markdown, or the renderable for people."""
+def show(what: Shown | Printout | Rows, *, csv: bool = False, markdown: bool = False) -> None:
+    """Print it as CSV or Markdown, or for people."""
+    if isinstance(what, Rows):
+        what = Printout(tables=(what,))
+    drawn = what if isinstance(what, Printout) else what.draw()
     if csv:
-        say(join_csv(tables), error=False, end="")
+        say(join_csv(drawn.tables), error=False, end="")
     elif markdown:
-        say(join_markdown(tables), error=False, end="")
+        say(drawn.to_markdown(), error=False, end="")
     else:
-        make_console().print(renderable)
+        show_on_stdout(drawn)
 
 
 def write_traces(traces: Sequence[Trace], path: Path) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from ftax.sweeps.grid import Grid
     from ftax.sweeps.results import SweepResults
 
-_MOST_ROWS = 60  # of a terminal; --csv prints all
 _MANY = "Several: separated by commas, or repeated."
 
 
@@ -132,20 +131,9 @@ def sweep(
 
 
 def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> None:
-    from rich.console import Group
+    from ftax.reports.tables.sweep_table import draw_sweep, summarise
 
-    from ftax.reports.tables.sweep_table import (
-        make_missing_table,
-        make_sweep_tables,
-        summarise,
-    )
-
-    tables = make_sweep_tables(results)
-    shown = tables
-    if len(results.cells) > _MOST_ROWS:
-        missing = [cell for cell in results.cells if cell.status != "measured"]
-        shown = [make_missing_table(missing)] if missing else []
-    show(Group(*(table.to_rich() for table in shown)), tables, csv=csv, markdown=markdown)
+    show(draw_sweep(results, is_whole=csv or markdown), csv=csv, markdown=markdown)
     say(f"{summarise(results)}; in {output}")
     for problem in results.problems:
         say(f"! {problem}")

@@ -58,6 +58,7 @@ def tax(
             help="Try each alternative in a process of its own first; leave out what crashes.",
         ),
     ] = False,
+    label: o.Label = "",
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -65,7 +66,6 @@ def tax(
     """Where one inference's microseconds go, and what other runtimes would give back."""
     from ftax.ladders.choice import CHOICES, list_slower
     from ftax.ladders.tax import tax_with_traces
-    from ftax.reports.tables.receipt_table import make_receipt_tables
 
     if duration is None:
         duration = 25.0 if device == "cpu" else 10.0
@@ -103,8 +103,9 @@ def tax(
             progress=progress,
             keep=keep,
         )
+    receipt = receipt.with_label(label)
     with saved(json, [receipt]):
-        show(receipt, make_receipt_tables(receipt), csv=csv, markdown=markdown)
+        show(receipt, csv=csv, markdown=markdown)
     if runtimes == "quick":
         say(f"--runtimes available adds {', '.join(list_slower(device))}.")
     if trace is not None:

@@ -8,11 +8,9 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show, write_traces
-from ftax.reports.terminal import plain, say
+from ftax.reports.terminal import say
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from ftax.instruments.trace.records import Trace
 
 
@@ -79,23 +77,18 @@ def trace(
 
 
 def _show(found: Trace, *, limit: int, csv: bool, markdown: bool) -> None:
-    from rich.console import Group
-
     from ftax.instruments.trace.integrity import judge
     from ftax.instruments.trace.kernel_set import KernelSet
     from ftax.instruments.trace.timeline import compute_timeline
+    from ftax.reports.table import Printout
     from ftax.reports.tables.timeline_table import make_kernel_table, make_timeline_table
 
     verdict = judge(found)
     if not verdict.ok:
         say(f"! the trace is {verdict.describe()}")
         raise typer.Exit(1)
-    tables = [
+    tables = (
         make_kernel_table(KernelSet.of(found), limit=limit),
         make_timeline_table([compute_timeline(found)]),
-    ]
-    parts: list[RenderableType] = [
-        *(table.to_rich() for table in tables),
-        *(plain(note) for note in verdict.notes),
-    ]
-    show(Group(*parts), tables, csv=csv, markdown=markdown)
+    )
+    show(Printout(tables=tables, notes=verdict.notes), csv=csv, markdown=markdown)

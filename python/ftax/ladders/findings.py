@@ -5,7 +5,8 @@ Everything is computed when it is asked for, so a file cannot say one thing and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder, find_ladder
@@ -40,6 +41,19 @@ class Findings(Result):
     def ladder(self) -> Ladder:
         """Whose rungs these are."""
         return find_ladder(self.ladder_name)
+
+    @property
+    def label(self) -> str:
+        """What the user calls it: "before"."""
+        return self.rungs[0].label
+
+    def with_label(self, label: str) -> Self:
+        """The same, all measurements under another label."""
+        labelled = {
+            name: tuple(item.with_label(label) for item in getattr(self, name))
+            for name in ("rungs", "others", "throughputs")
+        }
+        return replace(self, **labelled)  # type: ignore[arg-type]  # of the fields' own types
 
     @property
     def latency_ns(self) -> float:

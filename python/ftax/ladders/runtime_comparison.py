@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rows import RuntimeRow
@@ -18,6 +18,10 @@ class RuntimeComparison(Shown):
     kind: ClassVar[str] = "runtimes"
 
     receipt: Receipt
+
+    def with_label(self, label: str) -> Self:
+        """The same, its measurements under another label."""
+        return replace(self, receipt=self.receipt.with_label(label))
 
     @property
     def rows(self) -> tuple[RuntimeRow, ...]:

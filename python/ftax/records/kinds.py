@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """``record`` is the class, ``drawing`` the function from a record to what rich can print, each
+    """``record`` is the class, ``drawing`` the function from a record to the `Printout` of it, each
     as ``module:name``; an empty one: there is none."""
 
     record: str = ""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from ftax.records.kinds import KINDS, find
 from ftax.records.record import Record
 from ftax.records.store import append_record, read_records
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 
 class Shown:
@@ -19,12 +16,15 @@ class Shown:
     __slots__ = ()
     kind: ClassVar[str]
 
-    def __rich__(self) -> RenderableType:
-        drawn: RenderableType = find(KINDS[self.kind].drawing)(self)
-        return drawn
+    def draw(self) -> Any:
+        """What is printed of it, an `ftax.reports.table.Printout`."""
+        return find(KINDS[self.kind].drawing)(self)
+
+    def __rich__(self) -> Any:
+        return self.draw()
 
     def __str__(self) -> str:
-        text: str = find("ftax.reports.terminal:to_text")(self)
+        text: str = find("ftax.reports.terminal:to_text")(self.draw())
         return text
 
 

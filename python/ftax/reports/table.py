@@ -1,8 +1,10 @@
-"""One kind of table for every output: rows of text, rendered by rich or written as CSV or
-Markdown.
+"""One kind of table for every output: rows of text, fitted to a terminal or written as CSV or
+Markdown; and a printout, which is tables and what is to be said below them.
 
-The surprising choice: a text that a spreadsheet would run gets an apostrophe in CSV. Names come
-from elsewhere, and `=HYPERLINK(...)` may be one.
+Two surprising choices. A terminal that is too narrow gets fewer columns and never a folded number:
+a table says which columns give way, and a line below all tables names those that did. And a text
+that a spreadsheet would run gets an apostrophe in CSV: names come from elsewhere, and
+`=HYPERLINK(...)` may be one.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
+from rich.cells import cell_len
+from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
 from ftax.reports.terminal import clean, clean_line, plain
@@ -21,31 +25,54 @@ from ftax.reports.terminal import clean, clean_line, plain
 # Begins like a formula, and calls something: a function, another program, or a cell elsewhere.
 _FORMULA = re.compile(r"\s*[=+@-].*[(|!]", re.DOTALL)
 
+_GAP = 2  # columns of a terminal between two of a table
+_TEXT_WIDTH = 13  # that a text keeps before a column gives way for it: "bitwise equal"
+_MOST_WORD = 20  # of a word that may be broken
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """A titled table of text. ``numeric`` columns are aligned to the right."""
+    """A titled table of text.
+
+    Attributes:
+        numeric: columns that are aligned to the right and stay on one line; others may wrap.
+        gives_way: columns that a narrow terminal leaves out, the first one first.
+        legend: the column whose texts a terminal shows below the table, beside the first line of
+            those of the first column.
+    """
 
     title: str
     columns: tuple[str, ...]
     numeric: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    gives_way: tuple[str, ...] = ()
+    legend: str = ""
 
-    def to_rich(self) -> Table:
-        """For a terminal."""
-        title = plain(self.title, "table.title")
-        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in self.columns:
-            is_number = column in self.numeric
-            table.add_column(
-                plain(column),
-                justify="right" if is_number else "left",
-                no_wrap=is_number,
-                overflow="fold",
-            )
-        for row in self.rows:
-            table.add_row(*map(plain, row))
-        return table
+    def __rich_console__(
+        self, console: object, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        yield Printout(tables=(self,))
+
+    def fit(self, width: int) -> tuple[list[RenderableType], tuple[str, ...]]:
+        """What a terminal of ``width`` columns shows, and which columns it has no room for."""
+        kept = [name for name in self.columns if name != self.legend]
+        widths, dropped = self._choose_widths(kept, width), []
+        for name in self.gives_way:
+            if _add(widths) <= width:
+                break
+            if name in kept:
+                kept.remove(name)
+                dropped.append(name)
+                widths = self._choose_widths(kept, width)
+        if _add(widths) > width:
+            widths = self._choose_widths(kept, width, is_tight=True)
+        parts: list[RenderableType] = [plain(self.title, "table.title")] if self.title else []
+        parts += [plain(""), self._draw(widths)]
+        if self.legend:
+            place = self.columns.index(self.legend)
+            told = [(row[0].partition("\n")[0], row[place]) for row in self.rows if row[place]]
+            parts += [plain(""), _hang(told, "dim", gap=_GAP)]
+        return parts, tuple(dropped)
 
     def to_csv(self) -> str:
         """For a spreadsheet."""
@@ -68,15 +95,128 @@ class Rows:
             f"| {' | '.join(map(_escape, line))} |\n" for line in lines
         )
 
+    def _choose_widths(
+        self, kept: Sequence[str], width: int, *, is_tight: bool = False
+    ) -> dict[str, int]:
+        """The width of each column: what it needs, and as much of what it likes as there is room
+        for, those first that lack least. A text needs room for each word; where it ``is_tight``,
+        long words are broken, but for names in the first column."""
+        needs, likes = {}, {}
+        for name in kept:
+            cells = [row[self.columns.index(name)] for row in self.rows]
+            texts = [text for cell in cells for text in cell.split("\n")]
+            if name in self.numeric:
+                parts = [part for text in texts for part in _break(text)]
+            else:
+                most = _MOST_WORD if is_tight and name != kept[0] else None
+                parts = [word[:most] for text in texts for word in text.split()]
+                if not is_tight:
+                    parts += [text[:_TEXT_WIDTH] for text in texts]
+            needs[name] = max(map(_measure, [*parts, *name.split()]), default=0)
+            likes[name] = max(map(_measure, [*texts, name]), default=0)
+        room = width - _add(needs)
+        for name in sorted(kept, key=lambda name: likes[name] - needs[name]):
+            more = max(0, min(likes[name] - needs[name], room))
+            needs[name] += more
+            room -= more
+        return needs
+
+    def _draw(self, widths: dict[str, int]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1),
+                      width=_add(widths))  # fmt: skip
+        for name, width in widths.items():
+            table.add_column(
+                plain(name),
+                justify="right" if name in self.numeric else "left",
+                width=width,
+                overflow="fold",
+            )
+        for row in self.rows:
+            cells = dict(zip(self.columns, row, strict=True))
+            table.add_row(
+                *(
+                    plain("\n".join(_break(cells[name])))
+                    if name in self.numeric and _measure(cells[name]) > width
+                    else plain(cells[name])
+                    for name, width in widths.items()
+                )
+            )
+        return table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printout:
+    """What a reader sees of a result.
+
+    Attributes:
+        head: what comes before the tables, a line each.
+        notes: sentences below the tables.
+        warnings: what to know before believing any of it.
+    """
+
+    head: tuple[str, ...] = ()
+    tables: tuple[Rows, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __rich_console__(
+        self, console: object, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        yield from map(plain, self.head)
+        missing: list[str] = []
+        for place, table in enumerate(self.tables):
+            if place or self.head:
+                yield plain("")
+            parts, dropped = table.fit(options.max_width)
+            yield from parts
+            missing += dropped
+        below: list[RenderableType] = [*map(plain, self.notes)]
+        if self.warnings:
+            below.append(_hang([("!", text) for text in self.warnings], "yellow"))
+        if missing:
+            below.append(plain(_say_missing(missing, options.max_width), "dim"))
+        if below and self.tables:
+            yield plain("")
+        yield from below
+
+    def to_markdown(self) -> str:
+        """For a page: the tables alone."""
+        return "\n".join(table.to_markdown() for table in self.tables)
+
 
 def join_csv(tables: Sequence[Rows]) -> str:
     """Several tables in one text, an empty line between them."""
     return "\n".join(table.to_csv() for table in tables)
 
 
-def join_markdown(tables: Sequence[Rows]) -> str:
-    """Several tables in one page."""
-    return "\n".join(table.to_markdown() for table in tables)
+def _say_missing(names: Sequence[str], width: int) -> str:
+    listed = ", ".join(dict.fromkeys(names))
+    return f"(no room in {width} columns for: {listed}; a wider terminal or COLUMNS=160 has it)"
+
+
+def _hang(pairs: Sequence[tuple[str, str]], style: str, *, gap: int = 1) -> Table:
+    """Each first text, and beside it the second one, whose further lines do not begin below the
+    first."""
+    table = Table.grid(padding=(0, gap, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for first, second in pairs:
+        table.add_row(plain(first, style), plain(second, style))
+    return table
+
+
+def _add(widths: dict[str, int]) -> int:
+    """Of a table, between whose columns are gaps."""
+    return sum(widths.values()) + _GAP * (len(widths) - 1)
+
+
+def _break(text: str) -> list[str]:
+    """Where a cell with a number may be broken: before a remark, "12.3 us, not resolved"."""
+    return text.replace(", ", ",\n").split("\n")
+
+
+def _measure(text: str) -> int:
+    return cell_len(clean(text))
 
 
 def _escape(text: str) -> str:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.text import Text
 
-_PIPE_WIDTH = 160  # a pipe has no width; 80 columns would fold every cell
+_WIDTH = 80  # where no terminal says how wide it is: what is kept then fits into every one
 
 
 def clean(text: str, *, keep: str = "\n\t") -> str:
@@ -62,7 +62,8 @@ class _Door(Console):
 def make_console(
     *, stderr: bool = False, width: int | None = None, is_plain: bool = False
 ) -> Console:
-    """A console for text of any origin. Without a width: the terminal's, or 160 columns.
+    """A console for text of any origin. Without a width: $COLUMNS, or the terminal's, or 80, so
+    that a pipe gets what a terminal of that width shows.
 
     ``is_plain``: without colour, whatever it is printed on.
     """
@@ -75,8 +76,8 @@ def make_console(
         emoji=False,
         highlight=False,
     )
-    if width is None and not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPE_WIDTH
+    if width is None and not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = _WIDTH
     return console
 
 
@@ -101,9 +102,20 @@ def say(text: str, *, error: bool = True, end: str = "\n") -> None:
         stream.flush()
 
 
-def to_text(renderable: RenderableType, *, width: int = 160) -> str:
-    """The renderable as plain text of at most ``width`` columns."""
-    console = make_console(width=width, is_plain=True)
+def to_text(renderable: RenderableType, *, width: int | None = None) -> str:
+    """The renderable as plain text, without blanks at the ends of lines; of the width that
+    `make_console` has unless one is given."""
+    console = make_console(width=width or make_console().width, is_plain=True)
     with console.capture() as capture:
-        console.print(renderable)
-    return capture.get()
+        console.print(renderable, crop=False)
+    return "\n".join(line.rstrip() for line in capture.get().split("\n"))
+
+
+def show_on_stdout(renderable: RenderableType) -> None:
+    """Print it; a line that is too long is left to the terminal, which breaks it and cuts
+    nothing off."""
+    console = make_console()
+    if console.is_terminal:
+        console.print(renderable, crop=False)
+    else:
+        say(to_text(renderable), error=False, end="")

@@ -24,10 +24,9 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.counting import count
 from ftax.sweeps.facts import choose_status, describe_fault, make_fields
-from ftax.sweeps.job import Ask, Group, Item, Job
+from ftax.sweeps.job import Ask, Group, Item, Job, Say
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan, Session, measure
-from ftax.workers.channel import Say
 
 _NOISY = 0.5  # of the rounds that count were disturbed: more, and a group is timed again
 _MANY = 3  # sizes, from which one export for all takes less time than one each

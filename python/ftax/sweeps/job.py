@@ -6,16 +6,23 @@ is struck off, what it died at is taken out, and the rest is the next worker's j
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ftax.workers.process import Stop, Worker
+
+Say = Callable[..., None]  # answers: what it is, and its fields
 Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent lets the worker go on
 
 # After the rounds of a whole job: counters first, because a trace slows its process for good;
 # memory last, because everything that is ready has to go for it.
 LOOKS = ("utilisation", "trace", "memory")
+
+
+def start_worker(stop: Stop) -> Worker:
+    """A process that does jobs."""
+    return Worker("ftax.sweeps.worker:work", stop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +79,19 @@ class Job:
     # Of time.monotonic, a clock that all processes share: when looks have to be over too.
     end_at: float | None = None
 
-    def to_json(self) -> str:
-        """The job as one line."""
-        return json.dumps(asdict(self))
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        return asdict(self)
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
-        """The job that `to_json` wrote."""
-        data = json.loads(text)
+    def from_dict(cls, job: Mapping[str, Any]) -> Job:
+        """The job that `to_dict` wrote."""
         groups = []
-        for group in data.pop("groups"):
-            items = [Item(**{**item, "looks": tuple(item["looks"])}) for item in group.pop("items")]
-            options = tuple((name, value) for name, value in group.pop("options"))
-            groups.append(Group(items=tuple(items), options=options, **group))
-        return cls(groups=tuple(groups), **data)
+        for group in job["groups"]:
+            items = [Item(**{**item, "looks": tuple(item["looks"])}) for item in group["items"]]
+            options = tuple((name, value) for name, value in group["options"])
+            groups.append(Group(**{**group, "items": tuple(items), "options": options}))
+        return cls(**{**job, "groups": tuple(groups)})
 
     @property
     def places(self) -> tuple[int, ...]:

@@ -7,9 +7,8 @@ time measures on a device, and writes each to the results file before it listens
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -45,10 +44,9 @@ from ftax.sweeps.step_clock import StepClock
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.turns import Turn, Turns, choose_sharers
 from ftax.timing.session import Progress
-from ftax.workers.process import Stop
+from ftax.workers.process import Stop, work_side_by_side
 
 LIMIT_S = 300.0
-_LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long
 
 
 def run_sweep(
@@ -192,7 +190,7 @@ class _Sweep:
             # One of each GPU, then the next of each: tasks may be fewer than lanes, and the first
             # GPU's would take them all.
             lanes = list(chain.from_iterable(zip(*by_device, strict=True)))
-            _work_side_by_side([lane.run for lane in lanes], stop)
+            work_side_by_side([lane.run for lane in lanes], stop)
         return any(lane.is_late for lane in lanes)
 
     def export(self, units: list[Unit], folder: Path, workers: int) -> None:
@@ -214,7 +212,7 @@ class _Sweep:
                 progress=self.progress,
             )
             try:
-                _work_side_by_side([exporter.work] * workers, stop)
+                work_side_by_side([exporter.work] * workers, stop)
             finally:
                 self.spent.append({"export": time.monotonic() - start})
 
@@ -262,29 +260,3 @@ class _Sweep:
             trace_iterations=self.trace_iterations,
             end_at=self.end_at,
         )
-
-
-def _work_side_by_side(works: Sequence[Callable[[], None]], stop: Stop) -> None:
-    """Each in a thread of its own until all have ended; raises the first error, and Ctrl-C."""
-    errors: list[BaseException] = []
-
-    def run(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-            stop.set()
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_LOOK_S)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    if errors:
-        raise errors[0]

@@ -9,7 +9,7 @@ are left.
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ftax import _core
@@ -141,6 +141,10 @@ class Measurement(Result):
     def place(self) -> Place:
         """The runtime, and who drove it."""
         return self.cell.place
+
+    def with_label(self, label: str) -> Self:
+        """The same under another label."""
+        return replace(self, label=label)
 
     @property
     def disturbed_rounds(self) -> tuple[int, ...]:

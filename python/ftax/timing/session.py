@@ -24,6 +24,7 @@ from ftax.steps.state import Snapshot
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
+from ftax.timing.trust import DISTURBED_IN
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
 Mode = Literal["latency", "throughput"]
@@ -317,7 +318,7 @@ def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
     if left_out:
         return f"{left_out} of {rounds} rounds do not count: the host was disturbed {DISTURBANCE}"
     return (
-        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
+        f"{DISTURBED_IN} {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
         "leave out; --patience waits for it to be quiet"
     )
 

@@ -136,7 +136,7 @@ def render_claims(verdicts: Sequence[Verdict]) -> RenderableType:
             if line not in ("", "-"):
                 told.append_text(plain(f"\n{line}"))
         table.add_row(words, told)
-    return Group(make_outcome_table(verdicts).to_rich(), table)
+    return Group(make_outcome_table(verdicts), table)
 
 
 def describe_numbers(verdict: Verdict) -> str:

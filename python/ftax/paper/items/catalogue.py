@@ -65,7 +65,7 @@ class Item:
         return Sheet(
             item=self.name,
             title=f"Figure {number}: {self.title}",
-            note=f"{self.shows} Bands: 95 % intervals{drift}{tiny}{gaps}.",
+            note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(view),
             missing=tuple(missing),
         )

@@ -1,31 +1,149 @@
-"""A comparison for a terminal: the sentence, and the test behind it."""
+"""Comparisons as tables: what each result takes against the first one, and what changed in which
+line of a receipt."""
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
+from collections.abc import Iterator, Sequence
 
+from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.measurement_table import make_measurement_table
-from ftax.reports.terminal import plain
-from ftax.timing.comparison import Comparison
+from ftax.timing.comparison import Comparison, LineChange
 from ftax.timing.host_comparison import HostComparison
+from ftax.timing.trust import NOT_RESOLVED
+from ftax.timing.units import format_interval, format_time
 
-_STYLE = {"faster": "green", "slower": "red", "equal": "bold", "cannot-tell": "yellow"}
+_NOTHING = "-"
 
 
-def render_comparison(comparison: Comparison) -> RenderableType:
-    """For a terminal."""
-    lines: list[RenderableType] = [
-        plain(f"a: {comparison.a}"),
-        plain(f"b: {comparison.b}"),
-        plain(f"b against a: {comparison.verdict}", style=_STYLE[comparison.verdict]),
-        plain(comparison.describe()),
-        plain(f"{comparison.method}; p = {comparison.p_value:.3g}"),
+def draw_comparison(comparison: Comparison) -> Printout:
+    """One comparison as it is printed."""
+    return draw_comparisons([comparison])
+
+
+def draw_comparisons(comparisons: Sequence[Comparison]) -> Printout:
+    """Comparisons of some results with the same first one."""
+    first = comparisons[0]
+    cells: dict[str, list[str]] = {first.a: [first.name_a]}
+    for item in comparisons:
+        cells.setdefault(item.b, []).append(item.name_b)
+    head = [f"{', '.join(names)}: {cell}" for cell, names in cells.items()]
+    for item in comparisons:
+        head += [
+            f"{item.name_b} against {item.name_a}: {item.verdict}",
+            item.describe(),
+            f"{item.method}; p = {item.p_value:.3g}",
+        ]
+    tables = [make_line_change_table(item) for item in comparisons if item.lines]
+    if len(comparisons) > 1 or first.runtimes:
+        tables.append(make_change_table(comparisons))
+    warnings = [text for item in comparisons for text in _collect_warnings(item)]
+    return Printout(
+        head=tuple(head),
+        tables=tuple(tables),
+        notes=tuple(text for item in comparisons if (text := describe_largest(item))),
+        warnings=tuple(dict.fromkeys(warnings)),
+    )
+
+
+def _collect_warnings(comparison: Comparison) -> Iterator[str]:
+    yield from comparison.warnings
+    for item in comparison.runtimes:
+        yield from item.problems
+        if item.doubt:
+            yield f"{item.runtime} is {NOT_RESOLVED}: {item.doubt}"
+    for line in comparison.lines:
+        if line.doubt:
+            yield f"{line.name} cannot be told: {line.doubt}"
+
+
+def draw_hosts(comparison: HostComparison) -> Printout:
+    """Both hosts and the cost of Python between them, as they are printed."""
+    return Printout(tables=(make_measurement_table([*comparison]),), notes=(comparison.describe(),))
+
+
+def make_change_table(comparisons: Sequence[Comparison]) -> Rows:
+    """Every runtime that the results have, a row a result: how it compares with the first one."""
+    rows = []
+    by_label: dict[str, list[Comparison]] = {}
+    for comparison in comparisons:
+        for item in (comparison, *comparison.runtimes):
+            by_label.setdefault(item.runtime, []).append(item)
+    for label, items in by_label.items():
+        rows.append((label, items[0].name_a, _format_time(items[0].latency_a_ns), *[_NOTHING] * 3))
+        rows += [
+            (
+                "",
+                item.name_b,
+                _format_time(item.latency_b_ns),
+                f"{item.ratio - 1:+.1%}",
+                "{:+.1f} to {:+.1f}%".format(*(100 * (end - 1) for end in item.ratio_interval)),
+                _format_verdict(item.verdict),
+            )
+            for item in items
+        ]
+    return Rows(
+        title=f"Against {comparisons[0].name_a}",
+        columns=("runtime", "result", "latency", "change", f"{comparisons[0].confidence:.0%} "
+                 "interval", "verdict"),
+        numeric=("latency", "change", f"{comparisons[0].confidence:.0%} interval"),
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def make_line_change_table(comparison: Comparison) -> Rows:
+    """What changed in which line, and in all: a row a line."""
+    a, b = comparison.name_a, comparison.name_b
+    low, high = comparison.ratio_interval
+    whole_ns = comparison.latency_a_ns or 0.0
+    whole = LineChange(
+        name=f"= {comparison.runtime}",
+        a_ns=comparison.latency_a_ns,
+        b_ns=comparison.latency_b_ns,
+        interval_ns=(whole_ns * (low - 1), whole_ns * (high - 1)),
+        verdict=comparison.verdict,
+    )
+    interval = f"{comparison.confidence:.0%} interval"
+    return Rows(
+        title=f"{b} against {a}, line by line",
+        columns=("what", a, b, "difference", interval, "verdict"),
+        numeric=(a, b, "difference", interval),
+        rows=tuple(
+            (
+                line.name,
+                _format_time(line.a_ns),
+                _format_time(line.b_ns),
+                _NOTHING if line.difference_ns is None else _format_difference(line.difference_ns),
+                format_interval(line.interval_ns),
+                _format_verdict(line.verdict),
+            )
+            for line in (*comparison.lines, whole)
+        ),
+    )
+
+
+def describe_largest(comparison: Comparison) -> str:
+    """The line that changed most for certain, in a sentence; "" if none did."""
+    changed = [
+        line
+        for line in comparison.lines
+        if line.verdict in ("faster", "slower") and line.difference_ns is not None
     ]
-    lines += [plain(f"! {warning}", "yellow") for warning in comparison.warnings]
-    return Group(*lines)
+    if not changed:
+        return ""
+    line = max(changed, key=lambda line: abs(line.difference_ns or 0.0))
+    time = format_time(abs(line.difference_ns or 0.0))
+    less = "less" if line.verdict == "faster" else "more"
+    a, b = comparison.name_a, comparison.name_b
+    return f"What changed most is {line.name}: {time} {less} in {b} than in {a}."
 
 
-def render_hosts(comparison: HostComparison) -> RenderableType:
-    """Both hosts and the cost of Python between them, for a terminal."""
-    table = make_measurement_table([*comparison]).to_rich()
-    return Group(table, plain(comparison.describe()))
+def _format_verdict(verdict: str) -> str:
+    return verdict.replace("-", " ")
+
+
+def _format_time(time_ns: float | None) -> str:
+    return _NOTHING if time_ns is None else format_time(time_ns)
+
+
+def _format_difference(time_ns: float) -> str:
+    return f"{'+' if time_ns > 0 else ''}{format_time(time_ns)}"

@@ -6,9 +6,7 @@ for another model fails most checks for one reason.
 
 from __future__ import annotations
 
-from rich.console import RenderableType
-
-from ftax.reports.table import Rows
+from ftax.reports.table import Printout, Rows
 from ftax.runtimes.plugins.conform.report import Conformance
 
 
@@ -27,6 +25,6 @@ def make_conformance_table(found: Conformance) -> Rows:
     )
 
 
-def render_conformance(found: Conformance) -> RenderableType:
-    """For a terminal."""
-    return make_conformance_table(found).to_rich()
+def draw_conformance(found: Conformance) -> Printout:
+    """The checks as they are printed."""
+    return Printout(tables=(make_conformance_table(found),))

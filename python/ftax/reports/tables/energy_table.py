@@ -8,28 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
-
 from ftax.instruments.energy import Energy, EnergyLine, IdlePower
 from ftax.instruments.memory import PeakMemory
 from ftax.instruments.readings import GpuReadings
 from ftax.instruments.utilisation import Utilisation
-from ftax.reports.table import Rows
-from ftax.reports.terminal import plain
+from ftax.reports.table import Printout, Rows
 
 _MISSING = "-"
 
 
-def render_gpu_readings(
+def draw_gpu_readings(
     readings: Sequence[GpuReadings], lines: Sequence[EnergyLine] = ()
-) -> RenderableType:
-    """For a terminal: the tables, what the GPU drew idle, and the reasons for every dash."""
-    parts: list[RenderableType] = [make_gpu_table(readings).to_rich()]
+) -> Printout:
+    """The tables, what the GPU drew idle, and the reasons for every dash."""
+    tables = [make_gpu_table(readings)] if readings else []
     if lines:
-        parts.append(make_energy_tax_table(lines).to_rich())
-    parts += [plain(text) for text in describe_idle(readings)]
-    parts += [plain(f"! {text}", "yellow") for text in describe_missing(readings)]
-    return Group(*parts)
+        tables.append(make_energy_tax_table(lines))
+    return Printout(
+        tables=tuple(tables),
+        notes=tuple(describe_idle(readings)),
+        warnings=tuple(describe_missing(readings)),
+    )
 
 
 def make_gpu_table(readings: Sequence[GpuReadings]) -> Rows:
@@ -49,6 +48,8 @@ def make_gpu_table(readings: Sequence[GpuReadings]) -> Rows:
         title="Energy, utilisation and memory of one inference",
         columns=("runtime", "host", *numeric),
         numeric=numeric,
+        gives_way=("reserved", "tensor active", "warp occupancy", "DRAM bandwidth", "mean power",
+                   "peak memory", "SMs active"),
         rows=tuple(
             (
                 item.runtime,
@@ -59,7 +60,7 @@ def make_gpu_table(readings: Sequence[GpuReadings]) -> Rows:
             )
             for item in readings
         ),
-    )
+    )  # fmt: skip
 
 
 def make_energy_tax_table(lines: Sequence[EnergyLine]) -> Rows:

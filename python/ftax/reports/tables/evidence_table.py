@@ -58,7 +58,7 @@ def _make_evidence(receipt: Receipt) -> Rows:
             "copies, fills",
             "kernel time",
             "device busy",
-            "kernels are eager's",
+            "eager's kernels",
             "durations",
             "issue, gated",
             "device, gated",
@@ -72,6 +72,7 @@ def _make_evidence(receipt: Receipt) -> Rows:
             "issue, gated",
             "device, gated",
         ),
+        gives_way=("durations", "copies, fills", "kernel time"),
         rows=tuple(_describe(item) for item in receipt.evidence),
     )
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
-
-from ftax.reports.table import Rows
-from ftax.reports.terminal import plain
+from ftax.reports.table import Printout, Rows
 from ftax.sweeps.knee.record import Knee, KneePoint
 from ftax.timing.units import format_time
 
@@ -29,6 +26,7 @@ def make_knee_table(knees: Sequence[Knee]) -> Rows:
         columns=("runtime", "host", "plateau", "last on it", "first off it", "bound", "answer",
                  "sizes", "seconds"),
         numeric=("plateau", "last on it", "first off it", "sizes", "seconds"),
+        gives_way=("seconds", "sizes", "bound"),
         rows=tuple(
             (
                 knee.cell.runtime,
@@ -37,7 +35,7 @@ def make_knee_table(knees: Sequence[Knee]) -> Rows:
                 str(knee.last_on),
                 "-" if knee.first_off is None else str(knee.first_off),
                 _describe_bound(knee),
-                knee.describe(),
+                _describe_answer(knee),
                 str(len(knee.points)),
                 f"{knee.seconds:.1f}",
             )
@@ -56,32 +54,35 @@ def make_point_table(knee: Knee) -> Rows:
         title=f"{knee.cell.runtime}/{knee.cell.host}: probed sizes, each beside {knee.over} "
         f"{knee.low} in the same rounds",
         columns=(knee.over, *columns, *gate_columns, "answer"),
-        numeric=(knee.over, "latency", "over plateau", "rounds", *gate_columns),
+        numeric=(knee.over, "latency", columns[1], columns[2], "rounds", *gate_columns),
+        gives_way=("device", "issue", "rounds"),
         rows=tuple(_make_point(knee, point, with_gate) for point in points),
     )
 
 
-def render_knee(knee: Knee) -> RenderableType:
-    """One knee, for a terminal."""
-    return render_knees([knee])
+def draw_knee(knee: Knee) -> Printout:
+    """One knee as it is printed."""
+    return draw_knees([knee])
 
 
-def render_knees(knees: Sequence[Knee]) -> RenderableType:
-    """For a terminal: tables, then what one should know beside them."""
-    parts: list[RenderableType] = [table.to_rich() for table in make_knee_tables(knees)]
-    seen = dict.fromkeys(
-        f"! {knee.cell.runtime}/{knee.cell.host}: {warning}"
-        for knee in knees
-        for warning in knee.warnings
+def draw_knees(knees: Sequence[Knee]) -> Printout:
+    """Tables, then what one should know beside them."""
+    return Printout(
+        tables=tuple(make_knee_tables(knees)),
+        warnings=tuple(
+            dict.fromkeys(
+                f"{knee.cell.runtime}/{knee.cell.host}: {warning}"
+                for knee in knees
+                for warning in knee.warnings
+            )
+        ),
     )
-    parts += [plain(text, "yellow") for text in seen]
-    return Group(*parts)
 
 
 def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...]:
     interval = point.ratio_interval(knee.confidence)
     answer = _ANSWERS[point.judge(knee.margin, knee.confidence)]
-    why = point.problem or point.doubt
+    why = point.problem or point.doubt or point.disturbance
     times = (point.issue_ns, point.device_ns) if with_gate else ()
     return (
         str(point.size),
@@ -92,6 +93,13 @@ def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...
         *(_format_time(time_ns) for time_ns in times),
         f"{answer}: {why}" if why else answer,
     )
+
+
+def _describe_answer(knee: Knee) -> str:
+    """The answer, and which of its sizes were measured on a disturbed host."""
+    sizes = sorted(point.size for point in knee.points if point.disturbance)
+    marks = f"; disturbed at {', '.join(map(str, sizes))}" if sizes else ""
+    return knee.describe() + marks
 
 
 def _find_plateau(knee: Knee) -> float | None:

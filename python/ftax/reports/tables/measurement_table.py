@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import RenderableType
-
-from ftax.reports.table import Rows
+from ftax.reports.table import Printout, Rows
 from ftax.timing.measurement import Measurement
 from ftax.timing.units import (
     format_clock,
@@ -17,43 +15,47 @@ from ftax.timing.units import (
 )
 
 
-def render_measurement(measurement: Measurement) -> RenderableType:
-    """One measurement, for a terminal."""
-    return make_measurement_table([measurement]).to_rich()
+def draw_measurement(measurement: Measurement) -> Printout:
+    """One measurement as it is printed."""
+    return draw_measurements([measurement])
+
+
+def draw_measurements(measurements: Sequence[Measurement]) -> Printout:
+    """Some measurements as they are printed."""
+    return Printout(tables=(make_measurement_table(measurements),))
 
 
 def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
-    """A row a measurement: p50, p90, p99 of all samples, and the mean over rounds with interval."""
-    rows = []
-    for item in measurements:
-        summary = item.summary
-        rows.append(
+    """A row a measurement: p50, p90, p99 of all samples, and the mean over rounds with interval.
+
+    The model stands in the title if it is that of all.
+    """
+    models = dict.fromkeys(item.cell.model for item in measurements)
+    with_model = len(models) > 1
+    is_latency = all(item.mode == "latency" for item in measurements)
+    time = "latency" if is_latency else "time per request"
+    title = time[0].upper() + time[1:]
+    if measurements:
+        title += f" of {', '.join(models)}{format_clock(measurements[0])}"
+    return Rows(
+        title=title,
+        columns=(*(["model"] if with_model else []), "runtime", "host", time, "95 % interval",
+                 "p50", "p90", "p99", "rounds", "stopped"),
+        numeric=(time, "95 % interval", "p50", "p90", "p99", "rounds"),
+        gives_way=("p90", "p50", "p99", "stopped", "rounds"),
+        rows=tuple(
             (
-                item.cell.model,
+                *([item.cell.model] if with_model else []),
                 item.cell.runtime,
                 item.cell.host,
                 format_latency(item.latency_ns, item.doubt),
                 format_interval(item.interval_ns),
-                format_time(summary.p50_ns),
-                format_time(summary.p90_ns),
-                format_time(summary.p99_ns),
-                f"{format_rounds(item)} ({item.stop_reason})",
+                format_time(item.summary.p50_ns),
+                format_time(item.summary.p90_ns),
+                format_time(item.summary.p99_ns),
+                format_rounds(item),
+                item.stop_reason,
             )
-        )
-    what = "Latency" if all(m.mode == "latency" for m in measurements) else "Time per request"
-    return Rows(
-        title=f"{what}{format_clock(measurements[0])}" if measurements else what,
-        columns=(
-            "model",
-            "runtime",
-            "host",
-            "mean",
-            "95 % interval",
-            "p50",
-            "p90",
-            "p99",
-            "rounds",
+            for item in measurements
         ),
-        numeric=("mean", "p50", "p90", "p99", "rounds"),
-        rows=tuple(rows),
-    )
+    )  # fmt: skip

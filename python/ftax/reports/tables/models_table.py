@@ -25,6 +25,7 @@ def list_rows(*, full: bool) -> Rows:
         title="Models",
         columns=(*columns, *extra),
         numeric=("parameters", "input"),
+        gives_way=("paper name", "family", *extra),
         rows=tuple(
             (*_describe(spec), *(_describe_fully(spec) if full else ())) for spec in list_models()
         ),

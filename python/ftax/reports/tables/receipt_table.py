@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
-
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import OperatorCost, Receipt
-from ftax.reports.table import Rows
-from ftax.reports.tables.energy_table import render_gpu_readings
+from ftax.reports.table import Printout, Rows
+from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.evidence_table import make_evidence_tables
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_table
-from ftax.reports.terminal import plain
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import (
     format_clock,
@@ -57,14 +54,14 @@ def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
     )
 
 
-def render_receipt(receipt: Receipt) -> RenderableType:
-    """For a terminal: tables, then what one should know beside them."""
-    parts: list[RenderableType] = [table.to_rich() for table in make_receipt_tables(receipt)]
-    if receipt.readings:
-        parts.append(render_gpu_readings(receipt.readings, receipt.energy_tax()))
-    parts.append(plain(receipt.recommendation))
-    parts += [plain(f"! {warning}", "yellow") for warning in receipt.collect_warnings()]
-    return Group(*parts)
+def draw_receipt(receipt: Receipt) -> Printout:
+    """The receipt as it is printed."""
+    gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
+    return Printout(
+        tables=(*make_receipt_tables(receipt), *gpu.tables),
+        notes=(*gpu.notes, receipt.recommendation),
+        warnings=(*gpu.warnings, *receipt.collect_warnings()),
+    )
 
 
 def make_line_table(receipt: Receipt) -> Rows:
@@ -90,7 +87,9 @@ def make_line_table(receipt: Receipt) -> Rows:
             *(["host"] if with_host else []),
             "what it is",
         ),
-        numeric=("exposed", "time", "share", "host"),
+        numeric=("exposed", "time", "95 % interval", "share", "host"),
+        gives_way=("host", "share"),
+        legend="what it is",
         rows=(*rows, total),
     )
 
@@ -98,10 +97,10 @@ def make_line_table(receipt: Receipt) -> Rows:
 def _make_line(line: Line, with_host: bool) -> tuple[str, ...]:
     name = line.name
     if line.problem:
-        name += f" (no tax: {line.problem})"
+        name += f"\n(no tax: {line.problem})"
     elif not line.resolved:
         rounds = f", needs about {line.rounds_needed} rounds" if line.rounds_needed else ""
-        name += f" ({NOT_RESOLVED}{rounds})"
+        name += f"\n({NOT_RESOLVED}{rounds})"
     return (
         name,
         format_time(line.time_ns),

@@ -6,19 +6,19 @@ left out.
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
-
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
 from ftax.ladders.runtime_comparison import RuntimeComparison
-from ftax.reports.table import Rows
+from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import format_bytes
-from ftax.reports.terminal import plain
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency, format_time
 
 _NOTHING = "-"
-_TEXT = ("runtime", "host", "outputs", "kernels against eager's", "95 % interval")
+_TEXT = ("runtime", "host", "of", "outputs", "kernels against eager's")
+_GIVE_WAY = ("p90", "p50", "p99", "limit", "95 % of speed-up", "throughput", "of", "speed-up",
+             "kernel time", "issue time", "kernels against eager's", "kernels",
+             "peak device memory", "peak host memory")  # fmt: skip
 
 
 def make_runtime_tables(receipt: Receipt) -> list[Rows]:
@@ -51,21 +51,15 @@ def make_unavailable_table(receipt: Receipt) -> Rows | None:
     )
 
 
-def render_comparison(comparison: RuntimeComparison) -> RenderableType:
-    """What `ftax.compare_runtimes` gives, for a terminal."""
-    return render_runtimes(comparison.receipt)
-
-
-def render_runtimes(receipt: Receipt) -> RenderableType:
-    """The comparison without the ladder, for a terminal."""
-    tables = make_runtime_tables(receipt)
+def draw_runtimes(comparison: RuntimeComparison) -> Printout:
+    """What `ftax.compare_runtimes` gives, as it is printed: a receipt without the ladder."""
+    receipt = comparison.receipt
     unavailable = make_unavailable_table(receipt)
-    parts: list[RenderableType] = [table.to_rich() for table in tables]
-    if unavailable is not None:
-        parts.append(unavailable.to_rich())
-    parts.append(plain(receipt.recommendation))
-    parts += [plain(f"! {warning}", "yellow") for warning in receipt.collect_warnings()]
-    return Group(*parts)
+    return Printout(
+        tables=(*make_runtime_tables(receipt), *([] if unavailable is None else [unavailable])),
+        notes=(receipt.recommendation,),
+        warnings=tuple(receipt.collect_warnings()),
+    )
 
 
 def _describe_latency(row: RuntimeRow) -> dict[str, str]:
@@ -77,9 +71,9 @@ def _describe_latency(row: RuntimeRow) -> dict[str, str]:
         "p50": format_time(summary.p50_ns),
         "p90": format_time(summary.p90_ns),
         "p99": format_time(summary.p99_ns),
-        "speed-up": _format_speedup(row),
+        **_describe_speedup(row),
         "throughput": _NOTHING if rate is None else f"{_format_rate(rate)}/s",
-        "outputs": _format_outputs(row),
+        **_describe_outputs(row),
     }
 
 
@@ -125,30 +119,33 @@ def _make_table(title: str, rows: list[dict[str, str]]) -> Rows:
         title=title,
         columns=tuple(columns),
         numeric=tuple(name for name in columns if name not in _TEXT),
+        gives_way=tuple(name for name in _GIVE_WAY if name in columns),
         rows=tuple(tuple(row[name] for name in columns) for row in rows),
     )
 
 
-def _format_speedup(row: RuntimeRow) -> str:
-    if row.baseline is None or row.speedup_ratio is None:
-        return _NOTHING
-    if row.doubt:
-        return NOT_RESOLVED
-    if row.baseline is row.measurement:
-        return f"{row.speedup_ratio:.2f}x"
-    text = f"{row.speedup_ratio:.2f}x"
-    if row.speedup_interval is not None:
-        text += " ({:.2f} to {:.2f})".format(*row.speedup_interval)
-    baseline = row.preparation.baseline
-    return f"{text} of {baseline}" if baseline else text
+def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
+    """The speed-up, and of what if that is not Python eager."""
+    base, interval, ratio = row.baseline, row.speedup_interval, row.speedup_ratio
+    told = {"speed-up": _NOTHING, "95 % of speed-up": _NOTHING, "of": _NOTHING}
+    if base is None or ratio is None:
+        return told
+    told["speed-up"] = NOT_RESOLVED if row.doubt else f"{ratio:.2f}x"
+    if interval is not None and not row.doubt and base is not row.measurement:
+        told["95 % of speed-up"] = "{:.2f} to {:.2f}".format(*interval)
+    if row.preparation.baseline:
+        told["of"] = row.preparation.baseline
+    return told
 
 
-def _format_outputs(row: RuntimeRow) -> str:
+def _describe_outputs(row: RuntimeRow) -> dict[str, str]:
+    """What became of the outputs, and how far they may be from eager's."""
+    words, limit = row.outputs.removeprefix("equal "), _NOTHING
     if row.is_top:
-        return "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
-    if row.tolerance is None or not row.outputs_equal or row.outputs.startswith("bitwise equal"):
-        return row.outputs
-    return f"{row.outputs} (limit {row.tolerance:.0e})"
+        words = "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
+    elif row.tolerance is not None and row.outputs_equal and words != row.outputs:
+        limit = f"{row.tolerance:.0e}"
+    return {"outputs": words, "limit": limit}
 
 
 def _format_time(time_ns: float | None) -> str:

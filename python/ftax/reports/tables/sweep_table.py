@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ftax.reports.table import Rows
+from ftax.reports.table import Printout, Rows
+from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from ftax.sweeps.results import SweepResults
 
 _COLUMNS = ("model", "runtime", "host", "device", "dtype", "batch", "sequence")
+_MOST_ROWS = 60  # of a terminal; --csv prints all
 
 
 def make_sweep_tables(results: SweepResults) -> list[Rows]:
@@ -29,6 +31,15 @@ def make_sweep_tables(results: SweepResults) -> list[Rows]:
     if missing:
         tables.append(make_missing_table(missing))
     return tables
+
+
+def draw_sweep(results: SweepResults, *, is_whole: bool = False) -> Printout:
+    """A sweep as it is printed; unless it ``is_whole``, without cells that are too many to read."""
+    tables = make_sweep_tables(results)
+    if not is_whole and len(results.cells) > _MOST_ROWS:
+        missing = [cell for cell in results.cells if cell.status != "measured"]
+        tables = [make_missing_table(missing)] if missing else []
+    return Printout(tables=tuple(tables))
 
 
 def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
@@ -49,26 +60,47 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
 
 
 def summarise(results: SweepResults) -> str:
-    """ "12 measured, 1 failed, 3 unavailable"; "no cell yet"."""
+    """ "12 measured (2 disturbed, 1 not resolved), 1 failed, 3 unavailable"; "no cell yet"."""
     counts: Counter[str] = Counter(cell.status for cell in results.cells)
+    marks = Counter(
+        NOT_RESOLVED if cell.doubt else "disturbed"
+        for cell in results.cells
+        if cell.status == "measured" and (cell.doubt or cell.disturbance)
+    )
+    marked = ", ".join(f"{count} {mark}" for mark, count in sorted(marks.items()))
     order = ("measured", "failed", "unavailable")
-    return ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no cell yet"
+    parts = {name: f"{counts[name]} {name}" for name in order if counts[name]}
+    if marked:
+        parts["measured"] += f" ({marked})"
+    return ", ".join(parts.values()) or "no cell yet"
 
 
-def _make_cells(title: str, cells: Iterable[SweepCell]) -> Rows:
+def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
+    """What all cells have in common stands in the title."""
+    places = {name: [_say(getattr(cell.cell, name)) for cell in cells] for name in _COLUMNS}
+    differ = [name for name in _COLUMNS if len(set(places[name])) > 1]
+    alike = ", ".join(
+        f"{name} {places[name][0]}"
+        for name in _COLUMNS
+        if name not in differ and places[name][0] != "-"
+    )
+    numeric = ("latency", "95 % interval", "overhead", "kernels", "GMACs")
     return Rows(
-        title=title,
-        columns=(*_COLUMNS, "latency", "95 % interval", "overhead", "kernels", "GMACs"),
-        numeric=("batch", "sequence", "latency", "overhead", "kernels", "GMACs"),
-        rows=tuple(_make_row(cell) for cell in cells),
+        title=f"{title}{': ' if alike else ''}{alike}",
+        columns=(*differ, *numeric),
+        numeric=(*(name for name in ("batch", "sequence") if name in differ), *numeric),
+        gives_way=("GMACs", "kernels", "overhead"),
+        rows=tuple(
+            (*(places[name][row] for name in differ), *_make_row(cell))
+            for row, cell in enumerate(cells)
+        ),
     )
 
 
 def _make_row(cell: SweepCell) -> tuple[str, ...]:
-    place, share = cell.cell, None if cell.doubt else cell.overhead_share
+    share = None if cell.doubt else cell.overhead_share
     return (
-        *(_say(getattr(place, name)) for name in _COLUMNS),
-        format_latency(cell.latency_ns, cell.doubt),
+        format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
         format_interval(cell.interval_ns),
         "-" if share is None else f"{share:.0%}",
         _say(cell.kernels),

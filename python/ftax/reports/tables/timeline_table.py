@@ -27,17 +27,18 @@ def make_timeline_table(timelines: Sequence[Timeline]) -> Rows:
     columns = ("wall", *(_HEADS[part] for part in parts), "busy share")
     rows = [
         (
-            timeline.label,
+            label,
             format_time(timeline.median_ns("wall_ns")),
             *(format_time(timeline.median_ns(part)) for part in parts),
             f"{timeline.busy_ratio:.1%}",
         )
-        for timeline in timelines
+        for label, timeline in zip(_shorten_labels(timelines), timelines, strict=True)
     ]
     return Rows(
         title="Where the wall time of a traced iteration goes (medians; tracing slows it)",
         columns=("rung", *columns),
         numeric=columns,
+        gives_way=("tail", "before first", "device busy"),
         rows=tuple(rows),
     )
 
@@ -95,6 +96,13 @@ def make_duration_table(comparison: DurationComparison, *, limit: int) -> Rows:
             for kernel in flagged
         ),
     )
+
+
+def _shorten_labels(timelines: Sequence[Timeline]) -> list[str]:
+    """Without the words that all of several labels have: "eager/cpp"."""
+    words = [timeline.label.split() for timeline in timelines]
+    alike = set.intersection(*map(set, words)) if len(words) > 1 else set()
+    return [" ".join(word for word in label if word not in alike) for label in words]
 
 
 def _is_used(part: str, timelines: Sequence[Timeline]) -> bool:

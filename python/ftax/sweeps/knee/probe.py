@@ -31,6 +31,7 @@ from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.knee.record import KneePoint
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import DISTURBANCE, Plan, Progress, Session, measure
+from ftax.timing.trust import DISTURBED_IN
 
 _FIRST_LOOK = 10  # rounds: the extremes of eight or more attain a confidence of 99 %
 _GATE_REPETITIONS = 10
@@ -93,10 +94,7 @@ class Prober:
         """What a reader should know beside the answer, each once."""
         found = [*self.loaded.warnings, *self.plateau.warnings, *self._warnings]
         if self._disturbed:
-            found.append(
-                f"the host was disturbed in {self._disturbed} of {self._rounds} rounds "
-                f"{DISTURBANCE}"
-            )
+            found.append(f"{DISTURBED_IN} {self._disturbed} of {self._rounds} rounds {DISTURBANCE}")
         return tuple(dict.fromkeys(found))
 
     def _probe(self, size: int) -> KneePoint | None:
@@ -115,6 +113,7 @@ class Prober:
         plateau_ns: list[float] = []
         values_ns: list[float] = []
         queued: list[float] = []
+        disturbed = 0
         point = None
         deadline = time.perf_counter() + self.plan.duration_s * _MOST_OF_LIMIT
         for look in self._looks():
@@ -131,11 +130,13 @@ class Prober:
                 plateau_ns += measured[0].all_values_ns
                 values_ns += measured[1].all_values_ns
                 queued += map(max, measured[0].queued_ratios, measured[1].queued_ratios)
+                disturbed += len(measured[1].disturbed_rounds)
                 point = KneePoint(
                     size=size,
                     plateau_values_ns=tuple(plateau_ns),
                     values_ns=tuple(values_ns),
                     queued_ratio=statistics.median(queued) if queued else None,
+                    disturbed_rounds=disturbed,
                 )
             if session.stop_reason == "interrupted":
                 self.stopped = "interrupted"
