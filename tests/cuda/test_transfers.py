@@ -42,7 +42,7 @@ def test_each_request_copies_all_inputs_and_outputs(
     workspace: Workspace, name: str, host: Host
 ) -> None:
     prepared = prepare(workspace, name, host)
-    facts = cast(dict[str, int], prepared.facts["transfers"])
+    facts = cast(dict[str, int], prepared.preparation.details["transfers"])
     assert facts["input_bytes"] == sum(t.nbytes for t in workspace.loaded.flat_inputs())
     assert facts["output_bytes"] == sum(t.nbytes for t in workspace.reference)
     assert prepared.options["transfers"] is True

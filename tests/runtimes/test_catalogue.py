@@ -113,7 +113,7 @@ def test_runtime_gives_eagers_outputs(runtime: str, host: str, nest: LoadedModel
     assert all(map(torch.allclose, outputs, expected))
     assert (prepared.runtime, prepared.host) == (runtime, host)
     assert (prepared.runner.host, prepared.runner.needs_gil) == (host, host == "python")
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.checks.outputs.within_tolerance
     prepared.runner.run_once()
 
 

@@ -74,7 +74,7 @@ def test_versions_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_jax_gives_eagers_outputs(name: str, jax: Any, request: pytest.FixtureRequest) -> None:
     loaded: LoadedModel = request.getfixturevalue(name)
     prepared = find_runtime("jax").prepare(Workspace(loaded), "python")
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.checks.outputs.within_tolerance
     assert len(prepared.run()) == (5 if name == "nest" else 1)
     assert isinstance(prepared.runner, _core.PythonRunner)
     prepared.runner.run_once()
@@ -85,8 +85,8 @@ def test_compiled_program_is_kept(jax: Any) -> None:
         return Workspace(load_model(Nest(), inputs=normal(3, 4)))
 
     first, second = (find_runtime("jax").prepare(load(), "python") for _ in range(2))
-    assert (first.facts["from_cache"], second.facts["from_cache"]) == (False, True)
-    assert first.facts["seconds"] == second.facts["seconds"]
+    assert (first.preparation.from_cache, second.preparation.from_cache) == (False, True)
+    assert first.preparation.made_seconds == second.preparation.made_seconds
     assert jax.config.jax_compilation_cache_dir is None  # as before
 
 

@@ -93,13 +93,14 @@ class RuntimeSpec:
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
-            if "second_input" not in prepared.checks:
-                checks = {**prepared.checks, **check_both_inputs(workspace, prepared)}
-                prepared = replace(prepared, checks=checks)
+            if prepared.checks.second_input is None:
+                prepared = replace(prepared, checks=check_both_inputs(workspace, prepared))
             if workspace.setting.transfers:
                 prepared = add_transfers(workspace, prepared)
-            facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
-            prepared = replace(prepared, facts=facts, runner=workspace.on_stream(prepared.runner))
+            ready = replace(prepared.preparation, ready_seconds=time.perf_counter() - start)
+            prepared = replace(
+                prepared, preparation=ready, runner=workspace.on_stream(prepared.runner)
+            )
             return _make_cold(prepared) if workspace.setting.cold else prepared
 
     def make_files(self, workspace: Workspace) -> None:

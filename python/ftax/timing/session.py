@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 from ftax import _core
@@ -24,7 +24,6 @@ from ftax.steps.state import Snapshot
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
-from ftax.timing.outputs import read_outputs, read_work_problem
 from ftax.timing.trust import DISTURBED_IN
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
@@ -266,12 +265,12 @@ def _put_back(loaded: Subject) -> Iterator[list[str]]:
 def _judge_work(prepared: Candidate, work: Watch | None, written: Sequence[str]) -> Iterator[str]:
     """What a reader has to know of outputs that are not eager's and of calls that differ."""
     label = str(prepared.place)
-    if (outputs := read_outputs(prepared.checks)).problem:
+    if (outputs := prepared.checks.judge_outputs()).problem:
         what = "other outputs than eager"
         if label == "eager/python":
             what = "other outputs when it is called again"
         yield f"{label} gives {what}: {outputs.problem}"
-    if work is not None and (problem := read_work_problem({"same_work": work.to_check()})):
+    if work is not None and (problem := work.judge().problem):
         yield f"not the same work: {problem}; latencies are of calls that differ"
     if written:
         yield f"the model writes into {', '.join(written[:3])}, which was put back after measuring"
@@ -368,13 +367,15 @@ class _Shared:
             gpu=self.watch.to_record(),
             process=self.process,
             checks=self._make_checks(prepared, rounds),
-            preparation=dict(prepared.facts),
+            preparation=prepared.preparation.to_dict(),
             warnings=tuple(self._warn(prepared, rounds)),
         )
 
     def _make_checks(self, prepared: Candidate, rounds: _core.RunnerRounds) -> dict[str, object]:
         return {
-            **prepared.checks,
+            **replace(
+                prepared.checks, same_work=None if self.work is None else self.work.judge()
+            ).to_dict(),
             "warmup": {
                 "iterations": rounds.warmup.iterations,
                 "seconds": rounds.warmup.elapsed_ns / 1e9,
@@ -384,7 +385,6 @@ class _Shared:
             QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
             "host_probe_ns": dict(self.probe_ns),
             "waited_for_core_s": self.waited_s,
-            **({} if self.work is None else {"same_work": self.work.to_check()}),
         }
 
     def _warn(self, prepared: Candidate, rounds: _core.RunnerRounds) -> Iterator[str]:

@@ -83,7 +83,7 @@ class _Compilation:
             "gpu": name_device(workspace.loaded.device),
         }
         artefact = workspace.artefact("compile", options, self._compile_afresh)
-        facts = {**artefact.facts, "from_cache": artefact.from_cache}
+        facts: dict[str, Any] = {**artefact.facts}
         warnings: list[str] = []
         if artefact.from_cache:
             again = self._compile_from(artefact.folder / _CACHES)
@@ -96,7 +96,7 @@ class _Compilation:
             host=host,
             runner=runner,
             run=self._run,
-            facts=facts,
+            preparation=artefact.to_preparation(**facts),
             judge=_judge_rounds,
         )
         # Here, and not by who asked for it: a branch that only the second input takes is compiled.

@@ -30,7 +30,6 @@ from ftax.instruments.gate import try_gate
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.knee.record import KneePoint
 from ftax.timing.candidate import Candidate
-from ftax.timing.outputs import read_outputs
 from ftax.timing.session import DISTURBANCE, Plan, Progress, Session, measure
 from ftax.timing.trust import DISTURBED_IN
 
@@ -194,7 +193,7 @@ class Prober:
         return issue.median_ns, device.median_ns
 
     def _note_outputs(self, size: int, prepared: Candidate) -> None:
-        if problem := read_outputs(prepared.checks).problem:
+        if problem := prepared.checks.judge_outputs().problem:
             self._warnings.append(f"outputs at {self.over} {size}: {problem}")
 
     def _tell(self, size: int, phase: str) -> None:

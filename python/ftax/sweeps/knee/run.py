@@ -105,8 +105,8 @@ def knee(
             stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
             environment=collect_environment(device=loaded.device),
             seconds=time.perf_counter() - start,
-            checks=dict(prober.plateau.checks),
-            preparation=dict(prober.plateau.facts),
+            checks=prober.plateau.checks.to_dict(),
+            preparation=prober.plateau.preparation.to_dict(),
             warnings=prober.collect_warnings(),
         )
 
