@@ -42,8 +42,9 @@ def test_cpp_host_is_refused_with_the_reason() -> None:
 
 def test_precision_follows_torch(mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert jax_runtime.choose_precision(mlp) == "highest"
-    assert jax_runtime.choose_precision(replace(mlp, dtype="fp16")) is None
-    on_gpu = replace(mlp, device="cuda:0")
+    half = replace(mlp, setting=replace(mlp.setting, dtype="fp16"))
+    assert jax_runtime.choose_precision(half) is None
+    on_gpu = replace(mlp, setting=replace(mlp.setting, device="cuda:0"))
     images = replace(on_gpu, module=nn.Sequential(nn.Conv2d(1, 1, 1)))
     monkeypatch.setattr("ftax.runtimes.tf32.allows_products", lambda: False)
     monkeypatch.setattr("ftax.runtimes.tf32.allows_convolutions", lambda: True)

@@ -20,6 +20,7 @@ from ftax.runtimes.onnx.wheel import find_provider_obstacle
 from ftax.runtimes.prepare import use_threads
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import Setting
 from ftax.timing.candidate import Host
 from ftax.timing.session import Plan, make_cell
 from support.onnx_models import CPU, make_inputs, save_model
@@ -90,7 +91,7 @@ def test_a_model_without_anything_to_fuse_is_refused(mlp: LoadedModel) -> None:
 def test_the_optimization_that_is_asked_for_is_used_and_recorded(bert: Workspace) -> None:
     counts = {}
     for level in ("disable", "all"):
-        workspace = Workspace(bert.loaded, runtime_options={"optimization": level})
+        workspace = Workspace(bert.loaded.run_as(Setting(runtime_options={"optimization": level})))
         prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
         assert make_cell(bert.loaded, prepared).options["optimization"] == level
         counts[level] = sum(prepared.facts["nodes"][CPU].values())  # type: ignore[index]

@@ -12,13 +12,19 @@ from ftax.errors import FtaxError, describe
 from ftax.runtimes.equality import compare_outputs, fail_equality
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.setting import Setting
 from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Candidate
 
 
+def core_grad_mode(setting: Setting) -> _core.GradMode:
+    """The grad mode of a setting as the C++ core takes it."""
+    return _core.GradMode.no_grad if setting.grad_mode == "no_grad" else _core.GradMode.inference
+
+
 def grad_mode(workspace: Workspace) -> _core.GradMode:
     """The guard that every rung of this workspace is timed under."""
-    return _core.GradMode.no_grad if workspace.no_grad else _core.GradMode.inference
+    return core_grad_mode(workspace.setting)
 
 
 def drive_python(

@@ -22,12 +22,13 @@ from ftax.runtimes.tape.recording import Observer, observe
 from ftax.runtimes.tape.tape import Taped, make_tape, preserve_state, run_eager, settle
 from ftax.steps.loaded import LoadedModel
 
+# What only a GPU has, and why.
+_ON_GPUS = {"transfers": ", whose memory is the host's", "cold": ""}
+
 
 class Workspace:
-    """The shared parts of preparing ``loaded``. ``no_grad`` measures under torch.no_grad instead of
-    inference mode; ``runtime_options`` reach the runtimes that know them (`RuntimeSpec.options`);
-    ``transfers`` adds copies from and to host memory to every request. ``many_sizes`` says that
-    other sizes of the model come too, so that what serves all of them is worth making.
+    """The shared parts of preparing ``loaded``, to be run as its setting says. ``many_sizes`` says
+    that other sizes of the model come too, so that what serves all of them is worth making.
     """
 
     def __init__(
@@ -35,24 +36,19 @@ class Workspace:
         loaded: LoadedModel,
         *,
         observer: Observer = "auto",
-        no_grad: bool = False,
-        runtime_options: Mapping[str, str] | None = None,
-        transfers: bool = False,
         many_sizes: bool = False,
     ) -> None:
         self.loaded = loaded if loaded.steady_check is None else _choose_check_inputs(loaded)
         self.observer: Observer = observer
-        self.no_grad = no_grad
-        self.runtime_options = dict(runtime_options or {})
-        self.transfers = transfers
+        self.setting = loaded.setting
         self.many_sizes = many_sizes
         self._tape_cost = self._capture_cost = Cost()
         self._variants: dict[str, tuple[Workspace, dict[str, object]]] = {}
-        if transfers and loaded.device == "cpu":
-            raise InvalidArgumentError(
-                "transfers is asked for, but the device is 'cpu', whose memory is the host's; give "
-                "device='cuda'"
-            )
+        for name, why in _ON_GPUS.items():
+            if getattr(loaded.setting, name) and loaded.device == "cpu":
+                raise InvalidArgumentError(
+                    f"{name} is asked for, but the device is 'cpu'{why}; give device='cuda'"
+                )
 
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
@@ -151,9 +147,9 @@ class Workspace:
         """
         if name not in self._variants:
             with measure_cost(self.loaded.device) as cost:
-                loaded = replace(make(self.loaded), arguments=None)  # no longer what they make
+                loaded = replace(make(self.loaded), again=None)  # no longer what they make
             loaded = replace(loaded, steady_check=None)  # chosen for this model already
-            made = Workspace(loaded, observer=self.observer, no_grad=self.no_grad)
+            made = Workspace(loaded, observer=self.observer)
             self._variants[name] = made, {**cost.to_facts(), "from_cache": False}
         return self._variants[name]
 

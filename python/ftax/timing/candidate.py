@@ -132,4 +132,3 @@ class Candidate(Placed):
     feed: Callable[[Sequence[torch.Tensor]], None] | None = None
     buffers: Buffers | None = None
     watch: Callable[[], Watch] | None = None
-    grad_mode: Literal["inference", "no_grad", "grad"] = "inference"

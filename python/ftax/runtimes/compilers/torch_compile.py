@@ -79,7 +79,7 @@ class _Compilation:
         workspace = self.workspace
         options = {
             "mode": self.mode,
-            "no_grad": workspace.no_grad,
+            "no_grad": workspace.setting.grad_mode == "no_grad",
             "gpu": name_device(workspace.loaded.device),
         }
         artefact = workspace.artefact("compile", options, self._compile_afresh)
@@ -175,7 +175,8 @@ def _as_timed(workspace: Workspace) -> Iterator[None]:
     on_cpu = workspace.loaded.device == "cpu"
     stream = nullcontext() if on_cpu else torch.cuda.stream(workspace.stream)
     # no_grad is no_grad also where the caller is in inference mode, as for the timed loop.
-    with stream, torch.inference_mode(not workspace.no_grad), torch.no_grad():
+    inference = workspace.setting.grad_mode == "inference"
+    with stream, torch.inference_mode(inference), torch.no_grad():
         yield
 
 

@@ -173,7 +173,7 @@ def _prepare(
     row = _open(path, _copy(loaded), host, runtime, settings, workspace.stream)
     equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
     row.run(inputs)  # the memory has the second input
-    chosen = workspace.runtime_options.get("optimization")
+    chosen = workspace.setting.runtime_options.get("optimization")
     return Candidate(
         runtime=runtime,
         host=host,
@@ -254,8 +254,8 @@ def _judge_nodes(nodes: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
 def _start(workspace: Workspace) -> SessionSettings:
     """Settings without any option of the CUDA provider."""
     settings = _make_settings(workspace.loaded.device, workspace.stream)
-    optimization: Any = workspace.runtime_options.get("optimization", settings.optimization)
-    return replace(settings, optimization=optimization)  # the session checks the word
+    chosen: Any = workspace.setting.runtime_options.get("optimization", settings.optimization)
+    return replace(settings, optimization=chosen)  # the session checks the word
 
 
 def _match(workspace: Workspace, artefact: Artefact) -> tuple[SessionSettings, tuple[str, ...]]:

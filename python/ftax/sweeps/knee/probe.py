@@ -61,6 +61,7 @@ class Prober:
     stopped: str = ""  # "time-limit" or "interrupted"
     _deadline: float = field(init=False)
     _sessions: int = 0
+    _waited_s: float = 0.0  # for neighbours to leave
     _rounds: int = 0
     _disturbed: int = 0
     _warnings: list[str] = field(default_factory=list)
@@ -163,6 +164,7 @@ class Prober:
             self.plan,
             rounds=max(2, rounds),
             duration_s=max(_LEAST_S, left_s),
+            patience_s=max(0.0, self.plan.patience_s - self._waited_s),
             seed=self.plan.seed + self._sessions,
         )
         self._sessions += 1
@@ -171,6 +173,7 @@ class Prober:
         )
         for measurement in session.measurements[:1]:
             if measurement is not None:
+                self._waited_s += float(measurement.checks.get("waited_for_core_s", 0.0))  # type: ignore[arg-type]
                 self._rounds += len(measurement.samples_ns)
                 self._disturbed += len(measurement.disturbed_rounds)
         return session
