@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from ftax import _core
@@ -101,6 +101,12 @@ class Plan:
             raise InvalidArgumentError(
                 f"seed is {self.seed}; it has to be a whole number in [0, 2**63)"
             )
+
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        given = [(field.name, getattr(self, field.name)) for field in fields(self)
+                 if getattr(self, field.name) != field.default]  # fmt: skip
+        return f"Plan({', '.join(f'{name}={value!r}' for name, value in given)})"
 
     @property
     def most_rounds(self) -> int:
