@@ -185,8 +185,8 @@ def _append_all(path: Path, records: list[object]) -> None:
     append_record(path, records[0])  # type: ignore[arg-type]
     from ftax.records import store
 
-    with path.open("ab") as file:
-        file.writelines(store._make_line(record) for record in records[1:])  # type: ignore[arg-type]
+    with path.open("a", encoding="ascii") as file:
+        file.writelines(f"{store.make_line(record)}\n" for record in records[1:])  # type: ignore[arg-type]
 
 
 def write_verdicts(path: Path) -> None:

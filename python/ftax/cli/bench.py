@@ -91,7 +91,7 @@ def bench(
         drawn = draw_measurements(measurements)
         if len(hosts) == 2 and processes == 1 and mode == "latency":
             drawn = draw_hosts(HostComparison(python=measurements[0], cpp=measurements[1]))
-        show(drawn, csv=csv, markdown=markdown)
+        show(drawn, json=json, csv=csv, markdown=markdown)
         warnings = [warning for item in measurements for warning in item.warnings]
         for warning in dict.fromkeys([*warnings, *describe_doubts(measurements)]):
             say(f"! {warning}")

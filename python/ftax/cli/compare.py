@@ -127,7 +127,7 @@ def compare(
             for side in others
         ]
         with saved(json, results):
-            show(draw_comparisons(results), csv=csv, markdown=markdown)
+            show(draw_comparisons(results), json=json, csv=csv, markdown=markdown)
     if runs is not None:
         leave_if_ended(runs, processes)
     if any(result.verdict in _FAILURES[fail_on] for result in results):

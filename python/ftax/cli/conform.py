@@ -43,7 +43,7 @@ def conform(
             **options,
         )
     with saved(json, [found]):
-        show(found, csv=csv, markdown=markdown)
+        show(found, json=json, csv=csv, markdown=markdown)
     if not found.conforms:
         if model is None:
             tried = explain_perceptron(dtype, device)  # type: ignore[arg-type]  # conform checked it

@@ -34,7 +34,7 @@ def ops(
     """Which operator? Host time of each call, from the tape: arguments, call, release."""
     from ftax.errors import UnsupportedError
     from ftax.ladders.tax import tax
-    from ftax.reports.tables.receipt_table import make_operator_table
+    from ftax.reports.tables.receipt_table import draw_operators
 
     with progress_bar(model) as progress:
         progress("building the model", 0, 1)
@@ -59,5 +59,5 @@ def ops(
         reasons = [item.reason for item in receipt.unavailable if item.place == tape]
         raise UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
     with saved(json, [receipt]):
-        table = make_operator_table(receipt, limit=limit, by_kind=not calls)
-        show(table, csv=csv, markdown=markdown)
+        drawn = draw_operators(receipt, limit=limit, by_kind=not calls)
+        show(drawn, json=json, csv=csv, markdown=markdown)

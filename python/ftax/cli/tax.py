@@ -105,7 +105,7 @@ def tax(
         )
     receipt = receipt.with_label(label)
     with saved(json, [receipt]):
-        show(receipt, csv=csv, markdown=markdown)
+        show(receipt, json=json, csv=csv, markdown=markdown)
     if runtimes == "quick":
         say(f"--runtimes available adds {', '.join(list_slower(device))}.")
     if trace is not None:

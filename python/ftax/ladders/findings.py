@@ -17,6 +17,8 @@ from ftax.records.result import Result
 from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import Measurement
+from ftax.timing.trust import NOT_RESOLVED
+from ftax.timing.units import format_latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,20 @@ class Findings(Result):
             for name in ("rungs", "others", "throughputs")
         }
         return replace(self, **labelled)  # type: ignore[arg-type]  # of the fields' own types
+
+    def describe(self) -> str:
+        """The latency and the share of each line, in a line."""
+        cell, top = self.rungs[0].cell, self.rungs[0]
+        name = f"{self.label}: " if self.label else ""
+        parts = ", ".join(
+            f"{line.name} {NOT_RESOLVED if line.doubt else f'{line.share_ratio:.0%}'}"
+            for line in self.lines
+        )
+        return (
+            f"{name}{cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}: "
+            f"{format_latency(top.latency_ns, top.doubt)}, of which {parts}; "
+            f"{len(self.rungs) + len(self.others)} runtimes"
+        )
 
     @property
     def latency_ns(self) -> float:

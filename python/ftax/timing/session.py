@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
 from ftax import _core
@@ -103,9 +103,15 @@ class Plan:
             )
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The plan that `dataclasses.asdict` took apart, after JSON."""
-        return cls(**{**fields, "cpus": tuple(fields["cpus"])})
+        return cls(**{**data, "cpus": tuple(data["cpus"])})
+
+    def __repr__(self) -> str:
+        """What differs from the defaults."""
+        given = [(field.name, getattr(self, field.name)) for field in fields(self)
+                 if getattr(self, field.name) != field.default]  # fmt: skip
+        return f"Plan({', '.join(f'{name}={value!r}' for name, value in given)})"
 
     @property
     def most_rounds(self) -> int:

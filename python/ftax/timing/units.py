@@ -6,10 +6,23 @@ three digits. Both ends of an interval have the unit of the longer one, which is
 
 from __future__ import annotations
 
-from ftax.timing.measurement import Measurement
+from collections.abc import Sequence
+from typing import Protocol
+
 from ftax.timing.trust import NOT_RESOLVED
 
 _UNITS = (("ns", 1.0, 1e3), ("us", 1e3, 1e7), ("ms", 1e6, float("inf")))  # name, ns, up to ns
+
+
+class _Measured(Protocol):
+    """What these functions ask of a `Measurement`, which stands above them."""
+
+    @property
+    def samples_ns(self) -> Sequence[object]: ...
+    @property
+    def counted_rounds(self) -> Sequence[int]: ...
+    @property
+    def core_hz(self) -> float | None: ...
 
 
 def choose_unit(time_ns: float) -> tuple[str, float]:
@@ -44,13 +57,13 @@ def format_interval(interval_ns: tuple[float, ...] | None) -> str:
     return f"{format_time(low, largest).rpartition(' ')[0]} to {format_time(high, largest)}"
 
 
-def format_rounds(measurement: Measurement) -> str:
+def format_rounds(measurement: _Measured) -> str:
     """``'85'``, or ``'48 of 85'`` where the others do not count."""
     counted, rounds = len(measurement.counted_rounds), len(measurement.samples_ns)
     return f"{rounds}" if counted == rounds else f"{counted} of {rounds}"
 
 
-def format_clock(measurement: Measurement) -> str:
+def format_clock(measurement: _Measured) -> str:
     """``', host core at 2.7 GHz'``, to end a title; nothing where it is not known."""
     clock = measurement.core_hz
     return "" if clock is None else f", host core at {clock / 1e9:.1f} GHz"

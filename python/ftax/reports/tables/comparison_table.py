@@ -5,14 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ftax.reports.numbers import Numbers, Scalar, split_ends
 from ftax.reports.table import Printout, Rows
-from ftax.reports.tables.measurement_table import make_measurement_table
+from ftax.reports.tables.measurement_table import make_measurement_table, number_measurements
 from ftax.timing.comparison import Comparison, LineChange
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
 
 _NOTHING = "-"
+
+
+_COLUMNS = (
+    "part", "name", "a", "b", "cell_a", "cell_b", "a_ns", "b_ns", "ratio", "ratio_low",
+    "ratio_high", "difference_ns", "difference_low_ns", "difference_high_ns", "confidence",
+    "verdict", "p_value", "unit", "units_a", "units_b", "units_needed", "doubt",
+)  # fmt: skip
 
 
 def draw_comparison(comparison: Comparison) -> Printout:
@@ -42,7 +50,34 @@ def draw_comparisons(comparisons: Sequence[Comparison]) -> Printout:
         tables=tuple(tables),
         notes=tuple(text for item in comparisons if (text := describe_largest(item))),
         warnings=tuple(dict.fromkeys(warnings)),
+        numbers=lambda: number_comparisons(comparisons),
     )
+
+
+def number_comparisons(comparisons: Sequence[Comparison]) -> Numbers:
+    """A row a runtime and a line, of each result against the first one."""
+    return Numbers.of(_COLUMNS, _list_numbers(comparisons))
+
+
+def _list_numbers(comparisons: Sequence[Comparison]) -> Iterator[dict[str, Scalar]]:
+    for whole in comparisons:
+        sides = {"a": whole.name_a, "b": whole.name_b}
+        for item in (whole, *whole.runtimes):
+            yield {
+                "part": "runtime", "name": item.runtime, **sides, "cell_a": item.a,
+                "cell_b": item.b, "a_ns": item.latency_a_ns, "b_ns": item.latency_b_ns,
+                "ratio": item.ratio, **split_ends("ratio_", item.ratio_interval),
+                "confidence": item.confidence, "verdict": item.verdict, "p_value": item.p_value,
+                "unit": item.unit, "units_a": item.units_a, "units_b": item.units_b,
+                "units_needed": item.units_needed, "doubt": item.doubt,
+            }  # fmt: skip
+        for line in whole.lines:
+            yield {
+                "part": "line", "name": line.name, **sides, "a_ns": line.a_ns, "b_ns": line.b_ns,
+                "difference_ns": line.difference_ns,
+                **split_ends("difference_", line.interval_ns, "_ns"),
+                "confidence": whole.confidence, "verdict": line.verdict, "doubt": line.doubt,
+            }  # fmt: skip
 
 
 def _collect_warnings(comparison: Comparison) -> Iterator[str]:
@@ -58,7 +93,11 @@ def _collect_warnings(comparison: Comparison) -> Iterator[str]:
 
 def draw_hosts(comparison: HostComparison) -> Printout:
     """Both hosts and the cost of Python between them, as they are printed."""
-    return Printout(tables=(make_measurement_table([*comparison]),), notes=(comparison.describe(),))
+    return Printout(
+        tables=(make_measurement_table([*comparison]),),
+        notes=(comparison.describe(),),
+        numbers=lambda: number_measurements([*comparison]),
+    )
 
 
 def make_change_table(comparisons: Sequence[Comparison]) -> Rows:

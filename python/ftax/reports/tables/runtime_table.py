@@ -11,6 +11,7 @@ from ftax.ladders.rows import RuntimeRow
 from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import format_bytes
+from ftax.reports.tables.receipt_numbers import number_receipt
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency, format_time
 
@@ -59,6 +60,7 @@ def draw_runtimes(comparison: RuntimeComparison) -> Printout:
         tables=(*make_runtime_tables(receipt), *([] if unavailable is None else [unavailable])),
         notes=(receipt.recommendation,),
         warnings=tuple(receipt.collect_warnings()),
+        numbers=lambda: number_receipt(receipt),
     )
 
 
