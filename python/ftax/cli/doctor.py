@@ -7,7 +7,8 @@ from ftax.cli.show import show
 from ftax.reports.table import Printout, Rows
 
 
-def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
+@o.takes(form=o.make_form)
+def doctor(device: o.Device = "cpu", *, form: o.Output) -> None:
     """What the smallest things cost on this machine, and what to know before trusting its
     numbers."""
     from ftax.ladders.floors import measure_floors
@@ -40,4 +41,4 @@ def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = 
         ),
     )
     drawn = Printout(tables=(floors, machine), warnings=tuple(find_concerns(environment)))
-    show(drawn, csv=csv, markdown=markdown)
+    show(drawn, form)

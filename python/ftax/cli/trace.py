@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,23 +10,20 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show, write_traces
 from ftax.reports.terminal import say
+from ftax.steps.setting import Setting
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
 
 
+@o.takes(
+    setting=o.some_of(o.make_setting, dtype="fp16; what a module is in", device="cuda"),
+    output=o.make_output,
+)
 def trace(
     model: o.ModelName,
     runtime: Annotated[str, typer.Option(help="See `ftax runtimes`.")] = "eager",
     host: Annotated[str, typer.Option(help="python or cpp.")] = "python",
-    dtype: o.Dtype = "fp16",
-    device: o.Device = "cuda",
-    batch: o.Batch = 1,
-    sequence: o.Sequence = None,
-    tiny: o.Tiny = False,
-    attention: o.Attention = None,
-    use_cache: o.UseCache = False,
-    no_grad: o.NoGrad = False,
     iterations: Annotated[int, typer.Option(help="Inferences to trace.")] = 20,
     limit: Annotated[int, typer.Option(help="Kernels to show.")] = 15,
     profile_once: Annotated[
@@ -37,46 +35,37 @@ def trace(
         ),
     ] = False,
     chrome: o.ChromeOutput = None,
-    json: o.Json = None,
-    csv: o.Csv = False,
-    markdown: o.Markdown = False,
+    *,
+    setting: Setting,
+    output: o.Output,
 ) -> None:
     """Kernels of one runtime on a GPU, and where the time of a traced inference went."""
     from ftax.ladders.trace import profile_once as run_once
     from ftax.ladders.trace import trace as run_trace
     from ftax.runtimes.catalogue import check_host
 
-    options: dict[str, Any] = {
-        "dtype": dtype,
-        "device": device,
-        "batch": batch,
-        "sequence": sequence,
-        "tiny": tiny,
-        "attention": attention,
-        "use_cache": use_cache,
-    }
     with progress_bar(model) as progress:
         progress("building the model", 0, 1)
+        what: dict[str, Any] = {
+            "setting": replace(
+                setting, dtype=setting.dtype or "fp16", device=setting.device or "cuda"
+            ),
+            "runtime": runtime,
+            "host": check_host(host),
+        }
         if profile_once:
-            run_once(model, runtime=runtime, host=check_host(host), no_grad=no_grad, **options)
+            run_once(model, **what)
             return
-        found = run_trace(
-            model,
-            runtime=runtime,
-            host=check_host(host),
-            iterations=iterations,
-            no_grad=no_grad,
-            **options,
-        )
-    with saved(json, [found]):
+        found = run_trace(model, iterations=iterations, **what)
+    with saved(output.json, [found]):
         try:
             if chrome is not None:
                 write_traces([found], chrome)
         finally:
-            _show(found, limit=limit, csv=csv, markdown=markdown)
+            _show(found, limit=limit, output=output)
 
 
-def _show(found: Trace, *, limit: int, csv: bool, markdown: bool) -> None:
+def _show(found: Trace, *, limit: int, output: o.Output) -> None:
     from ftax.instruments.trace.integrity import judge
     from ftax.instruments.trace.kernel_set import KernelSet
     from ftax.instruments.trace.timeline import compute_timeline
@@ -91,4 +80,4 @@ def _show(found: Trace, *, limit: int, csv: bool, markdown: bool) -> None:
         make_kernel_table(KernelSet.of(found), limit=limit),
         make_timeline_table([compute_timeline(found)]),
     )
-    show(Printout(tables=tables, notes=verdict.notes), csv=csv, markdown=markdown)
+    show(Printout(tables=tables, notes=verdict.notes), output)
