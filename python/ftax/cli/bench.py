@@ -11,38 +11,22 @@ from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
+from ftax.timing.session import Plan
 
 
+@o.takes(setting=o.make_setting, plan=o.some_of(o.make_plan, duration="30"), output=o.make_output)
 def bench(
     model: o.ModelName,
     runtime: Annotated[str, typer.Option(help="See `ftax runtimes`.")] = "eager",
     host: Annotated[str, typer.Option(help="python, cpp, or both that the runtime has.")] = "both",
-    dtype: o.Dtype = "fp32",
-    device: o.Device = "cpu",
-    batch: o.Batch = 1,
-    sequence: o.Sequence = None,
-    tiny: o.Tiny = False,
-    attention: o.Attention = None,
-    use_cache: o.UseCache = False,
-    mode: o.Mode = "latency",
-    threads: o.Threads = None,
-    no_grad: o.NoGrad = False,
-    transfers: o.Transfers = False,
-    settings: o.Settings = None,
     processes: Annotated[
         int, typer.Option(help="Repeat in so many fresh processes, one record each.")
     ] = 1,
-    warmup: o.Warmup = None,
-    rounds: o.Rounds = None,
-    duration: o.Duration = 30.0,
-    precision: o.Precision = 0.01,
-    seed: o.Seed = 0,
-    cpus: o.Cpus = None,
-    patience: o.Patience = 0.0,
     label: o.Label = "",
-    json: o.Json = None,
-    csv: o.Csv = False,
-    markdown: o.Markdown = False,
+    *,
+    setting: Setting,
+    plan: o.PlanChanges,
+    output: o.Output,
 ) -> None:
     """Latency or throughput of one runtime, driven from Python, from C++, or both, interleaved."""
     from ftax.reports.tables.comparison_table import draw_hosts
@@ -53,45 +37,17 @@ def bench(
     from ftax.timing.measurement import describe_doubts
 
     hosts = find_runtime(runtime).hosts if host == "both" else (host,)
-    plan = o.make_plan(
-        mode=mode,
-        warmup=warmup,
-        rounds=rounds,
-        duration=duration,
-        precision=precision,
-        seed=seed,
-        cpus=cpus,
-        patience=patience,
-    )
     if processes < 1:
         raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
-    job = BenchJob(
-        model=model,
-        runtime=runtime,
-        hosts=hosts,
-        plan=plan,
-        setting=Setting(
-            dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
-            device=device,
-            batch=batch,
-            sequence=sequence,
-            tiny=tiny,
-            attention=attention,  # type: ignore[arg-type]
-            use_cache=use_cache,
-            threads=threads,
-            grad_mode="no_grad" if no_grad else "inference",
-            runtime_options=o.parse_settings(settings),
-            transfers=transfers,
-        ),
-    )
+    job = BenchJob(model=model, runtime=runtime, hosts=hosts, plan=Plan(**plan), setting=setting)
     with progress_bar(model) as progress:
         runs = run_jobs([job], processes=processes, progress=progress)
     measurements = [item.with_label(label) for item in runs.sides[0]]
-    with saved(json, measurements):
+    with saved(output.json, measurements):
         drawn = draw_measurements(measurements)
-        if len(hosts) == 2 and processes == 1 and mode == "latency":
+        if len(hosts) == 2 and processes == 1 and job.plan.mode == "latency":
             drawn = draw_hosts(HostComparison(python=measurements[0], cpp=measurements[1]))
-        show(drawn, json=json, csv=csv, markdown=markdown)
+        show(drawn, output)
         warnings = [warning for item in measurements for warning in item.warnings]
         for warning in dict.fromkeys([*warnings, *describe_doubts(measurements)]):
             say(f"! {warning}")

@@ -7,7 +7,8 @@ from ftax.cli.show import show
 from ftax.reports.table import Rows
 
 
-def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
+@o.takes(form=o.make_form)
+def models(*, form: o.Output) -> None:
     """The zoo; --csv and --markdown also say where each model is from and what to know of it.
 
     Besides these, bert-<layers>x<width> is a BERT of any size, and any local Hugging Face folder,
@@ -15,10 +16,11 @@ def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     """
     from ftax.reports.tables.models_table import draw_models
 
-    show(draw_models(full=markdown), csv=csv, markdown=markdown)
+    show(draw_models(full=form.csv or form.markdown), form)
 
 
-def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
+@o.takes(form=o.make_form)
+def runtimes(device: o.Device = "cpu", *, form: o.Output) -> None:
     """Every runtime under each host: whether it works on this machine, and if not, why."""
     from ftax.runtimes.catalogue import list_runtimes
     from ftax.steps.setting import normalize_device
@@ -35,4 +37,4 @@ def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown 
         numeric=(),
         rows=tuple(rows),
     )
-    show(table, csv=csv, markdown=markdown)
+    show(table, form)

@@ -6,7 +6,7 @@ are, and one file is enough if its records have labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,13 +16,13 @@ from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.steps.setting import Setting
+from ftax.timing.session import Plan
 
 if TYPE_CHECKING:
     from ftax.ladders.comparison import Item
     from ftax.ladders.receipt import Receipt
     from ftax.sweeps.processes import BenchJob
     from ftax.timing.measurement import Measurement
-    from ftax.timing.session import Plan
 
 _FAILURES = {"slower": ("slower",), "unsure": ("slower", "cannot-tell")}
 
@@ -43,6 +43,14 @@ class _Side:
     items: list[Item]
 
 
+_PLAN = Plan(duration_s=10.0, patience_s=10.0)
+
+
+@o.takes(
+    setting=o.make_setting,
+    plan=o.some_of(o.make_plan, duration="10", patience="10"),
+    output=o.make_output,
+)
 def compare(
     sides: Sides,
     processes: Annotated[
@@ -58,21 +66,10 @@ def compare(
         bool,
         typer.Option("--allow-different", help="Files of different machines, torches or threads."),
     ] = False,
-    dtype: o.Dtype = "fp32",
-    device: o.Device = "cpu",
-    batch: o.Batch = 1,
-    sequence: o.Sequence = None,
-    tiny: o.Tiny = False,
-    threads: o.Threads = None,
-    rounds: o.Rounds = None,
-    duration: o.Duration = 10.0,
-    precision: o.Precision = 0.01,
-    seed: o.Seed = 0,
-    cpus: o.Cpus = None,
-    patience: o.Patience = 10.0,
-    json: o.Json = None,
-    csv: o.Csv = False,
-    markdown: o.Markdown = False,
+    *,
+    setting: Setting,
+    plan: o.PlanChanges,
+    output: o.Output,
 ) -> None:
     """Answer faster, slower, equal or cannot tell, for the whole and for each line of a receipt."""
     from ftax.ladders.comparison import compare as compare_items
@@ -82,30 +79,18 @@ def compare(
     are_files = [_is_file(side) for side in sides]
     runs: JobRuns | None = None
     if all(are_files):
+        if given := [*setting.chosen, *plan, *(["processes"] if processes != 1 else [])]:
+            raise InvalidArgumentError(
+                f"{given[0]} is given, but the sides are results files, which were measured "
+                "already: leave it out"
+            )
         found = _read_sides([Path(side) for side in sides])
     elif any(are_files):
         raise InvalidArgumentError("give results files or cells, not some of each")
     else:
         if len(sides) < 2:
             raise InvalidArgumentError(f"{sides[0]} is one cell; give another to compare with it")
-        plan = o.make_plan(
-            warmup=None,
-            rounds=rounds,
-            duration=duration,
-            precision=precision,
-            seed=seed,
-            cpus=cpus,
-            patience=patience,
-        )
-        setting = Setting(
-            dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
-            device=device,
-            batch=batch,
-            sequence=sequence,
-            tiny=tiny,
-            threads=threads,
-        )
-        jobs = [_make_job(side, plan, setting) for side in sides]
+        jobs = [_make_job(side, replace(_PLAN, **plan), setting) for side in sides]
         with progress_bar("comparing") as progress:
             runs = run_jobs(jobs, processes=processes, progress=progress)
         found = [
@@ -113,7 +98,7 @@ def compare(
             for place, items in enumerate(runs.sides)
         ]
     measured = [] if runs is None else [item for side in runs.sides for item in side]
-    with saved(json, measured):
+    with saved(output.json, measured):
         first, *others = found
         results = [
             compare_items(
@@ -126,8 +111,8 @@ def compare(
             )
             for side in others
         ]
-        with saved(json, results):
-            show(draw_comparisons(results), json=json, csv=csv, markdown=markdown)
+        with saved(output.json, results):
+            show(draw_comparisons(results), output)
     if runs is not None:
         leave_if_ended(runs, processes)
     if any(result.verdict in _FAILURES[fail_on] for result in results):

@@ -8,7 +8,8 @@ from ftax.reports.numbers import Numbers, Scalar
 from ftax.reports.table import Printout, Rows
 
 
-def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
+@o.takes(form=o.make_form)
+def doctor(device: o.Device = "cpu", *, form: o.Output) -> None:
     """What the smallest things cost on this machine, and what to know before trusting its
     numbers."""
     from ftax.ladders.floors import measure_floors
@@ -52,4 +53,4 @@ def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = 
         warnings=concerns,
         numbers=lambda: Numbers.of(("part", "name", "time_ns", "value"), facts),
     )
-    show(drawn, csv=csv, markdown=markdown)
+    show(drawn, form)

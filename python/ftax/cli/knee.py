@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show
 from ftax.errors import FtaxError, InvalidArgumentError, describe, release
 from ftax.reports.table import Rows
+from ftax.steps.setting import Setting
 
 if TYPE_CHECKING:
     from ftax.sweeps.knee.record import Knee
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 Failures = list[tuple[str, str, FtaxError]]  # runtime, host, why
 
 
+@o.takes(
+    setting=o.make_setting,
+    plan=o.some_of(
+        o.make_plan, without=("mode", "precision"), duration="45 on a CPU, 180 on a GPU, a runtime"
+    ),
+    output=o.make_output,
+)
 def knee(
     model: o.ModelName,
     over: Annotated[str, typer.Option(help="batch or sequence.")] = "batch",
@@ -41,63 +50,38 @@ def knee(
     resolution: Annotated[
         float, typer.Option(help="Stop when the ends are within this share of each other.")
     ] = 0.1,
-    dtype: o.Dtype = "fp32",
-    device: o.Device = "cpu",
-    batch: Annotated[int | None, typer.Option(help="Requests in one call, over sequence.")] = None,
-    sequence: o.Sequence = None,
-    tiny: o.Tiny = False,
-    attention: o.Attention = None,
-    threads: o.Threads = None,
-    no_grad: o.NoGrad = False,
-    rounds: Annotated[int | None, typer.Option(help="Exactly so many rounds a size.")] = None,
-    duration: Annotated[
-        float | None,
-        typer.Option(help="Time limit of a runtime, in seconds; 45 on a CPU, 180 on a GPU."),
-    ] = None,
-    seed: o.Seed = 0,
-    cpus: o.Cpus = None,
-    json: o.Json = None,
-    csv: o.Csv = False,
-    markdown: o.Markdown = False,
+    *,
+    setting: Setting,
+    plan: o.PlanChanges,
+    output: o.Output,
 ) -> None:
     """The largest size whose latency is still that of the smallest one, with an interval."""
-    from dataclasses import replace
-
     from ftax.reports.tables.knee_table import draw_knees
     from ftax.steps.load import load_model
     from ftax.sweeps.knee.run import KNEE_PLAN
 
-    if duration is None:
-        duration = 45.0 if device == "cpu" else 180.0
-    plan = replace(
-        KNEE_PLAN, rounds=rounds, duration_s=duration, seed=seed, cpus=o.parse_cpus(cpus)
-    )
-    wanted = choose_runtimes(runtime, host, device)
-    if {"batch": batch, "sequence": sequence}.get(over) is not None:
+    if {"batch": setting.batch, "sequence": setting.sequence}.get(over) is not None:
         raise InvalidArgumentError(
             f"--{over} is given, but the knee is looked for over {over}; give --low instead"
         )
     with ExitStack() as saving:  # a row that cannot be saved is shown before that is said
         with progress_bar(model) as progress:
             progress("building the model", 0, 1)
-            loaded = load_model(
-                model, dtype=dtype, device=device, tiny=tiny, attention=attention,  # type: ignore[arg-type]
-                batch=batch,
-                sequence=sequence,
-            )  # fmt: skip
+            loaded = load_model(model, setting=setting)
+            usual = replace(KNEE_PLAN, duration_s=45.0 if loaded.device == "cpu" else 180.0)
             knees, failures, interrupted = find_knees(
                 loaded,
-                wanted,
+                choose_runtimes(runtime, host, loaded.device),
                 {"over": over, "low": low, "high": high, "margin": margin, "resolution": resolution,
-                 "plan": plan, "threads": threads, "no_grad": no_grad},
+                 "plan": replace(usual, **plan)},
                 progress=progress,
-                keep=lambda found: saving.enter_context(saved(json, [found])),
+                keep=lambda found: saving.enter_context(saved(output.json, [found])),
             )  # fmt: skip
         if not knees:
             raise failures[0][2]  # there is no row to show
         drawn = draw_knees(knees)
         tables = (*drawn.tables, *make_failure_table(failures))
-        show(replace(drawn, tables=tables), json=json, csv=csv, markdown=markdown)
+        show(replace(drawn, tables=tables), output)
     if interrupted:
         raise typer.Exit(130)
 

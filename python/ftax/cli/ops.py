@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -11,25 +12,25 @@ from ftax.cli.show import progress_bar, saved, show
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
 
+_PLAN = Plan(max_rounds=10, duration_s=10.0)
 
+
+@o.takes(
+    setting=o.make_setting,
+    plan=o.some_of(o.make_plan, without=("mode",), duration="10"),
+    output=o.make_output,
+)
 def ops(
     model: o.ModelName,
-    dtype: o.Dtype = "fp32",
-    device: o.Device = "cpu",
-    batch: o.Batch = 1,
-    sequence: o.Sequence = None,
-    tiny: o.Tiny = False,
-    attention: o.Attention = None,
-    use_cache: o.UseCache = False,
-    threads: o.Threads = None,
     limit: Annotated[int, typer.Option(help="Rows to print.")] = 25,
     calls: Annotated[
         bool, typer.Option("--calls", help="One row a call with its module, not one an operator.")
     ] = False,
-    duration: o.Duration = 10.0,
-    json: o.Json = None,
-    csv: o.Csv = False,
-    markdown: o.Markdown = False,
+    label: o.Label = "",
+    *,
+    setting: Setting,
+    plan: o.PlanChanges,
+    output: o.Output,
 ) -> None:
     """Which operator? Host time of each call, from the tape: arguments, call, release."""
     from ftax.errors import UnsupportedError
@@ -40,24 +41,15 @@ def ops(
         progress("building the model", 0, 1)
         receipt = tax(
             model,
-            setting=Setting(
-                dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
-                device=device,
-                batch=batch,
-                sequence=sequence,
-                tiny=tiny,
-                attention=attention,  # type: ignore[arg-type]
-                use_cache=use_cache,
-                threads=threads,
-            ),
+            setting=setting,
             runtimes="none",
-            plan=Plan(max_rounds=10, duration_s=duration),
+            plan=replace(_PLAN, **plan),
             progress=progress,
-        )
+        ).with_label(label)
     if not receipt.operator_costs:
         tape = receipt.ladder.without_python
         reasons = [item.reason for item in receipt.unavailable if item.place == tape]
         raise UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
-    with saved(json, [receipt]):
+    with saved(output.json, [receipt]):
         drawn = draw_operators(receipt, limit=limit, by_kind=not calls)
-        show(drawn, json=json, csv=csv, markdown=markdown)
+        show(drawn, output)

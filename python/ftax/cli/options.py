@@ -1,16 +1,31 @@
-"""Options that several commands share, declared once."""
+"""Options that several commands share, declared once.
+
+A group is a function: its parameters are options, and what it returns is what the command gets. The
+surprising choice: a command's own signature has the groups' parameters only once `takes` has put
+them there. So every command has the same options, with the same names and the same words.
+"""
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
 import os
 import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args
 
 import typer
+from typer.models import OptionInfo
 
 from ftax.records.store import check_appendable
-from ftax.timing.session import Plan
+from ftax.steps.setting import Setting
+
+Group = Callable[..., Any]
+Command = Callable[..., None]
+PlanChanges = Mapping[str, Any]  # fields of a Plan, by name: those that were given
 
 _TWO_ON_STDOUT = typer.BadParameter(
     "--json - has standard output for itself; name a file, or leave --csv and --markdown out"
@@ -60,19 +75,7 @@ def _check_format(context: typer.Context, given: bool) -> bool:
 ModelName = Annotated[
     str, typer.Argument(help="A zoo name (`ftax models`) or a local Hugging Face folder.")
 ]
-Dtype = Annotated[str, typer.Option(help="fp32, fp16 or bf16.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]
-Batch = Annotated[int, typer.Option(help="Requests in one call.")]
-Sequence = Annotated[
-    int | None, typer.Option("--sequence", "--seq", help="Tokens of a request (text models).")
-]
-Tiny = Annotated[
-    bool,
-    typer.Option("--tiny", help="Same depth and operators, small widths: host work dominates."),
-]
-Attention = Annotated[str | None, typer.Option(help="Attention implementation: sdpa or eager.")]
-UseCache = Annotated[bool, typer.Option("--use-cache", help="Return the key-value cache (GPT-2).")]
-Threads = Annotated[int | None, typer.Option(help="Intra-op threads; torch's setting if left out.")]
 Workers = Annotated[
     int | None,
     typer.Option(
@@ -81,43 +84,8 @@ Workers = Annotated[
         "as have room, up to 4.",
     ),
 ]
-NoGrad = Annotated[bool, typer.Option("--no-grad", help="torch.no_grad instead of inference mode.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="An option of the runtime; repeatable."),
-]
-Transfers = Annotated[
-    bool,
-    typer.Option("--transfers", help="GPU: with copies from and to the host's memory."),
-]
-Mode = Annotated[str, typer.Option(help="latency or throughput.")]
-Warmup = Annotated[int | None, typer.Option(help="So many warm-up requests, if there is time.")]
-Rounds = Annotated[int | None, typer.Option(help="So many rounds, if there is time.")]
-DURATION = (
-    "Seconds of warm-up and rounds, after which nothing begins but a first round; getting ready "
-    "comes before, looking closer after"
-)
-Duration = Annotated[float, typer.Option(help=f"{DURATION}.")]
-Precision = Annotated[
-    float,
-    typer.Option(help="Stop when each interval's half-width is within this share of its mean."),
-]
-Seed = Annotated[int, typer.Option(help="Of the order of runners in the rounds.")]
-Cpus = Annotated[str | None, typer.Option(help="Pin to a set of CPUs, such as 0,1 or 2-5.")]
-Patience = Annotated[
-    float,
-    typer.Option(help="Seconds, besides --duration, to wait for a neighbour to leave the core."),
-]
 Label = Annotated[
     str, typer.Option(help="What to call the result, such as before; `ftax compare` reads it.")
-]
-Json = Annotated[
-    Path | None,
-    typer.Option(
-        "--json",
-        callback=_check_json,
-        help="Append the record to this file; - prints it, and nothing else.",
-    ),
 ]
 # Outputs are looked at first: a mistyped folder must not cost what was measured.
 TraceOutput = Annotated[
@@ -136,37 +104,205 @@ ChromeOutput = Annotated[
         help="Write the trace here for Perfetto or chrome://tracing.",
     ),
 ]
-Csv = Annotated[
-    bool, typer.Option("--csv", callback=_check_format, help="Print CSV instead of tables.")
-]
-Markdown = Annotated[
-    bool,
-    typer.Option("--markdown", callback=_check_format, help="Print Markdown instead of tables."),
-]
+
+
+def _option(panel: str, help: str, *names: str, **more: Any) -> OptionInfo:
+    found: OptionInfo = typer.Option(*names, help=help, rich_help_panel=panel, **more)
+    return found
+
+
+_in_setting = functools.partial(_option, "What is run, and how")
+_in_plan = functools.partial(_option, "How it is timed")
+_in_output = functools.partial(_option, "What comes out")
+
+
+def make_setting(
+    *,
+    dtype: Annotated[
+        str | None, _in_setting("fp32, fp16 or bf16.", show_default="fp32; what a module is in")
+    ] = None,
+    device: Annotated[
+        str | None, _in_setting("cpu, cuda or cuda:N.", show_default="cpu; where a module is")
+    ] = None,
+    batch: Annotated[
+        int | None, _in_setting("Requests in one call.", show_default="1; what a module is given")
+    ] = None,
+    sequence: Annotated[
+        int | None, _in_setting("Tokens of a request (text models).", "--sequence", "--seq")
+    ] = None,
+    tiny: Annotated[
+        bool,
+        _in_setting("Same depth and operators, small widths: host work dominates.", "--tiny"),
+    ] = False,
+    attention: Annotated[
+        str | None, _in_setting("Attention implementation: sdpa or eager.")
+    ] = None,
+    use_cache: Annotated[
+        bool, _in_setting("Return the key-value cache (GPT-2).", "--use-cache")
+    ] = False,
+    threads: Annotated[int | None, _in_setting("Intra-op threads.", show_default="torch's")] = None,
+    no_grad: Annotated[
+        bool, _in_setting("torch.no_grad instead of inference mode.", "--no-grad")
+    ] = False,
+    cold: Annotated[
+        bool, _in_setting("GPU: flush L2 before each request, outside its time.", "--cold")
+    ] = False,
+    transfers: Annotated[
+        bool, _in_setting("GPU: with copies from and to the host's memory.", "--transfers")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        _in_setting("An option of the runtime; repeatable.", "--set", metavar="NAME=VALUE"),
+    ] = None,
+) -> Setting:
+    """The setting that the options describe; Setting itself checks the values."""
+    return Setting(
+        dtype=dtype,  # type: ignore[arg-type]
+        device=device,
+        batch=batch,
+        sequence=sequence,
+        tiny=tiny,
+        attention=attention,  # type: ignore[arg-type]
+        use_cache=use_cache,
+        threads=threads,
+        grad_mode="no_grad" if no_grad else "inference",
+        cold=cold,
+        transfers=transfers,
+        runtime_options=parse_settings(settings),
+    )
 
 
 def make_plan(
     *,
-    mode: str = "latency",
-    warmup: int | None,
-    rounds: int | None,
-    duration: float,
-    precision: float,
-    seed: int,
-    cpus: str | None,
-    patience: float,
-) -> Plan:
-    """The plan that the options describe; Plan itself checks the values."""
-    return Plan(
-        mode=mode,  # type: ignore[arg-type]  # checked by Plan
-        warmup=warmup,
-        rounds=rounds,
-        duration_s=duration,
-        target_ratio=precision,
-        seed=seed,
-        cpus=parse_cpus(cpus),
-        patience_s=patience,
-    )
+    mode: Annotated[str | None, _in_plan("latency or throughput.", show_default="latency")] = None,
+    warmup: Annotated[int | None, _in_plan("So many warm-up requests, if there is time.")] = None,
+    rounds: Annotated[int | None, _in_plan("So many rounds, if there is time.")] = None,
+    duration: Annotated[
+        float | None,
+        _in_plan(
+            "Seconds of warm-up and rounds, after which nothing begins but a first round; getting "
+            "ready comes before, looking closer after."
+        ),
+    ] = None,
+    precision: Annotated[
+        float | None,
+        _in_plan(
+            "Stop when each interval's half-width is within this share of its mean.",
+            show_default="0.01",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, _in_plan("Of the order of runners in the rounds.", show_default="0")
+    ] = None,
+    cpus: Annotated[str | None, _in_plan("Pin to a set of CPUs, such as 0,1 or 2-5.")] = None,
+    patience: Annotated[
+        float | None,
+        _in_plan(
+            "Seconds, besides --duration, to wait for a neighbour to leave the core.",
+            show_default="0",
+        ),
+    ] = None,
+) -> PlanChanges:
+    """What the options change of a command's own plan; Plan itself checks the values."""
+    fields = {
+        "mode": mode,
+        "warmup": warmup,
+        "rounds": rounds,
+        "duration_s": duration,
+        "target_ratio": precision,
+        "seed": seed,
+        "cpus": None if cpus is None else parse_cpus(cpus),
+        "patience_s": patience,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Where results go, beside the terminal, and in which form they are printed."""
+
+    json: Path | None = None
+    csv: bool = False
+    markdown: bool = False
+
+
+def make_output(
+    *,
+    json: Annotated[
+        Path | None,
+        _in_output(
+            "Append the record to this file; - prints it, and nothing else.",
+            "--json",
+            callback=_check_json,
+        ),
+    ] = None,
+    csv: Annotated[
+        bool, _in_output("Print CSV instead of tables.", "--csv", callback=_check_format)
+    ] = False,
+    markdown: Annotated[
+        bool, _in_output("Print Markdown instead of tables.", "--markdown", callback=_check_format)
+    ] = False,
+) -> Output:
+    """What the options of the output describe."""
+    return Output(json=json, csv=csv, markdown=markdown)
+
+
+def some_of(
+    group: Group, only: Collection[str] = (), *, without: Collection[str] = (), **defaults: str
+) -> Group:
+    """The group with some of its options; the others have their defaults. ``defaults`` are words
+    for the help, where a command's own differ."""
+
+    @functools.wraps(group)
+    def smaller(**given: Any) -> Any:
+        return group(**given)
+
+    parameters = _list_options(group)
+    for name, words in defaults.items():
+        parameters[name] = _show_default(parameters[name], words)
+    kept = [item for name, item in parameters.items() if name in (only or parameters)]
+    _set_signature(smaller, [item for item in kept if item.name not in without])
+    return smaller
+
+
+def takes(**groups: Group) -> Callable[[Command], Command]:
+    """Give a command the options of ``groups``: its parameters of these names are made of them."""
+
+    def put(command: Command) -> Command:
+        options = {name: _list_options(group) for name, group in groups.items()}
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            made = {
+                name: group(**{option: given.pop(option) for option in options[name]})
+                for name, group in groups.items()
+            }
+            command(**given, **made)
+
+        own = _list_options(command)
+        shared = [item for name in groups for item in options[name].values()]
+        _set_signature(run, [*(item for item in own.values() if item.name not in groups), *shared])
+        return run
+
+    return put
+
+
+def _list_options(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function, eval_str=True).parameters)
+
+
+def _set_signature(function: Any, parameters: Any) -> None:
+    """What typer reads: a signature and annotations."""
+    found = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in parameters]
+    function.__signature__ = inspect.Signature(found)
+    function.__annotations__ = {item.name: item.annotation for item in found}
+
+
+def _show_default(parameter: inspect.Parameter, words: str) -> inspect.Parameter:
+    kind, option = get_args(parameter.annotation)
+    option = copy.copy(option)
+    option.show_default = words
+    return parameter.replace(annotation=Annotated[kind, option])
 
 
 def parse_settings(texts: list[str] | None) -> dict[str, str]:
@@ -190,3 +326,6 @@ def parse_cpus(text: str | None) -> tuple[int, ...]:
             raise typer.BadParameter(f"{text!r} is no set of CPUs; write 0,1 or 2-5")
         cpus += found
     return tuple(dict.fromkeys(cpus))
+
+
+make_form = some_of(make_output, ("csv", "markdown"))  # of what saves no record

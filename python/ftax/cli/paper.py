@@ -6,6 +6,7 @@ given again.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +16,24 @@ from ftax.cli import options as o
 from ftax.cli.show import progress_bar, show
 from ftax.errors import InvalidArgumentError
 from ftax.reports.terminal import say
+from ftax.steps.setting import Setting as StepSetting
 
 if TYPE_CHECKING:
     from ftax.paper.run import Study
     from ftax.paper.write import Page
 
 
+@o.takes(
+    setting=o.some_of(o.make_setting, ("threads",)),
+    timing=o.some_of(
+        o.make_plan,
+        without=("mode",),
+        duration="2 for each size, with --quick 0.5",
+        patience="0.5 for each size, with --quick 0",
+        precision="all rounds, 20, with --quick 4",
+    ),
+    form=o.make_form,
+)
 def paper(
     items: Annotated[
         list[str] | None,
@@ -51,7 +64,6 @@ def paper(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what failed.")
     ] = False,
-    seed: o.Seed = 0,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say how much there is to run, and stop.")
     ] = False,
@@ -61,26 +73,31 @@ def paper(
     draw: Annotated[
         bool, typer.Option("--draw/--no-draw", help="Or measure only; needs no matplotlib.")
     ] = True,
+    *,
+    setting: StepSetting,
+    timing: o.PlanChanges,
+    form: o.Output,
 ) -> None:
     """Reproduce the paper: measure what is missing, draw it beside the paper's, test the claims."""
     from ftax.paper.run import choose_study, estimate, load_results, run_study
     from ftax.paper.setting import Setting
     from ftax.sweeps.results import read_times
+    from ftax.sweeps.setup import FULL, QUICK
 
-    setting = Setting.choose(
+    study_setting = Setting.choose(
         device=device or _find_device(),
         quick=quick,
         dtypes=tuple(_split(dtype)),
         batches=_parse_numbers("--batch", batch),
     )
     if items == ["list"]:
-        _list_items()
+        _list_items(form)
         return
     folder = results or Path("ftax-paper-quick" if quick else "ftax-paper")
-    study = choose_study(items or [], setting)
+    study = choose_study(items or [], study_setting)
     known = load_results(folder)
     first = estimate(study, known, read_times(folder))
-    say(f"{setting.describe()}: {first.describe()}; in {folder}")
+    say(f"{study_setting.describe()}: {first.describe()}; in {folder}")
     if plan:
         return
     if draw and any(item.kind == "figure" for item in study.items):
@@ -93,8 +110,10 @@ def paper(
         with progress_bar("paper") as progress:
             try:
                 known, complete = run_study(
-                    study, folder, time_limit_s=time_limit, retry_failed=retry_failed, seed=seed,
-                    gpus=shared, workers=workers, progress=progress,
+                    study, folder, time_limit_s=time_limit, retry_failed=retry_failed,
+                    plan=replace((QUICK if quick else FULL).plan, **timing),
+                    seed=timing.get("seed", 0), gpus=shared, workers=workers,
+                    threads=setting.threads, progress=progress,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 say("interrupted; give the same command again, and it goes on")
@@ -106,20 +125,20 @@ def paper(
             "is with --no-measure"
         )
     elif draw:
-        _write(study, folder)
+        _write(study, folder, form)
 
 
-def _write(study: Study, folder: Path) -> None:
+def _write(study: Study, folder: Path, form: o.Output) -> None:
     from ftax.paper.run import load_results
     from ftax.paper.write import write_study
 
     for page in write_study(study, load_results(folder), folder):
-        _show_page(page, study)
+        _show_page(page, study, form)
     if study.is_whole:
         say(f"all of it as one page: ftax report {folder} -o report.html")
 
 
-def _show_page(page: Page, study: Study) -> None:
+def _show_page(page: Page, study: Study, form: o.Output) -> None:
     """The table that was asked for, if it was the only thing; then where everything is."""
     alone = len(study.items) + study.claims == 1
     from ftax.paper.claims.tables import make_claims_table
@@ -131,7 +150,7 @@ def _show_page(page: Page, study: Study) -> None:
         tables.append(make_claims_table(page.verdicts))
     if alone:
         for table in tables:
-            show(table)
+            show(table, form)
     for item in page.shown:
         if alone or not item.measured:
             what = "" if item.measured else ": nothing of it was measured"
@@ -151,7 +170,7 @@ def _show_page(page: Page, study: Study) -> None:
     say(f"{page.view.label}: {place}", error=False)
 
 
-def _list_items() -> None:
+def _list_items(form: o.Output) -> None:
     from ftax.paper.items.catalogue import list_items
     from ftax.reports.table import Rows
 
@@ -164,7 +183,7 @@ def _list_items() -> None:
             ("claims", "the paper's claims", "Each of them tested on today's results."),
         ),
     )
-    show(table)
+    show(table, form)
 
 
 def _find_device() -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ftax.cli.options import Output
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError
 from ftax.records.result import Shown
 from ftax.records.store import Storable, append_record, make_line
@@ -59,22 +60,16 @@ def _line_per_phase(reason: str) -> Callback:
     return update
 
 
-def show(
-    what: Shown | Printout | Rows,
-    *,
-    json: Path | None = None,
-    csv: bool = False,
-    markdown: bool = False,
-) -> None:
+def show(what: Shown | Printout | Rows, form: Output = Output()) -> None:  # noqa: B008  (frozen)
     """Print it as CSV or Markdown, or for people; nothing where standard output has the records."""
-    if is_stdout(json):
+    if is_stdout(form.json):
         return
     if isinstance(what, Rows):
         what = Printout(tables=(what,))
     drawn = what if isinstance(what, Printout) else what.draw()
-    if csv:
+    if form.csv:
         say(drawn.to_numbers().to_csv(), error=False, end="")
-    elif markdown:
+    elif form.markdown:
         say(drawn.to_markdown(), error=False, end="")
     else:
         show_on_stdout(drawn)

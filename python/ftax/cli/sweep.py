@@ -5,6 +5,7 @@ Without a file the options are the grid. Ctrl-C ends with what there is, and --r
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from ftax.cli import options as o
 from ftax.cli.show import progress_bar, show
 from ftax.errors import InvalidArgumentError
 from ftax.reports.terminal import say
+from ftax.steps.setting import Setting
 
 if TYPE_CHECKING:
     from ftax.sweeps.grid import Grid
@@ -22,6 +24,17 @@ if TYPE_CHECKING:
 _MANY = "Several: separated by commas, or repeated."
 
 
+@o.takes(
+    setting=o.some_of(o.make_setting, without=("dtype", "device", "batch", "sequence")),
+    plan=o.some_of(
+        o.make_plan,
+        without=("mode",),
+        duration="2 for each size, with --quick 0.5",
+        patience="0.5 for each size, with --quick 0",
+        precision="all rounds, 20, with --quick 4",
+    ),
+    form=o.make_form,
+)
 def sweep(
     grid: Annotated[
         Path | None, typer.Argument(help="A TOML file (docs/sweep.md); left out, the options.")
@@ -44,9 +57,6 @@ def sweep(
     device: Annotated[
         list[str] | None, typer.Option(help=f"cpu, cuda (any of --gpus), cuda:N. {_MANY}")
     ] = None,
-    tiny: o.Tiny = False,
-    attention: o.Attention = None,
-    use_cache: o.UseCache = False,
     utilisation: Annotated[
         bool, typer.Option("--utilisation", help="GPU: read its counters, a second a cell.")
     ] = False,
@@ -70,7 +80,6 @@ def sweep(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few, short rounds: a first look.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the order of cells and rounds.")] = 0,
     limit: Annotated[
         float, typer.Option(help="Seconds that one step of a worker may take.")
     ] = 300.0,
@@ -92,19 +101,21 @@ def sweep(
         ),
     ] = None,
     workers: o.Workers = None,
-    threads: o.Threads = None,
-    csv: o.Csv = False,
-    markdown: o.Markdown = False,
+    *,
+    setting: Setting,
+    plan: o.PlanChanges,
+    form: o.Output,
 ) -> None:
     """Measure the product of models, runtimes, hosts, dtypes, batches, sequences and devices."""
     from ftax.sweeps.results import CELLS_FILE, SweepResults
     from ftax.sweeps.run import run_sweep
+    from ftax.sweeps.setup import FULL, QUICK
 
     axes = {
         "models": _split(model), "runtimes": _split(runtime), "hosts": _split(host),
         "dtypes": _split(dtype), "batches": _split_sizes("--batch", batch),
         "sequences": _split_sizes("--sequence", sequence), "devices": _split(device),
-        "tiny": tiny or None, "attention": attention, "use_cache": use_cache or None,
+        **replace(setting, threads=None).chosen,
         "utilisation": utilisation or None, "memory": memory or None,
         "repetitions": repetitions,
     }  # fmt: skip
@@ -114,15 +125,16 @@ def sweep(
     with progress_bar("sweep") as progress:
         try:
             results = run_sweep(
-                grids, output, resume=resume, retry_failed=retry_failed, quick=quick, seed=seed,
+                grids, output, resume=resume, retry_failed=retry_failed, quick=quick,
+                plan=replace((QUICK if quick else FULL).plan, **plan), seed=plan.get("seed", 0),
                 limit_s=limit, time_limit_s=time_limit, trace=trace, gpus=_parse_gpus(gpus),
-                exporters=exporters, workers=workers, threads=threads, progress=progress,
+                exporters=exporters, workers=workers, threads=setting.threads, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             if not (output / CELLS_FILE).exists():
                 raise
             interrupted, results = True, SweepResults.load(output)
-    _show(results, output, csv=csv, markdown=markdown)
+    _show(results, output, form)
     if interrupted:
         say(f"interrupted; go on with --resume -o {output}")
         raise typer.Exit(130)
@@ -130,10 +142,10 @@ def sweep(
         say(f"the time is up; go on with --resume -o {output}")
 
 
-def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> None:
+def _show(results: SweepResults, output: Path, form: o.Output) -> None:
     from ftax.reports.tables.sweep_table import draw_sweep
 
-    show(draw_sweep(results, is_whole=csv or markdown), csv=csv, markdown=markdown)
+    show(draw_sweep(results, is_whole=form.csv or form.markdown), form)
     say(f"{results.describe()}; in {output}")
     for problem in results.problems:
         say(f"! {problem}")

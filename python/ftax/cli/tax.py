@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -9,17 +10,19 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import keep_rounds, progress_bar, saved, show, write_traces
 from ftax.reports.terminal import say
+from ftax.steps.setting import Setting
+from ftax.timing.session import Plan
+
+_CPU_PLAN, _GPU_PLAN = Plan(duration_s=25.0), Plan(duration_s=10.0)
 
 
+@o.takes(
+    setting=o.make_setting,
+    plan=o.some_of(o.make_plan, without=("mode",), duration="25 on a CPU, 10 on a GPU"),
+    output=o.make_output,
+)
 def tax(
     model: o.ModelName,
-    dtype: o.Dtype = "fp32",
-    device: o.Device = "cpu",
-    batch: o.Batch = 1,
-    sequence: o.Sequence = None,
-    tiny: o.Tiny = False,
-    attention: o.Attention = None,
-    use_cache: o.UseCache = False,
     runtimes: Annotated[
         str,
         typer.Option(
@@ -27,19 +30,6 @@ def tax(
             "others do not; none; or names separated by commas."
         ),
     ] = "quick",
-    threads: o.Threads = None,
-    no_grad: o.NoGrad = False,
-    transfers: o.Transfers = False,
-    warmup: o.Warmup = None,
-    rounds: o.Rounds = None,
-    duration: Annotated[
-        float | None,
-        typer.Option(help=f"{o.DURATION}; 25 on a CPU, 10 on a GPU."),
-    ] = None,
-    precision: o.Precision = 0.01,
-    seed: o.Seed = 0,
-    cpus: o.Cpus = None,
-    patience: o.Patience = 0.0,
     trace: o.TraceOutput = None,
     energy: Annotated[
         bool,
@@ -47,9 +37,6 @@ def tax(
     ] = False,
     throughput: Annotated[
         bool, typer.Option("--throughput", help="Also time requests back to back.")
-    ] = False,
-    cold: Annotated[
-        bool, typer.Option("--cold", help="GPU: flush L2 before each request, outside its time.")
     ] = False,
     rehearse: Annotated[
         bool,
@@ -59,55 +46,35 @@ def tax(
         ),
     ] = False,
     label: o.Label = "",
-    json: o.Json = None,
-    csv: o.Csv = False,
-    markdown: o.Markdown = False,
+    *,
+    setting: Setting,
+    plan: o.PlanChanges,
+    output: o.Output,
 ) -> None:
     """Where one inference's microseconds go, and what other runtimes would give back."""
     from ftax.ladders.choice import CHOICES, list_slower
     from ftax.ladders.tax import tax_with_traces
 
-    if duration is None:
-        duration = 25.0 if device == "cpu" else 10.0
-    plan = o.make_plan(
-        warmup=warmup,
-        rounds=rounds,
-        duration=duration,
-        precision=precision,
-        seed=seed,
-        cpus=cpus,
-        patience=patience,
-    )
     names = runtimes if runtimes in CHOICES else runtimes.split(",")
-    with progress_bar(model) as progress, keep_rounds(json) as keep:
+    with progress_bar(model) as progress, keep_rounds(output.json) as keep:
         progress("building the model", 0, 1)
         receipt, traces = tax_with_traces(
             model,
-            dtype=dtype,
-            device=device,
-            batch=batch,
-            sequence=sequence,
-            tiny=tiny,
-            attention=attention,
-            use_cache=use_cache,
+            setting=setting,
             runtimes=names,
-            plan=plan,
-            threads=threads,
-            no_grad=no_grad,
-            transfers=transfers,
+            plan=lambda device: replace(_CPU_PLAN if device == "cpu" else _GPU_PLAN, **plan),
             trace="here",  # this process ends with the command
             energy=energy,
             throughput=throughput,
-            cold=cold,
             rehearse=rehearse,
             progress=progress,
             keep=keep,
         )
     receipt = receipt.with_label(label)
-    with saved(json, [receipt]):
-        show(receipt, json=json, csv=csv, markdown=markdown)
+    with saved(output.json, [receipt]):
+        show(receipt, output)
     if runtimes == "quick":
-        say(f"--runtimes available adds {', '.join(list_slower(device))}.")
+        say(f"--runtimes available adds {', '.join(list_slower(receipt.rungs[0].cell.device))}.")
     if trace is not None:
         write_traces(traces, trace)
     if receipt.interrupted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -9,20 +10,17 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show, write_traces
 from ftax.reports.terminal import say
+from ftax.steps.setting import Setting
 
 
+@o.takes(
+    setting=o.some_of(o.make_setting, dtype="fp16; what a module is in", device="cuda"),
+    output=o.make_output,
+)
 def trace(
     model: o.ModelName,
     runtime: Annotated[str, typer.Option(help="See `ftax runtimes`.")] = "eager",
     host: Annotated[str, typer.Option(help="python or cpp.")] = "python",
-    dtype: o.Dtype = "fp16",
-    device: o.Device = "cuda",
-    batch: o.Batch = 1,
-    sequence: o.Sequence = None,
-    tiny: o.Tiny = False,
-    attention: o.Attention = None,
-    use_cache: o.UseCache = False,
-    no_grad: o.NoGrad = False,
     iterations: Annotated[int, typer.Option(help="Inferences to trace.")] = 20,
     limit: Annotated[int, typer.Option(help="Kernels to show.")] = 15,
     profile_once: Annotated[
@@ -34,9 +32,9 @@ def trace(
         ),
     ] = False,
     chrome: o.ChromeOutput = None,
-    json: o.Json = None,
-    csv: o.Csv = False,
-    markdown: o.Markdown = False,
+    *,
+    setting: Setting,
+    output: o.Output,
 ) -> None:
     """Kernels of one runtime on a GPU, and where the time of a traced inference went."""
     from ftax.instruments.trace.integrity import judge
@@ -45,29 +43,20 @@ def trace(
     from ftax.reports.tables.timeline_table import draw_trace
     from ftax.runtimes.catalogue import check_host
 
-    options: dict[str, Any] = {
-        "dtype": dtype,
-        "device": device,
-        "batch": batch,
-        "sequence": sequence,
-        "tiny": tiny,
-        "attention": attention,
-        "use_cache": use_cache,
-    }
     with progress_bar(model) as progress:
         progress("building the model", 0, 1)
+        what: dict[str, Any] = {
+            "setting": replace(
+                setting, dtype=setting.dtype or "fp16", device=setting.device or "cuda"
+            ),
+            "runtime": runtime,
+            "host": check_host(host),
+        }
         if profile_once:
-            run_once(model, runtime=runtime, host=check_host(host), no_grad=no_grad, **options)
+            run_once(model, **what)
             return
-        found = run_trace(
-            model,
-            runtime=runtime,
-            host=check_host(host),
-            iterations=iterations,
-            no_grad=no_grad,
-            **options,
-        )
-    with saved(json, [found]):
+        found = run_trace(model, iterations=iterations, **what)
+    with saved(output.json, [found]):
         try:
             if chrome is not None:
                 write_traces([found], chrome)
@@ -76,4 +65,4 @@ def trace(
             if not verdict.ok:
                 say(f"! the trace is {verdict.describe()}")
                 raise typer.Exit(1)
-            show(draw_trace(found, limit=limit), json=json, csv=csv, markdown=markdown)
+            show(draw_trace(found, limit=limit), output)

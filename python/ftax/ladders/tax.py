@@ -70,13 +70,13 @@ def tax_with_traces(
     inputs: Any = None,
     *,
     check_inputs: Any = None,
-    plan: Plan | None = None,
+    plan: Plan | Callable[[str], Plan] | None = None,
     trace: TraceChoice = "auto",
     progress: Progress | None = None,
     keep: Callable[[Receipt], None] | None = None,
     **options: Any,
 ) -> tuple[Receipt, tuple[Trace, ...]]:
-    """`tax`, and the traces behind its evidence: none on a CPU.
+    """`tax`, and the traces behind its evidence: none on a CPU. ``plan`` may be that of a device.
 
     ``keep`` is given the receipt of the rounds as soon as they are over, before anything looks
     closer: a runtime that faults on the GPU while it is traced here ends the process.
@@ -94,7 +94,8 @@ def tax_with_traces(
             raise InvalidArgumentError(
                 "energy is asked for, but the device is 'cpu'; give device='cuda'"
             )
-        return run_tax(Workspace(loaded), found, plan or Plan(), progress)
+        chosen = plan(loaded.device) if callable(plan) else plan or Plan()
+        return run_tax(Workspace(loaded), found, chosen, progress)
 
 
 def compare_runtimes(

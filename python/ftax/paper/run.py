@@ -25,7 +25,7 @@ from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.results import CELLS_FILE, SweepResults
 from ftax.sweeps.run import run_sweep
 from ftax.timing.cell import Cell
-from ftax.timing.session import Progress
+from ftax.timing.session import Plan, Progress
 
 # Seconds of a cell before any was measured, for the first estimate: (device, tiny).
 _GUESS_S = {("cuda", False): 2.0, ("cpu", False): 8.0, ("cuda", True): 2.0, ("cpu", True): 2.5}
@@ -136,12 +136,15 @@ def run_study(
     *,
     time_limit_s: float | None = None,
     retry_failed: bool = False,
+    plan: Plan | None = None,
     seed: int = 0,
+    threads: int | None = None,
     gpus: Sequence[str] = ("cuda:0",),
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[SweepResults, bool]:
-    """Measure what the folder lacks; the results, and whether the time was enough.
+    """Measure what the folder lacks; the results, and whether the time was enough. ``plan`` is of
+    each size; None: a sweep's.
 
     Raises what `run_sweep` raises, and KeyboardInterrupt for a real Ctrl-C.
     """
@@ -161,7 +164,9 @@ def run_study(
             resume=True,
             retry_failed=retry_failed,
             quick=study.setting.quick,
+            plan=plan,
             seed=seed,
+            threads=threads,
             limit_s=study.setting.limit_s,
             time_limit_s=left_s,
             gpus=gpus,

@@ -1,0 +1,199 @@
+"""The options that commands share: which has which, and that all mean the same by them."""
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from ftax.cli import options as o
+from ftax.cli.commands import app
+from ftax.errors import InvalidArgumentError
+from ftax.ladders.options import TaxOptions
+from ftax.steps.setting import Setting
+from ftax.sweeps.setup import FULL, QUICK
+from ftax.timing.session import Plan
+
+MEASURING = {"tax", "bench", "compare", "knee", "trace", "ops"}  # one model, now
+SEVERAL = {"sweep", "paper"}  # grids: axes of their own, under the same names
+# What each option of a group is for, and so which commands have it. A command that is not there has
+# a reason: conform times nothing, a trace has no rounds, a knee stops by its own rule, a receipt
+# has --throughput, a sweep's records are in its folder, and what a paper runs is the paper's.
+TABLE = {
+    "--dtype": MEASURING | SEVERAL | {"conform"},
+    "--device": MEASURING | SEVERAL | {"conform", "runtimes", "doctor"},
+    "--batch": MEASURING | SEVERAL | {"conform"},
+    "--sequence": MEASURING | {"sweep", "conform"},
+    "--tiny": MEASURING | {"sweep", "conform"},
+    "--attention": MEASURING | {"sweep", "conform"},
+    "--use-cache": MEASURING | {"sweep", "conform"},
+    "--threads": MEASURING | SEVERAL,
+    "--no-grad": MEASURING | {"sweep"},
+    "--cold": MEASURING | {"sweep"},
+    "--transfers": MEASURING | {"sweep"},
+    "--set": MEASURING | {"sweep"},
+    "--mode": {"bench", "compare"},
+    "--warmup": MEASURING - {"trace"} | SEVERAL,
+    "--rounds": MEASURING - {"trace"} | SEVERAL,
+    "--duration": MEASURING - {"trace"} | SEVERAL,
+    "--precision": MEASURING - {"trace", "knee"} | SEVERAL,
+    "--seed": MEASURING - {"trace"} | SEVERAL,
+    "--cpus": MEASURING - {"trace"} | SEVERAL,
+    "--patience": MEASURING - {"trace"} | SEVERAL,
+    "--json": MEASURING | {"conform"},
+    "--csv": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor"},
+    "--markdown": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor"},
+}
+COMMANDS = get_command(app).commands
+
+
+def list_flags(command):
+    return {flag: item for item in command.params for flag in item.opts if flag.startswith("--")}
+
+
+def list_group(group):
+    return {
+        flag for flag in TABLE if flag[2:].replace("-", "_").replace("set", "settings") in group
+    }
+
+
+@pytest.mark.parametrize("flag", TABLE)
+def test_what_exists_for_one_command_exists_for_all_where_it_makes_sense(flag):
+    found = {name for name, command in COMMANDS.items() if flag in list_flags(command)}
+    assert found == TABLE[flag]
+
+
+@pytest.mark.parametrize("flag", TABLE)
+def test_an_option_has_the_same_words_and_default_wherever_it_is_one_value(flag):
+    found = [list_flags(COMMANDS[name])[flag] for name in TABLE[flag] & (MEASURING | {"conform"})]
+    assert len({(item.help, tuple(item.opts), item.default) for item in found}) == 1
+    assert {item.required for item in found} == {False}
+
+
+def test_every_option_of_a_group_is_in_the_table():
+    groups = (o.make_setting, o.make_plan, o.make_output)
+    names = [name for group in groups for name in o._list_options(group)]
+    flags = {"--" + name.replace("_", "-").replace("settings", "set") for name in names}
+    assert flags == set(TABLE)
+
+
+GIVEN = (
+    "--dtype", "fp16", "--device", "cuda", "--batch", "3", "--seq", "5", "--tiny", "--attention",
+    "eager", "--use-cache", "--threads", "2", "--no-grad", "--cold", "--transfers", "--set",
+    "optimization=basic",
+)  # fmt: skip
+WANTED = Setting(
+    dtype="fp16", device="cuda", batch=3, sequence=5, tiny=True, attention="eager", use_cache=True,
+    threads=2, grad_mode="no_grad", cold=True, transfers=True,
+    runtime_options={"optimization": "basic"},
+)  # fmt: skip
+TIMED = ("--rounds", "7", "--duration", "3", "--patience", "9", "--seed", "4", "--cpus", "0-1")
+
+
+class Seen(Exception):
+    """Ends a command where it would begin to measure."""
+
+    def __init__(self, *arguments, **given):
+        super().__init__()
+        self.arguments, self.given = arguments, given
+
+
+def stop(*arguments, **given):
+    raise Seen(*arguments, **given)
+
+
+def see(*command):
+    error = CliRunner().invoke(app, command).exception
+    if not isinstance(error, Seen):
+        raise error
+    return error
+
+
+def check_plan(plan, **usual):
+    wanted = {
+        "rounds": 7, "duration_s": 3.0, "patience_s": 9.0, "seed": 4, "cpus": (0, 1), **usual,
+    }  # fmt: skip
+    assert plan == Plan(**wanted)
+
+
+def test_one_setting_and_one_plan_reach_a_job(monkeypatch):
+    monkeypatch.setattr("ftax.sweeps.processes.run_jobs", stop)
+    (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments[0]
+    assert job.setting == WANTED
+    check_plan(job.plan, mode="throughput")
+    jobs = see("compare", "gpt2", "gpt2:flat:python", *GIVEN, *TIMED).arguments[0]
+    assert [job.setting for job in jobs] == [WANTED, WANTED]
+    assert [(job.runtime, job.hosts) for job in jobs] == [
+        ("eager", ("cpp",)),
+        ("flat", ("python",)),
+    ]
+    check_plan(jobs[1].plan)
+    (job,) = see("bench", "gpt2").arguments[0]
+    assert (job.setting, job.plan) == (Setting(), Plan())
+    job, _ = see("compare", "gpt2", "gpt2").arguments[0]
+    assert (job.setting, job.plan) == (Setting(), Plan(duration_s=10.0, patience_s=10.0))
+
+
+def test_they_reach_a_receipt_and_a_trace(monkeypatch):
+    monkeypatch.setattr("ftax.ladders.tax.tax_with_traces", stop)
+    seen = see("tax", "gpt2", "--energy", *GIVEN, *TIMED).given
+    assert (seen["setting"], seen["energy"]) == (WANTED, True)
+    check_plan(seen["plan"]("cuda:0"))
+    usual = see("tax", "gpt2").given
+    assert usual["setting"] == Setting()
+    assert [usual["plan"](device).duration_s for device in ("cpu", "cuda:0")] == [25.0, 10.0]
+    seen = see("ops", "gpt2", *GIVEN, *TIMED).given
+    assert seen["setting"] == WANTED
+    check_plan(seen["plan"], max_rounds=10)
+    monkeypatch.setattr("ftax.ladders.trace.trace", stop)
+    assert see("trace", "gpt2", *GIVEN).given["setting"] == WANTED
+    assert see("trace", "gpt2").given["setting"] == Setting(dtype="fp16", device="cuda")
+
+
+def test_they_reach_a_knee(monkeypatch):
+    monkeypatch.setattr("ftax.steps.load.load_model", stop)
+    assert see("knee", "gpt2", "--over", "heads", *GIVEN).given["setting"] == WANTED
+    monkeypatch.undo()
+    monkeypatch.setattr("ftax.sweeps.knee.run.knee", stop)
+    seen = see("knee", "bert-1x64", "--threads", "1", *TIMED)
+    assert seen.arguments[0].setting.threads == 1
+    check_plan(seen.given["plan"], max_rounds=80)
+    assert see("knee", "bert-1x64").given["plan"].duration_s == 45.0
+
+
+def test_they_reach_a_sweep_and_the_paper(monkeypatch):
+    monkeypatch.setattr("ftax.sweeps.run.run_sweep", stop)
+    given = [*GIVEN[:-2], "--tiny"]  # bert's eager has no option to set
+    given.remove("--use-cache")
+    seen = see("sweep", "--model", "bert-base", *given, *TIMED)
+    ((grid,), _), more = seen.arguments, seen.given
+    assert (more["threads"], more["seed"]) == (2, 4)
+    (cell,) = grid.cells()
+    assert (cell.batch, cell.sequence, cell.dtype, cell.device) == (3, 5, "fp16", "cuda")
+    assert cell.grad_mode == "no_grad"
+    assert dict(cell.options) == {
+        "tiny": True, "attention": "eager", "cold": True, "transfers": True,
+    }  # fmt: skip
+    check_plan(more["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)
+    assert see("sweep", "--model", "bert-base", "--quick").given["plan"] == QUICK.plan
+    monkeypatch.setattr("ftax.paper.run.run_study", stop)
+    seen = see("paper", "fig1", "--device", "cpu", "--no-draw", "--threads", "2", *TIMED).given
+    assert (seen["threads"], seen["seed"]) == (2, 4)
+    check_plan(seen["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)
+    assert see("paper", "fig1", "--device", "cpu", "--no-draw").given["plan"] == FULL.plan
+
+
+def test_what_was_measured_already_takes_no_setting(tmp_path):
+    for option in (("--batch", "8"), ("--duration", "3"), ("--processes", "5")):
+        with pytest.raises(InvalidArgumentError, match="measured already: leave it out") as caught:
+            see("compare", "a.jsonl", "b.jsonl", *option)
+        assert str(caught.value).startswith(option[0][2:])
+
+
+def test_a_grid_file_and_options_of_cells_do_not_go_together(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text('models = "bert-base"')
+    with pytest.raises(InvalidArgumentError, match="transfers is given beside"):
+        see("sweep", str(path), "--transfers")
+
+
+def test_nothing_that_a_receipt_holds_is_named_twice():
+    assert not set(TaxOptions.__slots__) & set(Setting.__slots__)
