@@ -1,8 +1,9 @@
 """Receipts that pages show: printed from their records, so that a page cannot show another one.
 
 A page names the record in a comment above the block, `<!-- shown: FILE LINE WIDTH PART ... -->`:
-the file is one of bench/results, the line counts from 1, and the parts are those of `PARTS`. The
-surprising choice: people write these pages, and the script replaces the blocks alone.
+the file is one of bench/results, the line counts from 1, and the parts are those of `PARTS`. Two
+lines, 1:2, are compared, and the parts are those of `CHANGES`. The surprising choice: people write
+these pages, and the script replaces the blocks alone.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ from pathlib import Path
 from pages import DOCS
 from rich.console import RenderableType
 
-from ftax import Receipt
+from ftax import Comparison, Receipt, compare
 from ftax.records.store import read_records
+from ftax.reports.tables.comparison_table import (
+    describe_largest,
+    draw_comparison,
+    make_change_table,
+    make_line_change_table,
+)
 from ftax.reports.tables.receipt_table import draw_receipt, make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.terminal import plain, to_text
@@ -31,12 +38,24 @@ PARTS: Mapping[str, Callable[[Receipt], RenderableType]] = {
     "advice": lambda receipt: plain(receipt.recommendation),
     "all": draw_receipt,
 }
+CHANGES: Mapping[str, Callable[[Comparison], RenderableType]] = {
+    "lines": make_line_change_table,
+    "runtimes": lambda comparison: make_change_table([comparison]),
+    "largest": lambda comparison: plain(describe_largest(comparison)),
+    "all": draw_comparison,
+}
 _BLOCK = re.compile(r"<!-- shown: (?P<what>[^>]*?) -->\n```\n(?P<text>.*?)```\n", re.DOTALL)
 
 
 def show_receipt(receipt: Receipt, width: int, *parts: str) -> str:
     """What a terminal of so many columns has, an empty line between the parts."""
     return "\n".join(to_text(PARTS[part](receipt), width=width) for part in parts)
+
+
+def show_change(a: Receipt, b: Receipt, width: int, *parts: str) -> str:
+    """What a terminal of so many columns has of b against a."""
+    change = compare(a, b, names=("before", "after"))
+    return "\n".join(to_text(CHANGES[part](change), width=width) for part in parts)
 
 
 def read_receipt(file: str, line: int) -> Receipt:
@@ -56,11 +75,13 @@ def update(text: str) -> str:
     def replace(match: re.Match[str]) -> str:
         try:
             file, line, width, *parts = match["what"].split()
-            block = show_receipt(read_receipt(file, int(line)), int(width), *parts)
-        except (KeyError, ValueError) as error:
+            receipts = [read_receipt(file, int(number)) for number in line.split(":")]
+            show = show_change if ":" in line else show_receipt
+            block = show(*receipts, int(width), *parts)
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"<!-- shown: {match['what']} -->: {error}; write FILE LINE WIDTH and some of "
-                f"{', '.join(PARTS)}"
+                f"{', '.join(PARTS)}; of two lines of {', '.join(CHANGES)}"
             ) from error
         return f"<!-- shown: {match['what']} -->\n```\n{block}```\n"
 

@@ -21,19 +21,15 @@ from typer.main import get_command
 import ftax
 from ftax.cli.commands import app
 from ftax.runtimes.plugins.conform import suite
-from ftax.runtimes.prepare import _MODEL_OPTIONS
 from support.plugins import compile_c
 from support.records import make_measurement
+from support.signatures import list_options
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 EXTENDING = ROOT / "docs" / "extending.md"
 TUTORIALS = (*sorted((ROOT / "docs" / "tutorials").glob("*.md")), EXTENDING)
 PAGES = (README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
-
-# Options that pages name already and that are being built: a line with one has to fail until then.
-PENDING = ("--label", "--fail-on")
-
 
 _FENCE = re.compile(r'^ *```(\w*)(?: title="([^"]+)")?\n(.*?)^ *```$', re.DOTALL | re.MULTILINE)
 
@@ -81,7 +77,8 @@ def test_names_are_there_and_calls_fit(code):
         if isinstance(node, ast.Call) and (function := resolve(node.func, names)) is not None:
             keywords = {keyword.arg: None for keyword in node.keywords if keyword.arg}
             bound = inspect.signature(function).bind(*node.args, **keywords)
-            assert set(bound.arguments.get("model_options", ())) <= _MODEL_OPTIONS
+            options = set(bound.arguments.get("options", ()))
+            assert not options or options <= list_options(function)
 
 
 _FILE = re.compile(r"`([\w./-]+\.(?:py|cpp|cu|h|md|toml|json|jsonl))`")
@@ -112,16 +109,7 @@ def list_commands():
                         yield page, part.strip()
 
 
-COMMANDS = [
-    pytest.param(
-        line,
-        id=f"{page.stem}: {line}",
-        marks=pytest.mark.xfail(strict=True, reason="is being built")
-        if any(option in line for option in PENDING)
-        else (),
-    )
-    for page, line in list_commands()
-]
+COMMANDS = [pytest.param(line, id=f"{page.stem}: {line}") for page, line in list_commands()]
 
 
 @pytest.mark.parametrize("line", COMMANDS)

@@ -20,6 +20,7 @@ from ftax.ladders.trace_worker import TraceJob, trace_in_worker
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.setting import Setting
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan
 from support.evidence import EAGER, GRAPH, KERNELS, LADDER
@@ -269,10 +270,10 @@ def test_workers_that_keep_dying_are_given_up(monkeypatch, tmp_path):
 
 def test_a_worker_is_asked_only_for_what_it_can_build():
     workspace = Workspace(ftax.load_model("resnet-50", tiny=True))
-    job = make_job(workspace, (), "resnet-50", {"tiny": True, "device": torch.device("cpu")})
-    assert json.loads(json.dumps(job.model_options)) == {"tiny": True, "device": "cpu"}
+    job = json.loads(json.dumps(make_job(workspace, ()).to_dict()))
+    assert (job["model"], Setting(**job["setting"])) == ("resnet-50", workspace.setting)
     given = Workspace(ftax.load_model(torch.nn.ReLU(), inputs=normal(1, 2)))
-    assert make_job(given, (), "resnet-50", {}) is None
+    assert make_job(given, ()) is None
 
 
 def make_rung(place):

@@ -58,10 +58,14 @@ _KINDS |= {
         drawing="ftax.reports.tables.receipt_table:draw_receipt",
     ),
     "runtimes": _Kind(drawing="ftax.reports.tables.runtime_table:draw_runtimes"),
+    "sweep": _Kind(drawing="ftax.reports.tables.sweep_table:draw_sweep"),
     "sweep-cell": _Kind(record="ftax.sweeps.record:SweepCell"),
     "sweep-export": _Kind(record="ftax.sweeps.record:SweepExport"),
     "sweep-machine": _Kind(record="ftax.sweeps.record:SweepMachine"),
     "sweep-run": _Kind(record="ftax.sweeps.record:SweepRun"),
     "sweep-times": _Kind(record="ftax.sweeps.record:SweepTimes"),
-    "trace": _Kind(record="ftax.instruments.trace.records:Trace"),
+    "trace": _Kind(
+        record="ftax.instruments.trace.records:Trace",
+        drawing="ftax.reports.tables.timeline_table:draw_trace",
+    ),
 }

@@ -4,6 +4,7 @@ from .errors import ResultsError as ResultsError
 from .errors import RunnerError as RunnerError
 from .errors import UnavailableError as UnavailableError
 from .errors import UnsupportedError as UnsupportedError
+from .ladders.comparison import compare as compare
 from .ladders.floors import measure_floors as measure_floors
 from .ladders.receipt import Receipt as Receipt
 from .ladders.runtime_comparison import RuntimeComparison as RuntimeComparison
@@ -15,6 +16,7 @@ from .runtimes.catalogue import list_runtimes as list_runtimes
 from .runtimes.plugins.build_paths import get_include as get_include
 from .runtimes.plugins.conform.suite import conform as conform
 from .steps.load import load_model as load_model
+from .steps.setting import Setting as Setting
 from .steps.zoo.registry import list_models as list_models
 from .sweeps.bench import compare_hosts as compare_hosts
 from .sweeps.bench import cpp_bench as cpp_bench
@@ -23,7 +25,6 @@ from .sweeps.knee.record import Knee as Knee
 from .sweeps.knee.run import knee as knee
 from .timing.cell import Cell as Cell
 from .timing.comparison import Comparison as Comparison
-from .timing.comparison import compare as compare
 from .timing.host_comparison import HostComparison as HostComparison
 from .timing.measurement import Measurement as Measurement
 from .timing.session import Plan as Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import shown
-from shown import PAGES, PARTS, update
+from shown import CHANGES, PAGES, PARTS, update
 
 from ftax import Receipt
 from support.records import make_measurement
@@ -51,6 +51,13 @@ def test_parts_come_in_the_order_in_which_they_are_named(results):
     assert [part for part in PARTS if update(make_page(f"r.jsonl 1 100 {part}"))] == [*PARTS]
 
 
+def test_two_lines_are_compared(results):
+    results.save(shown.RESULTS / "r.jsonl")
+    page = update(make_page("r.jsonl 1:3 80 lines largest"))
+    assert "after against before, line by line" in page and "= eager/python" in page
+    assert [part for part in CHANGES if update(make_page(f"r.jsonl 1:3 80 {part}"))] == [*CHANGES]
+
+
 @pytest.mark.parametrize(
     ("what", "words"),
     [
@@ -59,6 +66,7 @@ def test_parts_come_in_the_order_in_which_they_are_named(results):
         ("r.jsonl 1 80 everything", "'everything'"),
         ("r.jsonl 1 wide lines", "'wide'"),
         ("r.jsonl", "write FILE LINE WIDTH"),
+        ("r.jsonl 1:1:1 80 lines", "write FILE LINE WIDTH"),
     ],
 )
 def test_a_comment_that_names_nothing_is_refused(results, what, words):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ftax.ladders.comparison import compare
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.gpu import GpuFacts
@@ -14,7 +15,6 @@ from ftax.records.store import append_record
 from ftax.sweeps.knee.record import Knee, KneePoint
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.timing.cell import Cell
-from ftax.timing.comparison import compare
 from ftax.timing.host_comparison import HostComparison
 from support.records import make_measurement
 from support.runtimes_receipt import (
@@ -148,7 +148,9 @@ def write_results(folder: Path) -> Path:
         cell=replace(a.cell, model=SCRIPT),
         warnings=(f"warned by {SCRIPT}",),
     )
-    for record in (a, compare(a, b), HostComparison(python=hosts[0], cpp=hosts[1]), scripted):
+    before, after = make_cpu_receipt(), make_cpu_receipt(eager_us=500.0)
+    records = (a, compare(a, b), HostComparison(python=hosts[0], cpp=hosts[1]), scripted)
+    for record in (*records, compare(before, after)):
         append_record(folder / "others.jsonl", record)
     write_sweep(folder / "sweep" / "cells.jsonl", here, gpu)
     write_verdicts(folder / "verdicts.jsonl")
@@ -183,8 +185,8 @@ def _append_all(path: Path, records: list[object]) -> None:
     append_record(path, records[0])  # type: ignore[arg-type]
     from ftax.records import store
 
-    with path.open("ab") as file:
-        file.writelines(store._make_line(record) for record in records[1:])  # type: ignore[arg-type]
+    with path.open("a", encoding="ascii") as file:
+        file.writelines(f"{store.make_line(record)}\n" for record in records[1:])  # type: ignore[arg-type]
 
 
 def write_verdicts(path: Path) -> None:

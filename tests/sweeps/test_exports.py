@@ -9,6 +9,7 @@ import pytest
 
 from ftax.errors import InvalidArgumentError
 from ftax.records.store import read_records
+from ftax.steps.setting import Setting
 from ftax.sweeps import exports
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Job
@@ -135,7 +136,7 @@ def test_a_sweep_exports_first_and_finds_the_files_when_it_times(tmp_path, monke
     grid = Grid(
         models=("distilbert", "bert-base"),
         runtimes=("eager/python", "torchscript/python"),
-        tiny=True,
+        setting=Setting(tiny=True),
     )
     folder, told = tmp_path / "swept", []
     results = run_sweep(

@@ -9,6 +9,7 @@ import pytest
 
 import ftax
 from ftax.machines.gpu_condition import expect_idle
+from ftax.steps.setting import Setting
 from ftax.sweeps.processes import BenchJob, mark_turns, repeat_disturbed, run_jobs
 from ftax.timing.session import Plan
 from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
@@ -18,12 +19,14 @@ PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
 
 
 def make_job(**changes):
-    fields = {"model": "resnet-50", "plan": PLAN, "model_options": {"tiny": True}}
+    fields = {"model": "resnet-50", "plan": PLAN, "setting": Setting(tiny=True)}
     return BenchJob(**{**fields, **changes})
 
 
 def test_a_job_survives_json():
-    job = make_job(plan=Plan(rounds=3, cpus=(0, 1)), threads=1)
+    options = {"optimization": "basic"}
+    setting = Setting(tiny=True, threads=1, grad_mode="no_grad", runtime_options=options)
+    job = make_job(plan=Plan(rounds=3, cpus=(0, 1)), setting=setting)
     assert BenchJob.from_dict(json.loads(json.dumps(job.to_dict()))) == job
 
 

@@ -9,7 +9,6 @@ import pytest
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.machines.environment import collect_environment
 from ftax.records.store import append_record
-from ftax.reports.tables.sweep_table import summarise
 from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.results import CELLS_FILE, SweepResults
 from support.sweeps import MACHINE, make_cell, make_failed, make_measured
@@ -71,8 +70,8 @@ def test_other_versions_and_other_files_are_refused(tmp_path):
     with pytest.raises(ResultsError, match="is no folder of a sweep"):
         SweepResults.load(tmp_path)
     write(tmp_path, make_measured(A))
-    path.write_text(path.read_text().replace('"ftax_schema":4', '"ftax_schema":99'))
-    with pytest.raises(ResultsError, match="schema version 99, while this ftax reads 4"):
+    path.write_text(path.read_text().replace('"ftax_schema":5', '"ftax_schema":99'))
+    with pytest.raises(ResultsError, match="schema version 99, while this ftax reads 5"):
         SweepResults.load(path)
     with pytest.raises(InvalidArgumentError, match="there is no path"):
         SweepResults.load()
@@ -89,6 +88,12 @@ def test_what_passes_does_not_make_another_machine():
 
 
 def test_a_summary_counts_what_there_is():
-    cells = (make_measured(make_cell("a")), make_measured(make_cell("b")), make_failed(make_cell()))
-    assert summarise(SweepResults(cells=cells, machines={})) == "2 measured, 1 failed"
-    assert summarise(SweepResults(cells=(), machines={})) == "no cell yet"
+    sure = make_measured(make_cell("a"), values_ns=(5.0, 5.1, 5.2))
+    unsure = make_measured(make_cell("b"), values_ns=(1.0, 90.0))
+    told = {
+        (sure, make_failed(make_cell())): "1 measured, 1 failed",
+        (sure, unsure): "2 measured (1 not resolved)",
+    }
+    for cells, text in told.items():
+        assert SweepResults(cells=cells, machines={}).describe() == text
+    assert SweepResults(cells=(), machines={}).describe() == "no cell yet"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError, UnsupportedError
+from ftax.steps.setting import Setting
 from ftax.sweeps.facts import choose_status, describe_fault, keep_scalars
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Item
@@ -35,10 +37,10 @@ def test_the_order_is_the_seeds_and_builds_each_model_once():
     assert tasks == make_tasks(cells, items, 1) != make_tasks(cells, items, 2)
     assert sorted(task.groups[0].model for task in tasks) == ["m1", "m2", "m3"]
     for task in tasks:
-        dtypes = [group.dtype for group in task.groups]
+        dtypes = [group.setting.dtype for group in task.groups]
         assert dtypes == sorted(dtypes) or dtypes == sorted(dtypes, reverse=True)
         assert all(len(group.items) == 2 for group in task.groups)
-    assert any([group.batch for group in task.groups[:4]] != [1, 2, 4, 8] for task in tasks)
+    assert any([group.setting.batch for group in task.groups[:4]] != [1, 2, 4, 8] for task in tasks)
     places = [item.place for task in tasks for group in task.groups for item in group.items]
     assert sorted(places) == list(range(len(cells)))
 
@@ -58,12 +60,13 @@ def test_what_is_measured_once_more_stands_evenly_between_the_models():
     tasks = make_tasks(cells, items, 5)
     places = [item.place for task in tasks for group in task.groups for item in group.items]
     assert sorted(places) == list(range(len(cells)))
-    repeated = [number for number, task in enumerate(tasks) if task.groups[0].options]
+    repeated = [number for number, task in enumerate(tasks) if task.groups[0].setting.tiny]
     assert repeated == [2, 6, 10, 14]  # 1.5, 4.5, ... of 12 models, with those before
     for number in repeated:
         groups = tasks[number].groups
         assert {group.model for group in groups} == {"m0", "m1"}
-        assert {group.options for group in groups} == {(("tiny", True),)}  # what makes the model
+        settings = {replace(group.setting, dtype=None, batch=None) for group in groups}
+        assert settings == {Setting(sequence=8, tiny=True)}  # a mark makes no other model
         marks = {
             cells[item.place].options["repetition"] for group in groups for item in group.items
         }
@@ -71,7 +74,7 @@ def test_what_is_measured_once_more_stands_evenly_between_the_models():
 
 
 def test_a_folder_is_one_sweeps_at_a_time(tmp_path):
-    grid = Grid(models=("bert-base",), tiny=True)
+    grid = Grid(models=("bert-base",), setting=Setting(tiny=True))
     with (
         lock_folder(tmp_path),
         pytest.raises(
@@ -145,7 +148,9 @@ def test_facts_are_scalars_and_faults_have_a_name():
 )
 def test_what_a_sweep_refuses(arguments, message, tmp_path):
     with pytest.raises(InvalidArgumentError, match=message):
-        run_sweep([Grid(models=("bert-base",), tiny=True)], tmp_path / "new", **arguments)
+        run_sweep(
+            [Grid(models=("bert-base",), setting=Setting(tiny=True))], tmp_path / "new", **arguments
+        )
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_written(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError
 from ftax.reports.terminal import say
+from ftax.steps.setting import Setting
 
 
 def bench(
@@ -38,6 +39,7 @@ def bench(
     seed: o.Seed = 0,
     cpus: o.Cpus = None,
     patience: o.Patience = 0.0,
+    label: o.Label = "",
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -68,28 +70,28 @@ def bench(
         runtime=runtime,
         hosts=hosts,
         plan=plan,
-        threads=threads,
-        no_grad=no_grad,
-        runtime_options=o.parse_settings(settings),
-        transfers=transfers,
-        model_options={
-            "dtype": dtype,
-            "device": device,
-            "batch": batch,
-            "sequence": sequence,
-            "tiny": tiny,
-            "attention": attention,
-            "use_cache": use_cache,
-        },
+        setting=Setting(
+            dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
+            device=device,
+            batch=batch,
+            sequence=sequence,
+            tiny=tiny,
+            attention=attention,  # type: ignore[arg-type]
+            use_cache=use_cache,
+            threads=threads,
+            grad_mode="no_grad" if no_grad else "inference",
+            runtime_options=o.parse_settings(settings),
+            transfers=transfers,
+        ),
     )
     with progress_bar(model) as progress:
         runs = run_jobs([job], processes=processes, progress=progress)
-    measurements = runs.sides[0]
+    measurements = [item.with_label(label) for item in runs.sides[0]]
     with saved(json, measurements):
         drawn = draw_measurements(measurements)
         if len(hosts) == 2 and processes == 1 and mode == "latency":
             drawn = draw_hosts(HostComparison(python=measurements[0], cpp=measurements[1]))
-        show(drawn, csv=csv, markdown=markdown)
+        show(drawn, json=json, csv=csv, markdown=markdown)
         warnings = [warning for item in measurements for warning in item.warnings]
         for warning in dict.fromkeys([*warnings, *describe_doubts(measurements)]):
             say(f"! {warning}")

@@ -13,16 +13,15 @@ def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     Besides these, bert-<layers>x<width> is a BERT of any size, and any local Hugging Face folder,
     and in Python any nn.Module, works too.
     """
-    from ftax.reports.tables.models_table import list_rows
+    from ftax.reports.tables.models_table import draw_models
 
-    table = list_rows(full=csv or markdown)
-    show(table, csv=csv, markdown=markdown)
+    show(draw_models(full=markdown), csv=csv, markdown=markdown)
 
 
 def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     """Every runtime under each host: whether it works on this machine, and if not, why."""
     from ftax.runtimes.catalogue import list_runtimes
-    from ftax.steps.request import normalize_device
+    from ftax.steps.setting import normalize_device
 
     device = normalize_device(device)
     rows = []

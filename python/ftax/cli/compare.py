@@ -1,34 +1,63 @@
-"""`ftax compare A B`: is the difference real?"""
+"""`ftax compare A B ...`: is the difference real, and in which line is it?
+
+The surprising choice: the first result is what the others are compared with, however many there
+are, and one file is enough if its records have labels.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.timing.measurement import Measurement
+from ftax.steps.setting import Setting
 
-Side = Annotated[
-    str,
+if TYPE_CHECKING:
+    from ftax.ladders.comparison import Item
+    from ftax.ladders.receipt import Receipt
+    from ftax.sweeps.processes import BenchJob
+    from ftax.timing.measurement import Measurement
+    from ftax.timing.session import Plan
+
+_FAILURES = {"slower": ("slower",), "unsure": ("slower", "cannot-tell")}
+
+Sides = Annotated[
+    list[str],
     typer.Argument(
-        help="A results file, or a cell to measure now: MODEL[:RUNTIME[:HOST]], "
-        "such as bert-base:torchscript:cpp."
+        metavar="A B...",
+        help="Results files of receipts or measurements; records of one file with several labels "
+        "are as many results. Or cells to measure now: MODEL[:RUNTIME[:HOST]], such as "
+        "bert-base:torchscript:cpp. The first one is what the others are compared with.",
     ),
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    name: str
+    items: list[Item]
+
+
 def compare(
-    a: Side,
-    b: Side,
+    sides: Sides,
     processes: Annotated[
         int, typer.Option(help="Cells: measure each in so many fresh processes, by turns.")
     ] = 1,
     margin: Annotated[float, typer.Option(help="Within this ratio of each other is equal.")] = 0.05,
     confidence: Annotated[float, typer.Option(help="Of the interval.")] = 0.95,
+    fail_on: Annotated[
+        Literal["slower", "unsure"],
+        typer.Option(help="What ends with exit code 1: slower for certain, or cannot tell too."),
+    ] = "slower",
+    allow_different: Annotated[
+        bool,
+        typer.Option("--allow-different", help="Files of different machines, torches or threads."),
+    ] = False,
     dtype: o.Dtype = "fp32",
     device: o.Device = "cpu",
     batch: o.Batch = 1,
@@ -42,18 +71,23 @@ def compare(
     cpus: o.Cpus = None,
     patience: o.Patience = 10.0,
     json: o.Json = None,
+    csv: o.Csv = False,
+    markdown: o.Markdown = False,
 ) -> None:
-    """Answer faster, slower, equal or cannot tell; exit code 1 if b is slower, for CI."""
-    from ftax.sweeps.processes import BenchJob, JobRuns, run_jobs
-    from ftax.timing.comparison import compare as compare_measurements
+    """Answer faster, slower, equal or cannot tell, for the whole and for each line of a receipt."""
+    from ftax.ladders.comparison import compare as compare_items
+    from ftax.reports.tables.comparison_table import draw_comparisons
+    from ftax.sweeps.processes import JobRuns, run_jobs
 
-    are_files = [_is_file(side) for side in (a, b)]
+    are_files = [_is_file(side) for side in sides]
     runs: JobRuns | None = None
     if all(are_files):
-        sides = [_read(Path(side)) for side in (a, b)]
+        found = _read_sides([Path(side) for side in sides])
     elif any(are_files):
-        raise InvalidArgumentError("give two results files or two cells, not one of each")
+        raise InvalidArgumentError("give results files or cells, not some of each")
     else:
+        if len(sides) < 2:
+            raise InvalidArgumentError(f"{sides[0]} is one cell; give another to compare with it")
         plan = o.make_plan(
             warmup=None,
             rounds=rounds,
@@ -63,42 +97,52 @@ def compare(
             cpus=cpus,
             patience=patience,
         )
-        model_options = {
-            "dtype": dtype,
-            "device": device,
-            "batch": batch,
-            "sequence": sequence,
-            "tiny": tiny,
-        }
-        jobs = []
-        for side in (a, b):
-            model, runtime, host = _parse_cell(side)
-            jobs.append(
-                BenchJob(
-                    model=model,
-                    runtime=runtime,
-                    hosts=(host,),
-                    plan=plan,
-                    threads=threads,
-                    model_options=model_options,
-                )
-            )
+        setting = Setting(
+            dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
+            device=device,
+            batch=batch,
+            sequence=sequence,
+            tiny=tiny,
+            threads=threads,
+        )
+        jobs = [_make_job(side, plan, setting) for side in sides]
         with progress_bar("comparing") as progress:
             runs = run_jobs(jobs, processes=processes, progress=progress)
-        sides = runs.sides
+        found = [
+            _Side(name=chr(ord("a") + place), items=[*items])
+            for place, items in enumerate(runs.sides)
+        ]
     measured = [] if runs is None else [item for side in runs.sides for item in side]
     with saved(json, measured):
-        result = compare_measurements(sides[0], sides[1], margin=margin, confidence=confidence)
-        with saved(json, [result]):
-            show(result)
+        first, *others = found
+        results = [
+            compare_items(
+                first.items,
+                side.items,
+                margin=margin,
+                confidence=confidence,
+                names=(first.name, side.name),
+                allow_different=allow_different,
+            )
+            for side in others
+        ]
+        with saved(json, results):
+            show(draw_comparisons(results), json=json, csv=csv, markdown=markdown)
     if runs is not None:
         leave_if_ended(runs, processes)
-    if result.verdict == "slower":
+    if any(result.verdict in _FAILURES[fail_on] for result in results):
         raise typer.Exit(1)
 
 
 def _is_file(side: str) -> bool:
     return side.endswith((".json", ".jsonl")) or Path(side).is_file()
+
+
+def _make_job(side: str, plan: Plan, setting: Setting) -> BenchJob:
+    from ftax.sweeps.processes import BenchJob
+
+    model, runtime, host = _parse_cell(side)
+    return BenchJob(model=model, runtime=runtime, hosts=(host,), plan=plan, setting=setting)
 
 
 def _parse_cell(text: str) -> tuple[str, str, str]:
@@ -108,14 +152,41 @@ def _parse_cell(text: str) -> tuple[str, str, str]:
     return parts[0], parts[1] or "eager", parts[2] or "cpp"
 
 
-def _read(path: Path) -> list[Measurement]:
-    """The measurements of one cell: a file with several is ambiguous."""
-    measurements = list(Measurement.load(path))
-    keys = {measurement.cell.key() for measurement in measurements}
-    if len(keys) != 1:
-        labels = ", ".join(sorted({m.cell.label() for m in measurements})) or "none"
-        raise ResultsError(
-            f"{path} has measurements of {len(keys)} cells ({labels}); a side of a comparison is "
-            "one cell: write each to a file of its own with --json"
+def _read_sides(paths: list[Path]) -> list[_Side]:
+    """What the files hold, by label: at least two results. Those without a label go by the names of
+    their files."""
+    sides: dict[tuple[int, str], list[Item]] = {}
+    for place, path in enumerate(paths):
+        for item in _read(path):
+            sides.setdefault((place, item.label), []).append(item)
+    if len(sides) < 2:
+        raise InvalidArgumentError(
+            f"{paths[0]} holds one result; give another file to compare with it, or measure both "
+            "into this one with --label before and --label after"
         )
-    return measurements
+    names = [label or paths[place].stem for place, label in sides]
+    if len(set(names)) < len(names):
+        names = [" ".join(filter(None, (str(paths[place]), label))) for place, label in sides]
+    if len(set(names)) < len(names):  # a file with itself
+        names = [f"{name} ({place})" for place, name in enumerate(names, start=1)]
+    return [
+        _Side(name=name, items=items) for name, items in zip(names, sides.values(), strict=True)
+    ]
+
+
+def _read(path: Path) -> list[Receipt | Measurement]:
+    """The receipts of a file, or its measurements."""
+    from ftax.ladders.receipt import Receipt
+    from ftax.records.store import read_records
+    from ftax.timing.measurement import Measurement
+
+    records = read_records(path).records
+    receipts = [record for record in records if isinstance(record, Receipt)]
+    measurements = [record for record in records if isinstance(record, Measurement)]
+    if not receipts and not measurements:
+        raise ResultsError(f"{path} has no receipt and no measurement; save some with --json")
+    if receipts and measurements:
+        raise ResultsError(
+            f"{path} has receipts and measurements; write each to a file of its own with --json"
+        )
+    return [*receipts, *measurements]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ftax.cli import options as o
 from ftax.cli.show import show
+from ftax.reports.numbers import Numbers, Scalar
 from ftax.reports.table import Printout, Rows
 
 
@@ -15,13 +16,13 @@ def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = 
     from ftax.machines.environment import collect_environment
 
     environment = collect_environment(device=device)
+    measured = measure_floors(device=device)
     floors = Rows(
         title="Floors",
         columns=("what", "time", "what it is"),
         numeric=("time",),
         rows=tuple(
-            (floor.name, f"{floor.time_ns:,.1f} ns", floor.description)
-            for floor in measure_floors(device=device)
+            (floor.name, f"{floor.time_ns:,.1f} ns", floor.description) for floor in measured
         ),
     )
     host, software = environment.host, environment.software
@@ -39,5 +40,16 @@ def doctor(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = 
             ("GPU", environment.gpu.name if environment.gpu else "not used"),
         ),
     )
-    drawn = Printout(tables=(floors, machine), warnings=tuple(find_concerns(environment)))
+    facts: list[dict[str, Scalar]] = [
+        {"part": "floor", "name": item.name, "time_ns": item.time_ns, "value": item.description}
+        for item in measured
+    ]
+    concerns = tuple(find_concerns(environment))
+    facts += [{"part": "machine", "name": name, "value": value} for name, value in machine.rows]
+    facts += [{"part": "concern", "value": concern} for concern in concerns]
+    drawn = Printout(
+        tables=(floors, machine),
+        warnings=concerns,
+        numbers=lambda: Numbers.of(("part", "name", "time_ns", "value"), facts),
+    )
     show(drawn, csv=csv, markdown=markdown)

@@ -97,7 +97,7 @@ def knee(
             raise failures[0][2]  # there is no row to show
         drawn = draw_knees(knees)
         tables = (*drawn.tables, *make_failure_table(failures))
-        show(replace(drawn, tables=tables), csv=csv, markdown=markdown)
+        show(replace(drawn, tables=tables), json=json, csv=csv, markdown=markdown)
     if interrupted:
         raise typer.Exit(130)
 

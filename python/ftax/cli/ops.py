@@ -8,6 +8,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show
+from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
 
 
@@ -33,20 +34,22 @@ def ops(
     """Which operator? Host time of each call, from the tape: arguments, call, release."""
     from ftax.errors import UnsupportedError
     from ftax.ladders.tax import tax
-    from ftax.reports.tables.receipt_table import make_operator_table
+    from ftax.reports.tables.receipt_table import draw_operators
 
     with progress_bar(model) as progress:
         progress("building the model", 0, 1)
         receipt = tax(
             model,
-            dtype=dtype,
-            device=device,
-            batch=batch,
-            sequence=sequence,
-            tiny=tiny,
-            attention=attention,
-            use_cache=use_cache,
-            threads=threads,
+            setting=Setting(
+                dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
+                device=device,
+                batch=batch,
+                sequence=sequence,
+                tiny=tiny,
+                attention=attention,  # type: ignore[arg-type]
+                use_cache=use_cache,
+                threads=threads,
+            ),
             runtimes="none",
             plan=Plan(max_rounds=10, duration_s=duration),
             progress=progress,
@@ -56,5 +59,5 @@ def ops(
         reasons = [item.reason for item in receipt.unavailable if item.place == tape]
         raise UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
     with saved(json, [receipt]):
-        table = make_operator_table(receipt, limit=limit, by_kind=not calls)
-        show(table, csv=csv, markdown=markdown)
+        drawn = draw_operators(receipt, limit=limit, by_kind=not calls)
+        show(drawn, json=json, csv=csv, markdown=markdown)

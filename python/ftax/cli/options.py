@@ -12,11 +12,18 @@ import typer
 from ftax.records.store import check_appendable
 from ftax.timing.session import Plan
 
+_TWO_ON_STDOUT = typer.BadParameter(
+    "--json - has standard output for itself; name a file, or leave --csv and --markdown out"
+)
 
-def _check_json(path: Path | None) -> Path | None:
-    if path is not None:
-        _refuse_dash(path)
+
+def _check_json(context: typer.Context, path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    if str(path) != "-":
         check_appendable(path)
+    elif any(context.params.get(name) for name in ("csv", "markdown")):
+        raise _TWO_ON_STDOUT
     return path
 
 
@@ -37,7 +44,7 @@ def _check_output(path: Path | None) -> Path | None:
 def _refuse_dash(path: Path) -> None:
     if str(path) == "-":
         raise typer.BadParameter(
-            "'-' would be a file of that name, not standard output; name a file, such as r.jsonl"
+            "'-' would be a file of that name, not standard output; name a file, such as t.json"
         )
 
 
@@ -45,6 +52,8 @@ def _check_format(context: typer.Context, given: bool) -> bool:
     """Before anything is measured; whichever of the two comes second sees the first."""
     if given and any(context.params.get(name) for name in ("csv", "markdown")):
         raise typer.BadParameter("give --csv or --markdown, not both")
+    if given and str(context.params.get("json")) == "-":
+        raise _TWO_ON_STDOUT
     return given
 
 
@@ -99,9 +108,16 @@ Patience = Annotated[
     float,
     typer.Option(help="Seconds, besides --duration, to wait for a neighbour to leave the core."),
 ]
+Label = Annotated[
+    str, typer.Option(help="What to call the result, such as before; `ftax compare` reads it.")
+]
 Json = Annotated[
     Path | None,
-    typer.Option("--json", callback=_check_json, help="Append the record to this file."),
+    typer.Option(
+        "--json",
+        callback=_check_json,
+        help="Append the record to this file; - prints it, and nothing else.",
+    ),
 ]
 # Outputs are looked at first: a mistyped folder must not cost what was measured.
 TraceOutput = Annotated[

@@ -18,8 +18,8 @@ import typer
 
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError
 from ftax.records.result import Shown
-from ftax.records.store import Storable, append_record
-from ftax.reports.table import Printout, Rows, join_csv
+from ftax.records.store import Storable, append_record, make_line
+from ftax.reports.table import Printout, Rows
 from ftax.reports.terminal import clean_line, make_bar, make_console, say, show_on_stdout
 from ftax.timing.session import Progress as Callback
 
@@ -59,13 +59,21 @@ def _line_per_phase(reason: str) -> Callback:
     return update
 
 
-def show(what: Shown | Printout | Rows, *, csv: bool = False, markdown: bool = False) -> None:
-    """Print it as CSV or Markdown, or for people."""
+def show(
+    what: Shown | Printout | Rows,
+    *,
+    json: Path | None = None,
+    csv: bool = False,
+    markdown: bool = False,
+) -> None:
+    """Print it as CSV or Markdown, or for people; nothing where standard output has the records."""
+    if is_stdout(json):
+        return
     if isinstance(what, Rows):
         what = Printout(tables=(what,))
     drawn = what if isinstance(what, Printout) else what.draw()
     if csv:
-        say(join_csv(drawn.tables), error=False, end="")
+        say(drawn.to_numbers().to_csv(), error=False, end="")
     elif markdown:
         say(drawn.to_markdown(), error=False, end="")
     else:
@@ -116,8 +124,9 @@ def keep_rounds(path: Path | None) -> Iterator[Callable[[Storable], None]]:
 def _make_private(path: Path | None) -> Path:
     """A new empty file that its user alone may open, beside ``path`` if that can be, under a name
     that nobody could foresee: in a folder of all users it might be a link of another's."""
-    name = "ftax" if path is None else path.name
-    for folder in () if path is None else (path.absolute().parent,):
+    is_file = path is not None and not is_stdout(path)
+    name = path.name if path and is_file else "ftax"
+    for folder in (path.absolute().parent,) if path and is_file else ():
         with suppress(OSError):
             return _make_file(folder, name)
     return _make_file(Path(tempfile.gettempdir()), name)
@@ -140,12 +149,21 @@ def leave_if_ended(runs: JobRuns, processes: int) -> None:
     raise typer.Exit(130 if interrupted else 4)
 
 
+def is_stdout(path: Path | None) -> bool:
+    """Whether records go to standard output, which then gets nothing else."""
+    return str(path) == "-"
+
+
 def save(path: Path | None, records: Sequence[Storable]) -> None:
-    """Append records to a results file, if one was asked for.
+    """Append records to a results file, if one was asked for; to standard output for "-".
 
     Raises ResultsError if it cannot be written, which says where the records are kept instead.
     """
     if path is None or not records:
+        return
+    if is_stdout(path):
+        for record in records:
+            say(make_line(record), error=False)
         return
     for place, record in enumerate(records):
         try:

@@ -131,10 +131,10 @@ def sweep(
 
 
 def _show(results: SweepResults, output: Path, *, csv: bool, markdown: bool) -> None:
-    from ftax.reports.tables.sweep_table import draw_sweep, summarise
+    from ftax.reports.tables.sweep_table import draw_sweep
 
     show(draw_sweep(results, is_whole=csv or markdown), csv=csv, markdown=markdown)
-    say(f"{summarise(results)}; in {output}")
+    say(f"{results.describe()}; in {output}")
     for problem in results.problems:
         say(f"! {problem}")
 

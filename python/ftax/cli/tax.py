@@ -58,6 +58,7 @@ def tax(
             help="Try each alternative in a process of its own first; leave out what crashes.",
         ),
     ] = False,
+    label: o.Label = "",
     json: o.Json = None,
     csv: o.Csv = False,
     markdown: o.Markdown = False,
@@ -102,8 +103,9 @@ def tax(
             progress=progress,
             keep=keep,
         )
+    receipt = receipt.with_label(label)
     with saved(json, [receipt]):
-        show(receipt, csv=csv, markdown=markdown)
+        show(receipt, json=json, csv=csv, markdown=markdown)
     if runtimes == "quick":
         say(f"--runtimes available adds {', '.join(list_slower(device))}.")
     if trace is not None:

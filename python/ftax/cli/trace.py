@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show, write_traces
 from ftax.reports.terminal import say
-
-if TYPE_CHECKING:
-    from ftax.instruments.trace.records import Trace
 
 
 def trace(
@@ -42,8 +39,10 @@ def trace(
     markdown: o.Markdown = False,
 ) -> None:
     """Kernels of one runtime on a GPU, and where the time of a traced inference went."""
+    from ftax.instruments.trace.integrity import judge
     from ftax.ladders.trace import profile_once as run_once
     from ftax.ladders.trace import trace as run_trace
+    from ftax.reports.tables.timeline_table import draw_trace
     from ftax.runtimes.catalogue import check_host
 
     options: dict[str, Any] = {
@@ -73,22 +72,8 @@ def trace(
             if chrome is not None:
                 write_traces([found], chrome)
         finally:
-            _show(found, limit=limit, csv=csv, markdown=markdown)
-
-
-def _show(found: Trace, *, limit: int, csv: bool, markdown: bool) -> None:
-    from ftax.instruments.trace.integrity import judge
-    from ftax.instruments.trace.kernel_set import KernelSet
-    from ftax.instruments.trace.timeline import compute_timeline
-    from ftax.reports.table import Printout
-    from ftax.reports.tables.timeline_table import make_kernel_table, make_timeline_table
-
-    verdict = judge(found)
-    if not verdict.ok:
-        say(f"! the trace is {verdict.describe()}")
-        raise typer.Exit(1)
-    tables = (
-        make_kernel_table(KernelSet.of(found), limit=limit),
-        make_timeline_table([compute_timeline(found)]),
-    )
-    show(Printout(tables=tables, notes=verdict.notes), csv=csv, markdown=markdown)
+            verdict = judge(found)
+            if not verdict.ok:
+                say(f"! the trace is {verdict.describe()}")
+                raise typer.Exit(1)
+            show(draw_trace(found, limit=limit), json=json, csv=csv, markdown=markdown)

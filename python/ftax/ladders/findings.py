@@ -5,7 +5,8 @@ Everything is computed when it is asked for, so a file cannot say one thing and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder, find_ladder
@@ -13,9 +14,11 @@ from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.rows import RuntimeRow, compute_rows
 from ftax.records.record import Name
 from ftax.records.result import Result
+from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import Measurement
-from ftax.timing.outputs import read_work_problem
+from ftax.timing.trust import NOT_RESOLVED
+from ftax.timing.units import format_latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,33 @@ class Findings(Result):
         return find_ladder(self.ladder_name)
 
     @property
+    def label(self) -> str:
+        """What the user calls it: "before"."""
+        return self.rungs[0].label
+
+    def with_label(self, label: str) -> Self:
+        """The same, all measurements under another label."""
+        labelled = {
+            name: tuple(item.with_label(label) for item in getattr(self, name))
+            for name in ("rungs", "others", "throughputs")
+        }
+        return replace(self, **labelled)  # type: ignore[arg-type]  # of the fields' own types
+
+    def describe(self) -> str:
+        """The latency and the share of each line, in a line."""
+        cell, top = self.rungs[0].cell, self.rungs[0]
+        name = f"{self.label}: " if self.label else ""
+        parts = ", ".join(
+            f"{line.name} {NOT_RESOLVED if line.doubt else f'{line.share_ratio:.0%}'}"
+            for line in self.lines
+        )
+        return (
+            f"{name}{cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}: "
+            f"{format_latency(top.latency_ns, top.doubt)}, of which {parts}; "
+            f"{len(self.rungs) + len(self.others)} runtimes"
+        )
+
+    @property
     def latency_ns(self) -> float:
         """Latency of the first rung."""
         return self.rungs[0].latency_ns
@@ -54,7 +84,7 @@ class Findings(Result):
     @property
     def work_problem(self) -> str:
         """How calls of the first rung differed while they were timed; "" if that was not seen."""
-        return read_work_problem(self.rungs[0].checks)
+        return Checks.of(self.rungs[0].checks).work_problem
 
     @property
     def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:

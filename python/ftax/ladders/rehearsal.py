@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ftax.errors import FtaxError, describe
+from ftax.steps.setting import Setting
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
 from ftax.workers.process import Stop, run_task
@@ -30,13 +31,15 @@ Place = tuple[str, str]  # runtime, host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What one process tries, in JSON: a model by name or folder, and runtimes with their hosts."""
+    """What one process tries: a model that `load_model` makes, and runtimes with their hosts."""
 
     model: str
     places: tuple[Place, ...]
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    no_grad: bool = False
-    transfers: bool = False
+    setting: Setting = field(default_factory=Setting)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        return {**asdict(self), "setting": self.setting.to_dict()}
 
 
 def rehearse(job: Rehearsal, progress: Progress | None = None) -> dict[Place, str]:
@@ -64,9 +67,8 @@ def rehearse(job: Rehearsal, progress: Progress | None = None) -> dict[Place, st
 
 
 def _try(job: Rehearsal, stop: Stop) -> str | None:
-    data = asdict(replace(job, model_options=dict(job.model_options)))
     limit_s = default_seconds() + _AFTER_PREPARING_S
-    answers = run_task("ftax.ladders.rehearsal:try_out", data, limit_s=limit_s, stop=stop)
+    answers = run_task("ftax.ladders.rehearsal:try_out", job.to_dict(), limit_s=limit_s, stop=stop)
     try:
         with closing(answers):  # at the first answer: a fault at its exit costs a receipt nothing
             fault: str = next(answers)["fault"]
@@ -82,8 +84,8 @@ def try_out(data: Mapping[str, Any], line: Line) -> None:
     from ftax.runtimes.workspace import Workspace
     from ftax.steps.load import load_model
 
-    loaded = load_model(data["model"], **data["model_options"])
-    workspace = Workspace(loaded, no_grad=data["no_grad"], transfers=data["transfers"])
+    loaded = load_model(data["model"], **data["setting"])
+    workspace = Workspace(loaded)
     try:  # what only raises is raised again where it is measured, and is told there
         prepared = [
             find_runtime(runtime).prepare(workspace, check_host(host))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rows import RuntimeRow
 from ftax.records.result import Shown
+from ftax.timing.units import format_latency
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,19 @@ class RuntimeComparison(Shown):
     kind: ClassVar[str] = "runtimes"
 
     receipt: Receipt
+
+    def describe(self) -> str:
+        """How many runtimes, and the fastest of them, in a line."""
+        first = self.rows[0]
+        latency = format_latency(first.latency_ns, first.measurement.doubt)
+        return (
+            f"{len(self.rows)} runtimes of {first.measurement.cell.model}, the fastest "
+            f"{first.label}: {latency}"
+        )
+
+    def with_label(self, label: str) -> Self:
+        """The same, its measurements under another label."""
+        return replace(self, receipt=self.receipt.with_label(label))
 
     @property
     def rows(self) -> tuple[RuntimeRow, ...]:

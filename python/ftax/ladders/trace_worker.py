@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ftax import _core
 from ftax.errors import FtaxError, RunnerError, describe, is_out_of_memory
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import ITERATIONS, KINDS, trace_prepared
+from ftax.steps.setting import Setting
 from ftax.workers.child import Line
 from ftax.workers.process import run_task
 from ftax.workers.time_limit import default_seconds
@@ -26,16 +26,17 @@ _TRACE_S = 60.0  # generous, for one runtime that is ready
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """What to trace, in JSON: a model by name or folder, and (runtime, host) pairs."""
+    """What to trace: a model that `load_model` makes, and (runtime, host) pairs."""
 
     model: str
     runtimes: tuple[tuple[str, str], ...]
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    no_grad: bool = False
-    transfers: bool = False
-    cold: bool = False
+    setting: Setting = field(default_factory=Setting)
     iterations: int = ITERATIONS
     kinds: tuple[str, ...] = KINDS
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        return {**asdict(self), "setting": self.setting.to_dict()}
 
 
 def trace_in_worker(job: TraceJob) -> list[Trace | FtaxError]:
@@ -59,7 +60,7 @@ def trace_in_worker(job: TraceJob) -> list[Trace | FtaxError]:
 
 def _run_worker(job: TraceJob) -> tuple[dict[int, Trace | FtaxError], str]:
     """Answers by place, that of a runtime which killed the worker among them, and its death."""
-    data = asdict(replace(job, model_options=dict(job.model_options)))
+    data = job.to_dict()
     limit_s = (default_seconds() + _TRACE_S) * (1 + len(job.runtimes))  # the model counts for one
     found: dict[int, Trace | FtaxError] = {}
     at = None
@@ -94,14 +95,12 @@ def trace_each(data: Mapping[str, Any], line: Line) -> None:
     from ftax.runtimes.workspace import Workspace
     from ftax.steps.load import load_model
 
-    loaded = load_model(data["model"], **data["model_options"])
-    workspace = Workspace(loaded, no_grad=data["no_grad"], transfers=data["transfers"])
+    loaded = load_model(data["model"], **data["setting"])
+    workspace = Workspace(loaded)
     for place, (runtime, host) in enumerate(data["runtimes"]):
         line.say("begin", place=place)
         try:
             prepared = find_runtime(runtime).prepare(workspace, check_host(host))
-            if data["cold"]:
-                prepared = replace(prepared, runner=_core.ColdRunner(prepared.runner))
             trace = trace_prepared(
                 loaded, prepared, iterations=data["iterations"], kinds=data["kinds"]
             )

@@ -20,6 +20,7 @@ from ftax.records.fields import (
     Nested,
     Reader,
     Rule,
+    describe_value,
     make_plain,
     make_reader,
 )
@@ -44,6 +45,15 @@ class Record(Nested):
     """
 
     later: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        inherit_repr(cls)
+
+    def __repr__(self) -> str:
+        fields = (
+            f"{name}={describe_value(getattr(self, name))}" for name in _make_readers(type(self))
+        )
+        return f"{type(self).__name__}({', '.join(fields)})"
 
     def __post_init__(self) -> None:
         readers = _make_readers(type(self))
@@ -90,6 +100,14 @@ class Record(Nested):
         if not isinstance(value, Mapping):
             raise MismatchError(value, f"an object with the fields of {cls.__name__}")
         return cls.from_dict(value)
+
+
+def inherit_repr(cls: type) -> None:
+    """Give a class its base's `__repr__`, before the dataclass decorator makes one that writes out
+    every field: samples by the million."""
+    if "__repr__" not in vars(cls):
+        bases = (base for base in cls.__mro__ if "__repr__" in vars(base))
+        cls.__repr__ = next(bases).__repr__  # type: ignore[method-assign]
 
 
 def _check_keys(cls: type[Record], data: Mapping[str, object]) -> None:

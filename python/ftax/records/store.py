@@ -20,7 +20,7 @@ from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
 from ftax.records.fields import describe_value
 from ftax.records.kinds import KINDS, find
 
-__all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "read_records"]
+__all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "make_line", "read_records"]
 
 # History of the format. A change that an older ftax would misread, or that makes ftax compute other
 # statistics from the same samples, needs a new number and a line here.
@@ -83,7 +83,7 @@ def append_record(path: str | Path, record: Storable) -> None:
         ResultsError: the record could not be read back, `path` is no results file, or the disk
             refuses; the file is then as it was.
     """
-    line = _make_line(record)
+    line = make_line(record).encode("ascii") + b"\n"
     try:
         with _locked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, fcntl.LOCK_EX) as descriptor:
             _append_line(path, descriptor, line)
@@ -141,11 +141,15 @@ def read_records(path: str | Path, *, skip_bad: bool = False) -> ReadResult:
     return ReadResult(records=tuple(records), lines=tuple(lines), problems=tuple(problems))
 
 
-def _make_line(record: Storable) -> bytes:
+def make_line(record: Storable) -> str:
+    """The record as the line of a results file, without its line feed.
+
+    Raises ResultsError if it could not be read back.
+    """
     fields = {"ftax_schema": SCHEMA_VERSION, "kind": record.kind, "record": record.to_dict()}
-    line = json.dumps(fields, allow_nan=False, separators=(",", ":")).encode("ascii")
-    _parse_line(line)  # what cannot be read must not be written
-    return line + b"\n"
+    line = json.dumps(fields, allow_nan=False, separators=(",", ":"))
+    _parse_line(line.encode("ascii"))  # what cannot be read must not be written
+    return line
 
 
 @contextlib.contextmanager

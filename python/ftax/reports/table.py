@@ -1,18 +1,13 @@
 """One kind of table for every output: rows of text, fitted to a terminal or written as CSV or
 Markdown; and a printout, which is tables and what is to be said below them.
 
-Two surprising choices. A terminal that is too narrow gets fewer columns and never a folded number:
-a table says which columns give way, and a line below all tables names those that did. And a text
-that a spreadsheet would run gets an apostrophe in CSV: names come from elsewhere, and
-`=HYPERLINK(...)` may be one.
+The surprising choice: a terminal that is too narrow gets fewer columns and never a folded number. A
+table says which columns give way, and a line below all tables names those that did.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -20,10 +15,9 @@ from rich.cells import cell_len
 from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
+from ftax.reports.csv_text import write_csv
+from ftax.reports.numbers import Numbers
 from ftax.reports.terminal import clean, clean_line, plain
-
-# Begins like a formula, and calls something: a function, another program, or a cell elsewhere.
-_FORMULA = re.compile(r"\s*[=+@-].*[(|!]", re.DOTALL)
 
 _GAP = 2  # columns of a terminal between two of a table
 _TEXT_WIDTH = 13  # that a text keeps before a column gives way for it: "bitwise equal"
@@ -76,16 +70,7 @@ class Rows:
 
     def to_csv(self) -> str:
         """For a spreadsheet."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(map(clean, self.columns))
-        is_number = [column in self.numeric for column in self.columns]
-        for row in self.rows:
-            writer.writerow(
-                clean(text) if number else _disarm(clean(text))
-                for text, number in zip(row, is_number, strict=True)
-            )
-        return buffer.getvalue()
+        return write_csv(self.columns, self.rows, numeric=self.numeric)
 
     def to_markdown(self) -> str:
         """For a page; the title goes above as bold text."""
@@ -152,12 +137,14 @@ class Printout:
         head: what comes before the tables, a line each.
         notes: sentences below the tables.
         warnings: what to know before believing any of it.
+        numbers: makes the table for programs; left out, it is the one table of text.
     """
 
     head: tuple[str, ...] = ()
     tables: tuple[Rows, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    numbers: Callable[[], Numbers] | None = None
 
     def __rich_console__(
         self, console: object, options: ConsoleOptions
@@ -179,14 +166,16 @@ class Printout:
             yield plain("")
         yield from below
 
+    def to_numbers(self) -> Numbers:
+        """For programs, and for `to_dataframe`."""
+        if self.numbers is not None:
+            return self.numbers()
+        (table,) = self.tables
+        return Numbers(columns=table.columns, rows=table.rows)
+
     def to_markdown(self) -> str:
         """For a page: the tables alone."""
         return "\n".join(table.to_markdown() for table in self.tables)
-
-
-def join_csv(tables: Sequence[Rows]) -> str:
-    """Several tables in one text, an empty line between them."""
-    return "\n".join(table.to_csv() for table in tables)
 
 
 def _say_missing(names: Sequence[str], width: int) -> str:
@@ -221,7 +210,3 @@ def _measure(text: str) -> int:
 
 def _escape(text: str) -> str:
     return clean_line(text.replace("\n", " ")).replace("|", "\\|")
-
-
-def _disarm(text: str) -> str:
-    return f"'{text}" if _FORMULA.match(text) else text

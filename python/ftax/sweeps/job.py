@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ftax.steps.setting import Setting
+from ftax.timing.session import Plan
 from ftax.workers.process import Stop, Worker
 
 Say = Callable[..., None]  # answers: what it is, and its fields
@@ -43,24 +45,19 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Cells that differ in what runs them alone, and are timed in the same rounds.
-
-    ``options`` are those of `ftax.load_model` that make the model, as pairs.
-    """
+    """Cells that differ in what runs them alone, and are timed in the same rounds. The device is
+    the job's."""
 
     model: str
-    options: tuple[tuple[str, Any], ...] = ()
-    dtype: str
-    batch: int
-    sequence: int | None
+    setting: Setting
     items: tuple[Item, ...]
     count: bool = True  # whether to count its work; False once a worker died of that
     apart: bool = False  # one of several, timed alone because a worker died with all of them
 
     @property
-    def build_key(self) -> tuple[object, ...]:
-        """What tells one built model from another."""
-        return self.model, self.options, self.dtype
+    def build_key(self) -> tuple[str, Setting]:
+        """What tells one built model from another: all but the size."""
+        return self.model, replace(self.setting, batch=None, sequence=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +67,7 @@ class Job:
     device: str
     groups: tuple[Group, ...]
     threads: int
-    plan: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Plan`
+    plan: Plan = field(default_factory=Plan)
     trace_iterations: int = 3
     utilisation_s: float = 0.5
     # Of torch, while all is made ready before anything is timed; None: that is not to be done.
@@ -81,7 +78,8 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """The job as JSON."""
-        return asdict(self)
+        groups = [{**asdict(group), "setting": group.setting.to_dict()} for group in self.groups]
+        return {**asdict(self), "groups": groups}
 
     @classmethod
     def from_dict(cls, job: Mapping[str, Any]) -> Job:
@@ -89,9 +87,9 @@ class Job:
         groups = []
         for group in job["groups"]:
             items = [Item(**{**item, "looks": tuple(item["looks"])}) for item in group["items"]]
-            options = tuple((name, value) for name, value in group["options"])
-            groups.append(Group(**{**group, "items": tuple(items), "options": options}))
-        return cls(**{**job, "groups": tuple(groups)})
+            setting = Setting(**group["setting"])
+            groups.append(Group(**{**group, "items": tuple(items), "setting": setting}))
+        return cls(**{**job, "groups": tuple(groups), "plan": Plan.from_dict(job["plan"])})
 
     @property
     def places(self) -> tuple[int, ...]:

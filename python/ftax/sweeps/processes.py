@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
 from ftax.machines.gpu_condition import expect_idle
+from ftax.steps.setting import Setting
 from ftax.timing.measurement import TURNS, Measurement, make_session_id
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
@@ -39,46 +40,35 @@ class BenchJob:
     model: str
     runtime: str = "eager"
     hosts: tuple[str, ...] = ("cpp",)
+    setting: Setting = field(default_factory=Setting)
     plan: Plan = field(default_factory=Plan)
-    threads: int | None = None
-    no_grad: bool = False
-    runtime_options: Mapping[str, str] = field(default_factory=dict)
-    transfers: bool = False
-    model_options: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The job as JSON."""
-        return asdict(
-            replace(
-                self,
-                runtime_options=dict(self.runtime_options),
-                model_options=dict(self.model_options),
-            )
-        )
+        return {**asdict(self), "setting": self.setting.to_dict()}
 
     @classmethod
     def from_dict(cls, job: Mapping[str, Any]) -> BenchJob:
         """The job that `to_dict` wrote."""
-        plan = {**job["plan"], "cpus": tuple(job["plan"]["cpus"])}
-        return cls(**{**job, "hosts": tuple(job["hosts"]), "plan": Plan(**plan)})
+        return cls(
+            model=job["model"],
+            runtime=job["runtime"],
+            hosts=tuple(job["hosts"]),
+            setting=Setting(**job["setting"]),
+            plan=Plan.from_dict(job["plan"]),
+        )
 
 
 def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measurement, ...]:
     """Run a job in this process: one measurement per host, in the same rounds."""
-    from ftax.runtimes.prepare import prepare, use_threads
+    from ftax.runtimes.prepare import prepare
+    from ftax.steps.given import use_threads
 
-    with use_threads(job.threads):
+    with use_threads(job.setting.threads):
         if progress:
             progress("building the model", 0, 1)
         loaded, preparations = prepare(
-            job.model,
-            None,
-            runtime=job.runtime,
-            hosts=job.hosts,
-            no_grad=job.no_grad,
-            runtime_options=job.runtime_options,
-            transfers=job.transfers,
-            model_options=dict(job.model_options),
+            job.model, None, None, job.setting, runtime=job.runtime, hosts=job.hosts
         )
         if progress:
             progress(MEASURING, 0, 1)

@@ -18,10 +18,10 @@ from ftax.machines.condition import UtcTime
 from ftax.machines.environment import Environment
 from ftax.records.fields import FrozenMap, Rule
 from ftax.records.record import Count, JsonScalar, Name, PositiveInt
-from ftax.records.result import Result
+from ftax.records.result import Stored
 from ftax.timing.cell import Cell
 from ftax.timing.statistics import compute_interval, compute_mean
-from ftax.timing.trust import find_doubt_of_mean
+from ftax.timing.trust import find_disturbance, find_doubt_of_mean
 
 REPETITION = "repetition"  # the option that tells a cell from the same cell measured once more
 
@@ -33,7 +33,7 @@ Status = Literal["measured", "failed", "unavailable"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepMachine(Result):
+class SweepMachine(Stored):
     """A machine with its software; cells name it by its id."""
 
     kind: ClassVar[str] = "sweep-machine"
@@ -61,7 +61,7 @@ class SweepMachine(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRun(Result):
+class SweepRun(Stored):
     """One run of a sweep into a folder: what was asked for, and the seed of the order."""
 
     kind: ClassVar[str] = "sweep-run"
@@ -75,7 +75,7 @@ class SweepRun(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepTimes(Result):
+class SweepTimes(Stored):
     """Where the time of one run went, over all its devices: seconds of each step."""
 
     kind: ClassVar[str] = "sweep-times"
@@ -85,7 +85,7 @@ class SweepTimes(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepExport(Result):
+class SweepExport(Stored):
     """What was exported for a cell before anything was timed; ``reason``: why it could not be."""
 
     kind: ClassVar[str] = "sweep-export"
@@ -96,7 +96,7 @@ class SweepExport(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepCell(Result):
+class SweepCell(Stored):
     """One cell of a sweep: measured, or why it is not.
 
     Attributes:
@@ -173,6 +173,11 @@ class SweepCell(Result):
             self.interval_ns,
             queued_ratio=queued if isinstance(queued, float) else None,
         )
+
+    @property
+    def disturbance(self) -> str:
+        """That its rounds were measured beside others; "" if they were not."""
+        return find_disturbance(self.warnings)
 
     @property
     def overhead_share(self) -> float | None:

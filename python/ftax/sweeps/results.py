@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.fields import FrozenMap
+from ftax.records.result import Shown
 from ftax.records.store import read_records
 from ftax.sweeps.record import SweepCell, SweepMachine, SweepRun, SweepTimes
+from ftax.timing.trust import NOT_RESOLVED
 
 CELLS_FILE = "cells.jsonl"
 RUNS_FILE = "runs.jsonl"
@@ -40,7 +42,7 @@ Place = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResults:
+class SweepResults(Shown):
     """Cells in the order in which they were first written, each as it was last written.
 
     Attributes:
@@ -49,10 +51,27 @@ class SweepResults:
         is_late: the time limit ended the sweep that returned them before all was done.
     """
 
+    kind: ClassVar[str] = "sweep"
+
     cells: tuple[SweepCell, ...]
     machines: Mapping[str, SweepMachine]
     problems: tuple[str, ...] = ()
     is_late: bool = False
+
+    def describe(self) -> str:
+        """ "12 measured (2 disturbed, 1 not resolved), 1 failed, 3 unavailable"; "no cell yet"."""
+        counts: Counter[str] = Counter(cell.status for cell in self.cells)
+        marks = Counter(
+            NOT_RESOLVED if cell.doubt else "disturbed"
+            for cell in self.cells
+            if cell.status == "measured" and (cell.doubt or cell.disturbance)
+        )
+        marked = ", ".join(f"{count} {mark}" for mark, count in sorted(marks.items()))
+        order = ("measured", "failed", "unavailable")
+        parts = {name: f"{counts[name]} {name}" for name in order if counts[name]}
+        if marked:
+            parts["measured"] += f" ({marked})"
+        return ", ".join(parts.values()) or "no cell yet"
 
     @classmethod
     def load(cls, *paths: Place) -> SweepResults:

@@ -13,14 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ftax.errors import InvalidArgumentError
 from ftax.machines.environment import collect_environment
-from ftax.runtimes.prepare import use_threads
-from ftax.steps.request import normalize_device
+from ftax.steps.given import use_threads
+from ftax.steps.setting import normalize_device
 from ftax.sweeps.exports import Exporter, Unit, choose_workers, make_units, read_exported
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.job import Group, Job
@@ -43,7 +42,7 @@ from ftax.sweeps.setup import (
 from ftax.sweeps.step_clock import StepClock
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.turns import Turn, Turns, choose_sharers
-from ftax.timing.session import Progress
+from ftax.timing.session import Plan, Progress
 from ftax.workers.process import Stop, work_side_by_side
 
 LIMIT_S = 300.0
@@ -56,6 +55,7 @@ def run_sweep(
     resume: bool = False,
     retry_failed: bool = False,
     quick: bool = False,
+    plan: Plan | None = None,
     seed: int = 0,
     limit_s: float = LIMIT_S,
     time_limit_s: float | None = None,
@@ -72,6 +72,7 @@ def run_sweep(
         resume: the folder has results, and only what they lack is run.
         retry_failed: with ``resume``, cells that failed count as missing.
         quick: few and short rounds, for a first look.
+        plan: how each size is timed; None: as a sweep does, or as a ``quick`` one does.
         seed: of the order, and of the rounds.
         limit_s: seconds that one step of a worker may take (building a model, making one runtime
             ready, the rounds of one size) before the worker is ended.
@@ -109,7 +110,7 @@ def run_sweep(
         )
     place, cells = Path(folder), join_cells(grids)
     effort = QUICK if quick else FULL
-    plan = effort.to_plan(seed)
+    plan = replace(plan or effort.plan, seed=seed)
     devices = choose_devices(cells, gpus)
     with lock_folder(place), use_threads(threads):
         store = CellStore(place, cells, read_known(place, resume))
@@ -173,7 +174,7 @@ class _Sweep:
     store: CellStore
     queue: TaskQueue
     progress: SweepProgress
-    plan: Mapping[str, Any]
+    plan: Plan
     trace_iterations: int
     limit_s: float
     end_at: float | None

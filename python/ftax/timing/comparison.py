@@ -11,30 +11,51 @@ counts with the median ratio of its turns. On a steady clock nothing ties the tw
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
 from ftax.records.fields import Rule
-from ftax.records.record import Count
+from ftax.records.record import Count, Name, Record
 from ftax.records.result import Result
+from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement
-from ftax.timing.outputs import read_outputs, read_work_problem
 from ftax.timing.trust import NOT_RESOLVED, find_doubt, find_doubt_of_waits
-
-if TYPE_CHECKING:
-    pass
 
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 DEFAULT_MARGIN = 0.05
 _ENOUGH_PAIRS = 10  # processes a side
 SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
+_MOST_NEEDED = 10_000  # units a side that anybody would wait for
 
 _Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChange(Record):
+    """How one line of a receipt changed from a to b; `ftax.ladders.comparison` computes it.
+
+    ``a_ns`` and ``b_ns`` are means over the receipts of a side, None where a side has no such line.
+    ``interval_ns`` is of b minus a. The verdict is that of a `Comparison`; "equal" means that the
+    interval lies within the margin, taken of a's whole latency.
+    """
+
+    name: Name
+    a_ns: float | None
+    b_ns: float | None
+    interval_ns: _Ends | None
+    verdict: Verdict
+    doubt: str = ""
+
+    @property
+    def difference_ns(self) -> float | None:
+        """b minus a; None where a side has no such line."""
+        return None if self.a_ns is None or self.b_ns is None else self.b_ns - self.a_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +66,29 @@ class Comparison(Result):
     contains 1 and is wider than that, or that a side is in ``doubt``. ``core_hz_a`` and
     ``core_hz_b`` are the clocks of the hosts' cores (`Measurement.core_hz`, the median of a side).
     ``problems`` say where a side is not the model that it is called: other outputs than eager's,
-    calls that are not all the same work.
+    calls that are not all the same work. ``notes`` say what else differs between the sides.
+
+    Of receipts it is the comparison of their first rungs; ``lines`` have what changed in which
+    line, and ``runtimes`` the other runtimes that both sides have.
     """
 
     kind: ClassVar[str] = "comparison"
-    later: ClassVar[frozenset[str]] = frozenset({"doubt"})
+    later: ClassVar[frozenset[str]] = frozenset(
+        {
+            "doubt",
+            "name_a",
+            "name_b",
+            "runtime",
+            "latency_a_ns",
+            "latency_b_ns",
+            "lines",
+            "runtimes",
+            "notes",
+        }
+    )
 
+    name_a: Name = "a"
+    name_b: Name = "b"
     a: str
     b: str
     ratio: float
@@ -67,6 +105,12 @@ class Comparison(Result):
     core_hz_b: float | None = None
     doubt: str = ""  # why a side is not to go by, and so the verdict is "cannot-tell"
     problems: tuple[str, ...] = ()
+    runtime: str = ""  # and its host, of both sides: "eager/python"
+    latency_a_ns: float | None = None  # the mean over the processes of a side
+    latency_b_ns: float | None = None
+    lines: tuple[LineChange, ...] = ()
+    runtimes: tuple[Comparison, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -97,6 +141,9 @@ class Comparison(Result):
             units_a=core.units_a,
             units_b=core.units_b,
             problems=tuple(dict.fromkeys(text for item in (*a, *b) for text in _judge(item))),
+            runtime=" and ".join(dict.fromkeys(str(side[0].place) for side in (a, b))),
+            latency_a_ns=statistics.fmean(item.latency_ns for item in a),
+            latency_b_ns=statistics.fmean(item.latency_ns for item in b),
         )
 
     def describe(self) -> str:
@@ -111,19 +158,40 @@ class Comparison(Result):
             "cannot-tell": "cannot be told apart",
         }[self.verdict]
         units = f"{self.units_a} and {self.units_b} {_PLURALS[self.unit]}"
-        of_a = self.a.split()
-        name = " ".join(word for word in self.b.split() if "=" not in word or word not in of_a)
+        of_a, name = self.a.split(), self.name_b
+        if name == "b":  # nobody named it
+            name = " ".join(word for word in self.b.split() if "=" not in word or word not in of_a)
         wrong = "; not to be relied on, see below" if self.problems else ""
         return f"{name} {words}: {change}, from {units}{wrong}"
+
+    @property
+    def units_needed(self) -> int | None:
+        """About how many units a side would tell, by how far those that there are lie apart: so
+        that the interval leaves 1 out, or lies within the margin. None where it is told, where more
+        of the same would not help, and where nobody would wait for as many."""
+        low, high = self.ratio_interval
+        if self.verdict != "cannot-tell" or self.doubt or not 0 < low < high:
+            return None
+        away = abs(math.log(self.ratio))
+        wanted = max(away, math.log1p(self.margin) - away)
+        half_width = (math.log(high) - math.log(low)) / 2
+        needed = max(self.units_a, self.units_b) * (half_width / wanted) ** 2
+        return math.ceil(needed) if needed < _MOST_NEEDED else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before believing it."""
         found = [*self.problems, *([f"{NOT_RESOLVED}: {self.doubt}"] if self.doubt else [])]
+        if needed := self.units_needed:
+            how = {
+                "process": f"--processes {needed}, or as many receipts of a side",
+                "round": "--duration gives more",
+            }[self.unit]
+            found.append(f"about {needed} {_PLURALS[self.unit]} a side would tell ({how})")
         if self.unit == "round":
             found.append(
                 "tested between rounds of one process each: another process may differ by more "
-                "(--processes 5 tests between processes)"
+                "(--processes 5, or five receipts in a file, test between processes)"
             )
         if self.core_hz_a and self.core_hz_b:
             ratio = self.core_hz_a / self.core_hz_b
@@ -133,28 +201,29 @@ class Comparison(Result):
                     f"{self.core_hz_b / 1e9:.2f} GHz for b: what the host decides takes "
                     f"{ratio:.2f} times as long for that alone"
                 )
-        return tuple(found)
+        return (*found, *self.notes)
 
 
-def compare(
-    a: Measurement | Sequence[Measurement],
-    b: Measurement | Sequence[Measurement],
+def compare_measurements(
+    side_a: Sequence[Measurement],
+    side_b: Sequence[Measurement],
     *,
     margin: float = DEFAULT_MARGIN,
     confidence: float = 0.95,
 ) -> Comparison:
-    """Compare b with a.
+    """Compare b with a: one measurement a side, or one for each process.
 
-    Give one measurement a side, or one for each process. With two or more processes a side the test
-    is between processes: paired where those of an index took turns, as `ftax compare` runs them,
-    and the host's clock moved by more than 3 % or is not known, or where both sides ran in the same
-    session with the same indices and are at least ten each; else Welch's. With one process a side
-    it is between rounds: paired where the two were measured in the same rounds.
+    With two or more processes a side the test is between processes: paired where those of an index
+    took turns, as `ftax compare` runs them, and the host's clock moved by more than 3 % or is not
+    known, or where both sides ran in the same session with the same indices and are at least ten
+    each; else Welch's. Else it is between rounds of the first process of each side: paired where
+    the two were measured in the same rounds.
 
     Raises:
         InvalidArgumentError: a side is empty, or the modes differ.
     """
-    side_a, side_b = _as_side(a), _as_side(b)
+    if not side_a or not side_b:
+        raise InvalidArgumentError("a side of the comparison has no measurement")
     modes = {m.mode for m in (*side_a, *side_b)}
     if len(modes) != 1:
         raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")
@@ -170,12 +239,67 @@ def compare(
             values_b = [value * ratio for value, ratio in zip(values_a, ratios, strict=True)]
         unit = "process"
     else:
+        side_a, side_b = side_a[:1], side_b[:1]
         values_a, values_b = list(side_a[0].values_ns), list(side_b[0].values_ns)
         paired = _same_rounds(side_a[0], side_b[0])
         unit = "round"
     core = compare_values(values_a, values_b, margin=margin, confidence=confidence, paired=paired)
     doubt = _find_doubt("a", side_a) or _find_doubt("b", side_b)
     return Comparison.of(core, side_a, side_b, unit=unit, confidence=confidence, doubt=doubt)
+
+
+def compare_amounts(
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    whole: float,
+    margin: float = DEFAULT_MARGIN,
+    confidence: float = 0.95,
+) -> tuple[tuple[float, float], Verdict]:
+    """The interval of the difference b - a of amounts that may be below 0, and the verdict, whose
+    margin is a share of ``whole``.
+
+    The test is that of ratios, given the exponentials of the amounts: their logarithms, which it
+    takes, are the amounts again.
+    """
+    core = compare_values(
+        [math.exp(value / whole) for value in a],
+        [math.exp(value / whole) for value in b],
+        margin=margin,
+        confidence=confidence,
+    )
+    ends = core.ratio_interval
+    interval = (whole * math.log(ends.low), whole * math.log(ends.high))
+    return interval, core.verdict  # type: ignore[return-value]  # one of the four
+
+
+def find_differences(
+    a: Sequence[Measurement], b: Sequence[Measurement], names: tuple[str, str] = ("a", "b")
+) -> list[str]:
+    """Where the two sides differ in machine, torch or threads: "torch is 2.11.0 for a and 2.13.0
+    for b". They are then numbers of those as much as of what was changed."""
+    found = []
+    sides = [[_describe_setting(item) for item in side] for side in (a, b)]
+    for what in sides[0][0]:
+        of_a, of_b = (list(dict.fromkeys(item[what] for item in side)) for side in sides)
+        if len({*of_a, *of_b} - {""}) > 1:
+            texts = [" or ".join(filter(None, of)) or "not known" for of in (of_a, of_b)]
+            verb = "are" if what.endswith("s") else "is"
+            found.append(f"{what} {verb} {texts[0]} for {names[0]} and {texts[1]} for {names[1]}")
+    return found
+
+
+def _describe_setting(measurement: Measurement) -> dict[str, str]:
+    """What makes numbers incomparable; "" where it is not known."""
+    environment = measurement.environment
+    return {
+        "the machine": environment.machine,
+        "the CPU": environment.host.cpu_model or "",
+        "usable CPUs": str(environment.host.usable_cpus),
+        "the GPU": "" if environment.gpu is None else environment.gpu.name,
+        "torch": environment.software.torch,
+        "threads": str(environment.settings.num_threads),
+    }
 
 
 def compare_values(
@@ -194,9 +318,10 @@ def compare_values(
 def _judge(measurement: Measurement) -> Iterator[str]:
     """Why a latency is not that of the model that its label names."""
     label = measurement.cell.label()
-    if problem := read_outputs(measurement.checks).problem:
+    checks = Checks.of(measurement.checks)
+    if problem := checks.judge_outputs().problem:
         yield f"{label} gives other outputs than eager: {problem}"
-    if problem := read_work_problem(measurement.checks):
+    if problem := checks.work_problem:
         yield f"{label}: not the same work: {problem}"
 
 
@@ -215,28 +340,21 @@ def _find_clock(side: Sequence[Measurement]) -> float | None:
     return statistics.median(clocks) if clocks else None
 
 
-def _as_side(side: Measurement | Sequence[Measurement]) -> list[Measurement]:
-    measurements = [side] if isinstance(side, Measurement) else list(side)
-    if not measurements:
-        raise InvalidArgumentError("a side of the comparison has no measurement")
-    return measurements
-
-
 def _index(measurement: Measurement) -> int:
     return measurement.process.index
 
 
-def _indices(side: list[Measurement]) -> list[tuple[str, int]]:
+def _indices(side: Sequence[Measurement]) -> list[tuple[str, int]]:
     return sorted((m.process.session, m.process.index) for m in side)
 
 
-def _took_turns(a: list[Measurement], b: list[Measurement]) -> bool:
+def _took_turns(a: Sequence[Measurement], b: Sequence[Measurement]) -> bool:
     """Each process of a with the one of b that has its index."""
     rounds = {m.rounds_a_turn for m in (*a, *b)}
     return len(rounds) == 1 and None not in rounds and _indices(a) == _indices(b)
 
 
-def _did_clock_move(a: list[Measurement], b: list[Measurement]) -> bool:
+def _did_clock_move(a: Sequence[Measurement], b: Sequence[Measurement]) -> bool:
     """Of the host's core, from one process to the next. It knows nothing of what is compared, so
     that a test chosen by it favours neither side."""
     clocks = [m.core_hz or 0.0 for m in (*a, *b)]  # 0: not known

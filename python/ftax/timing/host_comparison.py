@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 from ftax.errors import InvalidArgumentError
 from ftax.records.result import Result
@@ -12,9 +12,6 @@ from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +38,10 @@ class HostComparison(Result):
     def __iter__(self) -> Iterator[Measurement]:
         yield self.python
         yield self.cpp
+
+    def with_label(self, label: str) -> Self:
+        """The same, both measurements under another label."""
+        return replace(self, python=self.python.with_label(label), cpp=self.cpp.with_label(label))
 
     @property
     def overhead_ns(self) -> float:

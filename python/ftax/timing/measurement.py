@@ -9,7 +9,7 @@ are left.
 import os
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ftax import _core
@@ -25,6 +25,7 @@ from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
 from ftax.timing.statistics import Statistics, Summary
 from ftax.timing.trust import NOT_RESOLVED, find_doubt_of_mean
+from ftax.timing.units import format_interval, format_latency, format_rounds
 
 QUEUED = "queued_ratios"  # the check that has `Measurement.queued_ratio` of each round
 TURNS = "rounds_a_turn"  # the check by which a measurement says that it took turns
@@ -141,6 +142,18 @@ class Measurement(Result):
     def place(self) -> Place:
         """The runtime, and who drove it."""
         return self.cell.place
+
+    def describe(self) -> str:
+        """Its cell, latency, interval and rounds, in a line."""
+        name = f"{self.label}: " if self.label else ""
+        return (
+            f"{name}{self.cell.label()}: {format_latency(self.latency_ns, self.doubt)} "
+            f"({format_interval(self.interval_ns)}), {format_rounds(self)} rounds"
+        )
+
+    def with_label(self, label: str) -> Self:
+        """The same under another label."""
+        return replace(self, label=label)
 
     @property
     def disturbed_rounds(self) -> tuple[int, ...]:

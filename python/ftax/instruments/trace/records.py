@@ -137,6 +137,12 @@ class Trace(Result):
         """A short form for people, such as "bert-base eager/cpp cuda"."""
         return f"{self.model} {self.runtime}/{self.host} {self.device}"
 
+    def describe(self) -> str:
+        """What was traced, in a line."""
+        counts = [(len(self.iterations), "iterations"), (len(self.kernels), "kernels"),
+                  (len(self.memcpys) + len(self.memsets), "copies and fills")]  # fmt: skip
+        return f"{self.label}: " + ", ".join(f"{count} {what}" for count, what in counts)
+
     def of_iteration(self, index: int) -> IterationTrace:
         """Return what started in the window of one iteration.
 

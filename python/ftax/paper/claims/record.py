@@ -16,7 +16,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.paper.reference import read_data
 from ftax.records.fields import Rule
 from ftax.records.record import Count, Name, Record
-from ftax.records.result import Result
+from ftax.records.result import Stored
 
 PaperVerdict = Literal["holds", "partly", "does not hold", "no data"]
 Outcome = Literal["holds", "changed", "does not hold", "not resolved", "cannot be tested here"]
@@ -174,7 +174,7 @@ class TestVerdict(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict(Result):
+class Verdict(Stored):
     """What a claim of the paper is worth on today's results.
 
     Attributes:

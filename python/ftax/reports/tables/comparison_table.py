@@ -1,27 +1,188 @@
-"""A comparison for a terminal: the sentence, and the test behind it."""
+"""Comparisons as tables: what each result takes against the first one, and what changed in which
+line of a receipt."""
 
 from __future__ import annotations
 
-from ftax.reports.table import Printout
-from ftax.reports.tables.measurement_table import make_measurement_table
-from ftax.timing.comparison import Comparison
+from collections.abc import Iterator, Sequence
+
+from ftax.reports.numbers import Numbers, Scalar, split_ends
+from ftax.reports.table import Printout, Rows
+from ftax.reports.tables.measurement_table import make_measurement_table, number_measurements
+from ftax.timing.comparison import Comparison, LineChange
 from ftax.timing.host_comparison import HostComparison
+from ftax.timing.trust import NOT_RESOLVED
+from ftax.timing.units import format_interval, format_time
+
+_NOTHING = "-"
+
+
+_COLUMNS = (
+    "part", "name", "a", "b", "cell_a", "cell_b", "a_ns", "b_ns", "ratio", "ratio_low",
+    "ratio_high", "difference_ns", "difference_low_ns", "difference_high_ns", "confidence",
+    "verdict", "p_value", "unit", "units_a", "units_b", "units_needed", "doubt",
+)  # fmt: skip
 
 
 def draw_comparison(comparison: Comparison) -> Printout:
-    """A comparison as it is printed."""
+    """One comparison as it is printed."""
+    return draw_comparisons([comparison])
+
+
+def draw_comparisons(comparisons: Sequence[Comparison]) -> Printout:
+    """Comparisons of some results with the same first one."""
+    first = comparisons[0]
+    cells: dict[str, list[str]] = {first.a: [first.name_a]}
+    for item in comparisons:
+        cells.setdefault(item.b, []).append(item.name_b)
+    head = [f"{', '.join(names)}: {cell}" for cell, names in cells.items()]
+    for item in comparisons:
+        head += [
+            f"{item.name_b} against {item.name_a}: {item.verdict}",
+            item.describe(),
+            f"{item.method}; p = {item.p_value:.3g}",
+        ]
+    tables = [make_line_change_table(item) for item in comparisons if item.lines]
+    if len(comparisons) > 1 or first.runtimes:
+        tables.append(make_change_table(comparisons))
+    warnings = [text for item in comparisons for text in _collect_warnings(item)]
     return Printout(
-        head=(
-            f"a: {comparison.a}",
-            f"b: {comparison.b}",
-            f"b against a: {comparison.verdict}",
-            comparison.describe(),
-            f"{comparison.method}; p = {comparison.p_value:.3g}",
-        ),
-        warnings=comparison.warnings,
+        head=tuple(head),
+        tables=tuple(tables),
+        notes=tuple(text for item in comparisons if (text := describe_largest(item))),
+        warnings=tuple(dict.fromkeys(warnings)),
+        numbers=lambda: number_comparisons(comparisons),
     )
+
+
+def number_comparisons(comparisons: Sequence[Comparison]) -> Numbers:
+    """A row a runtime and a line, of each result against the first one."""
+    return Numbers.of(_COLUMNS, _list_numbers(comparisons))
+
+
+def _list_numbers(comparisons: Sequence[Comparison]) -> Iterator[dict[str, Scalar]]:
+    for whole in comparisons:
+        sides = {"a": whole.name_a, "b": whole.name_b}
+        for item in (whole, *whole.runtimes):
+            yield {
+                "part": "runtime", "name": item.runtime, **sides, "cell_a": item.a,
+                "cell_b": item.b, "a_ns": item.latency_a_ns, "b_ns": item.latency_b_ns,
+                "ratio": item.ratio, **split_ends("ratio_", item.ratio_interval),
+                "confidence": item.confidence, "verdict": item.verdict, "p_value": item.p_value,
+                "unit": item.unit, "units_a": item.units_a, "units_b": item.units_b,
+                "units_needed": item.units_needed, "doubt": item.doubt,
+            }  # fmt: skip
+        for line in whole.lines:
+            yield {
+                "part": "line", "name": line.name, **sides, "a_ns": line.a_ns, "b_ns": line.b_ns,
+                "difference_ns": line.difference_ns,
+                **split_ends("difference_", line.interval_ns, "_ns"),
+                "confidence": whole.confidence, "verdict": line.verdict, "doubt": line.doubt,
+            }  # fmt: skip
+
+
+def _collect_warnings(comparison: Comparison) -> Iterator[str]:
+    yield from comparison.warnings
+    for item in comparison.runtimes:
+        yield from item.problems
+        if item.doubt:
+            yield f"{item.runtime} is {NOT_RESOLVED}: {item.doubt}"
+    for line in comparison.lines:
+        if line.doubt:
+            yield f"{line.name} cannot be told: {line.doubt}"
 
 
 def draw_hosts(comparison: HostComparison) -> Printout:
     """Both hosts and the cost of Python between them, as they are printed."""
-    return Printout(tables=(make_measurement_table([*comparison]),), notes=(comparison.describe(),))
+    return Printout(
+        tables=(make_measurement_table([*comparison]),),
+        notes=(comparison.describe(),),
+        numbers=lambda: number_measurements([*comparison]),
+    )
+
+
+def make_change_table(comparisons: Sequence[Comparison]) -> Rows:
+    """Every runtime that the results have, a row a result: how it compares with the first one."""
+    rows = []
+    by_label: dict[str, list[Comparison]] = {}
+    for comparison in comparisons:
+        for item in (comparison, *comparison.runtimes):
+            by_label.setdefault(item.runtime, []).append(item)
+    for label, items in by_label.items():
+        rows.append((label, items[0].name_a, _format_time(items[0].latency_a_ns), *[_NOTHING] * 3))
+        rows += [
+            (
+                "",
+                item.name_b,
+                _format_time(item.latency_b_ns),
+                f"{item.ratio - 1:+.1%}",
+                "{:+.1f} to {:+.1f}%".format(*(100 * (end - 1) for end in item.ratio_interval)),
+                _format_verdict(item.verdict),
+            )
+            for item in items
+        ]
+    return Rows(
+        title=f"Against {comparisons[0].name_a}",
+        columns=("runtime", "result", "latency", "change", f"{comparisons[0].confidence:.0%} "
+                 "interval", "verdict"),
+        numeric=("latency", "change", f"{comparisons[0].confidence:.0%} interval"),
+        rows=tuple(rows),
+    )  # fmt: skip
+
+
+def make_line_change_table(comparison: Comparison) -> Rows:
+    """What changed in which line, and in all: a row a line."""
+    a, b = comparison.name_a, comparison.name_b
+    low, high = comparison.ratio_interval
+    whole_ns = comparison.latency_a_ns or 0.0
+    whole = LineChange(
+        name=f"= {comparison.runtime}",
+        a_ns=comparison.latency_a_ns,
+        b_ns=comparison.latency_b_ns,
+        interval_ns=(whole_ns * (low - 1), whole_ns * (high - 1)),
+        verdict=comparison.verdict,
+    )
+    interval = f"{comparison.confidence:.0%} interval"
+    return Rows(
+        title=f"{b} against {a}, line by line",
+        columns=("what", a, b, "difference", interval, "verdict"),
+        numeric=(a, b, "difference", interval),
+        rows=tuple(
+            (
+                line.name,
+                _format_time(line.a_ns),
+                _format_time(line.b_ns),
+                _NOTHING if line.difference_ns is None else _format_difference(line.difference_ns),
+                format_interval(line.interval_ns),
+                _format_verdict(line.verdict),
+            )
+            for line in (*comparison.lines, whole)
+        ),
+    )
+
+
+def describe_largest(comparison: Comparison) -> str:
+    """The line that changed most for certain, in a sentence; "" if none did."""
+    changed = [
+        line
+        for line in comparison.lines
+        if line.verdict in ("faster", "slower") and line.difference_ns is not None
+    ]
+    if not changed:
+        return ""
+    line = max(changed, key=lambda line: abs(line.difference_ns or 0.0))
+    time = format_time(abs(line.difference_ns or 0.0))
+    less = "less" if line.verdict == "faster" else "more"
+    a, b = comparison.name_a, comparison.name_b
+    return f"What changed most is {line.name}: {time} {less} in {b} than in {a}."
+
+
+def _format_verdict(verdict: str) -> str:
+    return verdict.replace("-", " ")
+
+
+def _format_time(time_ns: float | None) -> str:
+    return _NOTHING if time_ns is None else format_time(time_ns)
+
+
+def _format_difference(time_ns: float) -> str:
+    return f"{'+' if time_ns > 0 else ''}{format_time(time_ns)}"

@@ -12,13 +12,8 @@ from ftax.runtimes.plugins.conform.report import Conformance
 
 def make_conformance_table(found: Conformance) -> Rows:
     """Every check with its result and the reason."""
-    counts = {
-        status: sum(finding.status == status for finding in found.findings)
-        for status in ("passed", "failed", "skipped")
-    }
     return Rows(
-        title=f"{found.plugin} on {found.model}, {found.device}: "
-        + ", ".join(f"{count} {status}" for status, count in counts.items()),
+        title=found.describe(),
         columns=("check", "result", "why"),
         numeric=(),
         rows=tuple((finding.name, finding.status, finding.reason) for finding in found.findings),

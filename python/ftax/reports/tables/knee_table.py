@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from ftax.reports.numbers import CELL, Numbers, Scalar, describe_cell, split_ends
 from ftax.reports.table import Printout, Rows
 from ftax.sweeps.knee.record import Knee, KneePoint
 from ftax.timing.units import format_time
 
+_COLUMNS = (
+    *CELL, "over", "margin", "verdict", "last_on", "first_off", "size", "answer", "latency_ns",
+    "plateau_ns", "ratio", "ratio_low", "ratio_high", "confidence", "rounds", "issue_ns",
+    "device_ns", "why",
+)  # fmt: skip
 _ANSWERS = {"on": "on the plateau", "off": "off", "unsure": "cannot tell", "limit": "not run"}
 
 
@@ -35,7 +41,7 @@ def make_knee_table(knees: Sequence[Knee]) -> Rows:
                 str(knee.last_on),
                 "-" if knee.first_off is None else str(knee.first_off),
                 _describe_bound(knee),
-                knee.describe(),
+                _describe_answer(knee),
                 str(len(knee.points)),
                 f"{knee.seconds:.1f}",
             )
@@ -68,6 +74,7 @@ def draw_knee(knee: Knee) -> Printout:
 def draw_knees(knees: Sequence[Knee]) -> Printout:
     """Tables, then what one should know beside them."""
     return Printout(
+        numbers=lambda: number_knees(knees),
         tables=tuple(make_knee_tables(knees)),
         warnings=tuple(
             dict.fromkeys(
@@ -79,10 +86,35 @@ def draw_knees(knees: Sequence[Knee]) -> Printout:
     )
 
 
+def number_knees(knees: Sequence[Knee]) -> Numbers:
+    """A row a probed size, the plateau first; what the knee is stands in each."""
+    return Numbers.of(_COLUMNS, (row for knee in knees for row in _list_numbers(knee)))
+
+
+def _list_numbers(knee: Knee) -> Iterator[dict[str, Scalar]]:
+    answer: dict[str, Scalar] = {
+        **describe_cell(knee.cell), "over": knee.over, "margin": knee.margin,
+        "verdict": knee.verdict, "last_on": knee.last_on, "first_off": knee.first_off,
+    }  # fmt: skip
+    yield {
+        **answer, "size": knee.low, "answer": "on", "latency_ns": _find_plateau(knee), "ratio": 1.0,
+        "issue_ns": knee.issue_ns, "device_ns": knee.device_ns,
+    }  # fmt: skip
+    for point in sorted(knee.points, key=lambda point: point.size):
+        yield {
+            **answer, "size": point.size, "answer": point.judge(knee.margin, knee.confidence),
+            "latency_ns": point.latency_ns, "plateau_ns": point.plateau_latency_ns,
+            "ratio": point.ratio, **split_ends("ratio_", point.ratio_interval(knee.confidence)),
+            "confidence": knee.confidence, "rounds": len(point.values_ns),
+            "issue_ns": point.issue_ns, "device_ns": point.device_ns,
+            "why": point.problem or point.doubt,
+        }  # fmt: skip
+
+
 def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...]:
     interval = point.ratio_interval(knee.confidence)
     answer = _ANSWERS[point.judge(knee.margin, knee.confidence)]
-    why = point.problem or point.doubt
+    why = point.problem or point.doubt or point.disturbance
     times = (point.issue_ns, point.device_ns) if with_gate else ()
     return (
         str(point.size),
@@ -93,6 +125,13 @@ def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...
         *(_format_time(time_ns) for time_ns in times),
         f"{answer}: {why}" if why else answer,
     )
+
+
+def _describe_answer(knee: Knee) -> str:
+    """The answer, and which of its sizes were measured on a disturbed host."""
+    sizes = sorted(point.size for point in knee.points if point.disturbance)
+    marks = f"; disturbed at {', '.join(map(str, sizes))}" if sizes else ""
+    return knee.describe() + marks
 
 
 def _find_plateau(knee: Knee) -> float | None:

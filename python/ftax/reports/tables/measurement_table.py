@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ftax.reports.numbers import CELL, Numbers, Scalar, describe_cell, split_ends
 from ftax.reports.table import Printout, Rows
 from ftax.timing.measurement import Measurement
 from ftax.timing.units import (
@@ -14,6 +15,12 @@ from ftax.timing.units import (
     format_time,
 )
 
+_COLUMNS = (
+    *CELL, "mode", "latency_ns", "low_ns", "high_ns", "confidence", "p50_ns", "p90_ns", "p99_ns",
+    "min_ns", "max_ns", "samples", "rounds", "rounds_counted", "stop_reason", "threads", "core_hz",
+    "doubt",
+)  # fmt: skip
+
 
 def draw_measurement(measurement: Measurement) -> Printout:
     """One measurement as it is printed."""
@@ -22,7 +29,39 @@ def draw_measurement(measurement: Measurement) -> Printout:
 
 def draw_measurements(measurements: Sequence[Measurement]) -> Printout:
     """Some measurements as they are printed."""
-    return Printout(tables=(make_measurement_table(measurements),))
+    return Printout(
+        tables=(make_measurement_table(measurements),),
+        numbers=lambda: number_measurements(measurements),
+    )
+
+
+def number_measurements(measurements: Sequence[Measurement]) -> Numbers:
+    """A row a measurement."""
+    return Numbers.of(_COLUMNS, [describe_numbers(item) for item in measurements])
+
+
+def describe_numbers(item: Measurement) -> dict[str, Scalar]:
+    """What a measurement says, by column."""
+    summary = item.summary
+    return {
+        **describe_cell(item.cell, item.label),
+        "mode": item.mode,
+        "latency_ns": item.latency_ns,
+        **split_ends("", item.interval_ns, "_ns"),
+        "confidence": item.confidence,
+        "p50_ns": summary.p50_ns,
+        "p90_ns": summary.p90_ns,
+        "p99_ns": summary.p99_ns,
+        "min_ns": summary.min_ns,
+        "max_ns": summary.max_ns,
+        "samples": summary.count,
+        "rounds": len(item.samples_ns),
+        "rounds_counted": len(item.counted_rounds),
+        "stop_reason": item.stop_reason,
+        "threads": item.environment.settings.num_threads,
+        "core_hz": item.core_hz,
+        "doubt": item.doubt,
+    }
 
 
 def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:

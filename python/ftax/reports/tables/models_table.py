@@ -9,12 +9,46 @@ from __future__ import annotations
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.reports.table import Rows
+from ftax.reports.numbers import Numbers
+from ftax.reports.table import Printout, Rows
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import list_models
 
 _START, _END = "<!-- zoo: generated -->", "<!-- zoo: end -->"
 _SHORT_UNITS = {"pixels a side": "px"}
+
+
+_COLUMNS = (
+    "name", "family", "parameters", "input_size", "input_unit", "paper_name", "paper_section",
+    "dtypes", "description", "source", "note",
+)  # fmt: skip
+
+
+def draw_models(*, full: bool) -> Printout:
+    """The zoo as it is printed."""
+    return Printout(tables=(list_rows(full=full),), numbers=_number_models)
+
+
+def _number_models() -> Numbers:
+    return Numbers.of(
+        _COLUMNS,
+        [
+            {
+                "name": spec.name,
+                "family": spec.family,
+                "parameters": spec.parameter_count,
+                "input_size": spec.size,
+                "input_unit": spec.unit,
+                "paper_name": spec.paper_name,
+                "paper_section": spec.paper_section,
+                "dtypes": " ".join(spec.dtypes),
+                "description": spec.description,
+                "source": spec.source,
+                "note": spec.note,
+            }
+            for spec in list_models()
+        ],
+    )
 
 
 def list_rows(*, full: bool) -> Rows:

@@ -7,6 +7,7 @@ from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.evidence_table import make_evidence_tables
+from ftax.reports.tables.receipt_numbers import number_operators, number_receipt
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_table
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import (
@@ -27,6 +28,14 @@ def make_receipt_tables(receipt: Receipt) -> list[Rows]:
     ]
     unavailable = make_unavailable_table(receipt)
     return tables if unavailable is None else [*tables, unavailable]
+
+
+def draw_operators(receipt: Receipt, *, limit: int, by_kind: bool) -> Printout:
+    """Operators as they are printed; for programs all of them."""
+    return Printout(
+        tables=(make_operator_table(receipt, limit=limit, by_kind=by_kind),),
+        numbers=lambda: number_operators(receipt, by_kind=by_kind),
+    )
 
 
 def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
@@ -58,10 +67,22 @@ def draw_receipt(receipt: Receipt) -> Printout:
     """The receipt as it is printed."""
     gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
     return Printout(
+        head=_say_first(receipt),
         tables=(*make_receipt_tables(receipt), *gpu.tables),
         notes=(*gpu.notes, receipt.recommendation),
         warnings=(*gpu.warnings, *receipt.collect_warnings()),
+        numbers=lambda: number_receipt(receipt),
     )
+
+
+def _say_first(receipt: Receipt) -> tuple[str, ...]:
+    """What a reader has to know before the first number, if no line is to go by."""
+    if doubt := receipt.rungs[0].doubt:
+        return (f"Nothing below is resolved: {doubt}.", "")
+    taxes = [line for line in receipt.lines if line.lower]
+    if not taxes or any(line.resolved for line in taxes):
+        return ()
+    return ("No line below is resolved: noise is larger than what a layer costs.", "")
 
 
 def make_line_table(receipt: Receipt) -> Rows:

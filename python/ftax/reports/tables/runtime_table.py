@@ -11,6 +11,7 @@ from ftax.ladders.rows import RuntimeRow
 from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import format_bytes
+from ftax.reports.tables.receipt_numbers import number_receipt
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency, format_time
 
@@ -59,6 +60,7 @@ def draw_runtimes(comparison: RuntimeComparison) -> Printout:
         tables=(*make_runtime_tables(receipt), *([] if unavailable is None else [unavailable])),
         notes=(receipt.recommendation,),
         warnings=tuple(receipt.collect_warnings()),
+        numbers=lambda: number_receipt(receipt),
     )
 
 
@@ -97,13 +99,13 @@ def _describe_work(row: RuntimeRow) -> dict[str, str]:
 def _describe_preparation(row: RuntimeRow) -> dict[str, str]:
     cost, calls = row.preparation, row.calls_to_pay_back
     seconds = _NOTHING
-    if cost is not None:
+    if cost.seconds is not None:
         seconds = f"{cost.seconds:.2g} s{' (cached)' if cost.from_cache else ''}"
     return {
         **_name(row),
         "preparation": seconds,
-        "peak host memory": _format_bytes(None if cost is None else cost.peak_host_bytes),
-        "peak device memory": _format_bytes(None if cost is None else cost.peak_device_bytes),
+        "peak host memory": _format_bytes(cost.peak_host_bytes),
+        "peak device memory": _format_bytes(cost.peak_device_bytes),
         "saves a call": _format_time(row.saved_ns if row.is_faster else None),
         "paid back after": _NOTHING if calls is None else f"{calls:,} calls",
     }
@@ -133,8 +135,8 @@ def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
     told["speed-up"] = NOT_RESOLVED if row.doubt else f"{ratio:.2f}x"
     if interval is not None and not row.doubt and base is not row.measurement:
         told["95 % of speed-up"] = "{:.2f} to {:.2f}".format(*interval)
-    if row.baseline_name:
-        told["of"] = row.baseline_name
+    if row.preparation.baseline:
+        told["of"] = row.preparation.baseline
     return told
 
 

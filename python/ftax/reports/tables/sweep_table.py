@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from ftax.reports.numbers import CELL, Numbers, Scalar, describe_cell, split_ends
 from ftax.reports.table import Printout, Rows
 from ftax.timing.units import format_interval, format_latency
 
@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from ftax.sweeps.results import SweepResults
 
 _COLUMNS = ("model", "runtime", "host", "device", "dtype", "batch", "sequence")
+_READINGS = (
+    "busy_ns", "kernel_ns", "kernels", "sm_active_ratio", "sm_occupancy_ratio",
+    "peak_device_bytes", "device_bytes", "macs", "operators", "modules", "parameter_count",
+    "seconds",
+)  # fmt: skip
+_NUMBERS = (
+    *CELL, "status", "why", "machine", "latency_ns", "low_ns", "high_ns", "rounds",
+    "overhead_ratio", *_READINGS,
+)  # fmt: skip
 _MOST_ROWS = 60  # of a terminal; --csv prints all
 
 
@@ -38,7 +47,25 @@ def draw_sweep(results: SweepResults, *, is_whole: bool = False) -> Printout:
     if not is_whole and len(results.cells) > _MOST_ROWS:
         missing = [cell for cell in results.cells if cell.status != "measured"]
         tables = [make_missing_table(missing)] if missing else []
-    return Printout(tables=tuple(tables))
+    return Printout(tables=tuple(tables), numbers=lambda: number_cells(results.cells))
+
+
+def number_cells(cells: Iterable[SweepCell]) -> Numbers:
+    """A row a cell, measured or not."""
+    return Numbers.of(_NUMBERS, map(_describe_numbers, cells))
+
+
+def _describe_numbers(cell: SweepCell) -> dict[str, Scalar]:
+    row: dict[str, Scalar] = {
+        **describe_cell(cell.cell), "status": cell.status, "why": cell.reason,
+        "machine": cell.machine, "rounds": len(cell.values_ns),
+        "overhead_ratio": cell.overhead_share,
+        **{name: getattr(cell, name) for name in _READINGS},
+    }  # fmt: skip
+    if cell.status == "measured":
+        row |= {"latency_ns": cell.latency_ns, **split_ends("", cell.interval_ns, "_ns")}
+        row["why"] = cell.doubt
+    return row
 
 
 def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
@@ -56,13 +83,6 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
             for (status, runtime, reason), found in groups.items()
         ),
     )
-
-
-def summarise(results: SweepResults) -> str:
-    """ "12 measured, 1 failed, 3 unavailable"; "no cell yet"."""
-    counts: Counter[str] = Counter(cell.status for cell in results.cells)
-    order = ("measured", "failed", "unavailable")
-    return ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no cell yet"
 
 
 def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
@@ -90,7 +110,7 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
 def _make_row(cell: SweepCell) -> tuple[str, ...]:
     share = None if cell.doubt else cell.overhead_share
     return (
-        format_latency(cell.latency_ns, cell.doubt),
+        format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
         format_interval(cell.interval_ns),
         "-" if share is None else f"{share:.0%}",
         _say(cell.kernels),

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftax.instruments.trace.durations import DurationComparison
+from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.kernel_set import KernelDifference, KernelSet
-from ftax.instruments.trace.names import shorten_all
-from ftax.instruments.trace.timeline import PARTS, Timeline
-from ftax.reports.table import Rows
+from ftax.instruments.trace.names import demangle, shorten_all
+from ftax.instruments.trace.records import Trace
+from ftax.instruments.trace.timeline import PARTS, Timeline, compute_timeline
+from ftax.reports.numbers import Numbers, Scalar
+from ftax.reports.table import Printout, Rows
 from ftax.timing.units import format_time
 
+_CELL = ("model", "runtime", "host", "device")
+_COLUMNS = (
+    "part", *_CELL, "kernel", "grid", "block", "shared_bytes", "count", "total_ns", "median_ns",
+    "wall_ns", *PARTS,
+)  # fmt: skip
 _HEADS = {
     "device_busy_ns": "device busy",
     "before_first_ns": "before first",
@@ -19,6 +27,51 @@ _HEADS = {
     "idle_unattributed_ns": "idle, no API calls",
     "tail_ns": "tail",
 }
+
+
+def draw_trace(trace: Trace, *, limit: int = 15) -> Printout:
+    """The kernels of a trace and where its time went; without them, why it is not reliable."""
+    verdict = judge(trace)
+    if not verdict.ok:
+        return Printout(
+            warnings=(f"the trace is {verdict.describe()}",),
+            numbers=lambda: Numbers.of(_COLUMNS, []),
+        )
+    kernels = KernelSet.of(trace)
+    return Printout(
+        tables=(
+            make_kernel_table(kernels, limit=limit),
+            make_timeline_table([compute_timeline(trace)]),
+        ),
+        notes=verdict.notes,
+        numbers=lambda: _number_kernels(trace),
+    )
+
+
+def _number_kernels(trace: Trace) -> Numbers:
+    """A row a kernel of one inference, longest first, and one of the parts of its wall time."""
+    cell: dict[str, Scalar] = {name: getattr(trace, name) for name in _CELL}
+    kernels, timeline = KernelSet.of(trace), compute_timeline(trace)
+    iterations = len(kernels.sums_ns)
+    rows: list[dict[str, Scalar]] = [
+        {"part": "timeline", **cell}
+        | {name: timeline.median_ns(name) for name in ("wall_ns", *PARTS)}
+    ]
+    rows += [
+        {
+            "part": "kernel",
+            **cell,
+            "kernel": demangle(entry.key.name),
+            "grid": "x".join(map(str, entry.key.grid)),
+            "block": "x".join(map(str, entry.key.block)),
+            "shared_bytes": entry.key.shared_bytes,
+            "count": entry.count,
+            "total_ns": entry.total_ns / iterations,
+            "median_ns": entry.median_ns,
+        }
+        for entry in kernels.entries
+    ]
+    return Numbers.of(_COLUMNS, rows)
 
 
 def make_timeline_table(timelines: Sequence[Timeline]) -> Rows:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from ftax.machines.environment import Device
 from ftax.records.record import Name, Record
 from ftax.records.result import Result
+
+Status = Literal["passed", "failed", "skipped"]
+_STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +19,7 @@ class Finding(Record):
     """How one check ended; ``reason`` says why it failed or was skipped, in one line."""
 
     name: Name
-    status: Literal["passed", "failed", "skipped"]
+    status: Status
     reason: str = ""
 
 
@@ -30,6 +34,12 @@ class Conformance(Result):
     model: Name
     device: Device
     findings: tuple[Finding, ...]
+
+    def describe(self) -> str:
+        """How many checks passed, failed and were skipped."""
+        counts = Counter(finding.status for finding in self.findings)
+        found = ", ".join(f"{counts[status]} {status}" for status in _STATUSES)
+        return f"{self.plugin} on {self.model}, {self.device}: {found}"
 
     @property
     def conforms(self) -> bool:

@@ -1,0 +1,252 @@
+"""Compares two results, whatever they are: what changed, by how much, and in which line.
+
+Measurements are compared as they are. Of receipts the first rungs decide, and beside them every
+runtime and every line that both sides have. The surprising choice: rounds of two receipts are never
+taken for pairs, as they are within one; two receipts are two runs. With several receipts a side the
+error is that between runs; with one it is that of the rounds, which another run may exceed.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ftax.errors import InvalidArgumentError
+from ftax.ladders.findings import Findings
+from ftax.ladders.lines import Line
+from ftax.ladders.runtime_comparison import RuntimeComparison
+from ftax.timing.candidate import Place
+from ftax.timing.comparison import (
+    DEFAULT_MARGIN,
+    Comparison,
+    LineChange,
+    Verdict,
+    compare_amounts,
+    compare_measurements,
+    find_differences,
+)
+from ftax.timing.host_comparison import HostComparison
+from ftax.timing.measurement import Measurement
+
+Item = Measurement | Findings | HostComparison | RuntimeComparison
+Ends = tuple[float, float]
+
+
+def compare(
+    a: Item | Sequence[Item],
+    b: Item | Sequence[Item],
+    *,
+    margin: float = DEFAULT_MARGIN,
+    confidence: float = 0.95,
+    names: tuple[str, str] | None = None,
+    allow_different: bool = False,
+) -> Comparison:
+    """Compare b with a: is the difference real, and in which line is it?
+
+    Give receipts or measurements, one a side, or one for each process that ran it. With two or more
+    a side the test is between processes: paired where those of an index took turns, as
+    `ftax compare` runs them, and the host's clock moved by more than 3 % or is not known, or where
+    both sides ran in the same session with the same indices and are at least ten each; else
+    Welch's. With one it is between rounds: paired where the two were measured in the same rounds.
+
+    A side of one cell is compared with the other's, whatever runtimes they are; else each runtime
+    with itself.
+
+    Args:
+        margin: what is within this share of a counts as equal.
+        names: what the sides are called; left out, by their labels, or "a" and "b".
+        allow_different: compare numbers of different machines, torches or threads all the same.
+
+    Raises:
+        InvalidArgumentError: a side is empty, or of several cells of one runtime; the modes differ;
+            the sides have no runtime in common; or machine, torch or threads differ.
+    """
+    sides = (_flatten(a), _flatten(b))
+    places = [_group(side) for side in sides]
+    if [len(found) for found in places] == [1, 1]:
+        pairs = [(next(iter(places[0])), next(iter(places[1])))]
+    else:
+        pairs = [(place, place) for place in places[0] if place in places[1]]
+    if not pairs:
+        texts = [", ".join(map(str, found)) for found in places]
+        raise InvalidArgumentError(
+            f"the sides have no runtime in common: a has {texts[0]}, b has {texts[1]}"
+        )
+    names = names or _choose_names(*sides)
+    measured = [_list_measurements(side) for side in sides]
+    differences = find_differences(measured[0], measured[1], names)
+    if differences and not allow_different:
+        raise InvalidArgumentError(
+            f"{'; '.join(differences)}: the numbers are of that as much as of what was changed; "
+            "measure both sides alike, or allow it (--allow-different, allow_different=True)"
+        )
+    compared = [
+        replace(
+            compare_measurements(
+                places[0][one], places[1][other], margin=margin, confidence=confidence
+            ),
+            name_a=names[0],
+            name_b=names[1],
+        )
+        for one, other in pairs
+    ]
+    first, rest = compared[0], compared[1:]
+    notes = [*differences, *_list_lonely(places, pairs, names)]
+    receipts = [[item for item in side if isinstance(item, Findings)] for side in sides]
+    lines: tuple[LineChange, ...] = ()
+    if all(receipts):
+        lines = compare_lines(*receipts, margin=margin, confidence=confidence)
+    return replace(first, lines=lines, runtimes=tuple(rest), notes=tuple(notes))
+
+
+def compare_lines(
+    a: Sequence[Findings],
+    b: Sequence[Findings],
+    *,
+    margin: float = DEFAULT_MARGIN,
+    confidence: float = 0.95,
+) -> tuple[LineChange, ...]:
+    """What changed in each line, in the order of a's."""
+    sides: list[dict[str, list[Line]]] = []
+    for side in (a, b):
+        found: dict[str, list[Line]] = {}
+        for receipt in side:
+            for line in receipt.lines:
+                found.setdefault(line.name, []).append(line)
+        sides.append(found)
+    whole_ns = statistics.fmean(receipt.latency_ns for receipt in a)
+    return tuple(
+        _compare_line(
+            name,
+            *(found.get(name, []) for found in sides),
+            whole_ns=whole_ns,
+            margin=margin,
+            confidence=confidence,
+        )
+        for name in dict.fromkeys([*sides[0], *sides[1]])
+    )
+
+
+def _compare_line(
+    name: str,
+    a: Sequence[Line],
+    b: Sequence[Line],
+    *,
+    whole_ns: float,
+    margin: float,
+    confidence: float,
+) -> LineChange:
+    a_ns, b_ns = (
+        statistics.fmean(line.time_ns for line in side) if side else None for side in (a, b)
+    )
+    interval: Ends | None = None
+    verdict: Verdict = "cannot-tell"
+    doubt = next(
+        (line.doubt or line.problem for line in (*a, *b) if line.doubt or line.problem), ""
+    )
+    if not a or not b:
+        doubt = "one side has no such line"
+    elif min(len(a), len(b)) >= 2:
+        interval, verdict = compare_amounts(
+            [line.time_ns for line in a],
+            [line.time_ns for line in b],
+            whole=whole_ns,
+            margin=margin,
+            confidence=confidence,
+        )
+    else:
+        interval = _subtract(b[0], a[0])
+        verdict = _judge(interval, margin * whole_ns)
+    return LineChange(
+        name=name,
+        a_ns=a_ns,
+        b_ns=b_ns,
+        interval_ns=interval,
+        verdict="cannot-tell" if doubt else verdict,
+        doubt=doubt,
+    )
+
+
+def _subtract(b: Line, a: Line) -> Ends | None:
+    """The interval of b - a: of two runs, whose errors add as squares."""
+    if a.interval_ns is None or b.interval_ns is None:
+        return None
+    (low_a, high_a), (low_b, high_b) = a.interval_ns, b.interval_ns
+    difference = b.time_ns - a.time_ns
+    return (
+        difference - math.hypot(b.time_ns - low_b, high_a - a.time_ns),
+        difference + math.hypot(high_b - b.time_ns, a.time_ns - low_a),
+    )
+
+
+def _judge(interval: Ends | None, margin_ns: float) -> Verdict:
+    if interval is None:
+        return "cannot-tell"
+    low, high = interval
+    if high < 0:
+        return "faster"
+    if low > 0:
+        return "slower"
+    return "equal" if -margin_ns < low and high < margin_ns else "cannot-tell"
+
+
+def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
+    given = list(side) if isinstance(side, Sequence) else [side]
+    found: list[Measurement | Findings] = []
+    for item in given:
+        if isinstance(item, HostComparison):
+            found += [*item]
+        else:
+            found.append(item.receipt if isinstance(item, RuntimeComparison) else item)
+    if not found:
+        raise InvalidArgumentError("a side of the comparison has no measurement")
+    if len({isinstance(item, Findings) for item in found}) > 1:
+        raise InvalidArgumentError(
+            "a side of the comparison has receipts and measurements; give either"
+        )
+    return found
+
+
+def _list_measurements(side: Sequence[Measurement | Findings]) -> list[Measurement]:
+    return [measurement for item in side for measurement in _list_own(item)]
+
+
+def _list_own(item: Measurement | Findings) -> tuple[Measurement, ...]:
+    return (*item.rungs, *item.others) if isinstance(item, Findings) else (item,)
+
+
+def _group(side: Sequence[Measurement | Findings]) -> dict[Place, list[Measurement]]:
+    """By runtime and host. Raises InvalidArgumentError where one of them has several cells."""
+    groups: dict[Place, list[Measurement]] = {}
+    for measurement in _list_measurements(side):
+        groups.setdefault(measurement.place, []).append(measurement)
+    for place, found in groups.items():
+        labels = sorted({measurement.cell.label() for measurement in found})
+        if len(labels) > 1:
+            raise InvalidArgumentError(
+                f"a side of the comparison has measurements of {len(labels)} cells of {place} "
+                f"({', '.join(labels)}); give each a side of its own: a label (--label), or a file"
+            )
+    return groups
+
+
+def _choose_names(
+    a: Sequence[Measurement | Findings], b: Sequence[Measurement | Findings]
+) -> tuple[str, str]:
+    labels = [{measurement.label for measurement in _list_measurements(side)} for side in (a, b)]
+    names = [next(iter(found)) if len(found) == 1 else "" for found in labels]
+    return (names[0], names[1]) if all(names) and names[0] != names[1] else ("a", "b")
+
+
+def _list_lonely(
+    places: Sequence[dict[Place, list[Measurement]]],
+    pairs: Sequence[tuple[Place, Place]],
+    names: tuple[str, str],
+) -> Iterator[str]:
+    """Runtimes that one side alone has."""
+    for name, found, side in zip(names, places, (0, 1), strict=True):
+        lonely = [str(place) for place in found if place not in {pair[side] for pair in pairs}]
+        if lonely:
+            yield f"{', '.join(lonely)} {'is' if len(lonely) == 1 else 'are'} in {name} alone"

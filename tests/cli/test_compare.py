@@ -1,0 +1,141 @@
+"""`ftax compare`: results from files and cells, more than two, and the exit codes of a gate."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import ftax
+from support.records import make_measurement
+from support.runtimes_receipt import ORT, make_cpu_receipt, make_runtime
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "ftax", "compare", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+
+
+def make_receipt(label="", eager_us=1000.0):
+    return make_cpu_receipt(make_runtime(ORT, 300.0), eager_us=eager_us).with_label(label)
+
+
+def test_two_receipts_are_told_line_by_line_and_kept(tmp_path):
+    make_receipt("main").save(tmp_path / "before.jsonl")
+    make_receipt("branch", 1500.0).save(tmp_path / "after.jsonl")
+    result = run("before.jsonl", "after.jsonl", "--json", "c.jsonl", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
+    assert "branch against main: slower" in result.stdout
+    assert "branch against main, line by line" in result.stdout
+    assert "What changed most is operators" in result.stdout
+    (record,) = ftax.read_records(tmp_path / "c.jsonl").records
+    assert record.lines[0].name == "model glue"
+
+
+def test_labels_of_one_file_are_its_results(tmp_path):
+    path = tmp_path / "r.jsonl"
+    for label, eager_us in (("first", 1000.0), ("second", 900.0), ("third", 1100.0)):
+        make_receipt(label, eager_us).save(path)
+    result = run(path)
+    assert result.returncode == 1, result.stderr
+    assert "second against first: faster" in result.stdout
+    assert "third against first: slower" in result.stdout
+    twice = run(path, path)
+    assert twice.returncode == 1, twice.stderr
+    assert twice.stdout.count("against") > 5  # six results, the first of which is the measure
+
+
+def test_results_without_labels_go_by_their_files(tmp_path):
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        make_receipt().save(tmp_path / folder / "r.jsonl")
+    result = run("x/r.jsonl", "y/r.jsonl", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "y/r.jsonl against x/r.jsonl: equal" in result.stdout
+    same = run("x/r.jsonl", "x/r.jsonl", cwd=tmp_path)
+    assert "x/r.jsonl (2) against x/r.jsonl (1): equal" in same.stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "fail_on", "code"),
+    [
+        ([100, 101, 99], "slower", 0),
+        ([100, 101, 99], "unsure", 0),
+        ([90, 110, 130], "slower", 0),
+        ([90, 110, 130], "unsure", 1),
+        ([200, 201, 199], "slower", 1),
+        ([200, 201, 199], "unsure", 1),
+        ([50, 51, 49], "unsure", 0),
+    ],
+)
+def test_a_gate_fails_on_what_it_is_told_to(tmp_path, values, fail_on, code):
+    make_measurement([100, 101, 99]).save(tmp_path / "a.jsonl")
+    make_measurement(values, session="f" * 16).save(tmp_path / "b.jsonl")
+    result = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--fail-on", fail_on)
+    assert result.returncode == code, result.stdout + result.stderr
+
+
+def test_other_machines_are_refused_with_exit_code_2_unless_allowed(tmp_path):
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    make_measurement([100, 101, 99]).save(a)
+    make_measurement([100, 101, 99]).save(b)
+    line = json.loads(b.read_text())
+    line["record"]["environment"]["software"]["torch"] = "9.9.9"
+    b.write_text(json.dumps(line) + "\n")
+    refused = run(a, b)
+    assert refused.returncode == 2 and "--allow-different" in refused.stderr
+    allowed = run(a, b, "--allow-different")
+    assert allowed.returncode == 0 and "torch is" in allowed.stdout
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["one.jsonl"], "one.jsonl holds one result; give another file"),
+        (["one.jsonl", "both.jsonl"], "has receipts and measurements"),
+        (["one.jsonl", "knee.jsonl"], "has no receipt and no measurement"),
+        (["one.jsonl", "bert-base"], "give results files or cells, not some of each"),
+        (["bert-base"], "bert-base is one cell; give another"),
+        (["a:b:c:d", "bert-base"], "write MODEL[:RUNTIME[:HOST]]"),
+        (["one.jsonl", "one.jsonl", "--fail-on", "faster"], "'slower', 'unsure'"),
+    ],
+)
+def test_what_is_no_comparison_is_refused_in_words(tmp_path, names, words):
+    make_measurement([100, 101, 99]).save(tmp_path / "one.jsonl")
+    make_measurement([100, 101, 99]).save(tmp_path / "both.jsonl")
+    make_receipt().save(tmp_path / "both.jsonl")
+    ftax.compare(make_receipt(), make_receipt()).save(tmp_path / "knee.jsonl")
+    result = run(*names, cwd=tmp_path)
+    assert result.returncode == 2
+    assert words in " ".join(result.stderr.split())
+
+
+def test_a_file_of_both_hosts_is_compared_host_by_host(tmp_path):
+    for label, cost in (("before", 100), ("after", 80)):
+        for host in ("python", "cpp"):
+            measurement = make_measurement([cost, cost + 1, cost - 1], host=host)
+            measurement.with_label(label).save(tmp_path / "r.jsonl")
+    result = run(tmp_path / "r.jsonl")
+    assert result.returncode == 0, result.stderr
+    assert "eager/cpp" in result.stdout and result.stdout.count("faster") >= 3
+
+
+def test_labels_are_given_when_measuring(tmp_path):
+    path = tmp_path / "r.jsonl"
+    command = [sys.executable, "-m", "ftax", "bench", "bert-1x64", "--runtime", "flat"]
+    done = subprocess.run(
+        [*command, "--rounds", "3", "--label", "before", "--json", str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [item.label for item in ftax.Measurement.load(path)] == ["before"]
