@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +19,9 @@ from ftax.runtimes.plugins.case import PluginCase, make_case
 from ftax.runtimes.plugins.conform import suite as suite_module
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
 from ftax.runtimes.plugins.conform.suite import CHECKS, Check
-from ftax.runtimes.plugins.trial import Answer, open_session
+from ftax.runtimes.plugins.trial import TASK, Answer, open_session
 from ftax.workers import process as process_module
+from ftax.workers.process import Worker
 from support.plugins import THROWING, compile_c, compile_cpp
 
 CPU_CHECKS = [check for check in CHECKS if "cpu" in check.devices]
@@ -60,6 +59,11 @@ FAILURES = [
 ]  # fmt: skip
 
 
+# These take their process with them, or need one that counts.
+FATAL = ("crashes-in-create", "crashes-in-enqueue", "exits", "hangs", "allocates")
+PACKAGE = "ftax.runtimes.plugins.conform"
+
+
 @pytest.fixture(scope="module")
 def case() -> PluginCase:
     return make_case(suite_module.make_perceptron())
@@ -71,36 +75,95 @@ def run_check(library: str, check: str, case: PluginCase, limit_s: float = 60.0)
         return suite_module._run(session, found, case.device, limit_s)
 
 
-@pytest.mark.parametrize("check", CPU_CHECKS, ids=lambda check: check.name)
-def test_example_passes(check: Check, case: PluginCase, tmp_path: Path) -> None:
-    answer = run_check(compile_c(tmp_path), check.name, case)
-    has_none = check.name == "prepare is no inference"
-    assert answer.status == ("skipped" if has_none else "passed"), answer.reason
+class SharedWorker:
+    """One process for all checks that leave it as they found it."""
+
+    def __init__(self, case: PluginCase) -> None:
+        self._case = case
+        self._worker: Worker | None = None
+
+    def ask(self, library: str, check: str) -> Answer:
+        with open_session(library, "", self._case) as session:
+            self._worker = self._worker or Worker(TASK)
+            self._worker.send(session.make_job(find_function(check)))
+            answer = session.read(self._worker.listen(60.0))
+        if "the worker process" in answer.reason:
+            self.end()
+        return answer
+
+    def end(self) -> None:
+        if self._worker is not None:
+            self._worker.end()
+        self._worker = None
 
 
-@pytest.mark.parametrize("check", CPU_CHECKS, ids=lambda check: check.name)
+@pytest.fixture(scope="module")
+def shared(case: PluginCase) -> Iterator[SharedWorker]:
+    worker = SharedWorker(case)
+    yield worker
+    worker.end()
+
+
+def find_function(check: str) -> str:
+    return next(f"{PACKAGE}.{item.function}" for item in CHECKS if item.name == check)
+
+
+SHARED_CHECKS = [check for check in CPU_CHECKS if not check.counts_allocations]
+
+
+def test_example_passes(case: PluginCase, tmp_path: Path) -> None:
+    """Each check in its own process, as the command has it."""
+    found = ftax.conform(compile_c(tmp_path))
+    answers = {item.name: item.status for item in found.findings}
+    assert found.conforms and len(found.findings) == len(CHECKS)
+    assert {name for name, status in answers.items() if status == "skipped"} == {
+        "prepare is no inference",
+        *(check.name for check in CHECKS if "cpu" not in check.devices),
+    }
+
+
+@pytest.mark.parametrize("check", SHARED_CHECKS, ids=lambda check: check.name)
 def test_library_that_has_to_be_prepared_passes(
-    check: Check, case: PluginCase, tmp_path: Path
+    check: Check, shared: SharedWorker, tmp_path: Path
 ) -> None:
-    answer = run_check(compile_c(tmp_path, "has-state"), check.name, case)
+    answer = shared.ask(compile_c(tmp_path, "has-state"), check.name)
+    assert answer.status == "passed", answer.reason
+
+
+def test_library_that_has_to_be_prepared_allocates_nothing(
+    case: PluginCase, tmp_path: Path
+) -> None:
+    answer = run_check(compile_c(tmp_path, "has-state"), "no allocation in enqueue", case)
     assert answer.status == "passed", answer.reason
 
 
 @pytest.mark.parametrize("form", ["short-table", "long-table"])
 @pytest.mark.parametrize("check", ["interface version", "outputs equal eager's"])
 def test_table_of_another_length_passes(
-    form: str, check: str, case: PluginCase, tmp_path: Path
+    form: str, check: str, shared: SharedWorker, tmp_path: Path
 ) -> None:
-    answer = run_check(compile_c(tmp_path, form), check, case)
+    answer = shared.ask(compile_c(tmp_path, form), check)
     assert answer.status == "passed", answer.reason
 
 
-@pytest.mark.parametrize(("check", "fault", "reason"), FAILURES)
+@pytest.mark.parametrize(
+    ("check", "fault", "reason"), [item for item in FAILURES if item[1] not in FATAL]
+)
 def test_check_can_fail(
+    check: str, fault: str, reason: str, shared: SharedWorker, tmp_path: Path
+) -> None:
+    answer = shared.ask(compile_c(tmp_path, fault), check)
+    assert answer.status == "failed"
+    assert re.search(reason, answer.reason), answer.reason
+
+
+@pytest.mark.parametrize(
+    ("check", "fault", "reason"), [item for item in FAILURES if item[1] in FATAL]
+)
+def test_check_can_fail_with_its_process(
     check: str, fault: str, reason: str, case: PluginCase, tmp_path: Path
 ) -> None:
-    limit_s = 15.0 if fault == "hangs" else 60.0
-    answer = run_check(compile_c(tmp_path, fault), check, case, limit_s)
+    answer = run_check(compile_c(tmp_path, fault), check, case, 3.0 if fault == "hangs" else 60.0)
     assert answer.status == "failed"
     assert re.search(reason, answer.reason), answer.reason
 
@@ -110,10 +173,10 @@ def test_every_cpu_check_is_seen_to_fail() -> None:
 
 
 def test_exception_that_is_let_out_is_a_failure_and_no_crash(
-    case: PluginCase, tmp_path: Path
+    shared: SharedWorker, tmp_path: Path
 ) -> None:
     library = compile_cpp(tmp_path, THROWING)
-    answer = run_check(library, "refuses an unknown config", case)
+    answer = shared.ask(library, "refuses an unknown config")
     assert (answer.status, "threw a C++ exception (no such config)" in answer.reason) == (
         "failed", True,
     )  # fmt: skip
@@ -200,16 +263,14 @@ def test_missing_counting_library_skips_its_check(
     assert (answer.status, "cannot count" in answer.reason) == ("skipped", True)
 
 
-def test_command_answers_with_an_exit_code_and_a_record(tmp_path: Path) -> None:
+def test_command_answers_with_an_exit_code_and_a_record(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(suite_module, "CHECKS", CHECKS[:2])
     record = tmp_path / "record.jsonl"
     library = compile_c(tmp_path, "new-version")
-    result = subprocess.run(
-        [sys.executable, "-c", "from ftax.cli import main; main()",
-         "conform", library, "--csv", "--json", str(record)],
-        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert result.returncode == 1, result.stderr
-    assert "build it with the header of this ftax" in result.stdout
+    assert run(app, ["conform", library, "--csv", "--json", str(record)]) == 1
+    assert "build it with the header of this ftax" in capsys.readouterr().out
     (found,) = ftax.read_records(record).records
     assert not found.conforms
-    assert len(found.findings) == len(CHECKS)
+    assert len(found.findings) == 2

@@ -8,7 +8,7 @@ library: starting Python, and waiting for a CPU that other programs have, do not
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -22,6 +22,7 @@ from ftax.workers.process import WorkerDied, run_task
 
 Status = Literal["passed", "failed", "skipped"]
 
+TASK = "ftax.runtimes.plugins.trial:run_check"
 _CASE = "case.pt"  # in the folder of a session
 
 
@@ -49,20 +50,23 @@ class WorkerSession:
         It passes if it returns; a process that dies or has to be stopped has failed. Raises
         UnavailableError if the process does not get as far as the library.
         """
-        job = {"folder": str(self.folder), "library": self.path, "config": self.config,
-               "check": check}  # fmt: skip
+        job = self.make_job(check)
+        return self.read(run_task(TASK, job, limit_s=limit_s, environment=environment))
+
+    def make_job(self, check: str) -> dict[str, str]:
+        """What a worker is asked for."""
+        return {"folder": str(self.folder), "library": self.path, "config": self.config,
+                "check": check}  # fmt: skip
+
+    def read(self, answers: Iterable[Mapping[str, Any]]) -> Answer:
+        """How the check ended of which these are the answers."""
         call, answer = "", Answer(status="failed", reason="the check gave no answer")
         try:
-            for said in run_task(
-                "ftax.runtimes.plugins.trial:run_check",
-                job,
-                limit_s=limit_s,
-                environment=environment,
-            ):
-                if said.pop("say") == "call":
+            for said in answers:
+                if said["say"] == "call":
                     call = said["name"]
                 else:
-                    answer = Answer(**said)
+                    answer = Answer(status=said["status"], reason=said["reason"])
         except WorkerDied as death:
             if not call:
                 raise UnavailableError(f"{Path(self.path).name} was not tried: {death}") from death
