@@ -1,6 +1,6 @@
 # Everything a fresh machine needs: Python >= 3.11, a C++20 compiler and the package registries.
 #
-#   make run     set up, build, and print the receipt of BERT-base with all runtimes of this machine
+#   make run     set up, build, and print a first receipt: of BERT-base, on a CPU with narrow widths
 #   make test    set up, build, and run all tests (what needs a GPU is skipped without one)
 #   make lint    formatting, types and static analysis
 #   make docs    the documentation as a site, in build/site; a link that leads nowhere is an error
@@ -29,10 +29,18 @@ TIDY_FILES := $(wildcard csrc/core/*.cpp csrc/measure/*.cpp csrc/onnxruntime/*.c
 .PHONY: run build test test-python test-cpp sanitize lint format docs bench cuda-build wheel this-wheel \
         oldest clean
 
-# Every runtime that this machine can run, on a GPU if torch finds one.
-FIND_DEVICE := import torch; print("--device cuda --dtype fp16" * torch.cuda.is_available())
+# On a GPU the whole ladder. On a CPU narrow layers on one thread: the host's work shows, and is
+# resolved in seconds also beside a busy neighbour. RUN= adds what takes compilers and minutes:
+# `make run RUN="--runtimes available"`.
+CHOOSE := import torch; gpu = torch.cuda.is_available()
+CHOOSE += ; print("--device cuda --dtype fp16" if gpu else "--tiny --threads 1 --duration 15 --patience 10")
+RUN ?=
 run: build
-	$(VENV)/bin/ftax tax bert-base --runtimes all --duration 60 $$($(VENV)/bin/python -c '$(FIND_DEVICE)')
+	$(VENV)/bin/ftax tax bert-base $$($(VENV)/bin/python -c '$(CHOOSE)') $(RUN)
+	@echo
+	@echo "Next, your own model: a function that returns a module and the inputs of one request."
+	@echo "  $(VENV)/bin/ftax tax my_package.model:make"
+	@echo "torch.compile and AOTInductor too, which take minutes: make run RUN=\"--runtimes available\""
 
 build: $(VENV)/.built
 

@@ -41,7 +41,7 @@ from pairs import (
     open_run,
     read_side,
     run_sides,
-    serve,
+    serve_pair,
     take_medians,
 )
 from torch import nn
@@ -54,6 +54,7 @@ from ftax.sweeps.processes import mark_turns, read_probe
 from ftax.timing.candidate import Candidate
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import measure, require
+from ftax.workers.child import Line
 from ftax.workers.turns import TurnTaker
 
 KINDS = {"same": "equal", "slow": "slower"}  # comparison and its right answer
@@ -66,6 +67,11 @@ _CELLS = {
 }
 _SLOWDOWN_RATIO = 0.05
 _LEVEL_ROUNDS = 30  # by which the slowdown is sized
+
+
+def serve(_: Any, line: Line) -> None:
+    """The task of one process."""
+    serve_pair(line, lambda: work)
 
 
 def work(job: Mapping[str, Any], turns: TurnTaker) -> dict[str, Any]:
@@ -211,9 +217,6 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Run the sets, print the table, save the record."""
     options = parse()
-    if options.worker:
-        serve(lambda: work)
-        return
     os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
     run, done = open_run(options.sets_file, resume=options.resume)
     run_sets(options, run, done)

@@ -34,7 +34,7 @@ from pairs import (
     open_run,
     read_side,
     run_sides,
-    serve,
+    serve_pair,
     take_medians,
 )
 from torch import nn
@@ -48,6 +48,7 @@ from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.processes import mark_turns
 from ftax.timing.candidate import Host
 from ftax.timing.session import measure, require
+from ftax.workers.child import Line
 from ftax.workers.process import WorkerDied
 from ftax.workers.turns import TurnTaker
 
@@ -72,6 +73,11 @@ def make_model(batch: int) -> LoadedModel:
     ]
     x = torch.randn(batch, _WIDTH).half().cuda()
     return load_model(nn.Sequential(*layers).half().cuda(), inputs=x)
+
+
+def serve(_: Any, line: Line) -> None:
+    """The task of one process."""
+    serve_pair(line, prepare)
 
 
 def prepare() -> Callable[[Mapping[str, Any], TurnTaker], dict[str, Any]]:
@@ -209,9 +215,6 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     """Run the sets, print the table, save the record."""
     options = parse()
-    if options.worker:
-        serve(prepare)
-        return
     if options.pooled:
         done = frame.read_lines(options.sets_file)
     else:

@@ -169,10 +169,10 @@ def delay_each_launch() -> Case:
     loaded = make_small()
     workspace = Workspace(loaded)
     rungs = prepare_ladder(workspace)
-    launches = rungs[_LADDER.index(("launch-replay", "cpp"))].facts["launches"]
-    if not isinstance(launches, int):
-        raise RunnerError(f"launch replay counts {launches!r} launches, which is no number")
-    injected = float(launches * _LAUNCH_NS)
+    launches = rungs[_LADDER.index(("launch-replay", "cpp"))].preparation.launches
+    if launches is None:
+        raise RunnerError("launch replay does not tell its launches")
+    injected = float(launches.count * _LAUNCH_NS)
     changes = (0.0, 0.0, -injected, injected, 0.0)
     return Case(
         loaded=loaded,

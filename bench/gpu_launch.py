@@ -49,7 +49,10 @@ _DOCTOR = "empty kernel, ftax doctor"
 
 def price_launches(workspace: Workspace, replay: Candidate, repeats: int) -> dict[str, Any]:
     """Host time per launch of ``replay`` and of each burst, in turns; ratios within the turns."""
-    types: Mapping[str, int] = replay.facts["launch_types"]  # type: ignore[assignment]
+    counted = replay.preparation.launches
+    if counted is None:
+        raise RunnerError(f"{replay.place} tells no launches; give launch replay")
+    types = counted.types
     launches = sum(types.values())
     bursts, missing = make_bursts(workspace, list(types))
     turns: list[dict[str, float | None]] = []

@@ -19,6 +19,7 @@ import torch
 
 from ftax.machines.environment import collect_environment
 from ftax.steps.load import load_model
+from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.run import run_sweep
 from record import Figure, finish, make_parser, progress, run_json, show
@@ -59,7 +60,7 @@ def measure_sweep(job: dict[str, Any]) -> tuple[float, dict[tuple[str, int], flo
     """Seconds of a sweep of all points, and latency in ns by (model, batch)."""
     grid = Grid(
         models=tuple(job["models"]), batches=tuple(job["batches"]), dtypes=(job["dtype"],),
-        devices=(job["device"],), tiny=job["tiny"],
+        devices=(job["device"],), setting=Setting(tiny=job["tiny"]),
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="ftax-sweep-") as folder:
         start = time.perf_counter()

@@ -6,12 +6,10 @@ name, and whatever counts verdicts reads them from there, so a run can be stoppe
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +22,8 @@ from ftax.sweeps.processes import read_probe, repeat_disturbed
 from ftax.timing.comparison import compare_values
 from ftax.timing.measurement import make_session_id
 from ftax.timing.session import Plan
-from ftax.workers.channel import claim_output, die_with
-from ftax.workers.process import Stop, WorkerProcess
+from ftax.workers.child import Line
+from ftax.workers.process import Worker
 from ftax.workers.turns import TurnTaker, take_turns
 from record import read_lines
 
@@ -87,17 +85,19 @@ def read_probes(answers: Sequence[Mapping[str, Any]]) -> float:
 
 
 class PairedWorkers:
-    """Processes of ``script --worker``, which get ready side by side and measure two at a time, by
-    turns.
+    """Processes that do the task ``serve`` of a script here; they get ready side by side and
+    measure two at a time, by turns.
 
     All that were asked for have to be ready before the first measures, so that nothing else runs
     meanwhile. Each answers once; for a pair more than there were, another is started.
     """
 
     def __init__(self, script: str, count: int) -> None:
-        self._stop = Stop()
-        self._command = (script, "--worker")
+        folders = [str(Path(script).parent), os.environ.get("PYTHONPATH", "")]
+        self._environment = {"PYTHONPATH": os.pathsep.join(filter(None, folders))}
+        self._task = f"{Path(script).stem}:serve"
         self._waiting = [self._start() for _ in range(count)]
+        self._ready: set[int] = set()  # their process ids
 
     def __enter__(self) -> PairedWorkers:
         return self
@@ -105,38 +105,40 @@ class PairedWorkers:
     def __exit__(self, *error: object) -> None:
         for worker in self._waiting:
             worker.end()
-        self._stop.close()
 
     def run_pair(self, job: Mapping[str, Any], shuffler: random.Random) -> list[dict[str, Any]]:
         """What each of the next two answered. Raises WorkerDied if one failed."""
         while len(self._waiting) < 2:
             self._waiting.append(self._start())
         for worker in self._waiting:
-            worker.wait_until_ready(_READY_S)
+            if worker.pid not in self._ready:
+                worker.receive(_READY_S)
+                self._ready.add(worker.pid)
         pair = self._waiting[:2]
         for worker in pair:
-            worker.send(json.dumps(job))
+            worker.send(job)
         said = take_turns(pair, shuffler)
         for worker in pair:
             worker.end()
             self._waiting.remove(worker)
         return [answers[-1]["answer"] for answers in said]
 
-    def _start(self) -> WorkerProcess:
-        return WorkerProcess(self._stop, self._command)
+    def _start(self) -> Worker:
+        worker = Worker(self._task, environment=self._environment)
+        worker.send({})  # to get ready
+        return worker
 
 
-def serve(prepare: Callable[[], Callable[[Mapping[str, Any], TurnTaker], dict[str, Any]]]) -> None:
+def serve_pair(
+    line: Line, prepare: Callable[[], Callable[[Mapping[str, Any], TurnTaker], dict[str, Any]]]
+) -> None:
     """Be one of `PairedWorkers`: get ready by ``prepare``, and answer one job by what it made."""
-    die_with(os.getppid())
-    say = claim_output()
     work = prepare()
-    say("ready")
-    job = json.loads(sys.stdin.readline())
-    turns = TurnTaker(say, expect_idle)
+    line.say("prepared")
+    job = line.hear()
+    turns = TurnTaker(line, expect_idle)
     turns.begin()
-    say("answer", answer=work(job, turns))
-    say("done")
+    line.say("answer", answer=work(job, turns))
 
 
 def read_side(answers: Sequence[Mapping[str, Any]], key: str) -> list[Measurement]:

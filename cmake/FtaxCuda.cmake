@@ -70,7 +70,8 @@ if(NOT FTAX_CUDA_INCLUDE OR NOT FTAX_CUDART)
   message(FATAL_ERROR "CUDA pieces are missing: cuda_runtime_api.h is '${FTAX_CUDA_INCLUDE}', "
     "libcudart.so.${_ftax_major} is '${FTAX_CUDART}'; set CUDA_HOME to a toolkit, or FTAX_CUDA=OFF")
 endif()
-set(FTAX_CUDA_WHEEL_INCLUDE "${_ftax_site}/nvidia/cu${_ftax_major}/include")
+set(FTAX_CUDA_WHEEL_INCLUDE "${_ftax_site}/nvidia/cu${_ftax_major}/include"
+  "${_ftax_site}/nvidia/cuda_cupti/include" "${_ftax_site}/nvidia/cuda_runtime/include")  # CUDA 12's
 ftax_import_torch_library(c10_cuda)
 ftax_import_torch_library(torch_cuda)
 add_library(ftax::lib_cudart SHARED IMPORTED)

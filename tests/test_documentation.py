@@ -21,9 +21,9 @@ from typer.main import get_command
 import ftax
 from ftax.cli.commands import app
 from ftax.runtimes.plugins.conform import suite
-from ftax.runtimes.prepare import _MODEL_OPTIONS
 from support.plugins import compile_c
 from support.records import make_measurement
+from support.signatures import list_options
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -77,7 +77,8 @@ def test_names_are_there_and_calls_fit(code):
         if isinstance(node, ast.Call) and (function := resolve(node.func, names)) is not None:
             keywords = {keyword.arg: None for keyword in node.keywords if keyword.arg}
             bound = inspect.signature(function).bind(*node.args, **keywords)
-            assert set(bound.arguments.get("model_options", ())) <= _MODEL_OPTIONS
+            options = set(bound.arguments.get("options", ()))
+            assert not options or options <= list_options(function)
 
 
 _FILE = re.compile(r"`([\w./-]+\.(?:py|cpp|cu|h|md|toml|json|jsonl))`")

@@ -20,11 +20,13 @@ from ftax.ladders.trace_worker import TraceJob, trace_in_worker
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.setting import Setting
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan
 from support.evidence import EAGER, GRAPH, KERNELS, LADDER
 from support.small_models import load_function, normal
 from support.traces import make_repeated_trace
+from support.workers import say, use_script
 
 QUICK = Plan(rounds=3, warmup=2, round_ms=1.0)
 NO_MEMORY = (
@@ -191,22 +193,29 @@ def test_tax_with_no_trace_to_write_says_so_and_keeps_the_receipt(tmp_path):
 
 
 def trace_with(monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH)):
-    """Let ``script`` be the worker; ``$3`` is the folder for its answer."""
-    interpreter = tmp_path / "worker"
-    interpreter.write_text(f"#!/bin/sh\n{script}\n")
-    interpreter.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(interpreter))
+    """Let ``script`` be the worker."""
+    use_script(monkeypatch, tmp_path, script)
     return trace_in_worker(TraceJob(model="bert-base", runtimes=runtimes))
+
+
+def begin(place):
+    return say("begin", place=place)
+
+
+def traced(place, trace):
+    return say("traced", place=place, trace=trace.to_dict())
 
 
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("kill -9 $$", "was ended by SIGKILL"),
-        ("echo first >&2; echo the last word >&2; exit 1", "failed: the last word"),
+        ("echo first >&2; echo the last word >&2; exit 1", "exit code 1: the last word"),
         ("exit 7", "exit code 7"),
         (f"echo '{NO_MEMORY}' >&2; exit 1", "trace='here', which needs no second copy"),
-        ("echo '[null, null]'", "ended without an answer"),
+        ("echo '[null, null]'", "answered what is no answer"),
+        (say("refused", error="UnsupportedError", reason="no such model"), "no such model"),
+        (say("done", result=None), "ended without an answer"),
     ],
 )
 def test_a_worker_that_dies_at_once_is_not_tried_again(script, reason, monkeypatch, tmp_path):
@@ -217,56 +226,54 @@ def test_a_worker_that_dies_at_once_is_not_tried_again(script, reason, monkeypat
 
 
 def test_an_answer_that_is_none_costs_that_runtime_alone(monkeypatch, tmp_path):
-    make_repeated_trace("a", runtime="cuda-graph").save(tmp_path / "made.jsonl")
-    script = f"""echo '[' > "$3/0.jsonl"; cp {tmp_path}/made.jsonl "$3/1.jsonl" """
-    error, found = trace_with(monkeypatch, tmp_path, script)
-    assert "the tracing process failed" in str(error)
-    assert found.runtime == "cuda-graph"
-
-
-def test_what_a_worker_prints_is_no_answer(monkeypatch, tmp_path):
     trace = make_repeated_trace("a", runtime="cuda-graph")
-    trace.save(tmp_path / "made.jsonl")
-    script = f"""echo hello
-        cp {tmp_path}/made.jsonl "$3/1.jsonl"
-        touch "$3/1.error"
-        printf 'no CUPTI' > "$3/0.error" """
+    script = "\n".join((say("traced", place=0, trace={"rows": 1}), traced(1, trace)))
     error, found = trace_with(monkeypatch, tmp_path, script)
+    assert "the tracing process failed: Trace.rows is 1" in str(error)
+    assert found == trace
+
+
+def test_what_cannot_be_traced_is_answered_too(monkeypatch, tmp_path):
+    trace = make_repeated_trace("a", runtime="cuda-graph")
+    failed = say("failed", place=0, reason="no CUPTI")
+    lines = (begin(0), failed, begin(1), traced(1, trace), say("done", result=None))
+    error, found = trace_with(monkeypatch, tmp_path, "\n".join(lines))
     assert str(error) == "no CUPTI"
     assert found == trace
 
 
 def test_a_worker_that_crashes_loses_one_runtime_and_another_goes_on(monkeypatch, tmp_path):
     """The first worker traces one, begins the next and dies; the second is asked for the rest."""
-    make_repeated_trace("a").save(tmp_path / "made.jsonl")
-    script = f"""cat > {tmp_path}/job
-        cp {tmp_path}/made.jsonl "$3/0.jsonl"
-        if [ -e {tmp_path}/second ]; then exit 0; fi
-        touch {tmp_path}/second "$3/1.error"
+    script = f"""printf '%s' "$job" > {tmp_path}/job
+        {begin(0)}
+        {traced(0, make_repeated_trace("a"))}
+        if [ -e {tmp_path}/second ]; then {say("done", result=None)}; exit 0; fi
+        touch {tmp_path}/second
+        {begin(1)}
         kill -SEGV $$"""
     found = trace_with(
         monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH, ("torchscript", "cpp"))
     )
     assert [type(item) for item in found] == [Trace, RunnerError, Trace]
-    assert "failed at cuda-graph/cpp: it was ended by SIGSEGV" in str(found[1])
+    assert "failed at cuda-graph/cpp: the worker process was ended by SIGSEGV" in str(found[1])
     assert json.loads((tmp_path / "job").read_text())["runtimes"] == [["torchscript", "cpp"]]
 
 
 def test_workers_that_keep_dying_are_given_up(monkeypatch, tmp_path):
-    script = f"""echo >> {tmp_path}/runs; touch "$3/0.error"; exit 3"""
+    script = f"""echo >> {tmp_path}/runs; {begin(0)}; exit 3"""
     places = tuple((f"r{i}", "cpp") for i in range(9))
     errors = trace_with(monkeypatch, tmp_path, script, runtimes=places)
     assert [type(error) for error in errors] == [RunnerError] * 9
-    assert "failed at r0/cpp: exit code 3" in str(errors[0])
+    assert "failed at r0/cpp: the worker process ended with exit code 3" in str(errors[0])
     assert len((tmp_path / "runs").read_text().splitlines()) == 4
 
 
 def test_a_worker_is_asked_only_for_what_it_can_build():
     workspace = Workspace(ftax.load_model("resnet-50", tiny=True))
-    job = make_job(workspace, (), "resnet-50", {"tiny": True, "device": torch.device("cpu")})
-    assert json.loads(json.dumps(job.model_options)) == {"tiny": True, "device": "cpu"}
+    job = json.loads(json.dumps(make_job(workspace, ()).to_dict()))
+    assert (job["model"], Setting(**job["setting"])) == ("resnet-50", workspace.setting)
     given = Workspace(ftax.load_model(torch.nn.ReLU(), inputs=normal(1, 2)))
-    assert make_job(given, (), "resnet-50", {}) is None
+    assert make_job(given, ()) is None
 
 
 def make_rung(place):

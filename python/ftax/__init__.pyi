@@ -16,6 +16,7 @@ from .runtimes.catalogue import list_runtimes as list_runtimes
 from .runtimes.plugins.build_paths import get_include as get_include
 from .runtimes.plugins.conform.suite import conform as conform
 from .steps.load import load_model as load_model
+from .steps.setting import Setting as Setting
 from .steps.zoo.registry import list_models as list_models
 from .sweeps.bench import compare_hosts as compare_hosts
 from .sweeps.bench import cpp_bench as cpp_bench

@@ -9,9 +9,10 @@ something else, and what a C++ runner met is text alone.
 
 from __future__ import annotations
 
+import difflib
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -56,6 +57,13 @@ _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 _FOLDERS = re.compile(r"(?<![\w.:/~])~?/(?:[^\s/\"':]+/)+")
 _MOST_CHARACTERS = 20_000
 _SENTENCES = 3  # of torch's message: what was asked for, and how much there was
+
+
+def suggest(name: str, names: Iterable[str]) -> str:
+    """For a sentence about an unknown name: "did you mean ...? " with the nearest one, if any is
+    near."""
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def is_out_of_memory(error: BaseException | str) -> bool:

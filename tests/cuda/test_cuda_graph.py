@@ -64,8 +64,8 @@ def tiny(request: pytest.FixtureRequest) -> Workspace:
 @pytest.mark.parametrize(("runtime", "host"), RUNTIMES)
 def test_outputs_are_eagers_bit_for_bit(runtime: str, host: str, tiny: Workspace) -> None:
     prepared = prepare(tiny, runtime, host)
-    assert prepared.checks["outputs"]["bitwise"]
-    assert prepared.checks["second_input"]["bitwise"]
+    assert prepared.checks.outputs.bitwise
+    assert prepared.checks.second_input.bitwise
     assert all(map(same_bytes, prepared.run(), tiny.reference))
     assert (prepared.runner.host, prepared.runner.needs_gil) == (host, host == "python")
 
@@ -117,11 +117,11 @@ def test_capture_is_made_once_and_its_refusal_too() -> None:
 def test_host_reads_are_left_out_and_said(runtime: str, host: str) -> None:
     workspace = Workspace(load_on_gpu(lambda x: x.exp() + 0 * x.sum().item()))
     prepared = prepare(workspace, runtime, host)
-    assert prepared.facts["host_reads_left_out"] == 1
+    assert prepared.preparation.details["host_reads_left_out"] == 1
     assert any(
         "leaves out 1 value(s)" in w and "aten::item in gate" in w for w in prepared.warnings
     )
-    assert prepared.checks["second_input"]["bitwise"]
+    assert prepared.checks.second_input.bitwise
 
 
 def test_synchronise_of_the_model_itself_is_not_in_the_tape() -> None:
@@ -130,7 +130,7 @@ def test_synchronise_of_the_model_itself_is_not_in_the_tape() -> None:
         torch.cuda.synchronize()
         return y * 2
 
-    assert prepare(Workspace(load_on_gpu(wait)), "cuda-graph").checks["second_input"]["bitwise"]
+    assert prepare(Workspace(load_on_gpu(wait)), "cuda-graph").checks.second_input.bitwise
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_random_numbers_are_eagers_and_go_on_only_where_torch_replays() -> None:
     workspace = Workspace(load_on_gpu(lambda x: F.dropout(x, 0.5, training=True), 64, 64))
     by_python, by_cpp = prepare(workspace, "cuda-graph", "python"), prepare(workspace, "cuda-graph")
     for prepared in (by_python, by_cpp):
-        assert prepared.checks["second_input"]["bitwise"]
+        assert prepared.checks.second_input.bitwise
     assert not same_bytes(by_python.run()[0], by_python.run()[0])
     assert same_bytes(by_cpp.run()[0], by_cpp.run()[0])
     assert any("draws random numbers" in warning for warning in by_cpp.warnings)

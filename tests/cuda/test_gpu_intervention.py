@@ -148,7 +148,7 @@ def test_a_delay_in_each_operator_call_is_dispatch(workspace, rungs):
 
 
 def test_a_delay_in_launch_replay_moves_time_from_dispatch_to_launch(workspace, rungs):
-    injected = rungs[REPLAY].facts["launches"] * DELAY_NS
+    injected = rungs[REPLAY].preparation.launches.count * DELAY_NS
     assert injected >= 2 * LAYERS * DELAY_NS
     # A first delay on both sides: the device waits for the host with and without the second.
     baseline = delay_launches(workspace, rungs, DELAY_NS)

@@ -24,14 +24,14 @@ def test_nested_gives_the_outputs_of_padded(batch: int, dtype: str, host: str) -
     workspace = load("bert-base", sequence=64, batch=batch, dtype=dtype)
     for runtime in ("padded", "nested"):
         prepared = find_runtime(runtime).prepare(workspace, host)
-        assert prepared.checks["outputs"]["within_tolerance"], prepared.checks["outputs"]
+        assert prepared.checks.outputs.within_tolerance, prepared.checks.outputs
         prepared.runner.run_once()
 
 
 @pytest.mark.parametrize("host", ["python", "cpp"])
 def test_channels_last_gives_eagers_outputs(host: str) -> None:
     prepared = find_runtime("eager-channels-last").prepare(load("resnet-50", dtype="fp16"), host)
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.checks.outputs.within_tolerance
     prepared.runner.run_once()
 
 
@@ -47,6 +47,6 @@ def test_jax_gives_eagers_outputs_on_the_gpu(name: str) -> None:
     except UnavailableError as error:
         pytest.skip(str(error))
     prepared = find_runtime("jax").prepare(workspace, "python")
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.checks.outputs.within_tolerance
     assert all(output.device.type == "cuda" for output in prepared.run())
     prepared.runner.run_once()

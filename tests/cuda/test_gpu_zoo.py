@@ -26,13 +26,13 @@ def test_tape_is_the_model_on_the_gpu(spec) -> None:
     with torch.inference_mode():
         outputs = flatten_outputs(model.call())
     assert all(bool(output.isfinite().all()) for output in outputs)
-    assert make_tape(model).checks["second_input"]["within_tolerance"]
+    assert make_tape(model).checks.second_input.within_tolerance
 
 
 def test_a_whole_generation_is_one_graph() -> None:
     workspace = Workspace(load_model("gpt2-generate", tiny=True, device="cuda", dtype="fp16"))
     prepared = find_runtime("cuda-graph").prepare(workspace, "cpp")
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.checks.outputs.within_tolerance
     prepared.runner.run_once()
     (tokens,) = prepared.run()
     assert tokens.shape == (1, 16)

@@ -56,12 +56,12 @@ def test_kernels_are_described(bert: Workspace) -> None:
     assert any("layer_norm" in kernel["function"] for kernel in kernels)
 
 
-def test_facts_count_launches_and_name_attributes(bert: Workspace) -> None:
-    facts = prepare_launch_replay(bert, "cpp").facts
-    assert facts["is_chain"] is True
-    assert facts["lost_programmatic_edges"] == 0
-    assert sum(facts["launch_types"].values()) == facts["launches"]
-    assert CARVEOUT not in facts["launch_attributes"]
+def test_preparing_counts_launches_and_name_attributes(bert: Workspace) -> None:
+    launches = prepare_launch_replay(bert, "cpp").preparation.launches
+    assert launches.is_chain is True
+    assert launches.lost_programmatic_edges == 0
+    assert sum(launches.types.values()) == launches.count
+    assert CARVEOUT not in launches.attributes
 
 
 def test_unset_carveout_is_not_passed_unless_asked_for(bert: Workspace) -> None:
@@ -91,8 +91,8 @@ def test_copies_and_memsets_are_replayed() -> None:
     copies = [node for node in prepared.runner.nodes if node["type"] == "memcpy"]
     assert [copy["bytes"] for copy in copies] == [2048 * 2048 * 4]
     # A sum over all of a large tensor counts finished blocks in memory that it zeroes first.
-    assert prepared.facts["launch_types"]["memset"] >= 1
-    assert prepared.checks["second_input"]["bitwise"]
+    assert prepared.preparation.launches.types["memset"] >= 1
+    assert prepared.checks.second_input.bitwise
 
 
 def test_order_of_a_graph_that_forks_is_one_that_it_allows() -> None:

@@ -9,6 +9,7 @@ import textwrap
 import pytest
 import torch
 
+from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.run import run_sweep
 
@@ -22,7 +23,7 @@ def test_cells_have_rounds_and_then_a_trace(tmp_path):
         dtypes=("fp16", "fp32"),
         batches=(1, 2),
         devices=("cuda",),
-        tiny=True,
+        setting=Setting(tiny=True),
     )
     results = run_sweep([grid], tmp_path, quick=True)
     assert {cell.cell for cell in results.cells} == set(grid.cells())
@@ -45,11 +46,12 @@ def test_two_gpus_share_a_sweep_and_no_worker_touches_the_others(tmp_path):
     """In a process of its own, since this one has been on the first GPU."""
     script = """
         import sys
+        from ftax.steps.setting import Setting
         from ftax.sweeps.grid import Grid
         from ftax.sweeps.run import run_sweep
 
         grid = Grid(models=("bert-base", "resnet-50", "gpt2", "distilbert"), dtypes=("fp16",),
-                    devices=("cuda",), tiny=True)
+                    devices=("cuda",), setting=Setting(tiny=True))
         found = run_sweep([grid], sys.argv[1], quick=True, gpus=("cuda:0", "cuda:1"))
         print({cell.facts["gpu"] for cell in found.cells} == {"cuda:0", "cuda:1"},
               [text for cell in found.cells for text in cell.warnings if "other process" in text])

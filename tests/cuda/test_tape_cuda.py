@@ -43,12 +43,12 @@ def test_memory_that_a_call_wrote_is_none_of_that() -> None:
         z[1:].zero_()
         return y + torch.zeros_like(torch.empty_like(x)) + z.view(-1)
 
-    assert make_tape(load(forward)).checks["outputs"]["bitwise"]
+    assert make_tape(load(forward)).checks.outputs.bitwise
 
 
 def test_copies_to_the_host_are_host_reads() -> None:
     taped = make_tape(load(lambda x: (x.sum().cpu(), x + 1)[1]))
-    assert any(text.startswith("aten::") for text in taped.checks["host_reads"])
+    assert any(text.startswith("aten::") for text in taped.checks.details["host_reads"])
 
 
 def test_a_receipt_of_work_that_changes_says_so_on_a_gpu() -> None:

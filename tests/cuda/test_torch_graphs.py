@@ -56,9 +56,9 @@ def prepare(loaded: LoadedModel, runtime: str, host: Any) -> Candidate:
 @pytest.mark.parametrize(("runtime", "host"), [*COMPILED, *PACKAGES, *GRAPHS])
 def test_outputs_are_eagers(runtime: str, host: str, loaded: LoadedModel) -> None:
     prepared = prepare(loaded, runtime, host)
-    assert prepared.checks["outputs"]["within_tolerance"], prepared.checks
+    assert prepared.checks.outputs.within_tolerance, prepared.checks
     if runtime not in ("compile", "compile-reduce-overhead"):
-        assert prepared.checks["second_input"]["within_tolerance"], prepared.checks
+        assert prepared.checks.second_input.within_tolerance, prepared.checks
     for _ in range(5):
         prepared.runner.run_once()
     assert list(prepared.judge()) == []
@@ -70,7 +70,7 @@ def test_outputs_are_eagers(runtime: str, host: str, loaded: LoadedModel) -> Non
 @pytest.mark.slow
 def test_reduce_overhead_records_a_cuda_graph(loaded: LoadedModel) -> None:
     prepared = prepare(loaded, "compile-reduce-overhead", "python")
-    assert prepared.facts["cuda_graphs_skipped"] == 0
+    assert prepared.preparation.details["cuda_graphs_skipped"] == 0
     outputs = prepared.run()
     before = outputs[0].clone()
     prepared.runner.run_once()  # writes over the graph's own outputs, not over ours

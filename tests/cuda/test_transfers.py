@@ -13,6 +13,7 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.setting import Setting
 from ftax.timing.candidate import Candidate, Host
 
 pytestmark = pytest.mark.needs_cuda
@@ -29,7 +30,7 @@ ROWS: list[tuple[str, Host]] = [
 @pytest.fixture(scope="module")
 def workspace() -> Workspace:
     loaded = ftax.load_model("bert-base", tiny=True, device="cuda")
-    return Workspace(loaded, transfers=True)
+    return Workspace(loaded.run_as(Setting(transfers=True)))
 
 
 def prepare(workspace: Workspace, name: str, host: Host) -> Candidate:
@@ -41,7 +42,7 @@ def test_each_request_copies_all_inputs_and_outputs(
     workspace: Workspace, name: str, host: Host
 ) -> None:
     prepared = prepare(workspace, name, host)
-    facts = cast(dict[str, int], prepared.facts["transfers"])
+    facts = cast(dict[str, int], prepared.preparation.details["transfers"])
     assert facts["input_bytes"] == sum(t.nbytes for t in workspace.loaded.flat_inputs())
     assert facts["output_bytes"] == sum(t.nbytes for t in workspace.reference)
     assert prepared.options["transfers"] is True

@@ -126,7 +126,7 @@ def change_one_kernel(
 def test_a_kernel_lost_in_every_iteration_is_noticed_by_the_nodes_of_the_graph(
     bert: Workspace, traces: dict[tuple[str, str], Trace]
 ) -> None:
-    types = prepare(bert, LAUNCHES).facts["launch_types"]
+    types = prepare(bert, LAUNCHES).preparation.launches.types
     nodes = {name: types.get(name, 0) for name in ("kernel", "memcpy", "memset")}
     trace = traces[GRAPH]
     lost = replace(trace, kernels=change_one_kernel(trace, 3, lambda kernel: ()))

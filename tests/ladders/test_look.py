@@ -1,12 +1,18 @@
 """Looking at alternatives on a GPU, with gates and traces made by hand."""
 
+from dataclasses import replace
+
 from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.warnings import warn_of_evidence
-from ftax.timing.candidate import Candidate
+from ftax.timing.candidate import Buffers, Candidate
+from ftax.timing.preparation import Launches, Preparation
 from support.evidence import EAGER, GRAPH, KERNELS, make_gate
 from support.small_models import load_function
 from support.traces import make_repeated_trace
 
+LAUNCHES = Launches(
+    count=7, types={"kernel": 2}, attributes={}, is_chain=True, lost_programmatic_edges=0
+)
 OTHER = ("onnxruntime", "cpp")
 
 
@@ -25,7 +31,13 @@ def look(monkeypatch, *, device_ns):
     monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
     monkeypatch.setattr("ftax.instruments.gate.measure_gate", gate)
     runners = [
-        Candidate(runtime=place[0], host=place[1], runner=None, run=list, facts={"launches": 7})
+        Candidate(
+            runtime=place[0],
+            host=place[1],
+            runner=None,
+            run=list,
+            preparation=Preparation(launches=LAUNCHES),
+        )
         for place in (EAGER, GRAPH, OTHER)
     ]
     loaded = load_function(lambda x: x + 1)
@@ -49,3 +61,31 @@ def test_what_runs_past_the_gate_has_no_issue_time(monkeypatch):
     assert "another stream" in found[-1].gate.reason
     held, _ = look(monkeypatch, device_ns=50)
     assert [item.issue_ns for item in held] == [30.0] * 3
+
+
+def test_a_graph_is_held_against_the_launches_of_its_own_capture(monkeypatch):
+    def trace(loaded, item, **options):
+        return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
+
+    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    captured, other = (Buffers(inputs=(), outputs=(), constants=()) for _ in range(2))
+    nodes = {"kernel": len(KERNELS) + 1}
+    replay, graph, foreign = (
+        Candidate(
+            runtime=name,
+            host="cpp",
+            runner=None,
+            run=list,
+            buffers=buffers,
+            preparation=Preparation(launches=launches),
+        )
+        for name, buffers, launches in (
+            ("launch-replay", captured, replace(LAUNCHES, types=nodes)),
+            ("cuda-graph", captured, None),
+            ("torchscript-cuda-graph", other, None),
+        )
+    )
+    loaded = load_function(lambda x: x + 1)
+    found = [item.problems for item, _ in trace_runners(loaded, [replay, graph, foreign])]
+    assert found[0] == found[2] == ()
+    assert "nodes" in found[1][0]

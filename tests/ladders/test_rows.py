@@ -10,7 +10,7 @@ from ftax import RuntimeComparison
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.terminal import to_text
-from ftax.runtimes.preparation_cost import PreparationCost
+from ftax.timing.preparation import Preparation
 from support.evidence import EAGER, GRAPH, TAPE
 from support.runtimes_receipt import (
     CLOSE,
@@ -95,11 +95,11 @@ def test_on_a_cpu_there_is_no_split_and_no_column_for_it():
     ],
 )
 def test_preparation_is_making_and_loading_wherever_it_came_from(facts, seconds):
-    assert PreparationCost.of(facts).seconds == seconds
+    assert Preparation.of(facts).seconds == seconds
 
 
 def test_preparation_pays_for_itself_after_so_many_calls():
-    assert PreparationCost.of({}) is None
+    assert Preparation().seconds is None
     receipt = make_gpu_receipt(
         make_runtime(ORT, 600.0, seconds=7.0, from_cache=True),
         make_runtime(("torchscript", "cpp"), 9000.0),

@@ -53,6 +53,15 @@ def test_equal_data_make_equal_files(tmp_path):
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
+@pytest.mark.parametrize("doubt", ["", "the host was disturbed"])
+def test_what_is_in_doubt_has_a_ring(doubt, tmp_path):
+    points = (Point(x=1, latency_ms=2, doubt=doubt), Point(x=2, latency_ms=3))
+    line = Series(label="line", style="eager", source="here", measured=True, points=points)
+    sheet = Sheet(item="fig0", title="t", note="n", panels=(Panel(title="a", series=(line,)),))
+    text = save_sheet(sheet, tmp_path / "fig0")[0].read_text("utf-8")
+    assert ("ring: not resolved, or disturbed" in text) == bool(doubt)
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_two_things_look_alike(name):
     styles = choose_styles(make_sheet(name))

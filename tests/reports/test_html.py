@@ -6,16 +6,16 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from ftax.paper.claims.page import make_claims_views
+from ftax.paper.page import describe_study
 from ftax.reports.html.machines import Machines
-from ftax.reports.html.page import _read_plotly, make_page
+from ftax.reports.html.page import make_page
 from ftax.reports.html.points import describe_options
 from ftax.reports.html.sources import read_sources
-from ftax.reports.html.theme import DARK, LIGHT, SERIES, compute_contrast
 from ftax.timing.cell import Cell
 from ftax.timing.units import format_time
 from support.report_page import Page
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def text(folder: Path) -> str:
-    return make_page(read_sources([folder]), describe_claims=make_claims_views)
+    return make_page(read_sources([folder]), describe_study=describe_study)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def page(text: str) -> Page:
 
 
 def test_every_section_is_there_and_linked(page):
-    sections = {"overview", "receipts", "latency", "overhead", "work", "numbers", "knees",
+    sections = {"receipts", "figures", "latency", "overhead", "work", "numbers", "knees",
                 "comparisons", "claims", "method", "warnings"}  # fmt: skip
     assert sections <= set(page.ids())
     links = {a["href"] for tag, a in page.tags if tag == "a"}
@@ -52,16 +52,27 @@ def test_tags_are_closed_in_order(page):
     assert page.open == []
 
 
-def test_the_lines_of_a_receipt_sum_to_its_latency(page):
-    data = json.loads(page.data)
-    for shown, receipt in zip(data["receipts"], make_receipts(), strict=True):
-        assert sum(line["time"] for line in shown["lines"]) == pytest.approx(receipt.latency_ns)
-        assert shown["lines"][-1]["start"] + shown["lines"][-1]["time"] == pytest.approx(
-            shown["latency"]
-        )
-        for line in shown["lines"]:
-            low, high = line["interval"]
-            assert low <= line["time"] <= high
+def test_each_bar_of_a_ladder_begins_where_the_one_above_it_ends(page):
+    for receipt, (_, bars) in zip(make_receipts(), page.bars_of(r"Where \d"), strict=True):
+        *lines, whole = bars
+        assert len(lines) == len(receipt.lines)
+        assert whole["parts"][0][0] == pytest.approx(lines[0]["parts"][0][0])
+        for above, below in pairwise(lines):
+            start, width = above["parts"][0][:2]
+            assert start + width == pytest.approx(below["parts"][0][0], abs=0.02)
+        for line, bar in zip(receipt.lines, lines, strict=True):
+            share = bar["parts"][0][1] / whole["parts"][0][1]
+            assert share == pytest.approx(line.share_ratio, abs=0.001)
+            assert bar["text"].startswith(f"{line.name}: ")
+            assert bar["text"].endswith(("receipts.jsonl:1", "receipts.jsonl:2"))
+
+
+def test_bars_of_one_chart_have_one_unit(page):
+    charts = page.bars_of(r"Where|Latency of \d|latency of")
+    assert len(charts) >= 5
+    for label, bars in charts:
+        units = {unit for bar in bars for unit in ("ns", "µs", "ms") if f" {unit}" in bar["value"]}
+        assert len(units) == 1, label
 
 
 def test_a_receipt_is_a_table_too(page):
@@ -79,7 +90,8 @@ def test_every_row_of_numbers_names_a_line_that_has_a_record(page, folder):
     for file in folder.rglob("*.jsonl"):
         for number, line in enumerate(file.read_text().splitlines(), start=1):
             lines[f"{file.relative_to(folder).as_posix()}:{number}"] = json.loads(line)
-    free = ("Files", "What each machine is")  # what is no record's
+    # What is no record's, is the list of them, or is made of many.
+    free = ("Files", "What each machine is", "Records", "Table ")
     checked = 0
     for table in page.tables:
         if table["caption"].startswith(free):
@@ -88,23 +100,34 @@ def test_every_row_of_numbers_names_a_line_that_has_a_record(page, folder):
             assert (table["record"] or row["record"]) in lines, table["caption"]
             checked += 1
     assert checked > 300
-    for point in json.loads(page.data)["points"]:
-        assert point["record"] in lines
+    marks = [text for text in page.marks if "the paper" not in text and "here" not in text]
+    assert len(marks) > 600
+    for text in marks:
+        assert text.splitlines()[-1] in lines
 
 
 def test_a_point_says_what_its_record_says(page, folder):
     cells = (folder / "sweep" / "cells.jsonl").read_text().splitlines()
-    points = [p for p in json.loads(page.data)["points"] if p["record"].startswith("sweep/")]
-    assert len(points) == 321
-    for point in points:
-        record = json.loads(cells[int(point["record"].rpartition(":")[2]) - 1])["record"]
-        assert (point["model"], point["batch"]) == (
+    rows = page.find_points()
+    swept = [row for row in rows if row["record"].startswith("sweep/")]
+    assert len(swept) == 321
+    for row in swept:
+        record = json.loads(cells[int(row["record"].rpartition(":")[2]) - 1])["record"]
+        assert (row["model"], row["batch"]) == (
             record["cell"]["model"],
-            record["cell"]["batch"],
+            str(record["cell"]["batch"]),
         )
         values = record["values_ns"]
-        assert point["latency"] == pytest.approx(sum(values) / len(values))
-        assert point["interval"][0] <= point["latency"] <= point["interval"][1]
+        told = format_time(sum(values) / len(values)).replace("us", "\N{MICRO SIGN}s")
+        assert row["latency"] in (told, f"{told}, not resolved")
+
+
+def test_what_is_in_doubt_has_a_ring_and_says_why(page):
+    doubted = [text for text in page.marks if "the interval holds latencies below 0" in text]
+    assert doubted
+    rings = [attributes for tag, attributes in page.tags if attributes.get("class") == "ring"]
+    assert len(rings) >= len(doubted)
+    assert "not resolved, or disturbed" in page.text
 
 
 def test_a_name_that_looks_like_a_script_is_text(text, page):
@@ -112,8 +135,7 @@ def test_a_name_that_looks_like_a_script_is_text(text, page):
     assert "<script>window" not in text
     assert "<img" not in text
     scripts = [a for tag, a in page.tags if tag == "script"]
-    assert len(scripts) == 5  # data, plotly, and three of the page
-    assert json.loads(page.data)["points"]
+    assert scripts == [{}]  # the page's own
 
 
 def test_nothing_may_be_fetched_and_only_its_own_scripts_may_run(page, text):
@@ -127,19 +149,17 @@ def test_nothing_may_be_fetched_and_only_its_own_scripts_may_run(page, text):
     assert "url(" not in text.split("<script", 1)[0]
 
 
-def test_plotly_cannot_end_its_script_element():
-    script = _read_plotly()
-    assert "</script" not in script.lower()
-    assert "\r" not in script
-
-
 def test_machines_stand_apart(page):
-    points = json.loads(page.data)["points"]
-    by_facet = {}
-    for point in points:
-        by_facet.setdefault(point["facet"], set()).add(point["machine"])
-    assert all(len(machines) == 1 for machines in by_facet.values())
-    assert {point["machine"] for point in points} == {"A", "B"}
+    latencies = (
+        page.marks_of("latency of bert-base, cuda"),
+        page.marks_of("latency of bert-base, cpu"),
+    )
+    records = [{text.splitlines()[-1] for text in marks} for marks in latencies]
+    assert all(records) and not records[0] & records[1]
+    titles = [table["caption"] for table in page.tables if "Measurements of" in table["caption"]]
+    assert [title.split(":")[0] for title in titles] == [
+        "Measurements of Machine A", "Measurements of Machine B",
+    ]  # fmt: skip
     body = "".join(page.text)
     assert "no number here is made of two machines" in " ".join(body.split())
     assert re.search(r"Machine B: NVIDIA Test 200, .*CPUs", body)
@@ -173,15 +193,27 @@ def test_filters_offer_what_there_is(page):
     assert set(options) == {"", "mlp", "bert-base", "gpt2", SCRIPT}
     boxes = {(a["name"], a["value"]) for tag, a in page.tags if a.get("type") == "checkbox"}
     assert {("runtime", "eager"), ("host", "cpp"), ("dtype", "fp16")} <= boxes
-    assert {name for name, _ in boxes} == {"runtime", "host", "dtype", "device", "sequence"}
-
-
-def test_charts_have_a_place_and_words_for_those_who_do_not_see_them(page):
-    charts = [a for _, a in page.tags if "data-chart" in a]
-    assert {a["data-chart"] for a in charts} == {
-        "ladder", "runtimes", "latency", "overhead", "work", "knee"
+    assert ("today", "cannot be tested here") in boxes
+    assert {name for name, _ in boxes} == {
+        "runtime", "host", "dtype", "device", "sequence", "today", "paper",
     }  # fmt: skip
-    assert all(a["role"] == "img" and len(a["aria-label"]) > 30 for a in charts)
+
+
+def test_charts_have_words_for_those_who_do_not_see_them(page):
+    charts = [a["aria-label"] for tag, a in page.tags if tag == "svg" and a.get("role") == "img"]
+    for what in ("latency of", "overhead share of", "Kernel time", "latency over that of batch 1"):
+        assert any(label.startswith(what) for label in charts), what
+    assert all(len(label) > 25 for label in charts)
+
+
+def test_an_axis_has_one_unit(text):
+    axes = re.findall(r"<text x=\"0\" y=\"11\">([^<]*)</text>", text)
+    assert len(axes) > 20
+    assert {axis for axis in axes if "latency" in axis or "time" in axis} <= {
+        f"{what} ({unit})" for what in ("latency", "kernel time") for unit in ("ns", "µs", "ms")
+    } | {"latency over that of batch 1"}
+    ticks = re.findall(r"<text x=[^>]*>([^<]*)</text>", text.split('<g class="up">', 1)[1])
+    assert not [tick for tick in ticks if re.search(r"\d ?(ns|µs|ms)$", tick)]
 
 
 def test_tables_have_captions_and_can_be_scrolled_by_key(page):
@@ -191,25 +223,71 @@ def test_tables_have_captions_and_can_be_scrolled_by_key(page):
     assert all(a["tabindex"] == "0" and a["aria-label"] for a in regions)
 
 
-def test_knees_comparisons_claims_and_warnings_are_told(page):
+def test_the_page_begins_with_a_headline_and_a_chart(text):
+    first = text.split('<nav class="top"')[0]
+    assert re.search(
+        r'class="headline">\d+% of the latency of mlp, .* is framework tax\.</p>', first
+    )
+    assert '<ul class="bars"' in first and "<table" not in first
+    for lead in (
+        "Of 2 claims and checks of the paper, 1 holds today",
+        "bert-base in eager/python: knee",
+    ):
+        assert lead in first
+
+
+def test_claims_are_told_with_their_numbers(page, text):
+    today = [(a["data-today"], a["data-paper"]) for _, a in page.tags if "data-today" in a]
+    assert today == [("holds", "holds"), ("cannot be tested here", "no data")]
+    body = " ".join("".join(page.text).split())
+    assert "1 holds today, 1 cannot be tested." in body
+    assert (
+        "c-one, section 3.1; the paper's own data: holds; certainty 97%; verdicts.jsonl:1" in body
+    )
+    assert "the paper 2.5; today 2 (1.9 to 2.1)" in body
+    assert "no cell of c was measured" in body
+    assert "a note of a claim" in body
+
+
+def test_the_papers_figures_stand_beside_the_claims(page):
+    titles = [title for title in page.headings if title.startswith("Figure ")]
+    assert [title.split(":")[0] for title in titles[:4]] == [f"Figure {n}" for n in range(1, 5)]
+    marks = page.marks_of("BERT, fp16: latency: split")
+    assert any(
+        text.startswith("eager, Test 200, measured here\nbatch 8: 2,700 µs") for text in marks
+    )
+    assert any(text.startswith("eager, RTX-8000, the paper\nbatch 8: 14.8 ms") for text in marks)
+    assert page.find_table("Table 3: BERT, fp16, on Test 200")
+    assert "These results have nothing of Figure 11" in "".join(page.text)
+
+
+def test_without_verdicts_nothing_is_said_of_the_paper(folder):
+    alone = Page(make_page(read_sources([folder / "sweep"]), describe_study=describe_study))
+    assert not [title for title in alone.headings if title.startswith("Figure ")]
+    assert "claims" not in alone.ids()
+
+
+def test_models_stand_in_the_order_of_the_zoo(folder):
+    alone = Page(make_page(read_sources([folder / "others.jsonl", folder / "sweep"])))
+    titles = [title.split()[0] for title in alone.captions if "128 tokens" in title]
+    assert list(dict.fromkeys(titles))[:2] == ["bert-base", "gpt2"]  # others as they were measured
+    models = [row["model"] for row in alone.find_points()]
+    assert models.index("mlp") < models.index(SCRIPT)
+
+
+def test_knees_comparisons_and_warnings_are_told(page):
     knees = page.find_table("Knee over batch: bert-base")
     assert [row["record"] for row in knees["rows"][1:]] == ["knees.jsonl:1", "knees.jsonl:2"]
     assert "knee between batch 16" in " ".join(knees["rows"][1]["cells"])
     comparisons = page.find_table("Comparisons")
     assert comparisons["rows"][1]["cells"][2] == "equal"
-    claims = page.find_table("Claims of the paper, then and now")
-    assert [row["cells"][4] for row in claims["rows"][1:]] == ["holds"]
-    untested = page.find_table("Claims that cannot be tested here: 1")
-    assert untested["rows"][1]["cells"][6] == "no cell of c was measured"
-    assert "2 claims: holds 1, cannot be tested here 1." in "".join(page.text)
-    assert claims["rows"][1]["cells"][5] == "97%"
     body = "".join(page.text)
     for words in ("a warning of a knee", "a warning of a receipt", f"warned by {SCRIPT}"):
         assert words in body
 
 
 def test_the_same_results_give_the_same_page(folder, text):
-    assert make_page(read_sources([folder]), describe_claims=make_claims_views) == text
+    assert make_page(read_sources([folder]), describe_study=describe_study) == text
 
 
 def test_nothing_tells_where_the_page_was_made(text, folder):
@@ -217,12 +295,28 @@ def test_nothing_tells_where_the_page_was_made(text, folder):
     assert str(Path(__file__).parents[2]) not in text
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_colours_have_contrast(theme):
+def compute_contrast(one, other):
+    """The ratio of WCAG 2.2 (relative luminance), from 1 to 21, of two ``#rrggbb`` colours."""
+
+    def shine(colour):
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        red, green, blue = (
+            p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    lighter, darker = sorted((shine(one), shine(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("dark", [0, 1])
+def test_colours_have_contrast(text, dark):
+    found = re.findall(r"--([a-z0-9-]+): light-dark\((#\w{6}), (#\w{6})\)", text)
+    theme = {name: both[dark] for name, *both in found}
     for ground in ("paper", "sheet"):
         for name in ("ink", "faint", "accent", "warn"):
             assert compute_contrast(theme[name], theme[ground]) >= 4.5, (name, ground)
-    for name in ("quiet", *(f"series-{i + 1}" for i in range(SERIES))):
+    for name in ("quiet", *(f"series-{place}" for place in range(1, 9))):
         assert compute_contrast(theme[name], theme["paper"]) >= 3.0, name
 
 
@@ -240,5 +334,5 @@ def test_usual_options_are_not_told():
 
 
 def test_batches_are_all_there(page):
-    batches = {p["batch"] for p in json.loads(page.data)["points"] if p["model"] == "gpt2"}
-    assert batches == {*BATCHES, 256}
+    batches = {row["batch"] for row in page.find_points() if row["model"] == "gpt2"}
+    assert batches == {*map(str, BATCHES), "256"}

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ftax.machines.environment import collect_environment
+from ftax.reports.html.charts import Looks, Plot
 from ftax.reports.html.content import _count
-from ftax.reports.html.facets import (
-    make_facet_data,
-    make_facet_views,
-    make_facets,
-    make_point_data,
-)
+from ftax.reports.html.facets import LATENCY, draw_facets, make_facets
 from ftax.reports.html.machines import Machines
 from ftax.reports.html.points import Point
 from ftax.timing.cell import Cell
@@ -41,12 +37,13 @@ def test_lengths_with_one_batch_share_a_chart_with_a_guest_from_the_other():
     assert (lengths.over, lengths.detail) == ("sequence", "cpu, batch 64")
     assert sizes(lengths.points) == [(64, 1), (64, 16), (64, 512)]
     assert sizes(lengths.guests) == [(64, 128)]
-    data = make_point_data([batches, lengths])
-    assert [(point["x"], point["guest"]) for point in data if point["facet"] == 1] == [
-        (16, False), (1, False), (512, False), (128, True),
-    ]  # fmt: skip
-    assert sum(not point["guest"] for point in data) == len(points)
-    assert [facet["axis"] for facet in make_facet_data([batches, lengths])] == ["batch", "tokens"]
+    charts = draw_facets([batches, lengths], LATENCY, Looks([point.cell for point in points]))
+    drawn = [
+        [mark.x for line in panel.chart.lines for mark in line.marks] for panel in charts.panels
+    ]
+    assert drawn == [[1, 2, 64], [1, 16, 128, 512]]
+    assert [panel.chart.x.title for panel in charts.panels] == ["batch", "tokens"]
+    assert [panel.keys.get("sequence") for panel in charts.panels] == ["128", None]
 
 
 def test_one_length_of_one_batch_and_images_keep_charts_of_their_own():
@@ -59,12 +56,16 @@ def test_one_length_of_one_batch_and_images_keep_charts_of_their_own():
     ]
 
 
-def test_a_chart_with_one_size_has_a_row_a_runtime():
+def test_a_chart_with_one_size_has_a_bar_a_runtime():
     points = [make_point(1, 8, runtime) for runtime in ("eager", "jax", "aoti")]
-    (view,) = make_facet_views(make_facets(points), "latency")
-    assert view.chart.rows == 3
-    (view,) = make_facet_views(make_facets([*points, make_point(2, 8)]), "latency")
-    assert view.chart.rows == 0
+    looks = Looks([point.cell for point in points])
+    (panel,) = draw_facets(make_facets(points), LATENCY, looks).panels
+    assert sorted(bar.name for bar in panel.chart.bars) == [
+        "aoti/python", "eager/python", "jax/python",
+    ]  # fmt: skip
+    assert {bar.value for bar in panel.chart.bars} == {"5 ns"}
+    (panel,) = draw_facets(make_facets([*points, make_point(2, 8)]), LATENCY, looks).panels
+    assert isinstance(panel.chart, Plot)
 
 
 def test_machines_that_read_the_same_say_what_differs():

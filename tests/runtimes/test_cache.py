@@ -30,8 +30,8 @@ def test_second_preparation_comes_from_the_cache(mlp: LoadedModel) -> None:
     first = prepare(mlp, "torchscript")
     changed_ns = only_artefact().stat().st_mtime_ns
     second = prepare(mlp, "torchscript", "cpp")
-    assert (first.facts["from_cache"], second.facts["from_cache"]) == (False, True)
-    assert second.facts["seconds"] == first.facts["seconds"]
+    assert (first.preparation.from_cache, second.preparation.from_cache) == (False, True)
+    assert second.preparation.made_seconds == first.preparation.made_seconds
     assert only_artefact().stat().st_mtime_ns == changed_ns
 
 
@@ -40,8 +40,8 @@ def test_truncated_artefact_is_made_again(mlp: LoadedModel) -> None:
     whole = only_artefact().read_bytes()
     only_artefact().write_bytes(whole[: len(whole) // 2])
     again = prepare(mlp, "torchscript")
-    assert again.facts["from_cache"] is False
-    assert again.checks["outputs"]["bitwise"]
+    assert again.preparation.from_cache is False
+    assert again.checks.outputs.bitwise
     # Not the same size: torch numbers the names of classes, and a number may have grown a digit.
     assert len(only_artefact().read_bytes()) > 0.9 * len(whole)
 
@@ -50,7 +50,7 @@ def test_truncated_artefact_is_made_again(mlp: LoadedModel) -> None:
 def test_artefact_without_a_sound_manifest_is_made_again(mlp: LoadedModel, text: str) -> None:
     prepare(mlp, "torchscript")
     only_artefact().with_name("manifest.json").write_text(text)
-    assert prepare(mlp, "torchscript").facts["from_cache"] is False
+    assert prepare(mlp, "torchscript").preparation.from_cache is False
 
 
 def test_artefact_of_a_faster_process_is_kept() -> None:
@@ -101,8 +101,8 @@ TWINS = {
 def test_twins_with_other_code_have_other_artefacts(name: str) -> None:
     for function in TWINS[name]:
         prepared = prepare(load_function(function), "torchscript")
-        assert prepared.facts["from_cache"] is False
-        assert prepared.checks["outputs"]["bitwise"]
+        assert prepared.preparation.from_cache is False
+        assert prepared.checks.outputs.bitwise
 
 
 def test_layers_called_in_another_order_have_another_artefact() -> None:
@@ -121,20 +121,20 @@ def test_layers_called_in_another_order_have_another_artefact() -> None:
 
     for order in ("ab", "ba"):
         prepared = prepare(load_model(Two(order), inputs=normal(3, 4)), "torchscript")
-        assert prepared.facts["from_cache"] is False
-        assert prepared.checks["outputs"]["within_tolerance"]
+        assert prepared.preparation.from_cache is False
+        assert prepared.checks.outputs.within_tolerance
 
 
 def test_same_model_built_twice_shares_its_artefact() -> None:
     for expected in (False, True):
         loaded = load_function(lambda x: x * 2 + TABLES[1])
-        assert prepare(loaded, "torchscript").facts["from_cache"] is expected
+        assert prepare(loaded, "torchscript").preparation.from_cache is expected
 
 
 def test_other_weights_have_another_artefact(mlp: LoadedModel) -> None:
     prepare(mlp, "torchscript")
     mlp.module.first.weight.mul_(2)
-    assert prepare(mlp, "torchscript").facts["from_cache"] is False
+    assert prepare(mlp, "torchscript").preparation.from_cache is False
 
 
 def test_module_that_cannot_be_taped_is_not_kept() -> None:
@@ -143,7 +143,7 @@ def test_module_that_cannot_be_taped_is_not_kept() -> None:
             return x @ x.T
 
     for _ in range(2):
-        assert prepare(load_function(in_autocast), "torchscript").facts["from_cache"] is False
+        assert prepare(load_function(in_autocast), "torchscript").preparation.from_cache is False
     assert list(cache_root().rglob("model.pt")) == []
 
 

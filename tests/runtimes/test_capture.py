@@ -138,9 +138,9 @@ def test_host_read_that_comes_first_is_left_out() -> None:
 def test_runtime_without_host_reads_is_checked_on_both_inputs() -> None:
     workspace = Workspace(load_function(read_twice))
     prepared = prepare_tape_without_host_reads(workspace, "cpp")
-    assert dict(prepared.facts).items() >= {"host_reads_left_out": 2}.items()
-    assert prepared.checks["outputs"]["bitwise"]
-    assert prepared.checks["second_input"]["bitwise"]
+    assert prepared.preparation.details == {"host_reads_left_out": 2}
+    assert prepared.checks.outputs.bitwise
+    assert prepared.checks.second_input.bitwise
     prepared.runner.run_once()
     assert same_bits(prepared.run()[0], workspace.reference[0])
 
@@ -155,4 +155,4 @@ def test_random_numbers_are_drawn_as_with_host_reads() -> None:
         return F.dropout(x + 0 * x.sum().item(), 0.5, training=True)
 
     prepared = prepare_tape_without_host_reads(Workspace(load_function(drop)), "cpp")
-    assert prepared.checks["outputs"]["bitwise"]
+    assert prepared.checks.outputs.bitwise

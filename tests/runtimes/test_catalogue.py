@@ -4,7 +4,7 @@ import logging
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from ftax.runtimes.files import prepare_path
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import GradMode, Setting
 from ftax.timing.candidate import Candidate
 from support.small_models import normal, same_bits
 
@@ -112,7 +113,7 @@ def test_runtime_gives_eagers_outputs(runtime: str, host: str, nest: LoadedModel
     assert all(map(torch.allclose, outputs, expected))
     assert (prepared.runtime, prepared.host) == (runtime, host)
     assert (prepared.runner.host, prepared.runner.needs_gil) == (host, host == "python")
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.checks.outputs.within_tolerance
     prepared.runner.run_once()
 
 
@@ -157,9 +158,10 @@ def test_prepare_runs_under_the_gradient_mode_of_the_workspace(mlp: LoadedModel)
     mlp.module.first.register_forward_hook(
         lambda *_: seen.append(torch.is_inference_mode_enabled())
     )
-    for no_grad in (False, True):
-        find_runtime("eager").prepare(Workspace(mlp, no_grad=no_grad), "python").runner.run_once()
-        assert seen[-1] is not no_grad
+    for mode in get_args(GradMode):
+        workspace = Workspace(mlp.run_as(Setting(grad_mode=mode)))
+        find_runtime("eager").prepare(workspace, "python").runner.run_once()
+        assert seen[-1] is (mode == "inference")
 
 
 def test_module_that_cannot_be_traced_is_refused_in_one_line() -> None:

@@ -28,9 +28,9 @@ def test_outputs_are_eagers_in_another_format(host: str, convolution: LoadedMode
     (output,) = prepared.run()
     torch.testing.assert_close(output, convolution.call())
     assert output.is_contiguous(memory_format=torch.channels_last)
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.checks.outputs.within_tolerance
     assert (prepared.runtime, prepared.host, prepared.runner.host) == (RUNTIME, host, host)
-    assert prepared.facts["seconds"] > 0
+    assert prepared.preparation.made_seconds > 0
     prepared.runner.run_once()
 
 
@@ -45,7 +45,7 @@ def test_hosts_share_one_copy(convolution: LoadedModel) -> None:
     workspace = Workspace(convolution)
     first = find_runtime(RUNTIME).prepare(workspace, "python")
     second = find_runtime(RUNTIME).prepare(workspace, "cpp")
-    assert first.facts["seconds"] == second.facts["seconds"]
+    assert first.preparation.made_seconds == second.preparation.made_seconds
 
 
 def test_wrong_outputs_are_found_by_the_check(convolution: LoadedModel) -> None:
@@ -54,7 +54,7 @@ def test_wrong_outputs_are_found_by_the_check(convolution: LoadedModel) -> None:
     copied = workspace.variant(RUNTIME, lambda loaded: loaded)[0].loaded.module
     nn.init.zeros_(copied[0].weight)
     again = find_runtime(RUNTIME).prepare(workspace, "python")
-    assert not again.checks["outputs"]["within_tolerance"]
+    assert not again.checks.outputs.within_tolerance
 
 
 def test_model_without_convolutions_is_refused(mlp: LoadedModel) -> None:

@@ -29,6 +29,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from support.small_models import load_function, normal, same_bits
+from support.workers import say, use_script
 
 COMPILES = ("compile", "compile-reduce-overhead", "compile-max-autotune")
 
@@ -70,9 +71,10 @@ def test_compiled_model_gives_eagers_outputs_and_is_compiled_once(
     mlp: LoadedModel, compiled_cache: Path
 ) -> None:
     prepared = prepare(mlp, "compile")
-    assert prepared.checks["outputs"]["within_tolerance"]
-    assert (prepared.facts["graphs"], prepared.facts["graph_breaks"]) == (1, 0)
-    assert prepared.facts["from_cache"] is False
+    assert prepared.checks.outputs.within_tolerance
+    details = prepared.preparation.details
+    assert (details["graphs"], details["graph_breaks"]) == (1, 0)
+    assert prepared.preparation.from_cache is False
     assert prepared.warnings == ()
     for _ in range(3):
         prepared.runner.run_once()
@@ -98,7 +100,7 @@ layers.add_module("between", nn.ReLU())
 layers.add_module("second", nn.Linear(8, 3))
 x = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 workspace = Workspace(ftax.load_model(layers, inputs=x))
-facts = find_runtime("compile").prepare(workspace, "python").facts
+facts = find_runtime("compile").prepare(workspace, "python").preparation.to_dict()
 print(facts["from_cache"])
 if facts["from_cache"]:
     print(facts["cache_hits"], facts["cache_misses"])
@@ -143,10 +145,10 @@ def test_both_hosts_run_the_same_package(mlp: LoadedModel, compiled_cache: Path)
     by_python = prepare(mlp, "aoti", "python")
     by_cpp = prepare(mlp, "aoti", "cpp")
     assert len(list(compiled_cache.rglob("model.pt2"))) == 1
-    assert (by_python.facts["from_cache"], by_cpp.facts["from_cache"]) == (False, True)
+    assert (by_python.preparation.from_cache, by_cpp.preparation.from_cache) == (False, True)
     for prepared in (by_python, by_cpp):
-        assert prepared.checks["outputs"]["within_tolerance"]
-        assert prepared.checks["second_input"]["within_tolerance"]
+        assert prepared.checks.outputs.within_tolerance
+        assert prepared.checks.second_input.within_tolerance
         prepared.runner.run_once()
     assert all(map(same_bits, by_python.run(), by_cpp.run()))
     assert (by_cpp.runner.host, by_cpp.runner.needs_gil) == ("cpp", False)
@@ -179,13 +181,9 @@ def test_package_that_fails_in_the_worker_names_the_call(tmp_path: Path) -> None
 def test_package_that_kills_the_worker_names_the_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dying = tmp_path / "python"
-    dying.write_text("#!/bin/sh\necho torch._inductor.aoti_load_package\nkill -SEGV $$\n")
-    dying.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(dying))
-    with pytest.raises(
-        UnsupportedError, match=r"aoti_load_package fails in .*: the process died of SIGSEGV"
-    ):
+    call = say("call", name="torch._inductor.aoti_load_package")
+    use_script(monkeypatch, tmp_path, f"{call}\nkill -SEGV $$")
+    with pytest.raises(UnsupportedError, match=r"aoti_load_package fails in .* ended by SIGSEGV"):
         try_package(tmp_path / "model.pt2", [normal(2, 4)])
 
 
@@ -242,8 +240,8 @@ def test_optimised_torchscript_gives_eagers_outputs_from_the_frozen_file(host: A
     loaded = load_model(model, inputs=normal(2, 3, 6, 6))
     prepare(loaded, "torchscript-frozen")
     prepared = prepare(loaded, "torchscript-optimized", host)
-    assert prepared.facts["from_cache"] is True
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.preparation.from_cache is True
+    assert prepared.checks.outputs.within_tolerance
     prepared.runner.run_once()
 
 

@@ -36,6 +36,7 @@ def test_an_artefact_tells_its_cost_and_the_runtime_how_long_it_took(mlp: Loaded
     first = find_runtime("torchscript").prepare(workspace, "cpp")
     again = find_runtime("torchscript").prepare(workspace, "cpp")
     keys = {"seconds", "peak_host_bytes", "peak_device_bytes", "from_cache", "ready_seconds"}
-    assert keys <= set(first.facts)
-    assert float(str(first.facts["ready_seconds"])) >= float(str(first.facts["seconds"])) > 0
-    assert again.facts["seconds"] == first.facts["seconds"]  # what it cost when it was made
+    assert keys <= set(first.preparation.to_dict())
+    assert first.preparation.ready_seconds >= first.preparation.made_seconds > 0
+    # What it cost when it was made.
+    assert again.preparation.made_seconds == first.preparation.made_seconds

@@ -68,10 +68,10 @@ def test_zoo_models_go_through_bindings_only(tiny_zoo: Workspace) -> None:
 
 def test_prepared_flat_reports_its_checks(mlp: LoadedModel) -> None:
     prepared = prepare_flat(Workspace(mlp), "python")
-    assert prepared.checks["operators"] == 3
-    assert prepared.checks["outputs"]["bitwise"]
-    assert prepared.checks["second_input"]["bitwise"]
-    assert dict(prepared.facts).items() >= {"via_torch_ops": {}}.items()
+    assert prepared.checks.details["operators"] == 3
+    assert prepared.checks.outputs.bitwise
+    assert prepared.checks.second_input.bitwise
+    assert prepared.preparation.details == {"via_torch_ops": {}}
     assert prepared.warnings == ()
 
 

@@ -42,8 +42,9 @@ def test_cpp_host_is_refused_with_the_reason() -> None:
 
 def test_precision_follows_torch(mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert jax_runtime.choose_precision(mlp) == "highest"
-    assert jax_runtime.choose_precision(replace(mlp, dtype="fp16")) is None
-    on_gpu = replace(mlp, device="cuda:0")
+    half = replace(mlp, setting=replace(mlp.setting, dtype="fp16"))
+    assert jax_runtime.choose_precision(half) is None
+    on_gpu = replace(mlp, setting=replace(mlp.setting, device="cuda:0"))
     images = replace(on_gpu, module=nn.Sequential(nn.Conv2d(1, 1, 1)))
     monkeypatch.setattr("ftax.runtimes.tf32.allows_products", lambda: False)
     monkeypatch.setattr("ftax.runtimes.tf32.allows_convolutions", lambda: True)
@@ -73,7 +74,7 @@ def test_versions_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> 
 def test_jax_gives_eagers_outputs(name: str, jax: Any, request: pytest.FixtureRequest) -> None:
     loaded: LoadedModel = request.getfixturevalue(name)
     prepared = find_runtime("jax").prepare(Workspace(loaded), "python")
-    assert prepared.checks["outputs"]["within_tolerance"]
+    assert prepared.checks.outputs.within_tolerance
     assert len(prepared.run()) == (5 if name == "nest" else 1)
     assert isinstance(prepared.runner, _core.PythonRunner)
     prepared.runner.run_once()
@@ -84,8 +85,8 @@ def test_compiled_program_is_kept(jax: Any) -> None:
         return Workspace(load_model(Nest(), inputs=normal(3, 4)))
 
     first, second = (find_runtime("jax").prepare(load(), "python") for _ in range(2))
-    assert (first.facts["from_cache"], second.facts["from_cache"]) == (False, True)
-    assert first.facts["seconds"] == second.facts["seconds"]
+    assert (first.preparation.from_cache, second.preparation.from_cache) == (False, True)
+    assert first.preparation.made_seconds == second.preparation.made_seconds
     assert jax.config.jax_compilation_cache_dir is None  # as before
 
 

@@ -113,26 +113,26 @@ def test_nested_gives_the_outputs_of_padded(family: str, host: str) -> None:
     for left, right in zip(keep_tokens(padded.run(), mask), nested.run(), strict=True):
         torch.testing.assert_close(left, right)
     for item in (padded, nested):
-        assert item.checks["outputs"]["within_tolerance"]
-        assert item.facts["lengths"] == draw_lengths(3, 40)
+        assert item.checks.outputs.within_tolerance
+        assert item.preparation.details["lengths"] == draw_lengths(3, 40)
         assert item.options["tokens"] == sum(draw_lengths(3, 40))
         item.runner.run_once()
-    assert (nested.facts["baseline"], nested.facts["fast_path_layers"]) == ("padded", 2)
-    assert "baseline" not in padded.facts
+    assert nested.preparation.baseline == "padded" and padded.preparation.baseline == ""
+    assert nested.preparation.details["fast_path_layers"] == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_nested_in_short_floats(dtype: torch.dtype) -> None:
     loaded = load_encoder()
     short = load_model(loaded.module.to(dtype), inputs=loaded.args)
-    assert prepare(short, "nested").checks["outputs"]["within_tolerance"]
+    assert prepare(short, "nested").checks.outputs.within_tolerance
 
 
 @pytest.mark.parametrize("host", ["python", "cpp"])
 def test_one_text_is_padded_too(host: str) -> None:
     nested = prepare(load_encoder(batch=1), "nested", host)
-    assert nested.checks["outputs"]["within_tolerance"]
-    assert nested.facts["padding_ratio"] > 0
+    assert nested.checks.outputs.within_tolerance
+    assert nested.preparation.details["padding_ratio"] > 0
 
 
 def test_hosts_and_runtimes_share_weights() -> None:
@@ -201,4 +201,4 @@ def test_wrong_weights_are_found_by_the_check() -> None:
     module: Any = workspace.variant("nested", pad)[0].loaded.module
     nn.init.zeros_(module.encoder.layers[1].self_attn.in_proj_weight)  # copied: nested's alone
     again = find_runtime("nested").prepare(workspace, "python")
-    assert not again.checks["outputs"]["within_tolerance"]
+    assert not again.checks.outputs.within_tolerance

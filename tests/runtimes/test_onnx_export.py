@@ -153,10 +153,10 @@ def test_one_export_serves_all_sizes_and_ends_as_one_of_that_size_alone(
             sized = loaded.with_size(batch=batch, sequence=sequence)
             workspace = Workspace(sized, many_sizes=many)
             prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
-            assert prepared.checks["outputs"]["within_tolerance"]
-            assert prepared.checks["second_input"]["within_tolerance"]
-            assert ("all_sizes_from_cache" in prepared.facts) is many
-            nodes[batch, many] = prepared.facts["nodes"]
+            assert prepared.checks.outputs.within_tolerance
+            assert prepared.checks.second_input.within_tolerance
+            assert ("all_sizes_from_cache" in prepared.preparation.details) is many
+            nodes[batch, many] = prepared.preparation.details["nodes"]
     assert len(exports) == 1
     assert nodes[1, True] == nodes[1, False]
     assert nodes[3, True] == nodes[3, False]
@@ -177,7 +177,7 @@ def test_a_model_without_free_sizes_is_exported_for_each(
     for batch in (1, 2):
         workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
         prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
-        assert "all_sizes_from_cache" not in prepared.facts
+        assert "all_sizes_from_cache" not in prepared.preparation.details
     assert tries == [1]  # that it was refused is remembered
 
 
@@ -190,8 +190,8 @@ def test_an_export_with_a_size_written_into_it_is_not_used_for_others(
     for batch in (1, 2):
         workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
         prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
-        assert prepared.checks["outputs"]["within_tolerance"]
-        assert "all_sizes_from_cache" not in prepared.facts
+        assert prepared.checks.outputs.within_tolerance
+        assert "all_sizes_from_cache" not in prepared.preparation.details
     with pytest.raises(UnsupportedError, match="at another one"):
         onnx_sizes.export_all_sizes(loaded, lambda path, other: None)  # from the cache
 
@@ -213,7 +213,7 @@ def test_memory_that_was_short_is_no_fault_of_an_export(
     for batch, shared in ((1, False), (2, True)):
         workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
         prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
-        assert ("all_sizes_from_cache" in prepared.facts) is shared
+        assert ("all_sizes_from_cache" in prepared.preparation.details) is shared
 
 
 def test_dimensions_that_follow_the_size_are_found() -> None:

@@ -20,6 +20,7 @@ from ftax.runtimes.onnx.wheel import find_provider_obstacle
 from ftax.runtimes.prepare import use_threads
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import Setting
 from ftax.timing.candidate import Host
 from ftax.timing.session import Plan, make_cell
 from support.onnx_models import CPU, make_inputs, save_model
@@ -46,11 +47,11 @@ def tf32_restored() -> Iterator[None]:
 @pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime-defaults"])
 def test_a_row_is_the_model_on_two_inputs(name: str, host: Host, mlp: LoadedModel) -> None:
     prepared = find_runtime(name).prepare(Workspace(mlp), host)
-    assert prepared.checks["outputs"]["within_tolerance"]  # type: ignore[index]
-    assert prepared.checks["second_input"]["within_tolerance"]  # type: ignore[index]
+    assert prepared.checks.outputs.within_tolerance
+    assert prepared.checks.second_input.within_tolerance
     assert torch.allclose(prepared.run()[0], mlp.call(), atol=1e-6)
-    assert set(prepared.facts["nodes"]) == {CPU}  # type: ignore[call-overload]
-    assert prepared.facts["session"]["spinning"] is (name == "onnxruntime-defaults")  # type: ignore[index]
+    assert set(prepared.preparation.details["nodes"]) == {CPU}
+    assert prepared.preparation.details["session"]["spinning"] is (name == "onnxruntime-defaults")
     assert prepared.warnings == ()
 
 
@@ -62,8 +63,8 @@ def test_a_row_that_is_right_on_one_input_only_says_so(host: Host) -> None:
     ones = torch.ones(3, 4)
     loaded = load_function(branch, ones, check_inputs=-ones)
     prepared = find_runtime("onnxruntime").prepare(Workspace(loaded), host)
-    assert prepared.checks["outputs"]["bitwise"]  # type: ignore[index]
-    assert not prepared.checks["second_input"]["within_tolerance"]  # type: ignore[index]
+    assert prepared.checks.outputs.bitwise
+    assert not prepared.checks.second_input.within_tolerance
     assert torch.equal(prepared.run()[0], ones + 1)  # the memory has the main input again
 
 
@@ -77,9 +78,9 @@ def test_a_row_does_not_write_into_the_inputs_of_the_model(mlp: LoadedModel) -> 
 @pytest.mark.parametrize("host", HOSTS)
 def test_fusions_are_counted_and_still_the_model(bert: Workspace, host: Host) -> None:
     prepared = find_runtime("onnxruntime-fused").prepare(bert, host)
-    assert prepared.facts["fusions"]["SkipLayerNormalization"] == 24  # type: ignore[index]
-    assert prepared.checks["outputs"]["within_tolerance"]  # type: ignore[index]
-    assert prepared.checks["second_input"]["within_tolerance"]  # type: ignore[index]
+    assert prepared.preparation.details["fusions"]["SkipLayerNormalization"] == 24
+    assert prepared.checks.outputs.within_tolerance
+    assert prepared.checks.second_input.within_tolerance
 
 
 def test_a_model_without_anything_to_fuse_is_refused(mlp: LoadedModel) -> None:
@@ -90,10 +91,10 @@ def test_a_model_without_anything_to_fuse_is_refused(mlp: LoadedModel) -> None:
 def test_the_optimization_that_is_asked_for_is_used_and_recorded(bert: Workspace) -> None:
     counts = {}
     for level in ("disable", "all"):
-        workspace = Workspace(bert.loaded, runtime_options={"optimization": level})
+        workspace = Workspace(bert.loaded.run_as(Setting(runtime_options={"optimization": level})))
         prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")
         assert make_cell(bert.loaded, prepared).options["optimization"] == level
-        counts[level] = sum(prepared.facts["nodes"][CPU].values())  # type: ignore[index]
+        counts[level] = sum(prepared.preparation.details["nodes"][CPU].values())
     assert counts["all"] != counts["disable"]  # counted after the rewrites that a level allows
 
 
@@ -102,7 +103,7 @@ def test_an_option_reaches_a_measurement(mlp: LoadedModel) -> None:
     for bench in (ftax.cpp_bench, ftax.py_bench):
         found = bench(mlp, runtime="onnxruntime", runtime_options=options, plan=QUICK)
         assert found.cell.options["optimization"] == "basic"
-        assert found.preparation["session"]["optimization"] == "basic"  # type: ignore[index]
+        assert found.preparation["session"]["optimization"] == "basic"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.plugins.entry_points import prepare_entry_point
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.outputs import read_outputs
+from ftax.timing.checks import Checks
 from support.records import make_measurement
 from support.small_models import load_function, normal
 
@@ -39,15 +39,15 @@ def load_branch() -> LoadedModel:
 @pytest.mark.parametrize("host", ["python", "cpp"])
 def test_a_traced_branch_is_found_out_on_the_second_input(runtime, host) -> None:
     prepared = find_runtime(runtime).prepare(Workspace(load_branch()), host)
-    assert prepared.checks["outputs"]["bitwise"]
-    assert not prepared.checks["second_input"]["within_tolerance"]
+    assert prepared.checks.outputs.bitwise
+    assert not prepared.checks.second_input.within_tolerance
     assert torch.equal(prepared.run()[0], POSITIVE + 1)  # the main inputs are back
 
 
 @pytest.mark.slow
 def test_a_compiler_that_guards_the_branch_is_right_on_both() -> None:
     prepared = find_runtime("compile").prepare(Workspace(load_branch()), "python")
-    assert read_outputs(prepared.checks).equal
+    assert prepared.checks.judge_outputs().equal
     assert prepared.judge() == []  # the branch of the second input was compiled before the rounds
 
 
@@ -70,8 +70,8 @@ def test_an_installed_runtime_that_bakes_its_outputs_in_is_found_out() -> None:
     baked = workspace.loaded.call().clone()
     point: Any = EntryPointTo(lambda loaded: lambda: baked)
     checks = check_both_inputs(workspace, prepare_entry_point(workspace, point))
-    assert checks["outputs"]["bitwise"]
-    assert not checks["second_input"]["within_tolerance"]
+    assert checks.outputs.bitwise
+    assert not checks.second_input.within_tolerance
 
 
 def test_what_fails_on_the_second_input_says_how() -> None:
@@ -86,7 +86,7 @@ def test_what_fails_on_the_second_input_says_how() -> None:
         return [workspace.loaded.call()]
 
     checks = check_both_inputs(workspace, replace(prepared, run=run))
-    assert read_outputs(checks).problem == "on a second input it fails: shapes were baked in"
+    assert checks.judge_outputs().problem == "on a second input it fails: shapes were baked in"
 
 
 def test_eager_is_checked_too_and_is_not_compared_with_itself() -> None:
@@ -97,7 +97,7 @@ def test_eager_is_checked_too_and_is_not_compared_with_itself() -> None:
         return x * len(calls)
 
     prepared = find_runtime("eager").prepare(Workspace(load_function(forward)), "python")
-    assert not read_outputs(prepared.checks).equal
+    assert not prepared.checks.judge_outputs().equal
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_eager_is_checked_too_and_is_not_compared_with_itself() -> None:
     ],
 )
 def test_the_worst_of_all_inputs_is_what_is_read(first, second, equal, words) -> None:
-    checks = {"outputs": first, "second_input": second}
-    found = read_outputs({name: facts for name, facts in checks.items() if facts})
+    stored = {"outputs": first, "second_input": second}
+    found = Checks.of({name: facts for name, facts in stored.items() if facts}).judge_outputs()
     assert (found.equal, found.words) == (equal, words)
 
 

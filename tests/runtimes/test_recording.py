@@ -99,8 +99,8 @@ def test_without_the_key_a_tape_is_recorded_in_python(
 ) -> None:
     monkeypatch.setattr(recording, "_key_works", False)
     workspace = Workspace(mlp)
-    assert workspace.taped.checks["observer"] == "python"
-    assert workspace.taped.checks["outputs"]["bitwise"]
+    assert workspace.taped.checks.details["observer"] == "python"
+    assert workspace.taped.checks.outputs.bitwise
     with pytest.raises(UnsupportedError, match="needs the dispatch-key recorder"):
         _ = workspace.flat
 
@@ -109,7 +109,7 @@ def test_python_observer_replays_memory_that_python_filled() -> None:
     loaded = load_function(lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]))
     taped = make_tape(loaded, observer="python")
     assert taped.tape.operators == ["aten::lift_fresh", "aten::detach_", "aten::add.Tensor"]
-    assert taped.checks["second_input"]["bitwise"]
+    assert taped.checks.second_input.bitwise
     assert taped.warnings == ()
 
 

@@ -14,6 +14,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Buffers
+from ftax.timing.checks import Checks
 from support.small_models import load_function, normal
 
 Replay = Callable[[LoadedModel, Buffers], None]
@@ -48,7 +49,7 @@ def linear() -> LoadedModel:
     return load_model(torch.nn.Linear(4, 3, bias=False), inputs=normal(2, 4))
 
 
-def check(loaded: LoadedModel, replay: Replay, mutated: bool = False) -> dict[str, object]:
+def check(loaded: LoadedModel, replay: Replay, mutated: bool = False) -> Checks:
     reference = Workspace(loaded).reference
     buffers = Buffers(
         inputs=tuple(loaded.flat_inputs()),
@@ -66,8 +67,7 @@ def check(loaded: LoadedModel, replay: Replay, mutated: bool = False) -> dict[st
 
 def test_replay_that_computes_the_model_passes_on_both_inputs(linear: LoadedModel) -> None:
     checks = check(linear, replay_honestly)
-    assert list(checks) == ["outputs", "second_input"]
-    assert all(part["bitwise"] for part in checks.values())
+    assert checks.outputs.bitwise and checks.second_input.bitwise
 
 
 def test_replay_that_does_nothing_is_caught(linear: LoadedModel) -> None:
@@ -90,7 +90,7 @@ def test_replay_that_writes_where_it_should_read_is_caught(
 
 
 def test_model_that_writes_into_its_input_may(linear: LoadedModel) -> None:
-    assert check(linear, replay_and_spoil_an_input, mutated=True)
+    assert check(linear, replay_and_spoil_an_input, mutated=True).judge_outputs().equal
 
 
 def test_inputs_and_weights_are_as_before_the_checks(linear: LoadedModel) -> None:
@@ -130,4 +130,4 @@ def test_checks_are_seeded_as_eager_was() -> None:
         lambda inputs: [loaded.module(*inputs)],
         name="the replay",
     )
-    assert all(part["bitwise"] for part in checks.values())
+    assert checks.outputs.bitwise and checks.second_input.bitwise

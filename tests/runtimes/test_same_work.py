@@ -87,7 +87,7 @@ def test_shapes_count_where_names_are_the_same() -> None:
     watch = WorkWatch(load_function(lambda x: x[: next(sizes)] + 1), None)
     for _ in range(3):
         watch.look_in_a_row(0.0)
-    assert watch.to_check()["problem"] == (
+    assert watch.judge().problem == (
         "operator call 1 of a later call is aten::add.Tensor on (2, 4) where the first made "
         "aten::add.Tensor on (3, 4)"
     )
@@ -104,16 +104,14 @@ def test_a_call_that_fails_later_is_a_difference() -> None:
 
     watch = WorkWatch(load_function(forward), None)
     watch.look_in_a_row(10.0)
-    assert watch.to_check()["problem"].startswith(
-        "a later call failed: the model raised ValueError"
-    )
-    assert watch.to_check()["observed"] == 3
+    assert watch.judge().problem.startswith("a later call failed: the model raised ValueError")
+    assert watch.judge().observed == 3
 
 
 def test_a_long_list_of_shapes_is_cut() -> None:
     watch = WorkWatch(Workspace(load_grown(50)).loaded, None)
     watch.look_in_a_row(0.0)
-    problem = str(watch.to_check()["problem"])
+    problem = watch.judge().problem
     assert "more" in problem and len(problem) < 300
 
 

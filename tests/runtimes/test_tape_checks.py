@@ -35,18 +35,18 @@ def refusal(loaded: LoadedModel) -> str:
 
 def test_host_reads_are_listed_with_their_place() -> None:
     taped = make_tape(load_inside(lambda x: x + 0 * x.sum().item()))
-    assert taped.checks["host_reads"] == ["aten::item in gate"]
+    assert taped.checks.details["host_reads"] == ["aten::item in gate"]
     assert any("reads 1 value(s) on the host (aten::item in" in w for w in taped.warnings)
 
 
 def test_truth_of_a_tensor_is_a_host_read() -> None:
     taped = make_tape(load_inside(lambda x: x + 1 if bool((x == x).all()) else x))
-    assert taped.checks["host_reads"] == ["aten::is_nonzero in gate"]
+    assert taped.checks.details["host_reads"] == ["aten::is_nonzero in gate"]
 
 
 def test_model_without_host_reads_has_no_warning(mlp: LoadedModel) -> None:
     taped = make_tape(mlp)
-    assert taped.checks["host_reads"] == []
+    assert taped.checks.details["host_reads"] == []
     assert taped.warnings == ()
 
 
@@ -162,8 +162,8 @@ def test_exception_of_the_model_is_passed_on_as_the_models() -> None:
 def test_nan_outputs_are_warned_of() -> None:
     taped = make_tape(load_function(lambda x: x / 0 * 0))
     assert any("NaN" in warning for warning in taped.warnings)
-    assert taped.checks["outputs"]["bitwise"]
-    assert taped.checks["outputs"]["has_nan"]
+    assert taped.checks.outputs.bitwise
+    assert taped.checks.outputs.has_nan
 
 
 def test_writing_into_an_input_is_warned_of_and_undone() -> None:
@@ -208,7 +208,7 @@ def test_captured_tensors_are_counted_and_shared() -> None:
     table = normal(3, 4, seed=5)
     loaded = load_function(lambda x: x + table)
     taped = make_tape(loaded)
-    assert taped.checks["captured_tensors"] == 1
+    assert taped.checks.details["captured_tensors"] == 1
     before = taped.tape.run()[0]
     table.add_(1)
     assert torch.allclose(taped.tape.run()[0], before + 1)

@@ -116,13 +116,13 @@ def test_reads_that_are_no_calls_are_listed_with_their_place(name: str) -> None:
         return x + 1
 
     taped = make_tape(load_function(forward))
-    assert taped.checks["host_reads"] == [f"Tensor.{name} in the model itself"]
+    assert taped.checks.details["host_reads"] == [f"Tensor.{name} in the model itself"]
     assert any(f"reads 1 value(s) on the host (Tensor.{name}" in text for text in taped.warnings)
 
 
 def test_dlpack_is_a_read_too() -> None:
     taped = make_tape(load_function(lambda x: (torch.from_dlpack(x), x + 1)[1]))
-    assert "Tensor.__dlpack__ in the model itself" in taped.checks["host_reads"]
+    assert "Tensor.__dlpack__ in the model itself" in taped.checks.details["host_reads"]
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_a_mask_that_the_model_leaves_out_is_kept_and_said() -> None:
     workspace = Workspace(loaded)
     assert bool(workspace.loaded.check_args[1].all())
     assert "argument 1" in workspace.loaded.warnings[-1]
-    assert workspace.taped.checks["second_input"]["bitwise"]  # type: ignore[index]
+    assert workspace.taped.checks.second_input.bitwise
 
 
 def test_check_inputs_that_are_the_inputs_check_nothing_and_say_so() -> None:

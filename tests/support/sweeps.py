@@ -52,7 +52,7 @@ _pids = count()
 
 
 class ScriptedWorker:
-    """In the place of `WorkerProcess`; `jobs` is what all of them were asked for."""
+    """In the place of `Worker`; `jobs` is what all of them were asked for."""
 
     script: Script
     jobs: list[Job]
@@ -66,16 +66,16 @@ class ScriptedWorker:
         self.number, self.pid = -1, next(_pids)
         type(self).pids.add(self.pid)
 
-    def wait_until_ready(self, limit_s: float) -> None:
+    def wait_until_ready(self) -> None:
         type(self).readied.append(self.number)
 
-    def send(self, line: str) -> None:
-        if line.startswith("["):  # after a question
-            type(self).told_idle.append(json.loads(line))
+    def send(self, job: Any) -> None:
+        if isinstance(job, list):  # after a question
+            type(self).told_idle.append(job)
             return
         with self.lock:
             self.number = len(self.jobs)
-            self.jobs.append(Job.from_json(line))
+            self.jobs.append(Job.from_dict(json.loads(json.dumps(job))))
         self._answers = self._work(self.jobs[self.number])
 
     def receive(self, limit_s: float) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class ScriptedWorker:
                         self._at(look, [item.place])
                         yield {"say": "looked", "place": item.place, "look": look, "fact": "found",
                                "seconds": 1.0, "fields": {"busy_ns": 2.0}}  # fmt: skip
-        yield {"say": "done", "clean": not any(i.looks for g in job.groups for i in g.items)}
+        yield {"say": "done", "result": not any(i.looks for g in job.groups for i in g.items)}
 
     def _time(self, group: Group) -> Iterator[dict[str, Any]]:
         places = [item.place for item in group.items if item.time]

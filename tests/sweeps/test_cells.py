@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from contextlib import nullcontext
@@ -15,13 +16,15 @@ from ftax.errors import UnavailableError
 from ftax.instruments.utilisation import Utilisation
 from ftax.runtimes.catalogue import RuntimeSpec, find_runtime
 from ftax.runtimes.eager.eager import prepare_eager
+from ftax.steps.setting import Setting
 from ftax.sweeps import cells as module
 from ftax.sweeps import counting, looks, work
 from ftax.sweeps.job import LOOKS, Group, Item, Job
 from ftax.sweeps.work import run_job
+from ftax.timing.session import Plan
 
 NOISY = module._NOISY
-PLAN = {"max_rounds": 3, "round_ms": 0.5, "duration_s": 0.1}
+PLAN = Plan(max_rounds=3, round_ms=0.5, duration_s=5.0)
 
 
 @pytest.fixture(autouse=True)
@@ -35,10 +38,7 @@ def make_job(*batches, model="bert-base", runtimes=("eager",), looks=()):
     groups = tuple(
         Group(
             model=model,
-            options=(("tiny", True),),
-            dtype="fp32",
-            batch=batch,
-            sequence=None,
+            setting=Setting(dtype="fp32", batch=batch, tiny=True),
             items=tuple(
                 Item(place=next(places), runtime=name, host="python", looks=looks)
                 for name in runtimes
@@ -51,7 +51,8 @@ def make_job(*batches, model="bert-base", runtimes=("eager",), looks=()):
 
 def run(job):
     said = []
-    clean = run_job(Job.from_json(job.to_json()), lambda what, **rest: said.append((what, rest)))
+    sent = Job.from_dict(json.loads(json.dumps(job.to_dict())))
+    clean = run_job(sent, lambda what, **rest: said.append((what, rest)))
     return clean, said
 
 
@@ -371,7 +372,10 @@ def test_what_is_kept_for_looks_gives_way_to_what_is_to_be_timed(monkeypatch):
 
 def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
     job = make_job(1, 2, model="resnet-50")
-    groups = [replace(group, options=(("attention", "sdpa"),)) for group in job.groups]
+    groups = [
+        replace(group, setting=Setting(batch=group.setting.batch, attention="sdpa"))
+        for group in job.groups
+    ]
     _, said = run(replace(job, groups=tuple(groups)))
     failed = [rest for what, rest in said if what == "failed"]
     assert [rest["place"] for rest in failed] == [0, 1]

@@ -9,6 +9,7 @@ import pytest
 
 from ftax.errors import InvalidArgumentError
 from ftax.records.store import read_records
+from ftax.steps.setting import Setting
 from ftax.sweeps import exports
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Job
@@ -82,11 +83,11 @@ class DyingWorker:
     def __init__(self, stop):
         type(self).started += 1
 
-    def wait_until_ready(self, limit_s):
+    def wait_until_ready(self):
         pass
 
-    def send(self, line):
-        job = Job.from_json(line)
+    def send(self, job):
+        job = Job.from_dict(job)
         assert job.exports
         self.answers = self.answer(job.places)
 
@@ -102,7 +103,7 @@ class DyingWorker:
             if place == self.dies_of:
                 raise WorkerDied("it was ended by SIGSEGV")
             yield {"say": "exported", "place": place, "seconds": 1.0, "reason": ""}
-        yield {"say": "done", "clean": True}
+        yield {"say": "done", "result": True}
 
 
 def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch):
@@ -135,7 +136,7 @@ def test_a_sweep_exports_first_and_finds_the_files_when_it_times(tmp_path, monke
     grid = Grid(
         models=("distilbert", "bert-base"),
         runtimes=("eager/python", "torchscript/python"),
-        tiny=True,
+        setting=Setting(tiny=True),
     )
     folder, told = tmp_path / "swept", []
     results = run_sweep(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from typer.testing import CliRunner
 
 from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError
-from ftax.sweeps.grid import Grid, join_cells, make_grid
+from ftax.steps.setting import Setting
+from ftax.sweeps.grid import Grid, join_cells, make_grid, read_cell
 from ftax.sweeps.grid_file import read_grids
 
 DOCS = Path(__file__).parents[2] / "docs" / "sweep.md"
@@ -37,7 +39,9 @@ def test_cells_are_the_product_with_defaults_resolved():
 
 
 def test_a_choice_that_is_no_default_tells_cells_apart():
-    plain, tiny = (Grid(models=("bert-base",), tiny=tiny).cells()[0] for tiny in (False, True))
+    plain, tiny = (
+        Grid(models=("bert-base",), setting=Setting(tiny=tiny)).cells()[0] for tiny in (False, True)
+    )
     assert (dict(plain.options), dict(tiny.options)) == ({}, {"tiny": True})
     assert (plain.sequence, tiny.sequence) == (128, 8)
     plain, counted = (
@@ -45,6 +49,20 @@ def test_a_choice_that_is_no_default_tells_cells_apart():
         for wanted in (False, True)
     )
     assert counted == plain  # the same latency, looked at more closely
+
+
+def test_a_setting_is_in_the_cells_and_can_be_read_from_them():
+    values = {
+        "models": "bert-base", "runtimes": "onnxruntime/cpp", "devices": "cuda", "tiny": True,
+        "grad_mode": "no_grad", "transfers": True, "runtime_options": {"optimization": "basic"},
+    }  # fmt: skip
+    grid = make_grid(values)
+    (cell,) = grid.cells()
+    assert cell.grad_mode == "no_grad"
+    assert dict(cell.options) == {"tiny": True, "transfers": True, "optimization": "basic"}
+    assert read_cell(cell) == grid.setting
+    assert make_grid(grid.to_dict()) == grid
+    json.dumps(grid.to_dict())
 
 
 def test_a_cell_measured_once_more_is_the_cell_with_a_mark():
@@ -92,12 +110,18 @@ def test_joined_grids_have_each_cell_once():
             {"models": "bert-base", "runtimes": "cuda-graph", "devices": ["cuda", "cpu"]},
             r"'cuda-graph', which does not run on 'cpu'; put it into .* devices = \['cuda'\]",
         ),
-        ({"models": "bert-base", "attention": "flash"}, "attention has 'flash'"),
+        ({"models": "bert-base", "attention": "flash"}, "attention is 'flash'"),
         ({"models": "resnet-50", "attention": "sdpa"}, "no attention to choose"),
         ({"models": "bert-base", "use_cache": True}, "has no key-value cache"),
-        ({"models": "bert-base", "tiny": "yes"}, "tiny is 'yes'; give true or false"),
+        ({"models": "bert-base", "tiny": "yes"}, "tiny is 'yes': give True or False"),
         ({"models": "bert-base", "utilisation": True}, "devices has only 'cpu'"),
-        ({"models": "bert-base", "batch": 1}, "has no field 'batch'; there are models"),
+        ({"models": "bert-base", "batch": 1}, "no field 'batch'; did you mean 'batches'"),
+        ({"models": "bert-base", "transfers": True}, "transfers is True, but that is of a GPU"),
+        (
+            {"models": "bert-base", "runtime_options": {"optimization": "basic"}},
+            "eager has no option 'optimization'",
+        ),
+        ({"models": "bert-base", "threads": 1}, "a grid has no field 'threads'"),
         ({"models": "./nothing-here"}, "there is no file or folder"),
         ({"models": [["bert-base"]]}, r"models has \['bert-base'\]"),
     ],

@@ -158,7 +158,7 @@ def test_a_model_that_cannot_be_built_fails_with_all_its_cells(tmp_path, monkeyp
         if job.groups[0].model == "m":
             die("no such thing")
         yield from self._time(job.groups[0])
-        yield {"say": "done", "clean": True}
+        yield {"say": "done", "result": True}
 
     monkeypatch.setattr(workers, "_work", build)
     found = run_lanes(tmp_path, cells)

@@ -1,6 +1,5 @@
 """Benchmarks in fresh processes."""
 
-import io
 import json
 import math
 import os
@@ -10,6 +9,7 @@ import pytest
 
 import ftax
 from ftax.machines.gpu_condition import expect_idle
+from ftax.steps.setting import Setting
 from ftax.sweeps.processes import BenchJob, mark_turns, repeat_disturbed, run_jobs
 from ftax.timing.session import Plan
 from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
@@ -19,13 +19,15 @@ PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
 
 
 def make_job(**changes):
-    fields = {"model": "resnet-50", "plan": PLAN, "model_options": {"tiny": True}}
+    fields = {"model": "resnet-50", "plan": PLAN, "setting": Setting(tiny=True)}
     return BenchJob(**{**fields, **changes})
 
 
 def test_a_job_survives_json():
-    job = make_job(plan=Plan(rounds=3, cpus=(0, 1)), threads=1)
-    assert BenchJob.from_json(job.to_json()) == job
+    options = {"optimization": "basic"}
+    setting = Setting(tiny=True, threads=1, grad_mode="no_grad", runtime_options=options)
+    job = make_job(plan=Plan(rounds=3, cpus=(0, 1)), setting=setting)
+    assert BenchJob.from_dict(json.loads(json.dumps(job.to_dict()))) == job
 
 
 def test_each_repetition_is_a_process_of_one_session(monkeypatch):
@@ -100,8 +102,21 @@ class FakeWorker:
         assert limit_s > 0
         return self._answers.pop(0)
 
-    def send(self, line):
-        self._journal.append((self.pid, json.loads(line)))
+    def send(self, others):
+        self._journal.append((self.pid, others))
+
+
+class FakeLine:
+    """Lets whoever asks go on, with ``answers``."""
+
+    def __init__(self, *answers):
+        self.said, self._answers = [], iter(answers)
+
+    def say(self, what, **fields):
+        self.said.append((what, fields["done"]))
+
+    def hear(self):
+        return next(self._answers)
 
 
 def test_each_process_has_one_turn_before_any_has_another():
@@ -117,10 +132,9 @@ def test_each_process_has_one_turn_before_any_has_another():
     assert (15, 20) in told
 
 
-def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth(monkeypatch):
-    said = []
-    monkeypatch.setattr("sys.stdin", io.StringIO("[]\n" * 9))
-    turns = TurnTaker(lambda what, **fields: said.append((what, fields["done"])), expect_idle)
+def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth():
+    line = FakeLine([], [], [], [], [])
+    turns, said = TurnTaker(line, expect_idle), line.said
     turns("building the model", 0, 1)
     assert said == []
     turns.begin()
@@ -133,9 +147,8 @@ def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth(monkeypatch
     assert said[3:] == [("turn", 5)]
 
 
-def test_who_was_alone_took_no_turns(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("[]\n[7]\n"))
-    turns = TurnTaker(lambda what, **fields: None, expect_idle)
+def test_who_was_alone_took_no_turns():
+    turns = TurnTaker(FakeLine([], [7]), expect_idle)
     measurement = make_measurement([100, 101])
     turns.begin()
     assert mark_turns(measurement, turns).rounds_a_turn is None

@@ -88,6 +88,12 @@ def test_what_passes_does_not_make_another_machine():
 
 
 def test_a_summary_counts_what_there_is():
-    cells = (make_measured(make_cell("a")), make_measured(make_cell("b")), make_failed(make_cell()))
-    assert SweepResults(cells=cells, machines={}).describe() == "2 measured, 1 failed"
+    sure = make_measured(make_cell("a"), values_ns=(5.0, 5.1, 5.2))
+    unsure = make_measured(make_cell("b"), values_ns=(1.0, 90.0))
+    told = {
+        (sure, make_failed(make_cell())): "1 measured, 1 failed",
+        (sure, unsure): "2 measured (1 not resolved)",
+    }
+    for cells, text in told.items():
+        assert SweepResults(cells=cells, machines={}).describe() == text
     assert SweepResults(cells=(), machines={}).describe() == "no cell yet"

@@ -21,13 +21,15 @@ from typer.testing import CliRunner
 from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.store import read_records
-from ftax.sweeps.grid import Grid
+from ftax.steps.setting import Setting
+from ftax.sweeps.grid import Grid, make_grid
 from ftax.sweeps.lane import Lane, TaskQueue
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell, SweepRun, SweepTimes
 from ftax.sweeps.run import _Sweep, run_sweep
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.turns import Turn, Turns
+from ftax.timing.session import Plan
 
 PLUGIN = """
 import os, signal
@@ -76,7 +78,7 @@ def swept(faulty, tmp_path_factory):
         models=("bert-base",),
         runtimes=("eager/python", "faulty/python", "tensorrt/python"),
         batches=(1, 2, 3, 4),
-        tiny=True,
+        setting=Setting(tiny=True),
     )
     folder, told = tmp_path_factory.mktemp("swept"), []
     results = run_sweep(
@@ -142,7 +144,7 @@ def test_the_run_is_written_down_and_progress_ends_full(swept):
     assert {"build", "prepare", "measure"} <= set(times.seconds)
     assert all(seconds >= 0 for seconds in times.seconds.values())
     assert (run.seed, run.cells, run.missing) == (3, 12, 12)
-    assert Grid(**run.grids[0]) == grid
+    assert make_grid(run.grids[0]) == grid
     assert all(0 <= done <= total == 12 for _, done, total in told)
     assert any(what.startswith("measure bert-base") for what, _, _ in told)
 
@@ -182,16 +184,19 @@ def test_a_sweep_without_time_says_how_to_go_on(tmp_path):
     arguments = ["sweep", "--model", "bert-base", "--tiny", "-o", str(tmp_path)]
     shown = CliRunner().invoke(app, [*arguments, "--time-limit", "0.001"])
     assert (shown.exit_code, "the time is up; go on with --resume -o" in shown.stderr) == (0, True)
-    assert run_sweep([Grid(models=("bert-base",), tiny=True)], tmp_path, time_limit_s=1e-3).is_late
+    assert run_sweep(
+        [Grid(models=("bert-base",), setting=Setting(tiny=True))], tmp_path, time_limit_s=1e-3
+    ).is_late
 
 
-GRID = Grid(models=("bert-base",), batches=tuple(range(1, 11)), tiny=True)
+GRID = Grid(models=("bert-base",), batches=tuple(range(1, 11)), setting=Setting(tiny=True))
 SCRIPT = """
 import sys
 from pathlib import Path
+from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.run import run_sweep
-grid = Grid(models=("bert-base",), batches=tuple(range(1, 11)), tiny=True)
+grid = Grid(models=("bert-base",), batches=tuple(range(1, 11)), setting=Setting(tiny=True))
 run_sweep([grid], Path(sys.argv[1]), resume=True, seed=1, threads=1)
 """
 
@@ -279,13 +284,13 @@ def test_each_gpu_starts_one_worker_before_any_starts_its_second(tmp_path, monke
     """A sweep of few tasks: the first GPU's four workers would leave none for the second GPU."""
     begun = []
     monkeypatch.setattr(
-        "ftax.sweeps.run._work_side_by_side",
+        "ftax.sweeps.run.work_side_by_side",
         lambda works, stop: begun.extend(work.__self__.device for work in works),
     )
     gpus = ("cuda:0", "cuda:1")
     sweep = _Sweep(
         store=CellStore(tmp_path, (), ()), queue=TaskQueue(()), progress=SweepProgress(0, 0, None),
-        plan={}, trace_iterations=1, limit_s=1.0, end_at=None, threads=2, workers=2,
+        plan=Plan(), trace_iterations=1, limit_s=1.0, end_at=None, threads=2, workers=2,
         machines=dict.fromkeys(gpus, "some machine"),
     )  # fmt: skip
     assert not sweep.run(gpus, gpus)
@@ -310,7 +315,7 @@ def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_pat
     monkeypatch.setattr("ftax.sweeps.run._Sweep._make_turns", make_turns)
     monkeypatch.setattr(Lane, "_begin", note)
     grid = Grid(models=("bert-base", "resnet-18", "gpt2"), runtimes=("eager/python", "flat/python"),
-                batches=(1, 2), tiny=True)  # fmt: skip
+                batches=(1, 2), setting=Setting(tiny=True))  # fmt: skip
     results = run_sweep([grid], tmp_path, quick=True, workers=2, threads=2, exporters=0)
     assert {cell.cell for cell in results.cells} == set(grid.cells())
     assert {cell.status for cell in results.cells} == {"measured"}

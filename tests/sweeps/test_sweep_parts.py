@@ -1,14 +1,14 @@
-"""The order, the lock, the time that is left, and a worker process that is no worker."""
+"""The order, the lock, and the time that is left."""
 
 from __future__ import annotations
 
 import os
-import sys
-import time
+from dataclasses import replace
 
 import pytest
 
 from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError, UnsupportedError
+from ftax.steps.setting import Setting
 from ftax.sweeps.facts import choose_status, describe_fault, keep_scalars
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Item
@@ -17,8 +17,6 @@ from ftax.sweeps.looks import summarise
 from ftax.sweeps.plan import make_tasks
 from ftax.sweeps.progress import SweepProgress, describe_time
 from ftax.sweeps.run import run_sweep
-from ftax.sweeps.worker import start_worker
-from ftax.workers.process import Stop, Stopped, WorkerDied
 from support.sweeps import make_cell
 from support.traces import make_repeated_trace
 
@@ -39,10 +37,10 @@ def test_the_order_is_the_seeds_and_builds_each_model_once():
     assert tasks == make_tasks(cells, items, 1) != make_tasks(cells, items, 2)
     assert sorted(task.groups[0].model for task in tasks) == ["m1", "m2", "m3"]
     for task in tasks:
-        dtypes = [group.dtype for group in task.groups]
+        dtypes = [group.setting.dtype for group in task.groups]
         assert dtypes == sorted(dtypes) or dtypes == sorted(dtypes, reverse=True)
         assert all(len(group.items) == 2 for group in task.groups)
-    assert any([group.batch for group in task.groups[:4]] != [1, 2, 4, 8] for task in tasks)
+    assert any([group.setting.batch for group in task.groups[:4]] != [1, 2, 4, 8] for task in tasks)
     places = [item.place for task in tasks for group in task.groups for item in group.items]
     assert sorted(places) == list(range(len(cells)))
 
@@ -62,12 +60,13 @@ def test_what_is_measured_once_more_stands_evenly_between_the_models():
     tasks = make_tasks(cells, items, 5)
     places = [item.place for task in tasks for group in task.groups for item in group.items]
     assert sorted(places) == list(range(len(cells)))
-    repeated = [number for number, task in enumerate(tasks) if task.groups[0].options]
+    repeated = [number for number, task in enumerate(tasks) if task.groups[0].setting.tiny]
     assert repeated == [2, 6, 10, 14]  # 1.5, 4.5, ... of 12 models, with those before
     for number in repeated:
         groups = tasks[number].groups
         assert {group.model for group in groups} == {"m0", "m1"}
-        assert {group.options for group in groups} == {(("tiny", True),)}  # what makes the model
+        settings = {replace(group.setting, dtype=None, batch=None) for group in groups}
+        assert settings == {Setting(sequence=8, tiny=True)}  # a mark makes no other model
         marks = {
             cells[item.place].options["repetition"] for group in groups for item in group.items
         }
@@ -75,7 +74,7 @@ def test_what_is_measured_once_more_stands_evenly_between_the_models():
 
 
 def test_a_folder_is_one_sweeps_at_a_time(tmp_path):
-    grid = Grid(models=("bert-base",), tiny=True)
+    grid = Grid(models=("bert-base",), setting=Setting(tiny=True))
     with (
         lock_folder(tmp_path),
         pytest.raises(
@@ -120,60 +119,6 @@ def test_a_cell_that_is_ready_counts_for_half_of_one():
     assert progress.left_s == 120.0 / (10 + 15) * 75
 
 
-def start(monkeypatch, tmp_path, script):
-    """A process that runs ``script`` in the place of a worker."""
-    interpreter = tmp_path / "worker"
-    interpreter.write_text(f"#!/bin/sh\n{script}\n")
-    interpreter.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(interpreter))
-    return start_worker(Stop())
-
-
-@pytest.mark.parametrize(
-    ("script", "reason", "killed"),
-    [
-        ("kill -9 $$", "was ended by SIGKILL, as when the machine is out of memory", True),
-        ("echo oh >&2; kill -SEGV $$", "was ended by SIGSEGV: oh", False),
-        ("echo one >&2; echo two >&2; exit 3", "ended with exit code 3: two", False),
-        ("echo 'CUDA out of memory. Tried 3 GiB' >&2; exit 1", "smaller batch", False),
-        ("sleep 60", "ran past 0.2 s and was ended", False),
-    ],
-)
-def test_why_a_worker_died_is_told(script, reason, killed, monkeypatch, tmp_path):
-    worker = start(monkeypatch, tmp_path, script)
-    with pytest.raises(WorkerDied) as caught:
-        worker.receive(0.2 if script == "sleep 60" else 30.0)
-    worker.end()
-    assert reason in str(caught.value) and caught.value.killed is killed
-
-
-def test_with_a_worker_go_the_processes_that_it_started(monkeypatch, tmp_path):
-    worker = start(monkeypatch, tmp_path, """sleep 60 & echo "{\\"child\\": $!}"; wait""")
-    child = worker.receive(30.0)["child"]
-    assert os.path.exists(f"/proc/{child}")
-    worker.end()
-    deadline = time.monotonic() + 10
-    while is_running(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(child)
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def test_a_stop_wakes_who_listens(monkeypatch, tmp_path):
-    worker = start(monkeypatch, tmp_path, "sleep 60")
-    worker._stop.set()
-    with pytest.raises(Stopped):
-        worker.receive(30.0)
-    worker.end()
-
-
 def test_a_trace_is_summed_by_hand_or_refused():
     found = summarise(make_repeated_trace("a", "b"))
     assert found == {"busy_ns": 100.0, "kernel_ns": 100.0, "kernels": 2}
@@ -203,7 +148,9 @@ def test_facts_are_scalars_and_faults_have_a_name():
 )
 def test_what_a_sweep_refuses(arguments, message, tmp_path):
     with pytest.raises(InvalidArgumentError, match=message):
-        run_sweep([Grid(models=("bert-base",), tiny=True)], tmp_path / "new", **arguments)
+        run_sweep(
+            [Grid(models=("bert-base",), setting=Setting(tiny=True))], tmp_path / "new", **arguments
+        )
 
 
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_written(tmp_path, monkeypatch):

@@ -10,17 +10,21 @@ import pytest
 from ftax import compare
 from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.receipt import Receipt
+from ftax.reports.tables.knee_table import make_knee_tables
 from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.reports.tables.receipt_table import make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
 from ftax.reports.tables.sweep_table import _make_cells
 from ftax.sweeps.knee.record import KneePoint
+from ftax.sweeps.results import SweepResults
 from ftax.timing.comparison import Comparison
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import QUEUED, Measurement, describe_doubts
+from ftax.timing.session import _describe_disturbance
 from ftax.timing.trust import find_doubt, find_doubt_of_mean, find_doubt_of_waits
 from support.evidence import EAGER, FLAT, TAPE
 from support.records import make_measurement
+from support.report_results import make_environments, make_knee
 from support.runtimes_receipt import (
     ORT,
     make_cpu_receipt,
@@ -123,6 +127,13 @@ def test_nothing_is_recommended_against_an_eager_in_doubt():
     assert "not resolved: eager/python" in text
 
 
+def test_a_receipt_that_is_not_to_go_by_says_so_first():
+    receipt = make_cpu_receipt(make_runtime(ORT, 500.0))
+    assert str(receipt).startswith("Receipt: ")
+    doubted = replace(receipt, rungs=(queue(receipt.rungs[0], 1.0), *receipt.rungs[1:]))
+    assert str(doubted).startswith("Nothing below is resolved: requests waited for a CPU")
+
+
 def test_a_runtime_in_doubt_has_no_speed_up_and_is_not_recommended():
     """However fast it seems; and one that seems 20 times as slow is no "0.05x"."""
     for latency_us in (50.0, 20_000.0):
@@ -200,6 +211,32 @@ def test_a_cell_of_a_sweep_has_no_overhead():
     table = _make_cells("cells", [cell, waited])
     assert read_column(table, "latency") == ["100 ns", "100 ns, not resolved"]
     assert read_column(table, "overhead") == ["50%", "-"]
+
+
+def test_a_cell_of_a_sweep_that_was_measured_beside_others_is_marked():
+    few, many = _describe_disturbance(8, [0, 1]), _describe_disturbance(8, [*range(8)])
+    cells = [
+        make_measured(make_cell(batch=batch), values_ns=(100.0, 101.0, 99.0), warnings=warnings)
+        for batch, warnings in ((1, ()), (2, (few,)), (4, (many,)))
+    ]
+    assert [bool(cell.disturbance) for cell in cells] == [False, False, True]
+    told = read_column(_make_cells("cells", cells), "latency")
+    assert told == ["100 ns", "100 ns", "100 ns, disturbed"]
+    results = SweepResults(cells=tuple(cells), machines={})
+    assert results.describe() == "3 measured (1 disturbed)"
+
+
+@pytest.mark.parametrize(("disturbed", "is_told"), [(None, False), (5, False), (6, True)])
+def test_a_probed_size_is_marked_once_most_of_its_rounds_are_disturbed(disturbed, is_told):
+    rounds = (15e6,) * 10
+    point = KneePoint(
+        size=2, plateau_values_ns=rounds, values_ns=rounds, disturbed_rounds=disturbed
+    )
+    knee = replace(make_knee("eager", make_environments()[0], last_on=4), points=(point,))
+    answers, points = make_knee_tables([knee])
+    assert answers.rows[0][6].endswith("; disturbed at 2") == is_told
+    told = "on the plateau" + (": the host was disturbed in 6 of 10 rounds" if is_told else "")
+    assert points.rows[0][-1] == told
 
 
 # --- records of before ---------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError
 from ftax.reports.terminal import say
+from ftax.steps.setting import Setting
 
 
 def bench(
@@ -69,19 +70,19 @@ def bench(
         runtime=runtime,
         hosts=hosts,
         plan=plan,
-        threads=threads,
-        no_grad=no_grad,
-        runtime_options=o.parse_settings(settings),
-        transfers=transfers,
-        model_options={
-            "dtype": dtype,
-            "device": device,
-            "batch": batch,
-            "sequence": sequence,
-            "tiny": tiny,
-            "attention": attention,
-            "use_cache": use_cache,
-        },
+        setting=Setting(
+            dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
+            device=device,
+            batch=batch,
+            sequence=sequence,
+            tiny=tiny,
+            attention=attention,  # type: ignore[arg-type]
+            use_cache=use_cache,
+            threads=threads,
+            grad_mode="no_grad" if no_grad else "inference",
+            runtime_options=o.parse_settings(settings),
+            transfers=transfers,
+        ),
     )
     with progress_bar(model) as progress:
         runs = run_jobs([job], processes=processes, progress=progress)

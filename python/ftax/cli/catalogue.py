@@ -21,7 +21,7 @@ def models(csv: o.Csv = False, markdown: o.Markdown = False) -> None:
 def runtimes(device: o.Device = "cpu", csv: o.Csv = False, markdown: o.Markdown = False) -> None:
     """Every runtime under each host: whether it works on this machine, and if not, why."""
     from ftax.runtimes.catalogue import list_runtimes
-    from ftax.steps.request import normalize_device
+    from ftax.steps.setting import normalize_device
 
     device = normalize_device(device)
     rows = []

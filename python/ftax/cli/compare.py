@@ -15,6 +15,7 @@ import typer
 from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, progress_bar, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.steps.setting import Setting
 
 if TYPE_CHECKING:
     from ftax.ladders.comparison import Item
@@ -96,14 +97,15 @@ def compare(
             cpus=cpus,
             patience=patience,
         )
-        model_options = {
-            "dtype": dtype,
-            "device": device,
-            "batch": batch,
-            "sequence": sequence,
-            "tiny": tiny,
-        }
-        jobs = [_make_job(side, plan, threads, model_options) for side in sides]
+        setting = Setting(
+            dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
+            device=device,
+            batch=batch,
+            sequence=sequence,
+            tiny=tiny,
+            threads=threads,
+        )
+        jobs = [_make_job(side, plan, setting) for side in sides]
         with progress_bar("comparing") as progress:
             runs = run_jobs(jobs, processes=processes, progress=progress)
         found = [
@@ -136,20 +138,11 @@ def _is_file(side: str) -> bool:
     return side.endswith((".json", ".jsonl")) or Path(side).is_file()
 
 
-def _make_job(
-    side: str, plan: Plan, threads: int | None, model_options: dict[str, object]
-) -> BenchJob:
+def _make_job(side: str, plan: Plan, setting: Setting) -> BenchJob:
     from ftax.sweeps.processes import BenchJob
 
     model, runtime, host = _parse_cell(side)
-    return BenchJob(
-        model=model,
-        runtime=runtime,
-        hosts=(host,),
-        plan=plan,
-        threads=threads,
-        model_options=model_options,
-    )
+    return BenchJob(model=model, runtime=runtime, hosts=(host,), plan=plan, setting=setting)
 
 
 def _parse_cell(text: str) -> tuple[str, str, str]:

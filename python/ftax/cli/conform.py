@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,14 +31,14 @@ def conform(
     from ftax.runtimes.plugins.conform.suite import explain_perceptron
 
     given = {"batch": batch, "sequence": sequence, "tiny": tiny or None}
-    options = {name: value for name, value in given.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     with progress_bar(library) as progress:
         found = run_checks(
             library,
             model,
             limit_s=limit,
             progress=progress,
-            dtype=dtype,
+            dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
             device=device,
             **options,
         )

@@ -8,6 +8,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import progress_bar, saved, show
+from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
 
 
@@ -39,14 +40,16 @@ def ops(
         progress("building the model", 0, 1)
         receipt = tax(
             model,
-            dtype=dtype,
-            device=device,
-            batch=batch,
-            sequence=sequence,
-            tiny=tiny,
-            attention=attention,
-            use_cache=use_cache,
-            threads=threads,
+            setting=Setting(
+                dtype=dtype,  # type: ignore[arg-type]  # checked by Setting
+                device=device,
+                batch=batch,
+                sequence=sequence,
+                tiny=tiny,
+                attention=attention,  # type: ignore[arg-type]
+                use_cache=use_cache,
+                threads=threads,
+            ),
             runtimes="none",
             plan=Plan(max_rounds=10, duration_s=duration),
             progress=progress,

@@ -27,11 +27,11 @@ def report(
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
 ) -> None:
     """Write one self-contained HTML page of any results: charts, tables, and every record."""
-    from ftax.paper.claims.page import make_claims_views
+    from ftax.paper.page import describe_study
     from ftax.reports.html.page import write_report
 
     sources = write_report(
-        results, output, skip_bad=skip_bad, title=title, describe_claims=make_claims_views
+        results, output, skip_bad=skip_bad, title=title, describe_study=describe_study
     )
     size = output.stat().st_size / 1e6
     say(

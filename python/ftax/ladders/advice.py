@@ -141,9 +141,9 @@ def _say_split(row: RuntimeRow) -> str:
 
 
 def _say_pay_back(row: RuntimeRow) -> str:
-    if row.preparation is None or row.calls_to_pay_back is None:
-        return ""
     seconds = row.preparation.seconds
+    if seconds is None or row.calls_to_pay_back is None:
+        return ""
     return f"; preparing it takes {seconds:.2g} s, paid back after {row.calls_to_pay_back:,} calls"
 
 

@@ -8,7 +8,7 @@ of the process.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
@@ -151,11 +151,9 @@ def _gate(scene: Scene) -> Iterator[Scene]:
 
 
 def _trace(scene: Scene) -> Iterator[Scene]:
-    options, job = scene.options, None
-    if options.model is not None and options.trace == "worker":
-        job = make_job(
-            scene.workspace, scene.runners, options.model, options.model_options, cold=options.cold
-        )
+    job = None
+    if scene.options.trace == "worker":
+        job = make_job(scene.workspace, scene.runners)
         scene.tell("tracing kernels in a process of their own")
     found = trace_runners(
         scene.workspace.loaded,
@@ -216,23 +214,13 @@ AFTER: tuple[Instrument[Scene], ...] = (
 )
 
 
-def make_job(
-    workspace: Workspace,
-    prepared: Iterable[Candidate],
-    model: str,
-    options: Mapping[str, object],
-    *,
-    cold: bool = False,
-) -> TraceJob | None:
+def make_job(workspace: Workspace, prepared: Iterable[Candidate]) -> TraceJob | None:
     """What a worker traces; None if it cannot make this model and these inputs again."""
-    if not workspace.loaded.reproducible:
+    loaded = workspace.loaded
+    if loaded.again is None:
         return None
     return TraceJob(
-        model=model,
+        model=loaded.again,
+        setting=loaded.setting,
         runtimes=tuple(item.place for item in prepared),
-        # The device by name: it may have been given as an object, which does not travel.
-        model_options={**options, "device": workspace.loaded.device},
-        no_grad=workspace.no_grad,
-        transfers=workspace.transfers,
-        cold=cold,
     )

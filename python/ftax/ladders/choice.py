@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 
-from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, tell_in_full
+from ftax.errors import (
+    FtaxError,
+    InvalidArgumentError,
+    UnsupportedError,
+    describe,
+    suggest,
+    tell_in_full,
+)
 from ftax.ladders.ladder import EAGER, Ladder
 from ftax.ladders.receipt import Unavailable
 from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
@@ -58,6 +65,17 @@ def choose_alternatives(
         if runtimes not in ("quick", "available")
         or spec.find_obstacle(host=place.host, device=device) is None
     ]
+
+
+def check_options(places: Iterable[Place], options: Mapping[str, str]) -> None:
+    """Raises InvalidArgumentError for an option that none of these runtimes takes."""
+    known = {name for place in places for name in find_runtime(place.runtime).options}
+    for name in options:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"none of these runtimes has an option {name!r}; "
+                f"{suggest(name, known)}their options: {', '.join(sorted(known)) or 'none'}"
+            )
 
 
 def list_slower(device: str) -> list[str]:

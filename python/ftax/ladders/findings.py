@@ -14,9 +14,9 @@ from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.rows import RuntimeRow, compute_rows
 from ftax.records.record import Name
 from ftax.records.result import Result
+from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import Measurement
-from ftax.timing.outputs import read_work_problem
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_latency
 
@@ -84,7 +84,7 @@ class Findings(Result):
     @property
     def work_problem(self) -> str:
         """How calls of the first rung differed while they were timed; "" if that was not seen."""
-        return read_work_problem(self.rungs[0].checks)
+        return Checks.of(self.rungs[0].checks).work_problem
 
     @property
     def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:

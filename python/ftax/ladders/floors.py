@@ -14,7 +14,7 @@ from ftax import _core
 from ftax.errors import UnavailableError
 from ftax.instruments.gate import measure_gated_runner
 from ftax.runtimes.tape.recording import dispatch_key_works, record_fragment
-from ftax.steps.request import normalize_device
+from ftax.steps.setting import normalize_device
 
 _BURST = 200  # launches: long enough for a mean, short enough for any launch queue
 

@@ -17,9 +17,9 @@ from ftax.ladders.evidence import RungEvidence, compare_work
 from ftax.ladders.ladder import EAGER, Ladder, Words
 from ftax.records.fields import Rule
 from ftax.records.record import Name, Record
+from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
 from ftax.timing.measurement import Measurement
-from ftax.timing.outputs import read_work_problem
 
 _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
 _UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
@@ -72,7 +72,7 @@ def compute_lines(
     line, and no tax.
     """
     top_ns = rungs[0].latency_ns
-    if problem := read_work_problem(rungs[0].checks):
+    if problem := Checks.of(rungs[0].checks).work_problem:
         return (_make_undivided(rungs[0], f"not the same work: {problem}"),)
     found = {item.place: item for item in evidence}
     traced = [found.get(rung.place) for rung in rungs]

@@ -56,7 +56,6 @@ def trace_runners(
         found, where = trace_each(loaded, runners, progress=progress), "this process"
     else:
         found, where = trace_in_worker(job), "worker"
-    nodes = _count_nodes(runners)
     reference = None
     for place, (runner, trace) in enumerate(zip(runners, found, strict=True)):
         gate = gates.get(runner.place)
@@ -69,7 +68,7 @@ def trace_runners(
         item, kernels = RungEvidence.of(
             trace,
             reference=reference,
-            expected_nodes=nodes if runner.runtime == "cuda-graph" else None,
+            expected_nodes=_count_nodes(runner, runners),
             gate=gate,
             traced_in=where,
         )
@@ -93,16 +92,16 @@ def _drop_gate_beside_the_work(item: RungEvidence) -> RungEvidence:
 
 def _find_launches(rungs: Sequence[Candidate]) -> int | None:
     """Launches of one inference, as launch replay counts them; every rung makes about as many."""
-    for rung in rungs:
-        launches = rung.facts.get("launches")
-        if isinstance(launches, int):
-            return launches
-    return None
+    found = (rung.preparation.launches for rung in rungs)
+    return next((launches.count for launches in found if launches is not None), None)
 
 
-def _count_nodes(rungs: Sequence[Candidate]) -> dict[str, int] | None:
-    for rung in rungs:
-        types = rung.facts.get("launch_types")
-        if isinstance(types, dict):
-            return {name: types.get(name, 0) for name in _NODE_TYPES}
+def _count_nodes(runner: Candidate, runners: Sequence[Candidate]) -> dict[str, int] | None:
+    """Nodes of the graph that ``runner`` launches as a whole, as another runtime counts them that
+    launches the same capture one by one; None if none does."""
+    for other in runners:
+        launches = other.preparation.launches
+        same = other.buffers is not None and other.buffers is runner.buffers
+        if launches is not None and same and other is not runner:
+            return {name: launches.types.get(name, 0) for name in _NODE_TYPES}
     return None

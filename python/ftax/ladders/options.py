@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from ftax.ladders.ladder import EAGER
@@ -16,20 +16,17 @@ TraceChoice = Literal["worker", "here", "none"]
 class TaxOptions:
     """What a receipt holds beside the rounds; docstring of `ftax.tax`.
 
-    ``model`` and ``model_options`` build the model again where ``trace`` is "worker". ``keep`` is
-    given the receipt of the rounds before anything looks closer at the GPU, where a runtime that
-    faults takes its process with it. ``rehearse`` tries each alternative elsewhere first.
+    ``keep`` is given the receipt of the rounds before anything looks closer at the GPU, where a
+    runtime that faults takes its process with it. ``rehearse`` tries each alternative elsewhere
+    first.
     """
 
     runtimes: str | Sequence[str] = "quick"
     hosts: Sequence[str] = ("python", "cpp")
     operators: bool = True
     trace: TraceChoice = "here"
-    model: str | None = None
-    model_options: Mapping[str, object] = field(default_factory=dict)
     energy: bool = False
     throughput: bool = False
-    cold: bool = False
     rehearse: bool = False
     ladder: str = EAGER.name
     keep: Callable[[Receipt], None] | None = None

@@ -8,18 +8,18 @@ what they compile is in the cache afterwards.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from ftax.errors import describe
+from ftax.errors import FtaxError, describe
+from ftax.steps.setting import Setting
 from ftax.timing.session import Plan, Progress, measure, require
-from ftax.workers.death import name_signal, read_last_line
+from ftax.workers.child import Line
+from ftax.workers.process import Stop, run_task
 from ftax.workers.time_limit import default_seconds
 
 _MOST = 8  # processes side by side: each holds a copy of the model
@@ -31,13 +31,15 @@ Place = tuple[str, str]  # runtime, host
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What one process tries, in JSON: a model by name or folder, and runtimes with their hosts."""
+    """What one process tries: a model that `load_model` makes, and runtimes with their hosts."""
 
     model: str
     places: tuple[Place, ...]
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    no_grad: bool = False
-    transfers: bool = False
+    setting: Setting = field(default_factory=Setting)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        return {**asdict(self), "setting": self.setting.to_dict()}
 
 
 def rehearse(job: Rehearsal, progress: Progress | None = None) -> dict[Place, str]:
@@ -48,51 +50,42 @@ def rehearse(job: Rehearsal, progress: Progress | None = None) -> dict[Place, st
     """
     runtimes = sorted({runtime for runtime, _ in job.places})
     found: dict[Place, str] = {}
-    with ThreadPoolExecutor(min(_MOST, os.cpu_count() or 1)) as pool:
+    with closing(Stop()) as stop, ThreadPoolExecutor(min(_MOST, os.cpu_count() or 1)) as pool:
         begun = {}
         for runtime in runtimes:
             places = tuple(place for place in job.places if place[0] == runtime)
-            begun[pool.submit(_try, replace(job, places=places))] = places
-        for done, future in enumerate(as_completed(begun)):
-            if progress:
-                progress("trying each runtime in a process of its own", done, len(begun))
-            if (death := future.result()) is not None:
-                found |= dict.fromkeys(begun[future], death)
+            begun[pool.submit(_try, replace(job, places=places), stop)] = places
+        try:
+            for done, future in enumerate(as_completed(begun)):
+                if progress:
+                    progress("trying each runtime in a process of its own", done, len(begun))
+                if (death := future.result()) is not None:
+                    found |= dict.fromkeys(begun[future], death)
+        finally:
+            stop.set()  # or Ctrl-C would wait for all of them
     return found
 
 
-def _try(job: Rehearsal) -> str | None:
+def _try(job: Rehearsal, stop: Stop) -> str | None:
     limit_s = default_seconds() + _AFTER_PREPARING_S
+    answers = run_task("ftax.ladders.rehearsal:try_out", job.to_dict(), limit_s=limit_s, stop=stop)
     try:
-        worker = subprocess.run(
-            [sys.executable, "-m", "ftax.ladders.rehearsal"],
-            input=json.dumps(asdict(replace(job, model_options=dict(job.model_options)))),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=limit_s,
-        )
-    except subprocess.TimeoutExpired:
-        return f"tried in a process of its own, it was not done after {limit_s:g} s"
-    except OSError as error:
-        return f"it could not be tried in a process of its own: {describe(error)}"
-    if worker.returncode == 0:
-        return None
-    how = name_signal(worker.returncode) or f"exit code {worker.returncode}"
-    said = read_last_line(worker.stderr)
-    return f"tried in a process of its own, it ended that by {how}{': ' + said if said else ''}"
+        with closing(answers):  # at the first answer: a fault at its exit costs a receipt nothing
+            fault: str = next(answers)["fault"]
+    except FtaxError as error:
+        fault = describe(error)
+    return f"tried in a process of its own: {fault}" if fault else None
 
 
-def _work() -> None:
-    from ftax.errors import FtaxError
+def try_out(data: Mapping[str, Any], line: Line) -> None:
+    """The task of the process: all that a receipt does, and a word on what it left behind."""
     from ftax.ladders.look import gate_runners, trace_runners
     from ftax.runtimes.catalogue import check_host, find_runtime
     from ftax.runtimes.workspace import Workspace
     from ftax.steps.load import load_model
 
-    data = json.load(sys.stdin)
-    loaded = load_model(data["model"], **data["model_options"])
-    workspace = Workspace(loaded, no_grad=data["no_grad"], transfers=data["transfers"])
+    loaded = load_model(data["model"], **data["setting"])
+    workspace = Workspace(loaded)
     try:  # what only raises is raised again where it is measured, and is told there
         prepared = [
             find_runtime(runtime).prepare(workspace, check_host(host))
@@ -104,10 +97,7 @@ def _work() -> None:
                 pass
     except (FtaxError, RuntimeError):
         pass
-    fault = _find_fault(loaded.device)
-    print(fault, file=sys.stderr, flush=True)
-    # Without tearing down what libraries loaded: a fault at exit costs a receipt nothing.
-    os._exit(1 if fault else 0)
+    line.say("tried", fault=_find_fault(loaded.device))
 
 
 def _find_fault(device: str) -> str:
@@ -119,9 +109,5 @@ def _find_fault(device: str) -> str:
     try:
         torch.ones(1, device=device).add_(1).item()
     except RuntimeError as error:
-        return describe(error)
+        return f"the device refuses all that comes after it: {describe(error)}"
     return ""
-
-
-if __name__ == "__main__":
-    _work()

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder
-from ftax.runtimes.preparation_cost import PreparationCost
 from ftax.timing.candidate import Place
+from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_intervals, find_doubt_of
 from ftax.timing.measurement import Measurement
-from ftax.timing.outputs import read_outputs, read_work_problem
+from ftax.timing.preparation import Preparation
 
 Ends = tuple[float, float]
 
@@ -31,7 +31,6 @@ class RuntimeRow:
     Attributes:
         is_rung: whether it stands on the ladder.
         is_top: whether it is the first rung.
-        baseline_name: the runtime that it names as its baseline; "" if that is the first rung.
         baseline: None where the baseline that it names was not measured.
         saved_ns: latency of the baseline minus its own; its interval resamples rounds jointly.
         speedup_interval: the same draws, linearised about the two means.
@@ -54,7 +53,6 @@ class RuntimeRow:
     measurement: Measurement
     is_rung: bool
     is_top: bool
-    baseline_name: str
     baseline: Measurement | None
     saved_ns: float | None
     saved_interval_ns: Ends | None
@@ -70,7 +68,7 @@ class RuntimeRow:
     kernel_ns: float | None
     difference: str
     issue_ns: float | None
-    preparation: PreparationCost | None
+    preparation: Preparation
     examples_per_s: float | None
     excluded: str
     doubt: str = ""
@@ -100,9 +98,10 @@ class RuntimeRow:
     @property
     def calls_to_pay_back(self) -> int | None:
         """See the class."""
-        if not self.is_faster or self.preparation is None or not self.saved_ns:
+        seconds = self.preparation.seconds
+        if not self.is_faster or seconds is None or not self.saved_ns:
             return None
-        return math.ceil(self.preparation.seconds * 1e9 / self.saved_ns)
+        return math.ceil(seconds * 1e9 / self.saved_ns)
 
     def to_dict(self) -> dict[str, object]:
         """The numbers as plain scalars and lists, for other programs."""
@@ -124,10 +123,10 @@ class RuntimeRow:
             "baseline": None if self.baseline is None else str(self.baseline.place),
             **{name: getattr(self, name) for name in names},
             **{name: None if value is None else list(value) for name, value in ends.items()},
-            "preparation_seconds": None if cost is None else cost.seconds,
-            "preparation_peak_host_bytes": None if cost is None else cost.peak_host_bytes,
-            "preparation_peak_device_bytes": None if cost is None else cost.peak_device_bytes,
-            "from_cache": None if cost is None else cost.from_cache,
+            "preparation_seconds": cost.seconds,
+            "preparation_peak_host_bytes": cost.peak_host_bytes,
+            "preparation_peak_device_bytes": cost.peak_device_bytes,
+            "from_cache": None if cost.seconds is None else cost.from_cache,
         }
 
 
@@ -139,7 +138,8 @@ def compute_rows(
     ladder: Ladder = EAGER,
 ) -> tuple[RuntimeRow, ...]:
     """A row a measurement, fastest first. The first measurement is the ladder's first rung."""
-    baselines = [_find_baseline(measurements, item) for item in measurements]
+    made = [Preparation.of(item.preparation) for item in measurements]
+    baselines = [_find_baseline(measurements, made, place) for place in range(len(measurements))]
     contrasts = []
     for place, base in enumerate(baselines):
         ratio = 1.0
@@ -153,15 +153,19 @@ def compute_rows(
         for item in throughputs
         if not item.doubt
     }
-    references = {_read_baseline(item) for item in measurements}
+    references = {preparation.baseline for preparation in made}
+    same_work = not Checks.of(measurements[0].checks).work_problem
     rows = [
         _make_row(
             item,
+            made[place],
             None if base is None else measurements[base],
             intervals[2 * place : 2 * place + 2],
             found,
             rates.get(item.place),
-            _exclude(item, references, read_work_problem(measurements[0].checks), ladder),
+            _exclude(item, made[place], references, ladder)
+            if same_work
+            else f"{ladder.top}'s calls are not all the same work",
             ladder,
         )
         for place, (item, base) in enumerate(zip(measurements, baselines, strict=True))
@@ -171,6 +175,7 @@ def compute_rows(
 
 def _make_row(
     item: Measurement,
+    preparation: Preparation,
     base: Measurement | None,
     intervals: Sequence[Ends | None],
     found: Mapping[Place, RungEvidence],
@@ -188,12 +193,11 @@ def _make_row(
     busy_removed_ns = None
     if busy_ns is not None and base_busy_ns is not None:
         busy_removed_ns = base_busy_ns - busy_ns
-    outputs = read_outputs(item.checks)
+    outputs = Checks.of(item.checks).judge_outputs()
     return RuntimeRow(
         measurement=item,
         is_rung=item.place in ladder.places,
         is_top=is_top,
-        baseline_name=_read_baseline(item),
         baseline=base,
         saved_ns=saved_ns,
         saved_interval_ns=None if base is None else intervals[0],
@@ -214,34 +218,31 @@ def _make_row(
         kernel_ns=statistics.median(traced.kernel_ns) if traced else None,
         difference="" if item is base else _describe_kernels(theirs, mine),
         issue_ns=None if mine is None else mine.issue_ns,
-        preparation=PreparationCost.of(item.preparation),
+        preparation=preparation,
         examples_per_s=rate,
         doubt=find_doubt_of([item] if base is None else [item, base]),
         excluded=excluded or ("" if outputs.equal or is_top else outputs.words),
     )  # fmt: skip
 
 
-def _exclude(item: Measurement, references: set[str], work_problem: str, ladder: Ladder) -> str:
-    if work_problem:
-        return f"{ladder.top}'s calls are not all the same work"
-    if baseline := _read_baseline(item):
-        return f"it is compared with {baseline}, not with {ladder.top}"
+def _exclude(
+    item: Measurement, preparation: Preparation, references: set[str], ladder: Ladder
+) -> str:
+    if preparation.baseline:
+        return f"it is compared with {preparation.baseline}, not with {ladder.top}"
     if item.cell.runtime in references:
         return f"it is what others are compared with, and not compared with {ladder.top}"
     return ""
 
 
-def _read_baseline(item: Measurement) -> str:
-    named = item.preparation.get("baseline")
-    return named if isinstance(named, str) else ""
-
-
-def _find_baseline(measurements: Sequence[Measurement], item: Measurement) -> int | None:
+def _find_baseline(
+    measurements: Sequence[Measurement], made: Sequence[Preparation], place: int
+) -> int | None:
     """The place of what it names, under the same host if it is there; otherwise the first."""
-    named = _read_baseline(item)
+    item, named = measurements[place], made[place].baseline
     if not named:
-        names = {_read_baseline(other) for other in measurements}
-        return measurements.index(item) if item.cell.runtime in names else 0
+        names = {other.baseline for other in made}
+        return place if item.cell.runtime in names else 0
     places = [i for i, other in enumerate(measurements) if other.cell.runtime == named]
     same = [i for i in places if measurements[i].cell.host == item.cell.host]
     return next(iter((*same, *places)), None)

@@ -11,12 +11,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, describe, name_faults
+from ftax.errors import InvalidArgumentError, RunnerError, describe
 from ftax.instruments.instrument import look_closer
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.after import AFTER, Scene
-from ftax.ladders.choice import choose_alternatives, prepare_all
+from ftax.ladders.choice import check_options, choose_alternatives, prepare_all
 from ftax.ladders.ladder import Ladder, find_ladder
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import Receipt, Unavailable
@@ -39,17 +38,15 @@ def run_tax(
     """
     device, ladder = workspace.loaded.device, find_ladder(options.ladder)
     alternatives = choose_alternatives(options.runtimes, device, options.hosts, ladder)
+    check_options([*ladder.list_places(device), *alternatives], workspace.setting.runtime_options)
     started = time.perf_counter()
-    fatal = _rehearse(workspace, alternatives, options, progress) if options.rehearse else []
+    fatal = _rehearse(workspace, alternatives, progress) if options.rehearse else []
     excluded = {item.place for item in fatal}
     wanted = [
         *ladder.list_places(device),
         *(place for place in alternatives if place not in excluded),
     ]
     prepared, unavailable = prepare_all(workspace, wanted, progress, ladder)
-    if options.cold:
-        with name_faults("the cold cache could not be prepared"):
-            prepared = [replace(item, runner=_core.ColdRunner(item.runner)) for item in prepared]
     prepared_s = time.perf_counter() - started
     session = measure(workspace.loaded, prepared, plan, progress)
     measurements, failed = _split_failures(prepared, session)
@@ -87,20 +84,17 @@ def run_tax(
         "measure_seconds": session.elapsed_s,
         "total_seconds": time.perf_counter() - started,
         "gc_ms": session.gc_ms,
-        "cache": "cold: L2 flushed before each request" if options.cold else "warm",
+        "cache": "cold: L2 flushed before each request" if workspace.setting.cold else "warm",
     }
     return replace(receipt, preparation=preparation), scene.traces
 
 
 def _rehearse(
-    workspace: Workspace,
-    alternatives: Sequence[Place],
-    options: TaxOptions,
-    progress: Progress | None,
+    workspace: Workspace, alternatives: Sequence[Place], progress: Progress | None
 ) -> list[Unavailable]:
     """Alternatives that took down a process in which they were tried alone."""
-    device = workspace.loaded.device
-    if options.model is None or not workspace.loaded.reproducible:
+    loaded = workspace.loaded
+    if loaded.again is None:
         raise InvalidArgumentError(
             "rehearse is asked for, but a model that lives in this process cannot be built in "
             "another; give a model by name or path, or rehearse=False"
@@ -108,15 +102,9 @@ def _rehearse(
     possible = [
         place
         for place in alternatives
-        if find_runtime(place.runtime).find_obstacle(host=place.host, device=device) is None
+        if find_runtime(place.runtime).find_obstacle(host=place.host, device=loaded.device) is None
     ]
-    job = Rehearsal(
-        model=options.model,
-        places=tuple(possible),
-        model_options={**options.model_options, "device": device},
-        no_grad=workspace.no_grad,
-        transfers=workspace.transfers,
-    )
+    job = Rehearsal(model=loaded.again, setting=loaded.setting, places=tuple(possible))
     found = rehearse(job, progress)
     return [
         Unavailable(runtime=place.runtime, host=place.host, reason=found[place])

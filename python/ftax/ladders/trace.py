@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
-from ftax.runtimes.prepare import Model, prepare
+from ftax.runtimes.prepare import Model, measuring, prepare
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.state import leave_as_found
+from ftax.steps.setting import Setting, SettingOptions, read_setting
 from ftax.timing.candidate import Candidate, Host
 
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ def trace(
     model: Model,
     inputs: Any = None,
     *,
+    check_inputs: Any = None,
     runtime: str = "eager",
     host: Host = "python",
     iterations: int = 20,
     kinds: Sequence[str] = ("runtime", "driver"),
-    no_grad: bool = False,
-    **model_options: Any,
+    **options: Unpack[SettingOptions],
 ) -> Trace:
     """Trace the kernels of one runtime on a GPU, in this process; see docs/trace.md.
 
@@ -45,8 +46,8 @@ def trace(
 
     if iterations < 1:
         raise InvalidArgumentError(f"iterations is {iterations}; give 1 or more")
-    with leave_as_found(model, inputs, model_options):
-        loaded, prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)
+    setting = read_setting(options, trace.__kwdefaults__)
+    with _ready_on_gpu(model, inputs, check_inputs, setting, runtime, host) as (loaded, prepared):
         try:
             return trace_prepared(loaded, prepared, iterations=iterations, kinds=kinds)
         finally:
@@ -57,41 +58,39 @@ def profile_once(
     model: Model,
     inputs: Any = None,
     *,
+    check_inputs: Any = None,
     runtime: str = "eager",
     host: Host = "python",
-    no_grad: bool = False,
-    **model_options: Any,
+    **options: Unpack[SettingOptions],
 ) -> None:
     """Warm one runtime up, then run one inference between cudaProfilerStart and cudaProfilerStop.
 
     For nsys and ncu, which can be told to look at nothing else. Arguments and errors are those of
     `trace`.
     """
-    with leave_as_found(model, inputs, model_options):
-        prepared = _prepare_on_gpu(model, inputs, runtime, host, no_grad, model_options)[1]
+    setting = read_setting(options, profile_once.__kwdefaults__)
+    with _ready_on_gpu(model, inputs, check_inputs, setting, runtime, host) as (_, prepared):
         runner = _core.NvtxRunner(prepared.runner, f"{runtime}/{host}")
         for _ in range(5):
             runner.run_once()
         _core.profile_once(runner)
 
 
-def _prepare_on_gpu(
-    model: Model,
-    inputs: Any,
-    runtime: str,
-    host: Host,
-    no_grad: bool,
-    model_options: dict[str, Any],
-) -> tuple[LoadedModel, Candidate]:
-    loaded, (prepared,) = prepare(
-        model, inputs, runtime=runtime, hosts=(host,), no_grad=no_grad, model_options=model_options
-    )
-    if not isinstance(loaded, LoadedModel) or loaded.device == "cpu":
-        raise InvalidArgumentError(
-            f"the device is {loaded.device!r}, which has no kernels to trace; give device='cuda'"
+@contextmanager
+def _ready_on_gpu(
+    model: Model, inputs: Any, check_inputs: Any, setting: Setting, runtime: str, host: Host
+) -> Iterator[tuple[LoadedModel, Candidate]]:
+    with measuring(model, setting, inputs, check_inputs):
+        loaded, (prepared,) = prepare(
+            model, inputs, check_inputs, setting, runtime=runtime, hosts=(host,)
         )
-    if not hasattr(_core, "profile_once"):
-        raise UnavailableError(
-            "this build of ftax has no CUDA parts: reinstall it where a CUDA torch and nvcc are"
-        )
-    return loaded, prepared
+        if not isinstance(loaded, LoadedModel) or loaded.device == "cpu":
+            raise InvalidArgumentError(
+                f"the device is {loaded.device!r}, which has no kernels to trace; give "
+                "device='cuda'"
+            )
+        if not hasattr(_core, "profile_once"):
+            raise UnavailableError(
+                "this build of ftax has no CUDA parts: reinstall it where a CUDA torch and nvcc are"
+            )
+        yield loaded, prepared

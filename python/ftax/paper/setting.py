@@ -12,7 +12,7 @@ from typing import Self
 from ftax.errors import InvalidArgumentError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.steps.spec import TORCH_DTYPES
-from ftax.sweeps.grid import Grid
+from ftax.sweeps.grid import Grid, make_grid
 from ftax.sweeps.grid_checks import split_runtime
 
 TEXT_LENGTH = 128  # tokens of the paper's texts (Section 4)
@@ -147,17 +147,19 @@ class Setting:
         """The grid of a want; None if there is an obstacle."""
         if self.find_obstacle(want) is not None:
             return None
-        return Grid(
-            models=(want.model,),
-            runtimes=(want.runtime,),
-            dtypes=(want.dtype,),
-            batches=want.batches,
-            sequences=want.sequences,
-            devices=(self.device,),
-            tiny=self.tiny,
-            utilisation=want.utilisation and self.device != "cpu",
-            memory=want.memory and self.device != "cpu",
-            repetitions=want.repetitions,
+        return make_grid(
+            {
+                "models": want.model,
+                "runtimes": want.runtime,
+                "dtypes": want.dtype,
+                "batches": want.batches,
+                "sequences": want.sequences,
+                "devices": self.device,
+                "tiny": self.tiny,
+                "utilisation": want.utilisation and self.device != "cpu",
+                "memory": want.memory and self.device != "cpu",
+                "repetitions": want.repetitions,
+            }
         )
 
     def find_obstacle(self, want: Want) -> str | None:

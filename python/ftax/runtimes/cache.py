@@ -29,6 +29,7 @@ from torch import nn
 from ftax import _core
 from ftax.errors import UnavailableError
 from ftax.steps.loaded import LoadedModel
+from ftax.timing.preparation import Preparation
 
 _MANIFEST = "manifest.json"
 _DIGEST = "sha256"
@@ -42,6 +43,10 @@ class Artefact:
     folder: Path
     facts: Mapping[str, object]
     from_cache: bool
+
+    def to_preparation(self, **details: object) -> Preparation:
+        """Of what was made with it."""
+        return Preparation.of({**self.facts, **details, "from_cache": self.from_cache})
 
 
 def cache_root() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -12,13 +13,20 @@ from ftax.errors import FtaxError, describe
 from ftax.runtimes.equality import compare_outputs, fail_equality
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.setting import Setting
 from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Candidate
+from ftax.timing.checks import Checks
+
+
+def core_grad_mode(setting: Setting) -> _core.GradMode:
+    """The grad mode of a setting as the C++ core takes it."""
+    return _core.GradMode.no_grad if setting.grad_mode == "no_grad" else _core.GradMode.inference
 
 
 def grad_mode(workspace: Workspace) -> _core.GradMode:
     """The guard that every rung of this workspace is timed under."""
-    return _core.GradMode.no_grad if workspace.no_grad else _core.GradMode.inference
+    return core_grad_mode(workspace.setting)
 
 
 def drive_python(
@@ -30,8 +38,8 @@ def drive_python(
     )
 
 
-def check_both_inputs(workspace: Workspace, prepared: Candidate) -> dict[str, object]:
-    """How outputs compare with eager's on the main and on the check inputs, as JSON-able checks.
+def check_both_inputs(workspace: Workspace, prepared: Candidate) -> Checks:
+    """The checks of ``prepared``, its outputs compared with eager's on the main and check inputs.
 
     What was made ready is run as it is, on other values in the memory that it reads: whatever a
     compiler has baked in is found out. What fails on the check inputs is a difference.
@@ -53,4 +61,4 @@ def check_both_inputs(workspace: Workspace, prepared: Candidate) -> dict[str, ob
             second = fail_equality(f"it fails: {describe(error)}", outputs.tolerance)
     finally:
         feed(main)
-    return {"outputs": outputs.to_dict(), "second_input": second.to_dict()}
+    return replace(prepared.checks, outputs=outputs, second_input=second)

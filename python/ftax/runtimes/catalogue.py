@@ -7,7 +7,6 @@ shared libraries, which are named by their path.
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +16,8 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from typing import Any
 
-from ftax.errors import InvalidArgumentError, UnavailableError, name_faults
+from ftax import _core
+from ftax.errors import InvalidArgumentError, UnavailableError, name_faults, suggest
 from ftax.runtimes.candidates import check_both_inputs
 from ftax.runtimes.onnx.wheel import find_provider_obstacle
 from ftax.runtimes.plugins import entry_points
@@ -53,7 +53,7 @@ class RuntimeSpec:
     quick: bool = False
     tunes: bool = False
     instrument: bool = False
-    options: tuple[str, ...] = ()  # that it takes from `Workspace.runtime_options`
+    options: tuple[str, ...] = ()  # that it takes from `Setting.runtime_options`
     obstacle: Callable[[str], str | None] | None = None
 
     def find_obstacle(self, *, host: Host | None = None, device: str = "cpu") -> str | None:
@@ -93,18 +93,15 @@ class RuntimeSpec:
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
-            if "second_input" not in prepared.checks:
-                checks = {**prepared.checks, **check_both_inputs(workspace, prepared)}
-                prepared = replace(prepared, checks=checks)
-            if workspace.transfers:
+            if prepared.checks.second_input is None:
+                prepared = replace(prepared, checks=check_both_inputs(workspace, prepared))
+            if workspace.setting.transfers:
                 prepared = add_transfers(workspace, prepared)
-            facts = {**prepared.facts, "ready_seconds": time.perf_counter() - start}
-            return replace(
-                prepared,
-                facts=facts,
-                runner=workspace.on_stream(prepared.runner),
-                grad_mode="no_grad" if workspace.no_grad else "inference",
+            ready = replace(prepared.preparation, ready_seconds=time.perf_counter() - start)
+            prepared = replace(
+                prepared, preparation=ready, runner=workspace.on_stream(prepared.runner)
             )
+            return _make_cold(prepared) if workspace.setting.cold else prepared
 
     def make_files(self, workspace: Workspace) -> None:
         """Have the files that it loads in the cache, so that `prepare` finds them there.
@@ -120,6 +117,17 @@ class RuntimeSpec:
             return self.function
         found: Prepare = _find(self.function)
         return found
+
+
+def _make_cold(prepared: Candidate) -> Candidate:
+    """The same, with the GPU's L2 flushed before each request, outside its time."""
+    if not hasattr(_core, "ColdRunner"):
+        raise UnavailableError(
+            "cold needs the CUDA parts of ftax, which this build lacks; reinstall ftax where a "
+            "CUDA torch and nvcc are"
+        )
+    options = {**prepared.options, "cold": True}
+    return replace(prepared, runner=_core.ColdRunner(prepared.runner), options=options)
 
 
 def _find(place: str) -> Any:
@@ -346,9 +354,9 @@ def find_runtime(name: str) -> RuntimeSpec:
         if spec.name == name:
             return spec
     names = [spec.name for spec in (*_RUNTIMES, *installed)]
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise InvalidArgumentError(f"there is no runtime {name!r}; {hint}there are {', '.join(names)}")
+    raise InvalidArgumentError(
+        f"there is no runtime {name!r}; {suggest(name, names)}there are {', '.join(names)}"
+    )
 
 
 def is_library(name: str) -> bool:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import torch
 
+from ftax.timing.preparation import Preparation
+
 _STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
@@ -26,13 +28,14 @@ class Cost:
     peak_host_bytes: int | None = None
     peak_device_bytes: int | None = None
 
-    def to_facts(self) -> dict[str, object]:
-        """JSON-able, under the names that all runtimes use."""
-        return {
-            "seconds": self.seconds,
-            "peak_host_bytes": self.peak_host_bytes,
-            "peak_device_bytes": self.peak_device_bytes,
-        }
+    def to_preparation(self, **details: object) -> Preparation:
+        """Of what was made meanwhile."""
+        return Preparation(
+            made_seconds=self.seconds,
+            peak_host_bytes=self.peak_host_bytes,
+            peak_device_bytes=self.peak_device_bytes,
+            details=details,
+        )
 
 
 @contextmanager

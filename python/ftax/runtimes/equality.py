@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from ftax.runtimes import tf32
 from ftax.steps.tensors import same_bytes
+from ftax.timing.checks import Equality
 
 # Relative norm of the difference that another order of summation may cause.
 TOLERANCE = {
@@ -26,37 +27,6 @@ TOLERANCE = {
     torch.complex128: 1e-10,
 }
 _TF32_TOLERANCE = 5e-3  # fp32 on a GPU where torch allows TF32, which has the mantissa of fp16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equality:
-    """Result of a comparison. ``difference`` is the largest relative norm over all outputs."""
-
-    bitwise: bool
-    within_tolerance: bool
-    difference: float
-    tolerance: float
-    problem: str | None  # in words, when not within tolerance
-    has_nan: bool
-
-    def describe(self) -> str:
-        """One short phrase for a table."""
-        if self.bitwise:
-            return "bitwise equal"
-        if self.within_tolerance:
-            return f"equal within {self.difference:.1e}"
-        return self.problem or "different"
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-able form. An infinite difference is stored as null."""
-        return {
-            "bitwise": self.bitwise,
-            "within_tolerance": self.within_tolerance,
-            "difference": self.difference if math.isfinite(self.difference) else None,
-            "tolerance": self.tolerance,
-            "problem": self.problem,
-            "has_nan": self.has_nan,
-        }
 
 
 def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> Equality:
@@ -82,7 +52,7 @@ def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.T
     )
 
 
-def fail_equality(problem: str, tolerance: float) -> Equality:
+def fail_equality(problem: str, tolerance: float | None) -> Equality:
     """Outputs that there are none of, or none that could be compared."""
     return Equality(
         bitwise=False,

@@ -13,24 +13,27 @@ from typing import Any
 
 import torch
 
-from ftax import _core
 from ftax.errors import InvalidArgumentError
+from ftax.runtimes.candidates import core_grad_mode
 from ftax.steps.loaded import FileModel, flatten_tensors
 from ftax.steps.paths import describe_path
+from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES
 from ftax.steps.user_inputs import split_inputs
 from ftax.timing.candidate import Candidate, Host
 
 _RUNTIME = {"torchscript": "torchscript", "onnx": "onnxruntime"}
+_FOR_FILES = ("threads", "grad_mode")  # fields of a setting that count for a file
 
 
 def prepare_path(
     path: Path,
     inputs: Any,
+    check_inputs: Any,
+    setting: Setting,
+    *,
     runtime: str,
     hosts: Sequence[Host],
-    no_grad: bool,
-    model_options: dict[str, Any],
 ) -> tuple[FileModel, list[Candidate]]:
     """Prepare a file for each host. ``runtime`` "eager", the default, means the file's own.
 
@@ -45,10 +48,12 @@ def prepare_path(
         raise InvalidArgumentError(
             f"{path.name} is a {kind} file, which runtime {runtime!r} cannot run; use {own!r}"
         )
-    if model_options:
+    unfit = [name for name in setting.chosen if name not in _FOR_FILES]
+    unfit += [] if check_inputs is None else ["check_inputs"]
+    if unfit:
         raise InvalidArgumentError(
-            f"{next(iter(model_options))!r} is an option of models that ftax builds; "
-            f"{path.name} is a file and has its own"
+            f"{unfit[0]!r} is an option of models that ftax builds; {path.name} is a file, which "
+            f"is run as it is: leave {unfit[0]} out"
         )
     if inputs is None:
         raise InvalidArgumentError(
@@ -57,22 +62,21 @@ def prepare_path(
         )
     if kind == "torchscript":
         values, device = _positional(inputs)
-        prepared = _prepare_torchscript(path, values, hosts, device, no_grad)
+        prepared = _prepare_torchscript(path, values, hosts, device, setting)
     else:
         from ftax.runtimes.onnx.rows import prepare_onnx_file
 
         prepared = [prepare_onnx_file(path, inputs, host) for host in hosts]
-    return _describe(path, inputs), prepared
+    return _describe(path, inputs, setting), prepared
 
 
 def _prepare_torchscript(
-    path: Path, values: list[Any], hosts: Sequence[Host], device: str, no_grad: bool
+    path: Path, values: list[Any], hosts: Sequence[Host], device: str, setting: Setting
 ) -> list[Candidate]:
     from ftax.runtimes.compilers.torchscript import prepare_file
 
-    mode = _core.GradMode.no_grad if no_grad else _core.GradMode.inference
-    found = [prepare_file(path, values, host, device=device, mode=mode) for host in hosts]
-    return [replace(item, grad_mode="no_grad" if no_grad else "inference") for item in found]
+    mode = core_grad_mode(setting)
+    return [prepare_file(path, values, host, device=device, mode=mode) for host in hosts]
 
 
 def _positional(inputs: Any) -> tuple[list[Any], str]:
@@ -85,14 +89,15 @@ def _positional(inputs: Any) -> tuple[list[Any], str]:
     return list(args), str(tensors[0].device) if tensors else "cpu"
 
 
-def _describe(path: Path, inputs: Any) -> FileModel:
+def _describe(path: Path, inputs: Any, setting: Setting) -> FileModel:
     tensors = flatten_tensors(split_inputs(inputs))
     names = {dtype: name for name, dtype in TORCH_DTYPES.items()}
     floating = next((t.dtype for t in tensors if t.dtype in names), torch.float32)
     first = tensors[0] if tensors else None
-    return FileModel(
-        name=path.name,
+    found = replace(
+        setting,
         device=str(first.device) if first is not None else "cpu",
         dtype=names[floating],
         batch=max(1, int(first.shape[0])) if first is not None and first.dim() else 1,
     )
+    return FileModel(name=path.name, setting=found, options={})

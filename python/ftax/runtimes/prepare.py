@@ -6,7 +6,7 @@ The public functions that measure, trace or profile all begin here, and so do wo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,21 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import FileModel, LoadedModel
 from ftax.steps.paths import describe_path
+from ftax.steps.setting import Setting, check_threads
+from ftax.steps.state import leave_as_found
 from ftax.timing.candidate import Candidate
 
 Model = str | os.PathLike[str] | nn.Module | LoadedModel
 
-_MODEL_OPTIONS = frozenset(
-    {
-        "dtype",
-        "device",
-        "batch",
-        "sequence",
-        "seed",
-        "attention",
-        "use_cache",
-        "tiny",
-        "check_inputs",
-    }
-)
+
+@contextmanager
+def measuring(model: Model, setting: Setting, *given: Any) -> Iterator[None]:
+    """Torch's threads are the setting's inside; afterwards they, and all that ``model`` and
+    ``given`` hold, are as they were found."""
+    if isinstance(model, LoadedModel):
+        setting = model.setting.beside(setting)
+    with use_threads(setting.threads), leave_as_found(model, *given):
+        yield
 
 
 @contextmanager
@@ -46,8 +44,7 @@ def use_threads(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
-    if threads < 1:
-        raise InvalidArgumentError(f"threads is {threads}; give 1 or more")
+    check_threads(threads)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -59,50 +56,32 @@ def use_threads(threads: int | None) -> Iterator[None]:
 def prepare(
     model: Model,
     inputs: Any,
+    check_inputs: Any,
+    setting: Setting,
     *,
     runtime: str,
     hosts: Sequence[str],
-    no_grad: bool,
-    runtime_options: Mapping[str, str] | None = None,
-    transfers: bool = False,
-    model_options: dict[str, Any],
 ) -> tuple[LoadedModel | FileModel, list[Candidate]]:
     """Load a model and make one runtime ready under each host; what the functions above measure."""
     spec = find_runtime(runtime)
-    spec.check_options(runtime_options or {})
+    spec.check_options(setting.runtime_options)
     checked = [check_host(host) for host in hosts]
     if _is_file(model):
         path = Path(os.fspath(model))  # type: ignore[arg-type]
-        if runtime_options or transfers:
-            raise InvalidArgumentError(
-                f"{next(iter(runtime_options or ('transfers',)))!r} is for models that ftax loads; "
-                f"{path.name} is run as it is"
-            )
-        return prepare_path(path, inputs, runtime, checked, no_grad, model_options)
-    workspace = Workspace(
-        load(model, inputs, model_options),
-        no_grad=no_grad,
-        runtime_options=runtime_options,
-        transfers=transfers,
-    )
+        return prepare_path(path, inputs, check_inputs, setting, runtime=runtime, hosts=checked)
+    workspace = Workspace(load(model, inputs, check_inputs, setting))
     return workspace.loaded, [spec.prepare(workspace, host) for host in checked]
 
 
-def load(model: Model, inputs: Any, model_options: dict[str, Any]) -> LoadedModel:
-    """The model with its inputs. Raises InvalidArgumentError for an option that there is not."""
-    unknown = sorted(set(model_options) - _MODEL_OPTIONS)
-    if unknown:
+def load(model: Model, inputs: Any, check_inputs: Any, setting: Setting) -> LoadedModel:
+    """The model with its inputs. Raises InvalidArgumentError for what does not fit it."""
+    if not isinstance(model, LoadedModel):
+        return load_model(model, inputs=inputs, check_inputs=check_inputs, setting=setting)
+    if inputs is not None or check_inputs is not None:
         raise InvalidArgumentError(
-            f"unknown option {unknown[0]!r}; beside what the function names itself there are "
-            + ", ".join(sorted(_MODEL_OPTIONS))
+            "a LoadedModel brings its inputs and options; pass them to ftax.load_model instead"
         )
-    if isinstance(model, LoadedModel):
-        if inputs is not None or model_options:
-            raise InvalidArgumentError(
-                "a LoadedModel brings its inputs and options; pass them to ftax.load_model instead"
-            )
-        return model
-    return load_model(model, inputs=inputs, **model_options)
+    return model.run_as(setting)
 
 
 def _is_file(model: Model) -> bool:

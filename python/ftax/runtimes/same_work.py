@@ -18,6 +18,7 @@ from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.recording import Call, observe
 from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
+from ftax.timing.checks import SameWork
 
 _MOST_IN_A_ROW = 128
 _LEAST_IN_A_ROW = 3
@@ -81,14 +82,14 @@ class WorkWatch:
         if problem:
             self._problem = f"a later call gives other outputs than the first ({problem})"
 
-    def to_check(self) -> dict[str, object]:
-        """JSON-able: how many calls were observed, how many of them in a row, and the problem."""
-        return {
-            "observed": self._observed,
-            "in_a_row": self._in_a_row,
-            "calls": len(self._calls or ()),
-            "problem": self._problem,
-        }
+    def judge(self) -> SameWork:
+        """What was seen."""
+        return SameWork(
+            observed=self._observed,
+            in_a_row=self._in_a_row,
+            calls=len(self._calls or ()),
+            problem=self._problem,
+        )
 
     def _observe(self) -> None:
         if self._problem:

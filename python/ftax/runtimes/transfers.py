@@ -61,7 +61,7 @@ def add_transfers(workspace: Workspace, prepared: Candidate) -> Candidate:
     return replace(
         prepared,
         runner=runner,
-        facts={**prepared.facts, "transfers": facts},
+        preparation=prepared.preparation.also(transfers=facts),
         options={**prepared.options, "transfers": True},
     )
 

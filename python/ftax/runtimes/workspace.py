@@ -21,13 +21,15 @@ from ftax.runtimes.tape.flat import FlatProgram, make_flat
 from ftax.runtimes.tape.recording import Observer, observe
 from ftax.runtimes.tape.tape import Taped, make_tape, preserve_state, run_eager, settle
 from ftax.steps.loaded import LoadedModel
+from ftax.timing.preparation import Preparation
+
+# What only a GPU has, and why.
+_ON_GPUS = {"transfers": ", whose memory is the host's", "cold": ""}
 
 
 class Workspace:
-    """The shared parts of preparing ``loaded``. ``no_grad`` measures under torch.no_grad instead of
-    inference mode; ``runtime_options`` reach the runtimes that know them (`RuntimeSpec.options`);
-    ``transfers`` adds copies from and to host memory to every request. ``many_sizes`` says that
-    other sizes of the model come too, so that what serves all of them is worth making.
+    """The shared parts of preparing ``loaded``, to be run as its setting says. ``many_sizes`` says
+    that other sizes of the model come too, so that what serves all of them is worth making.
     """
 
     def __init__(
@@ -35,24 +37,19 @@ class Workspace:
         loaded: LoadedModel,
         *,
         observer: Observer = "auto",
-        no_grad: bool = False,
-        runtime_options: Mapping[str, str] | None = None,
-        transfers: bool = False,
         many_sizes: bool = False,
     ) -> None:
         self.loaded = loaded if loaded.steady_check is None else _choose_check_inputs(loaded)
         self.observer: Observer = observer
-        self.no_grad = no_grad
-        self.runtime_options = dict(runtime_options or {})
-        self.transfers = transfers
+        self.setting = loaded.setting
         self.many_sizes = many_sizes
         self._tape_cost = self._capture_cost = Cost()
-        self._variants: dict[str, tuple[Workspace, dict[str, object]]] = {}
-        if transfers and loaded.device == "cpu":
-            raise InvalidArgumentError(
-                "transfers is asked for, but the device is 'cpu', whose memory is the host's; give "
-                "device='cuda'"
-            )
+        self._variants: dict[str, tuple[Workspace, Preparation]] = {}
+        for name, why in _ON_GPUS.items():
+            if getattr(loaded.setting, name) and loaded.device == "cpu":
+                raise InvalidArgumentError(
+                    f"{name} is asked for, but the device is 'cpu'{why}; give device='cuda'"
+                )
 
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
@@ -123,8 +120,8 @@ class Workspace:
             raise self._captured
         return self._captured
 
-    def shared_cost(self, *, graph: bool = False) -> dict[str, object]:
-        """What the tape cost, and with ``graph`` its capture: facts of each runtime that needs it,
+    def shared_cost(self, *, graph: bool = False) -> Preparation:
+        """What the tape cost, and with ``graph`` its capture: for each runtime that needs it,
         whichever came first and waited for it."""
         costs = [self._tape_cost, *([self._capture_cost] if graph else [])]
         hosts = [cost.peak_host_bytes for cost in costs if cost.peak_host_bytes is not None]
@@ -134,7 +131,7 @@ class Workspace:
             peak_host_bytes=max(hosts, default=None),
             peak_device_bytes=max(devices, default=None),
         )
-        return {**total.to_facts(), "from_cache": False}
+        return total.to_preparation()
 
     @cached_property
     def _program(self) -> list[str] | None:
@@ -144,17 +141,17 @@ class Workspace:
 
     def variant(
         self, name: str, make: Callable[[LoadedModel], LoadedModel]
-    ) -> tuple[Workspace, Mapping[str, object]]:
+    ) -> tuple[Workspace, Preparation]:
         """A workspace of a changed form of this model, made once a name, and what making it cost.
 
         What ``make`` raises is passed on.
         """
         if name not in self._variants:
             with measure_cost(self.loaded.device) as cost:
-                loaded = replace(make(self.loaded), arguments=None)  # no longer what they make
+                loaded = replace(make(self.loaded), again=None)  # no longer what they make
             loaded = replace(loaded, steady_check=None)  # chosen for this model already
-            made = Workspace(loaded, observer=self.observer, no_grad=self.no_grad)
-            self._variants[name] = made, {**cost.to_facts(), "from_cache": False}
+            made = Workspace(loaded, observer=self.observer)
+            self._variants[name] = made, cost.to_preparation()
         return self._variants[name]
 
     def artefact(
@@ -179,7 +176,7 @@ class Workspace:
         def make_with_cost(folder: Path) -> dict[str, object]:
             with measure_cost(self.loaded.device) as cost:
                 facts = make(folder)
-            return {**facts, **cost.to_facts()}
+            return {**facts, **cost.to_preparation().to_dict()}
 
         return make_with_cost
 

@@ -19,10 +19,10 @@ from ftax.steps.inputs import (
     make_generator,
     make_input_pair,
 )
-from ftax.steps.loaded import LoadedModel, Resize, flatten_tensors
-from ftax.steps.request import LoadRequest
+from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, MakeInputs, Shape
-from ftax.steps.user_inputs import read_user_inputs
+from ftax.steps.user_inputs import Given, read_user_inputs
 from ftax.steps.weights import (
     build_unfilled,
     calibrate_batch_norms,
@@ -55,40 +55,40 @@ def build_random_module(
 
 def finish_built_model(
     module: nn.Module,
-    request: LoadRequest,
+    setting: Setting,
+    given: Given | None,
     *,
     name: str,
+    again: str,
     source: str,
     make_inputs: MakeInputs,
     shape: Shape,
     has_sequence: bool,
     options: Mapping[str, JsonScalar],
-    arguments: Mapping[str, JsonScalar],
     warnings: tuple[str, ...] = (),
     max_sequence: int | None = None,
-    finish: Callable[[LoadRequest], LoadedModel],
+    finish: Callable[[Setting], LoadedModel],
 ) -> LoadedModel:
     """Rounds and moves `module`, gives it inputs, and fills in the record.
 
-    `options` and `arguments` hold what only the caller knows; what is in `request` is added here.
-    `finish` is the caller itself: what finishes the same module for a request of another size.
+    `again` is what `load_model` builds the same of, and `finish` the caller itself: what finishes
+    the same module in a setting of another size.
     """
-    dtype, device = request.dtype or "fp32", request.device or "cpu"
+    dtype, device = setting.dtype or "fp32", setting.device or "cpu"
     module.eval().requires_grad_(False).to(device=device, dtype=TORCH_DTYPES[dtype])
-    ours = request.inputs is None
-    if ours:
+    if given is None:
         pair = make_input_pair(
             make_inputs,
             module,
             shape,
-            seed=request.seed,
+            seed=setting.seed,
             dtype=TORCH_DTYPES[dtype],
             device=device,
         )
         batch, sequence = shape.batch, shape.size if has_sequence else None
     else:
-        pair = pair_user_inputs(request, device)
-        batch, sequence = resolve_user_sizes(request, pair)
+        pair = pair_user_inputs(given, device, setting.seed)
+        batch, sequence = resolve_user_sizes(setting, pair)
     return LoadedModel(
         name=name,
         module=module,
@@ -96,14 +96,11 @@ def finish_built_model(
         kwargs=pair.kwargs,
         check_args=pair.check_args,
         check_kwargs=pair.check_kwargs,
-        batch=batch,
-        sequence=sequence,
-        dtype=dtype,
-        device=device,
+        setting=replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
         options={
-            "seed": request.seed,
-            "inputs": "random" if ours else "given",
-            "tiny": request.tiny,
+            "seed": setting.seed,
+            "inputs": "random" if given is None else "given",
+            "tiny": setting.tiny,
             **options,
         },
         parameter_count=count_parameters(module),
@@ -111,66 +108,37 @@ def finish_built_model(
         warnings=(*warnings, *pair.warnings),
         varied=pair.varied,
         steady_check=pair.steady_check,
-        arguments={
-            **arguments,
-            "dtype": dtype,
-            "device": device,
-            "batch": batch,
-            "sequence": sequence,
-            "seed": request.seed,
-            "tiny": request.tiny,
-        }
-        if ours
-        else None,
+        again=again if given is None else None,
         max_sequence=max_sequence,
-        resize=make_resize(request, finish) if ours else None,
+        finish=finish if given is None else None,
     )
 
 
-def make_resize(request: LoadRequest, finish: Callable[[LoadRequest], LoadedModel]) -> Resize:
-    """What makes the inputs of another size for a module that is built."""
-
-    def resize(batch: int | None, sequence: int | None) -> LoadedModel:
-        changed = replace(
-            request,
-            batch=request.batch if batch is None else batch,
-            sequence=request.sequence if sequence is None else sequence,
-        )
-        return finish(changed)
-
-    return resize
+def pair_user_inputs(given: Given, device: str, seed: int) -> InputPair:
+    """The inputs that the user gave, on `device`."""
+    return read_user_inputs(given, device=device, generator=make_generator(seed, CHECK_STREAM))
 
 
-def pair_user_inputs(request: LoadRequest, device: str) -> InputPair:
-    """The inputs that came with the request, on `device`."""
-    return read_user_inputs(
-        request.inputs,
-        request.check_inputs,
-        device=device,
-        generator=make_generator(request.seed, CHECK_STREAM),
-    )
-
-
-def resolve_user_sizes(request: LoadRequest, pair: InputPair) -> tuple[int, int | None]:
+def resolve_user_sizes(setting: Setting, pair: InputPair) -> tuple[int, int | None]:
     """Batch and sequence of a user's inputs: as told, else the first dimension and None.
 
     Raises InvalidArgumentError for a told size that the first tensor does not have.
     """
     tensor = flatten_tensors((pair.args, dict(pair.kwargs)))[0]
     shape = (tensor.size(0),) if tensor.is_nested else tuple(tensor.shape)
-    for what, size in (("batch", request.batch), ("sequence", request.sequence)):
+    for what, size in (("batch", setting.batch), ("sequence", setting.sequence)):
         if size is not None and size not in shape:
             raise InvalidArgumentError(
                 f"{what} is {size}, but the first input has shape {shape}: "
                 f"leave {what} out, or give inputs of that size"
             )
     first = shape[0] if shape else 1
-    batch = first if request.batch is None else request.batch
+    batch = first if setting.batch is None else setting.batch
     if batch == 0:
         raise InvalidArgumentError(
             f"batch is 0, as the first input has shape {shape}: give inputs of one request or more"
         )
-    return batch, request.sequence
+    return batch, setting.sequence
 
 
 def count_parameters(module: nn.Module) -> int:

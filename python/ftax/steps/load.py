@@ -5,10 +5,10 @@ exported for can run them, and the error names it.
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
@@ -17,8 +17,8 @@ from ftax.steps.load_module import load_module
 from ftax.steps.load_zoo import load_zoo_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.paths import describe_path
-from ftax.steps.request import LoadRequest, normalize_device
-from ftax.steps.spec import Attention, Dtype
+from ftax.steps.setting import SettingOptions, normalize_device, read_setting
+from ftax.steps.user_inputs import read_given
 from ftax.steps.zoo.registry import find_spec, is_model_name
 
 _RUNTIME_OF_FILE = {"torchscript": "torchscript", "onnx": "onnxruntime"}
@@ -29,14 +29,7 @@ def load_model(
     *,
     inputs: Any = None,
     check_inputs: Any = None,
-    dtype: Dtype | None = None,
-    device: str | torch.device | None = None,
-    batch: int | None = None,
-    sequence: int | None = None,
-    seed: int = 0,
-    attention: Attention | None = None,
-    use_cache: bool = False,
-    tiny: bool = False,
+    **options: Unpack[SettingOptions],
 ) -> LoadedModel:
     """Builds or takes a model, with a main input and a second one to check programs on.
 
@@ -52,42 +45,35 @@ def load_model(
     mask, images (batch, 3, side, side), or sound (batch, samples); the latter two from a standard
     normal distribution (paper sections 4, D and E).
 
-    `None` for `dtype`, `device`, `batch` and `sequence` means fp32, cpu, 1 and the model's default
-    (128 tokens, 8 if tiny; 2 s of sound); for a module: what it and its first input have. A module
-    is not converted or moved: a dtype or device that it does not have is an error. It is put in
-    eval mode and its parameters stop requiring gradients, in place, and `warnings` says so.
+    `options` are the fields of `ftax.Setting`, or `setting=` one; those that say how a step is run
+    (threads, transfers, ...) count wherever the model is measured. `None` for `dtype`, `device`,
+    `batch` and `sequence` means fp32, cpu, 1 and the model's default (128 tokens, 8 if tiny; 2 s of
+    sound); for a module: what it and its first input have. A module is not converted or moved: a
+    dtype or device that it does not have is an error. It is put in eval mode and its parameters
+    stop requiring gradients, in place, and `warnings` says so.
 
-    `seed` (0 to 2**30 - 1) determines weights and inputs; global random states are left as found.
-    `attention`, `use_cache` and `tiny` (same depth and operators, small widths and inputs, so that
-    the host's work dominates) choose a variant of a zoo model; a folder takes the first two.
+    `seed` determines weights and inputs; global random states are left as found. `attention`,
+    `use_cache` and `tiny` choose a variant of a zoo model; a folder takes the first two.
 
     Raises InvalidArgumentError for a value that is wrong or that the model does not have,
     UnavailableError for a device or package that this machine lacks, and UnsupportedError for what
     ftax cannot load.
     """
-    request = LoadRequest(
-        inputs=inputs,
-        check_inputs=check_inputs,
-        dtype=dtype,
-        device=None if device is None else normalize_device(device),
-        batch=batch,
-        sequence=sequence,
-        seed=seed,
-        attention=attention,
-        use_cache=use_cache,
-        tiny=tiny,
-    )
+    setting = read_setting(options, load_model.__kwdefaults__)
+    if setting.device is not None:
+        setting = replace(setting, device=normalize_device(setting.device))
+    given = read_given(inputs, check_inputs)
     if isinstance(model, nn.Module):
-        return load_module(model, request)
+        return load_module(model, setting, given)
     if not isinstance(model, str | os.PathLike):
         raise InvalidArgumentError(
             f"model is of type {type(model).__name__}: give a name, a path or a torch.nn.Module"
         )
     if isinstance(model, str) and not _looks_like_path(model):
-        return load_zoo_model(find_spec(model), request)
+        return load_zoo_model(find_spec(model), setting, given)
     kind = describe_path(model)
     if kind == "hf_folder":
-        return load_folder(Path(model), request)
+        return load_folder(Path(model), setting, given)
     raise UnsupportedError(
         f"{os.fspath(model)} is a {kind} file, which has no Python module to measure: "
         f"run it with the {_RUNTIME_OF_FILE[kind]} runtime"

@@ -15,8 +15,9 @@ from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.steps.build import build_random_module, finish_built_model
 from ftax.steps.inputs import make_images, make_token_ids
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.request import LoadRequest
+from ftax.steps.setting import Setting
 from ftax.steps.spec import MakeInputs, Shape
+from ftax.steps.user_inputs import Given
 from ftax.steps.weights import seeded_rng
 from ftax.steps.zoo.huggingface import (
     blame_config,
@@ -32,37 +33,38 @@ _CALIBRATION_BATCH = 2
 _MAKERS: dict[str, MakeInputs] = {"input_ids": make_token_ids, "pixel_values": make_images}
 
 
-def load_folder(path: Path, request: LoadRequest) -> LoadedModel:
+def load_folder(path: Path, setting: Setting, given: Given | None) -> LoadedModel:
     """The model in the folder, with its weights, or with random ones and a warning."""
-    if request.tiny:
+    if setting.tiny:
         raise InvalidArgumentError(
             f"tiny is True, but the size of {path} is set by its config.json: leave tiny out"
         )
     with blame_config(path):
-        return _load(path, request)
+        return _load(path, setting, given)
 
 
-def _load(path: Path, request: LoadRequest) -> LoadedModel:
-    config = load_folder_config(path, request.attention, request.use_cache)
+def _load(path: Path, setting: Setting, given: Given | None) -> LoadedModel:
+    config = load_folder_config(path, setting.attention, setting.use_cache)
     size = _default_size(config)
-    _check_sequence(path, config, request)
+    if given is None:
+        _check_sequence(path, config, setting.sequence)
     random = not has_weights(path)
     if random:
         module = build_random_module(
             lambda: build_folder_model(config),
             _make_inputs,
             Shape(batch=_CALIBRATION_BATCH, size=size),
-            request.seed,
+            setting.seed,
         )
         notes: tuple[str, ...] = (
             f"{path} has no weights that torch reads (safetensors or bin), so they are random",
         )
     else:
         # Parameters that the folder lacks are drawn from the global generator.
-        with seeded_rng(request.seed):
+        with seeded_rng(setting.seed):
             module, notes = load_folder_model(path, config)
     weights = "random" if random else "folder"
-    return _finish(path, config, weights, notes, module, request)
+    return _finish(path, config, weights, notes, module, given, setting)
 
 
 def _finish(
@@ -71,18 +73,22 @@ def _finish(
     weights: str,
     notes: tuple[str, ...],
     module: nn.Module,
-    request: LoadRequest,
+    given: Given | None,
+    setting: Setting,
 ) -> LoadedModel:
-    """The module with inputs of the size that `request` asks for."""
-    _check_sequence(path, config, request)
+    """The module with inputs of the size that `setting` asks for."""
+    if given is None:
+        _check_sequence(path, config, setting.sequence)
     attention = getattr(config, "_attn_implementation", None)
     return finish_built_model(
         module,
-        request,
+        setting,
+        given,
         name=path.resolve().name,
+        again=str(path.resolve()),
         source=f"folder {path.resolve()}",
         make_inputs=_make_inputs,
-        shape=Shape(batch=request.batch or 1, size=request.sequence or _default_size(config)),
+        shape=Shape(batch=setting.batch or 1, size=setting.sequence or _default_size(config)),
         has_sequence=_main_input(module) == "input_ids",
         options={
             "weights": weights,
@@ -90,14 +96,9 @@ def _finish(
             "attention": attention,
             "use_cache": getattr(config, "use_cache", None),
         },
-        arguments={
-            "model": str(path.resolve()),
-            "attention": request.attention,
-            "use_cache": request.use_cache,
-        },
         warnings=notes,
         max_sequence=_find_limit(config) if _main_input(module) == "input_ids" else None,
-        finish=partial(_finish, path, config, weights, notes, module),
+        finish=partial(_finish, path, config, weights, notes, module, given),
     )
 
 
@@ -124,18 +125,17 @@ def _default_size(config: Any) -> int:
     return image_size if isinstance(image_size, int) else _IMAGE_SIZE
 
 
-def _check_sequence(path: Path, config: Any, request: LoadRequest) -> None:
-    if request.sequence is None or request.inputs is not None:
+def _check_sequence(path: Path, config: Any, sequence: int | None) -> None:
+    if sequence is None:
         return
     if not hasattr(config, "vocab_size"):
         raise InvalidArgumentError(
-            f"sequence is {request.sequence}, but the model in {path} takes no tokens: "
-            "leave sequence out"
+            f"sequence is {sequence}, but the model in {path} takes no tokens: leave sequence out"
         )
     limit = _find_limit(config)
-    if limit is not None and request.sequence > limit:
+    if limit is not None and sequence > limit:
         raise InvalidArgumentError(
-            f"sequence is {request.sequence}, but the model in {path} takes at most {limit} "
+            f"sequence is {sequence}, but the model in {path} takes at most {limit} "
             f"tokens: give 1 to {limit}"
         )
 

@@ -5,6 +5,7 @@ changed in place (eval mode, no gradients); the record says so, and who measures
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -13,30 +14,31 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.steps.build import count_parameters, pair_user_inputs, resolve_user_sizes
 from ftax.steps.loaded import LoadedModel, flatten_tensors
-from ftax.steps.request import LoadRequest
+from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
-from ftax.steps.user_inputs import split_inputs
+from ftax.steps.user_inputs import Given, split_inputs
 
 
-def load_module(module: nn.Module, request: LoadRequest) -> LoadedModel:
-    """`module` with the user's inputs; raises where they, or the request, do not fit."""
+def load_module(module: nn.Module, setting: Setting, given: Given | None) -> LoadedModel:
+    """`module` with the user's inputs; raises where they, or the setting, do not fit."""
     kind = type(module)
     _refuse_odd_modules(module)
-    if request.inputs is None:
+    if given is None:
         raise InvalidArgumentError(
             f"inputs is missing, and {kind.__name__} is not in the zoo, so ftax cannot make any: "
             "give them, for example load_model(module, inputs=torch.randn(1, 3, 224, 224))"
         )
     for name in ("attention", "use_cache", "tiny"):
-        if getattr(request, name):
+        if getattr(setting, name):
             raise InvalidArgumentError(
-                f"{name} is {getattr(request, name)!r}, but a module is already built: "
+                f"{name} is {getattr(setting, name)!r}, but a module is already built: "
                 f"leave {name} out and build the module that way"
             )
-    device = _resolve_device(module, request)
-    dtype = _resolve_dtype(module, request)
-    pair = pair_user_inputs(request, device)
-    batch, sequence = resolve_user_sizes(request, pair)
+    first = _first_tensor(given)
+    device = _resolve_device(module, setting, first)
+    dtype = _resolve_dtype(module, setting, first)
+    pair = pair_user_inputs(given, device, setting.seed)
+    batch, sequence = resolve_user_sizes(setting, pair)
     return LoadedModel(
         name=kind.__name__,
         module=module,
@@ -44,11 +46,8 @@ def load_module(module: nn.Module, request: LoadRequest) -> LoadedModel:
         kwargs=pair.kwargs,
         check_args=pair.check_args,
         check_kwargs=pair.check_kwargs,
-        batch=batch,
-        sequence=sequence,
-        dtype=dtype,
-        device=device,
-        options={"seed": request.seed, "inputs": "given", "weights": "given"},
+        setting=replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
+        options={"seed": setting.seed, "inputs": "given", "weights": "given"},
         parameter_count=count_parameters(module),
         source=f"module {kind.__module__}.{kind.__qualname__}",
         warnings=(*_prepare(module), *pair.warnings),
@@ -101,7 +100,7 @@ def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
 
 
-def _resolve_device(module: nn.Module, request: LoadRequest) -> str:
+def _resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor) -> str:
     devices = sorted({str(tensor.device) for tensor in _tensors_of(module)})
     if len(devices) > 1:
         raise UnsupportedError(
@@ -114,23 +113,23 @@ def _resolve_device(module: nn.Module, request: LoadRequest) -> str:
             "give it some with module.to_empty(...) and load_state_dict(...)"
         )
     if not devices:
-        return request.device or str(_first_given_tensor(request).device)
-    if request.device is not None and devices[0] != request.device:
+        return setting.device or str(first.device)
+    if setting.device is not None and devices[0] != setting.device:
         raise InvalidArgumentError(
-            f"device is {request.device!r}, but the module is on {devices[0]}: "
-            f"move it with module.to({request.device!r}), or leave device out"
+            f"device is {setting.device!r}, but the module is on {devices[0]}: "
+            f"move it with module.to({setting.device!r}), or leave device out"
         )
     return devices[0]
 
 
-def _resolve_dtype(module: nn.Module, request: LoadRequest) -> Dtype:
+def _resolve_dtype(module: nn.Module, setting: Setting, first: torch.Tensor) -> Dtype:
     """The dtype of most of the module's floating point values; of its inputs if it has none."""
     sizes: Counter[torch.dtype] = Counter()
-    for tensor in _tensors_of(module) or [_first_given_tensor(request)]:
+    for tensor in _tensors_of(module) or [first]:
         if tensor.is_floating_point() or tensor.is_complex():
             sizes[tensor.dtype] += tensor.numel()
     if not sizes:
-        return request.dtype or "fp32"
+        return setting.dtype or "fp32"
     found = sizes.most_common(1)[0][0]
     names: dict[torch.dtype, Dtype] = {value: key for key, value in TORCH_DTYPES.items()}
     if found not in names:
@@ -138,16 +137,16 @@ def _resolve_dtype(module: nn.Module, request: LoadRequest) -> Dtype:
             f"the module is in {found}, and ftax measures {', '.join(TORCH_DTYPES)}: "
             "convert it, for example with module.float()"
         )
-    if request.dtype is not None and request.dtype != names[found]:
+    if setting.dtype is not None and setting.dtype != names[found]:
         raise InvalidArgumentError(
-            f"dtype is {request.dtype!r}, but the module is in {names[found]!r}: "
-            f"convert module and inputs with .to({TORCH_DTYPES[request.dtype]}), or leave dtype out"
+            f"dtype is {setting.dtype!r}, but the module is in {names[found]!r}: "
+            f"convert module and inputs with .to({TORCH_DTYPES[setting.dtype]}), or leave dtype out"
         )
     return names[found]
 
 
-def _first_given_tensor(request: LoadRequest) -> torch.Tensor:
-    tensors = flatten_tensors(split_inputs(request.inputs))
+def _first_tensor(given: Given) -> torch.Tensor:
+    tensors = flatten_tensors(split_inputs(given.inputs))
     if not tensors:
         raise InvalidArgumentError(
             "inputs has no tensor: give at least one, for example inputs=torch.randn(1, 16)"

@@ -4,6 +4,7 @@ The surprising choice: an option that the model does not have is an error even w
 nothing, because it would otherwise be stored with the result as if it had been measured.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from torch import nn
@@ -12,8 +13,9 @@ from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.records.record import JsonScalar
 from ftax.steps.build import build_random_module, finish_built_model
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.request import LoadRequest
+from ftax.steps.setting import Setting
 from ftax.steps.spec import ModelSpec, Shape, Variant
+from ftax.steps.user_inputs import Given
 
 # Enough pixels for the statistics of a batch norm behind the last stride.
 _CALIBRATION_BATCH = 2
@@ -21,37 +23,39 @@ _TINY_CALIBRATION_BATCH = 16
 _SAMPLING_HZ = 16_000
 
 
-def load_zoo_model(spec: ModelSpec, request: LoadRequest) -> LoadedModel:
-    """The model that `spec` describes, in the variant and size that `request` asks for."""
-    check_fits(spec, request)
+def load_zoo_model(spec: ModelSpec, setting: Setting, given: Given | None) -> LoadedModel:
+    """The model that `spec` describes, in the variant and size that `setting` asks for."""
+    check_fits(spec, setting)
     variant = Variant(
-        attention=request.attention or (spec.attentions[0] if spec.attentions else None),
-        use_cache=request.use_cache if spec.has_cache else None,
-        tiny=request.tiny,
+        attention=setting.attention or (spec.attentions[0] if spec.attentions else None),
+        use_cache=setting.use_cache if spec.has_cache else None,
+        tiny=setting.tiny,
     )
-    size = spec.tiny_size if request.tiny else spec.size
-    calibration_batch = _TINY_CALIBRATION_BATCH if request.tiny else _CALIBRATION_BATCH
+    size = spec.tiny_size if setting.tiny else spec.size
+    calibration_batch = _TINY_CALIBRATION_BATCH if setting.tiny else _CALIBRATION_BATCH
     module = build_random_module(
         lambda: spec.build(variant),
         spec.make_inputs,
         Shape(batch=calibration_batch, size=size),
-        request.seed,
+        setting.seed,
         spec.unit_layers,
     )
-    return _finish(spec, variant, module, request)
+    return _finish(spec, variant, module, given, setting)
 
 
 def _finish(
-    spec: ModelSpec, variant: Variant, module: nn.Module, request: LoadRequest
+    spec: ModelSpec, variant: Variant, module: nn.Module, given: Given | None, setting: Setting
 ) -> LoadedModel:
-    """The module with inputs of the size that `request` asks for."""
-    check_fits(spec, request)
-    size = spec.tiny_size if request.tiny else spec.size
-    shape = Shape(batch=request.batch or 1, size=request.sequence or size)
+    """The module with inputs of the size that `setting` asks for."""
+    check_fits(spec, setting)
+    size = spec.tiny_size if setting.tiny else spec.size
+    shape = Shape(batch=setting.batch or 1, size=setting.sequence or size)
     return finish_built_model(
         module,
-        request,
+        replace(setting, attention=variant.attention, use_cache=bool(variant.use_cache)),
+        given,
         name=spec.name,
+        again=spec.name,
         source=spec.source,
         make_inputs=spec.make_inputs,
         shape=shape,
@@ -62,33 +66,28 @@ def _finish(
             "use_cache": variant.use_cache,
             **_family_options(spec, shape),
         },
-        arguments={
-            "model": spec.name,
-            "attention": variant.attention,
-            "use_cache": bool(variant.use_cache),
-        },
         max_sequence=None if spec.sequence is None else spec.max_size,
-        finish=partial(_finish, spec, variant, module),
+        finish=partial(_finish, spec, variant, module, given),
     )
 
 
-def check_fits(spec: ModelSpec, request: LoadRequest) -> None:
+def check_fits(spec: ModelSpec, setting: Setting) -> None:
     """Raises InvalidArgumentError for an option or a size that the model does not have, and
     UnsupportedError for a dtype in which it does not run."""
-    if request.sequence is not None:
-        _check_sequence(spec, request.sequence, tiny=request.tiny)
-    if request.dtype is not None and request.dtype not in spec.dtypes:
+    if setting.sequence is not None:
+        _check_sequence(spec, setting.sequence, tiny=setting.tiny)
+    if setting.dtype is not None and setting.dtype not in spec.dtypes:
         raise UnsupportedError(
-            f"{spec.name} does not run in {request.dtype} ({spec.note}): "
+            f"{spec.name} does not run in {setting.dtype} ({spec.note}): "
             f"give {' or '.join(spec.dtypes)}"
         )
-    if request.attention is not None and request.attention not in spec.attentions:
+    if setting.attention is not None and setting.attention not in spec.attentions:
         choices = ", ".join(spec.attentions) or "no attention to choose"
         raise InvalidArgumentError(
-            f"attention is {request.attention!r}, but {spec.name} has {choices}: "
+            f"attention is {setting.attention!r}, but {spec.name} has {choices}: "
             "leave attention out or give one of its own"
         )
-    if request.use_cache and not spec.has_cache:
+    if setting.use_cache and not spec.has_cache:
         raise InvalidArgumentError(
             f"use_cache is True, but {spec.name} has no key-value cache to return: "
             "leave use_cache out"

@@ -7,7 +7,7 @@ believed only once it agrees with the module on another.
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,41 +15,68 @@ from torch.utils import _pytree as pytree
 
 from ftax.errors import UnsupportedError
 from ftax.records.record import JsonScalar
+from ftax.steps.setting import Setting
 from ftax.steps.spec import Dtype
-
-# (batch, sequence) -> the same module with inputs of that size; None keeps the size that it has.
-Resize = Callable[[int | None, int | None], "LoadedModel"]
 
 
 # Not compared by value: equality of tensors is a tensor.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoadedModel:
+class Subject:
+    """What a cell says of a model: its name, the setting that it has, in which dtype, device and
+    batch are known, and what else tells it from others."""
+
+    name: str
+    setting: Setting
+    options: Mapping[str, JsonScalar]
+
+    @property
+    def dtype(self) -> Dtype:
+        """Of weights and inputs."""
+        return self.setting.dtype or "fp32"
+
+    @property
+    def device(self) -> str:
+        """As torch spells it on tensors: "cpu", "cuda:0"."""
+        return self.setting.device or "cpu"
+
+    @property
+    def batch(self) -> int:
+        """Requests in one call."""
+        return self.setting.batch or 1
+
+    @property
+    def sequence(self) -> int | None:
+        """Tokens of each request; None for images."""
+        return self.setting.sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileModel(Subject):
+    """A model file of the user, which has no Python module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadedModel(Subject):
     """A module in eval mode whose parameters need no gradient, with two inputs of equal shapes.
 
-    `args` and `kwargs` may nest lists, tuples and dicts; all their tensors are on `device`. `batch`
-    is the number of requests in one call, `sequence` the tokens of each (None for images).
+    `args` and `kwargs` may nest lists, tuples and dicts; all their tensors are on `device`.
     `options` are JSON scalars. `warnings` are sentences that belong beside any result of this
     model.
     """
 
-    name: str
     module: nn.Module = field(repr=False)
     args: tuple[Any, ...] = field(repr=False)
     kwargs: Mapping[str, Any] = field(repr=False)
     check_args: tuple[Any, ...] = field(repr=False)
     check_kwargs: Mapping[str, Any] = field(repr=False)
-    batch: int
-    sequence: int | None
-    dtype: Dtype
-    device: str
-    options: Mapping[str, JsonScalar]
     parameter_count: int
     source: str
     warnings: tuple[str, ...] = ()
-    # The arguments of `load_model` that make this model again, where they are enough.
-    arguments: Mapping[str, JsonScalar] | None = field(default=None, repr=False)
+    # What `load_model` makes this model of again, in its setting, where that is enough.
+    again: str | None = field(default=None, repr=False)
     max_sequence: int | None = None  # the longest request that the model takes, if that is known
-    resize: Resize | None = field(default=None, repr=False)
+    # The same module with made inputs, in a setting of another size.
+    finish: Callable[[Setting], "LoadedModel"] | None = field(default=None, repr=False)
     # Arguments that are constant in the main inputs and not in the check inputs, and the check
     # inputs (args, kwargs) in which they are constant too, for a model that needs them so.
     varied: tuple[str, ...] = ()
@@ -58,14 +85,14 @@ class LoadedModel:
     @property
     def reproducible(self) -> bool:
         """Whether another process can build the same model and inputs from `recipe()`."""
-        return self.arguments is not None
+        return self.again is not None
 
     def recipe(self) -> dict[str, JsonScalar] | None:
         """JSON-able arguments: `load_model(**recipe)` builds this model again, in any process.
 
         None where it cannot: a module or inputs that exist only in this process.
         """
-        return None if self.arguments is None else dict(self.arguments)
+        return None if self.again is None else {"model": self.again, **self.setting.of_loading}
 
     def call(self) -> Any:
         """One forward pass on the main inputs, under the caller's gradient mode."""
@@ -81,12 +108,18 @@ class LoadedModel:
         The inputs are those that `load_model` makes for that size. Raises UnsupportedError for
         inputs that were given, and InvalidArgumentError for a size that the model does not take.
         """
-        if self.resize is None:
+        if self.finish is None:
             raise UnsupportedError(
                 f"{self.name} runs on inputs that were given, so ftax cannot make some of another "
                 "size: give inputs of each size yourself"
             )
-        return self.resize(batch, sequence)
+        sizes = {"batch": batch, "sequence": sequence}
+        changes = {name: size for name, size in sizes.items() if size is not None}
+        return self.finish(replace(self.setting, **changes))  # type: ignore[arg-type]
+
+    def run_as(self, setting: Setting) -> "LoadedModel":
+        """The same module and inputs, run as ``setting`` says, which says no more than that."""
+        return replace(self, setting=self.setting.beside(setting))
 
     def keep_constants(self) -> "LoadedModel":
         """The same model checked on inputs in which what is constant stays so; it says why."""
@@ -121,21 +154,6 @@ class LoadedModel:
     def flat_check_inputs(self) -> list[torch.Tensor]:
         """The tensors of the check inputs, in the order of `flat_inputs`."""
         return flatten_tensors((self.check_args, dict(self.check_kwargs)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileModel:
-    """What a measurement says of a model file; the fields of a LoadedModel that a cell needs."""
-
-    name: str
-    device: str
-    dtype: Literal["fp32", "fp16", "bf16"]
-    batch: int
-    sequence: int | None = None
-    options: dict[str, str | int | float | bool | None] = field(default_factory=dict)
-
-
-Subject = LoadedModel | FileModel  # what a cell says of a model
 
 
 def flatten_tensors(tree: Any) -> list[torch.Tensor]:

@@ -27,6 +27,24 @@ _NOTHING_VARIED = (
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Given:
+    """What the user handed over to call a model with, in the forms of `split_inputs`; without
+    ``check_inputs`` the second input is drawn like the first."""
+
+    inputs: Any
+    check_inputs: Any
+
+
+def read_given(inputs: Any, check_inputs: Any) -> Given | None:
+    """The inputs that the user gave, if any."""
+    if inputs is not None:
+        return Given(inputs=inputs, check_inputs=check_inputs)
+    if check_inputs is not None:
+        raise InvalidArgumentError("check_inputs is given without inputs: give both")
+    return None
+
+
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of one call.
 
@@ -47,16 +65,14 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     raise InvalidArgumentError(f"inputs is of type {type(inputs).__name__}: {_FORMS}")
 
 
-def read_user_inputs(
-    inputs: Any, check_inputs: Any, *, device: str, generator: torch.Generator
-) -> InputPair:
-    """The pair of inputs; the second is derived from the first where `check_inputs` is None.
+def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -> InputPair:
+    """The pair of inputs; the second is derived from the first where there is none.
 
     Raises InvalidArgumentError for a form that is not understood, for no tensor, for tensors that
     are not on `device`, and for check inputs of another structure, shape or dtype; UnsupportedError
     for objects that may hide tensors.
     """
-    args, kwargs = split_inputs(inputs)
+    args, kwargs = split_inputs(given.inputs)
     try:
         _check_leaves("inputs", args, kwargs, device)
     except RecursionError:
@@ -65,12 +81,12 @@ def read_user_inputs(
         ) from None
     steady: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     varied: tuple[str, ...] = ()
-    if check_inputs is None:
+    if given.check_inputs is None:
         derived = derive_check_inputs(args, kwargs, generator)
         check_args, check_kwargs, notes = derived.args, derived.kwargs, derived.notes
         steady, varied = derived.steady, derived.varied
     else:
-        check_args, check_kwargs = split_inputs(check_inputs)
+        check_args, check_kwargs = split_inputs(given.check_inputs)
         _check_leaves("check_inputs", check_args, check_kwargs, device)
         # A call does not depend on the order of keywords, but flattened tensors do.
         if check_kwargs.keys() == kwargs.keys():

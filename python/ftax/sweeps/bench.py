@@ -1,16 +1,16 @@
 """The public functions that measure one runtime.
 
-All of them go through the same C++ loop; they differ in what they hand to it.
+All of them go through the same C++ loop; they differ in what they hand to it. The surprising
+choice: their keywords stand in `BenchOptions` for who calls, and in `_measure` with their defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
-from ftax.runtimes.prepare import Model, prepare, use_threads
-from ftax.steps.state import leave_as_found
-from ftax.timing.candidate import Host
+from ftax.runtimes.prepare import Model, measuring, prepare
+from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, Progress, measure, require
 
@@ -18,19 +18,16 @@ if TYPE_CHECKING:
     from ftax.timing.host_comparison import HostComparison
 
 
-def cpp_bench(
-    model: Model,
-    inputs: Any = None,
-    *,
-    runtime: str = "eager",
-    plan: Plan | None = None,
-    threads: int | None = None,
-    no_grad: bool = False,
-    runtime_options: Mapping[str, str] | None = None,
-    transfers: bool = False,
-    progress: Progress | None = None,
-    **model_options: Any,
-) -> Measurement:
+class BenchOptions(SettingOptions, total=False):
+    """Keywords of `cpp_bench` and of its kin."""
+
+    check_inputs: Any
+    runtime: str
+    plan: Plan | None
+    progress: Progress | None
+
+
+def cpp_bench(model: Model, inputs: Any = None, **options: Unpack[BenchOptions]) -> Measurement:
     """Time a model inside C++, with no Python in the loop.
 
     Args:
@@ -38,17 +35,14 @@ def cpp_bench(
             ``.onnx`` file.
         inputs: for a module or a file: a tensor, a tuple of arguments, a dict of keyword arguments,
             or ``(args, kwargs)``. Zoo models bring their own.
-        runtime: `ftax runtimes`; "eager" replays the model's operator calls from a tape.
-        plan: rounds, precision, time limit, seed.
-        threads: torch's and onnxruntime's intra-op threads; None leaves torch's setting.
-        no_grad: measure under torch.no_grad instead of inference mode.
-        runtime_options: of the runtime, such as ``{"optimization": "basic"}`` of onnxruntime; see
-            docs/runtimes.md.
-        transfers: on a GPU, with the inputs copied from pinned host memory and the outputs copied
-            back in every request.
-        progress: called between rounds as ``progress(phase, done, total)``.
-        model_options: dtype, device, batch, sequence, seed, attention, use_cache, tiny,
-            check_inputs; see `ftax.load_model`.
+        options:
+            check_inputs: others like ``inputs``, on which programs are checked; left out, drawn.
+            runtime: `ftax runtimes`; "eager", the default, replays the model's operator calls from
+                a tape.
+            plan: an `ftax.Plan`: rounds, precision, time limit, seed.
+            progress: called between rounds as ``progress(phase, done, total)``.
+            dtype, device, batch, sequence, seed, attention, use_cache, tiny, threads, no_grad,
+                cold, transfers, runtime_options: the fields of `ftax.Setting`, or ``setting=`` one.
 
     Returns:
         The measurement; ``latency_ns`` is the mean over rounds of each round's median.
@@ -57,47 +51,21 @@ def cpp_bench(
         InvalidArgumentError, UnsupportedError, UnavailableError: as the message says.
         RunnerError: the model failed while it was measured.
     """
-    return _bench(
-        model, inputs, "cpp", runtime, plan, threads, no_grad, runtime_options, transfers,
-        progress, model_options,
-    )  # fmt: skip
+    (measurement,) = _measure(model, inputs, ("cpp",), **options)
+    return measurement
 
 
-def py_bench(
-    model: Model,
-    inputs: Any = None,
-    *,
-    runtime: str = "eager",
-    plan: Plan | None = None,
-    threads: int | None = None,
-    no_grad: bool = False,
-    runtime_options: Mapping[str, str] | None = None,
-    transfers: bool = False,
-    progress: Progress | None = None,
-    **model_options: Any,
-) -> Measurement:
+def py_bench(model: Model, inputs: Any = None, **options: Unpack[BenchOptions]) -> Measurement:
     """Time a model driven from Python: the same C++ loop calls the Python callable.
 
     Arguments and errors are those of `cpp_bench`.
     """
-    return _bench(
-        model, inputs, "python", runtime, plan, threads, no_grad, runtime_options, transfers,
-        progress, model_options,
-    )  # fmt: skip
+    (measurement,) = _measure(model, inputs, ("python",), **options)
+    return measurement
 
 
 def compare_hosts(
-    model: Model,
-    inputs: Any = None,
-    *,
-    runtime: str = "eager",
-    plan: Plan | None = None,
-    threads: int | None = None,
-    no_grad: bool = False,
-    runtime_options: Mapping[str, str] | None = None,
-    transfers: bool = False,
-    progress: Progress | None = None,
-    **model_options: Any,
+    model: Model, inputs: Any = None, **options: Unpack[BenchOptions]
 ) -> HostComparison:
     """Time a runtime under both hosts in the same interleaved rounds.
 
@@ -108,45 +76,24 @@ def compare_hosts(
     """
     from ftax.timing.host_comparison import HostComparison
 
-    with use_threads(threads), leave_as_found(model, inputs, model_options):
-        loaded, preparations = prepare(
-            model,
-            inputs,
-            runtime=runtime,
-            hosts=("python", "cpp"),
-            no_grad=no_grad,
-            runtime_options=runtime_options,
-            transfers=transfers,
-            model_options=model_options,
-        )
-        session = measure(loaded, preparations, plan or Plan(), progress)
-    python, cpp = require(session)
+    python, cpp = _measure(model, inputs, ("python", "cpp"), **options)
     return HostComparison(python=python, cpp=cpp)
 
 
-def _bench(
+def _measure(
     model: Model,
     inputs: Any,
-    host: Host,
-    runtime: str,
-    plan: Plan | None,
-    threads: int | None,
-    no_grad: bool,
-    runtime_options: Mapping[str, str] | None,
-    transfers: bool,
-    progress: Progress | None,
-    model_options: dict[str, Any],
-) -> Measurement:
-    with use_threads(threads), leave_as_found(model, inputs, model_options):
-        loaded, preparations = prepare(
-            model,
-            inputs,
-            runtime=runtime,
-            hosts=(host,),
-            no_grad=no_grad,
-            runtime_options=runtime_options,
-            transfers=transfers,
-            model_options=model_options,
+    hosts: Sequence[str],
+    *,
+    check_inputs: Any = None,
+    runtime: str = "eager",
+    plan: Plan | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[SettingOptions],
+) -> tuple[Measurement, ...]:
+    setting = read_setting(options, _measure.__kwdefaults__)
+    with measuring(model, setting, inputs, check_inputs):
+        loaded, prepared = prepare(
+            model, inputs, check_inputs, setting, runtime=runtime, hosts=hosts
         )
-        (measurement,) = require(measure(loaded, preparations, plan or Plan(), progress))
-    return measurement
+        return require(measure(loaded, prepared, plan or Plan(), progress))

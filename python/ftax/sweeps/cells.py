@@ -12,7 +12,7 @@ import gc
 import statistics
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -24,10 +24,9 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.counting import count
 from ftax.sweeps.facts import choose_status, describe_fault, make_fields
-from ftax.sweeps.job import Ask, Group, Item, Job
+from ftax.sweeps.job import Ask, Group, Item, Job, Say
 from ftax.timing.candidate import Candidate
-from ftax.timing.session import Plan, Session, measure
-from ftax.workers.channel import Say
+from ftax.timing.session import Session, measure
 
 _NOISY = 0.5  # of the rounds that count were disturbed: more, and a group is timed again
 _MANY = 3  # sizes, from which one export for all takes less time than one each
@@ -159,7 +158,8 @@ class Bench:
             self._spare_memory(group)
             model = self._load(group)
             self.begin("inputs", [item.place for item in group.items])
-            loaded = model.with_size(batch=group.batch, sequence=group.sequence)
+            sizes = group.setting
+            loaded = model.with_size(batch=sizes.batch, sequence=sizes.sequence)
             workspace = Workspace(loaded, many_sizes=self._has_many_sizes(group))
             self.ready[group] = Ready(group=group, workspace=workspace)
         return self.ready[group]
@@ -237,7 +237,7 @@ class Bench:
         self.wait()
         self.begin("measure", places)
         start = time.perf_counter()
-        plan = Plan(**{**self.job.plan, "seed": self.job.plan.get("seed", 0) + places[0]})
+        plan = replace(self.job.plan, seed=self.job.plan.seed + places[0])
         try:
             session = measure(loaded, prepared, plan)
         except Exception as error:
@@ -262,7 +262,7 @@ class Bench:
         self, group: Group, loaded: LoadedModel, places: Sequence[int]
     ) -> tuple[dict[str, int], str]:
         """Work of one inference by the record's names, and why there is none; once a size."""
-        size = (group.model, group.options, group.batch, group.sequence)
+        size = (group.model, replace(group.setting, dtype=None))
         if not group.count:
             return {}, "work was not counted: a worker died of that"
         if size not in self._counts:
@@ -298,11 +298,9 @@ class Bench:
                 self.models.clear()  # its groups are done
             _collect()
             try:
+                model, setting = group.build_key
                 self.models[group.build_key] = load_model(
-                    group.model,
-                    dtype=group.dtype,  # type: ignore[arg-type]  # checked by load_model
-                    device=self.job.device,
-                    **dict(group.options),
+                    model, setting=setting, device=self.job.device
                 )
             except Exception as error:
                 release(error)

@@ -15,14 +15,14 @@ from pathlib import Path
 from ftax.records.store import append_record, read_records
 from ftax.runtimes.catalogue import find_runtime
 from ftax.sweeps.cells import SHARING
-from ftax.sweeps.job import Group, Item, Job
+from ftax.sweeps.job import Group, Item, Job, start_worker
 from ftax.sweeps.plan import Task
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepExport, SweepMachine
 from ftax.sweeps.room import Need, count_room
-from ftax.sweeps.worker import start_worker
 from ftax.timing.cell import Cell
-from ftax.workers.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
+from ftax.workers.child import DONE
+from ftax.workers.process import Stop, Stopped, Worker, WorkerDied
 
 EXPORTS_FILE = "exports.jsonl"
 _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
@@ -138,11 +138,11 @@ class Exporter:
         with self._lock:
             return self.units.pop(0) if self.units else None
 
-    def _export(self, unit: Unit, worker: WorkerProcess) -> None:
-        worker.wait_until_ready(START_S)
-        worker.send(replace(self.make_job(unit.device, unit.groups), exports=True).to_json())
-        answer = worker.receive(max(self.limit_s, START_S))
-        while (say := answer.pop("say")) != "done":
+    def _export(self, unit: Unit, worker: Worker) -> None:
+        worker.wait_until_ready()
+        worker.send(replace(self.make_job(unit.device, unit.groups), exports=True).to_dict())
+        answer = worker.receive(self.limit_s)
+        while (say := answer.pop("say")) != DONE:
             if say == "begin" and answer["step"] == "export":
                 label = self.cells[answer["places"][0]].label()
                 self.progress.tell_export(label, self._done, self._total)

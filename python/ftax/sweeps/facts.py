@@ -10,8 +10,8 @@ from ftax.errors import FtaxError, UnavailableError, UnsupportedError, describe
 from ftax.records.record import JsonScalar
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.job import Group
+from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement
-from ftax.timing.outputs import read_outputs
 from ftax.timing.session import UNSTEADY
 
 _APART = (
@@ -24,7 +24,7 @@ def make_fields(
     loaded: LoadedModel, found: Measurement, group: Group, work: Mapping[str, int], problem: str
 ) -> dict[str, Any]:
     """The fields of a measured cell; see `ftax.sweeps.record.SweepCell`."""
-    outputs = read_outputs(found.checks)
+    outputs = Checks.of(found.checks).judge_outputs()
     facts = {
         **keep_scalars(found.cell.options),
         **keep_scalars(found.preparation),

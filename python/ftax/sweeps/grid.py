@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, suggest
 from ftax.records.fields import FrozenMap
-from ftax.records.record import JsonScalar
-from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention
+from ftax.steps.setting import Setting, read_setting
+from ftax.steps.spec import TORCH_DTYPES
 from ftax.sweeps.grid_checks import (
     HOSTS,
+    OF_GRIDS,
     check_choices,
     check_devices,
     check_folder,
+    check_setting,
     check_sizes,
     check_variant,
     clean_axis,
@@ -32,8 +34,9 @@ from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
 
 AXES = ("models", "runtimes", "hosts", "dtypes", "batches", "sequences", "devices")
-_SWITCHES = ("tiny", "use_cache", "utilisation", "memory")
 _LOOKS = ("utilisation", "memory")  # that are a GPU's
+_VARIANT = ("tiny", "attention", "use_cache")  # stored of every grid
+_NOT_OPTIONS = ("grad_mode", "runtime_options")  # of a cell: a field, and taken apart
 _MOST_REPETITIONS = 1000
 
 
@@ -47,7 +50,8 @@ class Grid:
         sequences: tokens or samples of a request; None is the model's default, and all that a model
             of images takes.
         devices: "cpu", "cuda" (any GPU that the sweep may use) or "cuda:1" (that GPU alone).
-        tiny, attention, use_cache: the variant of every model; see `ftax.load_model`.
+        setting: of every cell, what is no axis: tiny, attention, use_cache, seed, grad_mode, cold,
+            transfers, runtime_options.
         utilisation: on a GPU, read its counters too, about a second a cell.
         memory: on a GPU, find what each runtime takes of it; makes it ready once more.
         repetitions: how many times more each cell is measured, at intervals over the whole sweep,
@@ -65,9 +69,7 @@ class Grid:
     batches: tuple[int, ...] = (1,)
     sequences: tuple[int | None, ...] = (None,)
     devices: tuple[str, ...] = ("cpu",)
-    tiny: bool = False
-    attention: Attention | None = None
-    use_cache: bool = False
+    setting: Setting = field(default_factory=Setting)
     utilisation: bool = False
     memory: bool = False
     repetitions: int = 0
@@ -80,9 +82,7 @@ class Grid:
         check_choices("dtypes", self.dtypes, tuple(TORCH_DTYPES))
         check_sizes("batches", self.batches, default=False)
         check_sizes("sequences", self.sequences, default=True)
-        if self.attention is not None:
-            check_choices("attention", (self.attention,), ATTENTIONS)
-        for name in _SWITCHES:
+        for name in _LOOKS:
             if type(getattr(self, name)) is not bool:
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}; give true or false")
         if type(self.repetitions) is not int or not 0 <= self.repetitions <= _MOST_REPETITIONS:
@@ -99,12 +99,13 @@ class Grid:
                 )
         object.__setattr__(self, "pairs", pair_runtimes(self.runtimes, self.hosts))
         check_devices(self.devices, self.pairs)
+        check_setting(self.setting, self.devices, self.pairs)
         for model in self.models:
             spec = find_zoo(model)
             if spec is None:
-                check_folder(model, tiny=self.tiny)
+                check_folder(model, tiny=self.setting.tiny)
             else:
-                check_variant(spec, self.sequences, self.attention, self.use_cache)
+                check_variant(spec, self.sequences, self.setting)
 
     def cells(self) -> tuple[Cell, ...]:
         """All cells, models outermost, runtimes innermost; then those measured once more."""
@@ -116,14 +117,17 @@ class Grid:
         mark = {REPETITION: repetition} if repetition else {}
         options = FrozenMap({**self.options, **mark})
         return tuple(
-            Cell(
+            Cell.of(
+                replace(
+                    self.setting,
+                    device=device,
+                    dtype=dtype,  # type: ignore[arg-type]  # checked above
+                    batch=batch,
+                    sequence=self._resolve_sequence(model, sequence),
+                ),
                 model=model,
                 runtime=runtime,
                 host=host,
-                device=device,
-                dtype=dtype,  # type: ignore[arg-type]  # checked above
-                batch=batch,
-                sequence=self._resolve_sequence(model, sequence),
                 options=options,
             )
             for model, device, dtype, batch, sequence, (runtime, host) in itertools.product(
@@ -134,18 +138,31 @@ class Grid:
     @property
     def options(self) -> FrozenMap:
         """What tells cells of this grid from those of others: the choices that are no default."""
-        chosen: dict[str, JsonScalar] = {
-            "tiny": self.tiny or None,
-            "attention": self.attention,
-            "use_cache": self.use_cache or None,
-        }
-        return FrozenMap({name: value for name, value in chosen.items() if value is not None})
+        chosen = {**self.setting.chosen, **self.setting.runtime_options}
+        return FrozenMap({name: chosen[name] for name in chosen if name not in _NOT_OPTIONS})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The grid as a file says it: `make_grid` takes it."""
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.init}
+        setting = own.pop("setting")
+        return {**own, **{name: getattr(setting, name) for name in _VARIANT}, **setting.to_dict()}
 
     def _resolve_sequence(self, model: str, sequence: int | None) -> int | None:
         spec = find_zoo(model)
         if sequence is not None or spec is None or spec.sequence is None:
             return sequence
-        return spec.tiny_size if self.tiny else spec.size
+        return spec.tiny_size if self.setting.tiny else spec.size
+
+
+def read_cell(cell: Cell) -> Setting:
+    """The setting that a grid made a cell of, but for its device, dtype and size."""
+    options = {name: value for name, value in cell.options.items() if name != REPETITION}
+    own: dict[str, Any] = {name: options.pop(name) for name in OF_GRIDS if name in options}
+    return Setting(
+        grad_mode=cell.grad_mode,  # type: ignore[arg-type]  # a grid made it
+        runtime_options=options,  # type: ignore[arg-type]
+        **own,
+    )
 
 
 def join_cells(grids: Iterable[Grid]) -> tuple[Cell, ...]:
@@ -161,19 +178,21 @@ def make_grid(values: Mapping[str, Any]) -> Grid:
 
     "default" stands for None among sequences, since TOML has no null.
     """
-    known = [item.name for item in fields(Grid) if item.init]
-    unknown = [name for name in values if name not in known]
-    if unknown:
-        raise InvalidArgumentError(
-            f"a grid has no field {unknown[0]!r}; there are {', '.join(known)}"
-        )
+    own = [item.name for item in fields(Grid) if item.init and item.name != "setting"]
+    known = [*own, *OF_GRIDS]
+    for name in values:
+        if name not in known:
+            raise InvalidArgumentError(
+                f"a grid has no field {name!r}; {suggest(name, known)}there are {', '.join(known)}"
+            )
     if "models" not in values:
         raise InvalidArgumentError("the grid has no models; give at least one (`ftax models`)")
-    made = dict(values)
+    made = {name: value for name, value in values.items() if name in own}
     for axis in set(AXES) & set(made):
         value = made[axis]
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
         if axis == "sequences":
             items = tuple(None if item == "default" else item for item in items)
         made[axis] = items
-    return Grid(**made)
+    setting = {name: value for name, value in values.items() if name in OF_GRIDS}
+    return Grid(**made, setting=read_setting(setting))

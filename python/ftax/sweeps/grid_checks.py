@@ -8,11 +8,16 @@ from typing import Any
 from ftax.errors import InvalidArgumentError
 from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.steps.paths import describe_path
+from ftax.steps.setting import Setting
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import find_spec, list_models
 from ftax.timing.candidate import Host
 
 HOSTS = ("python", "cpp")
+# Fields of a setting that a grid has for all of its cells.
+OF_GRIDS = (
+    "tiny", "attention", "use_cache", "seed", "grad_mode", "cold", "transfers", "runtime_options",
+)  # fmt: skip
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -70,6 +75,26 @@ def check_devices(devices: tuple[Any, ...], runtimes: tuple[tuple[str, Host], ..
                 )
 
 
+def check_setting(
+    setting: Setting, devices: tuple[str, ...], runtimes: tuple[tuple[str, Host], ...]
+) -> None:
+    """Raise InvalidArgumentError for what a grid says otherwise, or not all of its cells have."""
+    for name in setting.chosen:
+        if name not in OF_GRIDS:
+            raise InvalidArgumentError(
+                f"setting has {name}, which is an axis of a grid or of the whole sweep; leave it "
+                "out there"
+            )
+    for name in ("transfers", "cold"):
+        if getattr(setting, name) and "cpu" in devices:
+            raise InvalidArgumentError(
+                f"{name} is True, but that is of a GPU and devices has 'cpu'; leave {name} out, or "
+                "give devices = ['cuda']"
+            )
+    for runtime, _ in runtimes:
+        find_runtime(runtime).check_options(setting.runtime_options)
+
+
 def pair_runtimes(
     runtimes: tuple[Any, ...], hosts: tuple[str, ...]
 ) -> tuple[tuple[str, Host], ...]:
@@ -115,9 +140,7 @@ def check_folder(model: str, *, tiny: bool) -> None:
         )
 
 
-def check_variant(
-    spec: ModelSpec, sequences: tuple[int | None, ...], attention: str | None, use_cache: bool
-) -> None:
+def check_variant(spec: ModelSpec, sequences: tuple[int | None, ...], setting: Setting) -> None:
     """Raise InvalidArgumentError for a size or a choice that a model of the zoo does not have."""
     apart = "or put the model into a grid of its own"
     given = [length for length in sequences if length is not None]
@@ -131,13 +154,14 @@ def check_variant(
             f"sequences has {max(given)}, but {spec.name} takes at most {spec.max_size}: leave "
             f"that out, {apart}"
         )
+    attention = setting.attention
     if attention is not None and attention not in spec.attentions:
         raise InvalidArgumentError(
             f"attention is {attention!r}, but {spec.name} has "
             f"{', '.join(spec.attentions) or 'no attention to choose'}: leave attention out, "
             f"{apart}"
         )
-    if use_cache and not spec.has_cache:
+    if setting.use_cache and not spec.has_cache:
         raise InvalidArgumentError(
             f"use_cache is True, but {spec.name} has no key-value cache: leave use_cache out, "
             f"{apart}"

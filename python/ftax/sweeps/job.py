@@ -6,16 +6,25 @@ is struck off, what it died at is taken out, and the rest is the next worker's j
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ftax.steps.setting import Setting
+from ftax.timing.session import Plan
+from ftax.workers.process import Stop, Worker
+
+Say = Callable[..., None]  # answers: what it is, and its fields
 Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent lets the worker go on
 
 # After the rounds of a whole job: counters first, because a trace slows its process for good;
 # memory last, because everything that is ready has to go for it.
 LOOKS = ("utilisation", "trace", "memory")
+
+
+def start_worker(stop: Stop) -> Worker:
+    """A process that does jobs."""
+    return Worker("ftax.sweeps.worker:work", stop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,24 +45,19 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Cells that differ in what runs them alone, and are timed in the same rounds.
-
-    ``options`` are those of `ftax.load_model` that make the model, as pairs.
-    """
+    """Cells that differ in what runs them alone, and are timed in the same rounds. The device is
+    the job's."""
 
     model: str
-    options: tuple[tuple[str, Any], ...] = ()
-    dtype: str
-    batch: int
-    sequence: int | None
+    setting: Setting
     items: tuple[Item, ...]
     count: bool = True  # whether to count its work; False once a worker died of that
     apart: bool = False  # one of several, timed alone because a worker died with all of them
 
     @property
-    def build_key(self) -> tuple[object, ...]:
-        """What tells one built model from another."""
-        return self.model, self.options, self.dtype
+    def build_key(self) -> tuple[str, Setting]:
+        """What tells one built model from another: all but the size."""
+        return self.model, replace(self.setting, batch=None, sequence=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,7 @@ class Job:
     device: str
     groups: tuple[Group, ...]
     threads: int
-    plan: Mapping[str, Any] = field(default_factory=dict)  # arguments of `Plan`
+    plan: Plan = field(default_factory=Plan)
     trace_iterations: int = 3
     utilisation_s: float = 0.5
     # Of torch, while all is made ready before anything is timed; None: that is not to be done.
@@ -72,20 +76,20 @@ class Job:
     # Of time.monotonic, a clock that all processes share: when looks have to be over too.
     end_at: float | None = None
 
-    def to_json(self) -> str:
-        """The job as one line."""
-        return json.dumps(asdict(self))
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        groups = [{**asdict(group), "setting": group.setting.to_dict()} for group in self.groups]
+        return {**asdict(self), "groups": groups}
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
-        """The job that `to_json` wrote."""
-        data = json.loads(text)
+    def from_dict(cls, job: Mapping[str, Any]) -> Job:
+        """The job that `to_dict` wrote."""
         groups = []
-        for group in data.pop("groups"):
-            items = [Item(**{**item, "looks": tuple(item["looks"])}) for item in group.pop("items")]
-            options = tuple((name, value) for name, value in group.pop("options"))
-            groups.append(Group(items=tuple(items), options=options, **group))
-        return cls(groups=tuple(groups), **data)
+        for group in job["groups"]:
+            items = [Item(**{**item, "looks": tuple(item["looks"])}) for item in group["items"]]
+            setting = Setting(**group["setting"])
+            groups.append(Group(**{**group, "items": tuple(items), "setting": setting}))
+        return cls(**{**job, "groups": tuple(groups), "plan": Plan.from_dict(job["plan"])})
 
     @property
     def places(self) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ SIGKILL, which others send (the kernel for want of memory, a person), is forgive
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from ftax.sweeps.job import (
     Group,
     Job,
     split_apart,
+    start_worker,
     stop_counting,
     strike_look,
     strike_timed,
@@ -33,8 +33,8 @@ from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.step_clock import WAITING, StepClock, Switch
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.turns import Turn
-from ftax.sweeps.worker import start_worker
-from ftax.workers.process import START_S, Stop, Stopped, WorkerDied, WorkerProcess
+from ftax.workers.child import DONE
+from ftax.workers.process import Stop, Stopped, Worker, WorkerDied
 
 # Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
 # libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
@@ -103,8 +103,8 @@ class Lane:
     progress: SweepProgress
     spend: Switch = field(default_factory=lambda: StepClock().add_worker())
     is_late: bool = field(default=False, init=False)  # the time was over, and it left something
-    _worker: WorkerProcess | None = field(default=None, init=False)
-    _spare: WorkerProcess | None = field(default=None, init=False)
+    _worker: Worker | None = field(default=None, init=False)
+    _spare: Worker | None = field(default=None, init=False)
     _step: Step | None = field(default=None, init=False)
     _is_timing: bool = field(default=False, init=False)  # the worker, from now until its looks
     _early_deaths: int = field(default=0, init=False)
@@ -159,10 +159,10 @@ class Lane:
         self._step, self._is_timing = None, False
         self.spend("start")
         try:
-            worker.wait_until_ready(START_S)
-            worker.send(self.make_job(self.device, tuple(groups)).to_json())
-            answer = worker.receive(max(self.limit_s, START_S))
-            while answer["say"] != "done":
+            worker.wait_until_ready()
+            worker.send(self.make_job(self.device, tuple(groups)).to_dict())
+            answer = worker.receive(self.limit_s)
+            while answer["say"] != DONE:
                 groups = self._take_answer(answer, groups, worker)
                 answer = worker.receive(self.limit_s)
         except WorkerDied as death:
@@ -170,7 +170,7 @@ class Lane:
             return self._blame(groups, death)
         finally:
             self.spend("end")
-        if not answer["clean"]:
+        if not answer["result"]:  # no longer fit for timing
             self._end_worker()
         if groups and not self.is_late:
             left = sum(len(group.items) for group in groups)
@@ -179,7 +179,7 @@ class Lane:
         return []
 
     def _take_answer(
-        self, answer: dict[str, Any], groups: list[Group], worker: WorkerProcess
+        self, answer: dict[str, Any], groups: list[Group], worker: Worker
     ) -> list[Group]:
         """Note an answer; what is left to do after it."""
         say = answer.pop("say")
@@ -194,7 +194,7 @@ class Lane:
                 self._wait_for_others()
             elif self.turn is not None:
                 self.turn.get_ready()  # after those who are to measure
-            worker.send(json.dumps([] if self.turn is None else self.turn.list_others()))
+            worker.send([] if self.turn is None else self.turn.list_others())
         elif say == "late":
             self.is_late = True
         elif say == "measured":
@@ -219,7 +219,7 @@ class Lane:
             self.turn.measure()
         if self._spare is not None:
             try:
-                self._spare.wait_until_ready(START_S)
+                self._spare.wait_until_ready()
             except WorkerDied:  # the next one says why, if it dies of it too
                 self._spare.end()
                 self._spare = None

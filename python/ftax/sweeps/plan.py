@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
+from ftax.steps.setting import Setting
+from ftax.steps.spec import Dtype
+from ftax.sweeps.grid import read_cell
 from ftax.sweeps.job import Group, Item
 from ftax.sweeps.record import REPETITION, SweepCell
 from ftax.timing.cell import Cell
 
-_Key = tuple[str, str, tuple[tuple[str, object], ...]]  # model, device, options that make it
-_Sizes = dict[tuple[str, int, int | None], list[Item]]  # by dtype, batch and sequence
+_Key = tuple[str, str, Setting]  # model, device, and all of the setting but dtype and size
+_Sizes = dict[tuple[Dtype, int, int | None], list[Item]]  # by dtype, batch and sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +74,8 @@ def make_tasks(cells: Sequence[Cell], items: Mapping[int, Item], seed: int) -> l
     tasks: dict[tuple[str, object], dict[_Key, _Sizes]] = {}
     for place in sorted(items):
         cell = cells[place]
-        options = dict(cell.options)
-        repetition = options.pop(REPETITION, None)
-        key = (cell.model, cell.device, tuple(sorted(options.items())))
+        repetition = cell.options.get(REPETITION)
+        key = (cell.model, cell.device, read_cell(cell))
         models = tasks.setdefault((cell.device, key if repetition is None else repetition), {})
         size = (cell.dtype, cell.batch, cell.sequence)
         models.setdefault(key, {}).setdefault(size, []).append(items[place])
@@ -107,7 +109,7 @@ def _spread(tasks: Sequence[Task], repeated: Sequence[Task]) -> list[Task]:
 
 def _order_groups(key: _Key, sizes: _Sizes, shuffler: random.Random) -> tuple[Group, ...]:
     """One dtype after the other, since each is a model of its own; sizes of each at random."""
-    model, _, options = key
+    model, _, setting = key
     dtypes = list(dict.fromkeys(dtype for dtype, _, _ in sizes))
     shuffler.shuffle(dtypes)
     groups = []
@@ -117,10 +119,7 @@ def _order_groups(key: _Key, sizes: _Sizes, shuffler: random.Random) -> tuple[Gr
         groups += [
             Group(
                 model=model,
-                options=options,
-                dtype=dtype,
-                batch=batch,
-                sequence=sequence,
+                setting=replace(setting, dtype=dtype, batch=batch, sequence=sequence),
                 items=tuple(sizes[dtype, batch, sequence]),
             )
             for _, batch, sequence in mine

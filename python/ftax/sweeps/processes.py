@@ -13,21 +13,19 @@ depend on what is compared.
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
 from ftax.machines.gpu_condition import expect_idle
+from ftax.steps.setting import Setting
 from ftax.timing.measurement import TURNS, Measurement, make_session_id
 from ftax.timing.session import Plan, Progress, measure, require
-from ftax.workers.channel import claim_output, die_with
-from ftax.workers.process import START_S, Stop, WorkerDied, WorkerProcess
-from ftax.workers.turns import MEASURING, REFUSED, ROUNDS_A_TURN, TurnTaker, take_turns
+from ftax.workers.child import Line
+from ftax.workers.process import Worker, WorkerDied
+from ftax.workers.turns import MEASURING, ROUNDS_A_TURN, TurnTaker, take_turns
 
 _SHARED_RATIO = 1.2  # of the fastest probe: what ran slower had less than a core
 
@@ -42,50 +40,34 @@ class BenchJob:
     model: str
     runtime: str = "eager"
     hosts: tuple[str, ...] = ("cpp",)
+    setting: Setting = field(default_factory=Setting)
     plan: Plan = field(default_factory=Plan)
-    threads: int | None = None
-    no_grad: bool = False
-    runtime_options: Mapping[str, str] = field(default_factory=dict)
-    transfers: bool = False
-    model_options: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_json(self) -> str:
-        """The job as one line."""
-        return json.dumps(
-            asdict(
-                replace(
-                    self,
-                    runtime_options=dict(self.runtime_options),
-                    model_options=dict(self.model_options),
-                )
-            )
-        )
+    def to_dict(self) -> dict[str, Any]:
+        """The job as JSON."""
+        return {**asdict(self), "setting": self.setting.to_dict()}
 
     @classmethod
-    def from_json(cls, text: str) -> BenchJob:
-        """The job that `to_json` wrote."""
-        data = json.loads(text)
-        data["plan"]["cpus"] = tuple(data["plan"]["cpus"])
-        plan = Plan(**data.pop("plan"))
-        return cls(**{**data, "hosts": tuple(data["hosts"]), "plan": plan})
+    def from_dict(cls, job: Mapping[str, Any]) -> BenchJob:
+        """The job that `to_dict` wrote."""
+        return cls(
+            model=job["model"],
+            runtime=job["runtime"],
+            hosts=tuple(job["hosts"]),
+            setting=Setting(**job["setting"]),
+            plan=Plan.from_dict(job["plan"]),
+        )
 
 
 def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measurement, ...]:
     """Run a job in this process: one measurement per host, in the same rounds."""
     from ftax.runtimes.prepare import prepare, use_threads
 
-    with use_threads(job.threads):
+    with use_threads(job.setting.threads):
         if progress:
             progress("building the model", 0, 1)
         loaded, preparations = prepare(
-            job.model,
-            None,
-            runtime=job.runtime,
-            hosts=job.hosts,
-            no_grad=job.no_grad,
-            runtime_options=job.runtime_options,
-            transfers=job.transfers,
-            model_options=dict(job.model_options),
+            job.model, None, None, job.setting, runtime=job.runtime, hosts=job.hosts
         )
         if progress:
             progress(MEASURING, 0, 1)
@@ -201,13 +183,13 @@ def read_slowest_probe(sides: Sequence[Sequence[Measurement]]) -> float:
 def _run_side_by_side(
     jobs: Sequence[BenchJob], shuffler: random.Random, tell: Callable[[int, int], None]
 ) -> list[list[Measurement]]:
-    stop = Stop()
-    command = ("-m", "ftax.sweeps.processes", str(os.getpid()))
-    workers = [WorkerProcess(stop, command) for _ in jobs]
+    workers: list[Worker] = []
     try:
+        for _ in jobs:
+            workers.append(Worker("ftax.sweeps.processes:run_by_turns"))
         for worker, job in zip(workers, jobs, strict=True):
-            worker.wait_until_ready(START_S)
-            worker.send(job.to_json())
+            worker.wait_until_ready()
+            worker.send(job.to_dict())
         said = take_turns(workers, shuffler, tell)
     except WorkerDied as error:
         names = " or ".join(dict.fromkeys(job.model for job in jobs))
@@ -215,10 +197,16 @@ def _run_side_by_side(
     finally:
         for worker in workers:
             worker.end()
-        stop.close()
     return [
         [Measurement.from_dict(answer["measurement"]) for answer in answers] for answers in said
     ]
+
+
+def run_by_turns(job: Mapping[str, Any], line: Line) -> None:
+    """The task of one process: run a job, and answer with its measurements."""
+    turns = TurnTaker(line, expect_idle)
+    for measurement in run_job(BenchJob.from_dict(job), turns):
+        line.say("measured", measurement=mark_turns(measurement, turns).to_dict())
 
 
 def mark_turns(measurement: Measurement, turns: TurnTaker) -> Measurement:
@@ -226,22 +214,3 @@ def mark_turns(measurement: Measurement, turns: TurnTaker) -> Measurement:
     if not turns.has_others:
         return measurement
     return replace(measurement, checks={**measurement.checks, TURNS: ROUNDS_A_TURN})
-
-
-def _work() -> None:
-    die_with(int(sys.argv[1]))
-    say = claim_output()
-    say("ready")
-    turns = TurnTaker(say, expect_idle)
-    try:
-        measurements = run_job(BenchJob.from_json(sys.stdin.readline()), turns)
-    except FtaxError as error:
-        say(REFUSED, error=type(error).__name__, reason=str(error))
-        return
-    for measurement in measurements:
-        say("measured", measurement=mark_turns(measurement, turns).to_dict())
-    say("done")
-
-
-if __name__ == "__main__":
-    _work()

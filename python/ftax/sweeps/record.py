@@ -21,7 +21,7 @@ from ftax.records.record import Count, JsonScalar, Name, PositiveInt
 from ftax.records.result import Stored
 from ftax.timing.cell import Cell
 from ftax.timing.statistics import compute_interval, compute_mean
-from ftax.timing.trust import find_doubt_of_mean
+from ftax.timing.trust import find_disturbance, find_doubt_of_mean
 
 REPETITION = "repetition"  # the option that tells a cell from the same cell measured once more
 
@@ -173,6 +173,11 @@ class SweepCell(Stored):
             self.interval_ns,
             queued_ratio=queued if isinstance(queued, float) else None,
         )
+
+    @property
+    def disturbance(self) -> str:
+        """That its rounds were measured beside others; "" if they were not."""
+        return find_disturbance(self.warnings)
 
     @property
     def overhead_share(self) -> float | None:

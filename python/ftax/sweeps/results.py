@@ -18,6 +18,7 @@ from ftax.records.fields import FrozenMap
 from ftax.records.result import Shown
 from ftax.records.store import read_records
 from ftax.sweeps.record import SweepCell, SweepMachine, SweepRun, SweepTimes
+from ftax.timing.trust import NOT_RESOLVED
 
 CELLS_FILE = "cells.jsonl"
 RUNS_FILE = "runs.jsonl"
@@ -58,12 +59,19 @@ class SweepResults(Shown):
     is_late: bool = False
 
     def describe(self) -> str:
-        """ "12 measured, 1 failed, 3 unavailable"; "no cell yet"."""
+        """ "12 measured (2 disturbed, 1 not resolved), 1 failed, 3 unavailable"; "no cell yet"."""
         counts: Counter[str] = Counter(cell.status for cell in self.cells)
-        order = ("measured", "failed", "unavailable")
-        return (
-            ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no cell yet"
+        marks = Counter(
+            NOT_RESOLVED if cell.doubt else "disturbed"
+            for cell in self.cells
+            if cell.status == "measured" and (cell.doubt or cell.disturbance)
         )
+        marked = ", ".join(f"{count} {mark}" for mark, count in sorted(marks.items()))
+        order = ("measured", "failed", "unavailable")
+        parts = {name: f"{counts[name]} {name}" for name in order if counts[name]}
+        if marked:
+            parts["measured"] += f" ({marked})"
+        return ", ".join(parts.values()) or "no cell yet"
 
     @classmethod
     def load(cls, *paths: Place) -> SweepResults:

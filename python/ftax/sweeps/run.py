@@ -7,21 +7,19 @@ time measures on a device, and writes each to the results file before it listens
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ftax.errors import InvalidArgumentError
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.prepare import use_threads
-from ftax.steps.request import normalize_device
+from ftax.steps.setting import normalize_device
 from ftax.sweeps.exports import Exporter, Unit, choose_workers, make_units, read_exported
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.job import Group, Job
@@ -44,11 +42,10 @@ from ftax.sweeps.setup import (
 from ftax.sweeps.step_clock import StepClock
 from ftax.sweeps.store import CellStore
 from ftax.sweeps.turns import Turn, Turns, choose_sharers
-from ftax.timing.session import Progress
-from ftax.workers.process import Stop
+from ftax.timing.session import Plan, Progress
+from ftax.workers.process import Stop, work_side_by_side
 
 LIMIT_S = 300.0
-_LOOK_S = 0.5  # Ctrl-C that another thread was given is seen after so long
 
 
 def run_sweep(
@@ -58,6 +55,7 @@ def run_sweep(
     resume: bool = False,
     retry_failed: bool = False,
     quick: bool = False,
+    plan: Plan | None = None,
     seed: int = 0,
     limit_s: float = LIMIT_S,
     time_limit_s: float | None = None,
@@ -74,6 +72,7 @@ def run_sweep(
         resume: the folder has results, and only what they lack is run.
         retry_failed: with ``resume``, cells that failed count as missing.
         quick: few and short rounds, for a first look.
+        plan: how each size is timed; None: as a sweep does, or as a ``quick`` one does.
         seed: of the order, and of the rounds.
         limit_s: seconds that one step of a worker may take (building a model, making one runtime
             ready, the rounds of one size) before the worker is ended.
@@ -111,7 +110,7 @@ def run_sweep(
         )
     place, cells = Path(folder), join_cells(grids)
     effort = QUICK if quick else FULL
-    plan = effort.to_plan(seed)
+    plan = replace(plan or effort.plan, seed=seed)
     devices = choose_devices(cells, gpus)
     with lock_folder(place), use_threads(threads):
         store = CellStore(place, cells, read_known(place, resume))
@@ -175,7 +174,7 @@ class _Sweep:
     store: CellStore
     queue: TaskQueue
     progress: SweepProgress
-    plan: Mapping[str, Any]
+    plan: Plan
     trace_iterations: int
     limit_s: float
     end_at: float | None
@@ -192,7 +191,7 @@ class _Sweep:
             # One of each GPU, then the next of each: tasks may be fewer than lanes, and the first
             # GPU's would take them all.
             lanes = list(chain.from_iterable(zip(*by_device, strict=True)))
-            _work_side_by_side([lane.run for lane in lanes], stop)
+            work_side_by_side([lane.run for lane in lanes], stop)
         return any(lane.is_late for lane in lanes)
 
     def export(self, units: list[Unit], folder: Path, workers: int) -> None:
@@ -214,7 +213,7 @@ class _Sweep:
                 progress=self.progress,
             )
             try:
-                _work_side_by_side([exporter.work] * workers, stop)
+                work_side_by_side([exporter.work] * workers, stop)
             finally:
                 self.spent.append({"export": time.monotonic() - start})
 
@@ -262,29 +261,3 @@ class _Sweep:
             trace_iterations=self.trace_iterations,
             end_at=self.end_at,
         )
-
-
-def _work_side_by_side(works: Sequence[Callable[[], None]], stop: Stop) -> None:
-    """Each in a thread of its own until all have ended; raises the first error, and Ctrl-C."""
-    errors: list[BaseException] = []
-
-    def run(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-            stop.set()
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_LOOK_S)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    if errors:
-        raise errors[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -12,7 +12,7 @@ from typing import Any, cast
 from ftax.errors import InvalidArgumentError
 from ftax.records.store import append_record
 from ftax.runtimes.catalogue import find_runtime
-from ftax.steps.request import normalize_device
+from ftax.steps.setting import normalize_device
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import LOOKS, Item
 from ftax.sweeps.record import SweepCell, SweepMachine, SweepRun, SweepTimes
@@ -25,30 +25,23 @@ from ftax.timing.session import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How long a sweep stays with a size: arguments of `Plan`, and iterations of a trace."""
+    """How long a sweep stays with a size, and how many iterations a trace of it has."""
 
-    rounds: int
-    round_ms: float
-    duration_s: float
-    patience_s: float
+    plan: Plan
     trace_iterations: int
 
-    def to_plan(self, seed: int) -> dict[str, Any]:
-        """Arguments of `Plan`, checked."""
-        plan: dict[str, Any] = {
-            "max_rounds": self.rounds,
-            "round_ms": self.round_ms,
-            "duration_s": self.duration_s,
-            "patience_s": self.patience_s,
-            "target_ratio": 1e-6,  # all rounds, unless the time limit comes first
-            "seed": seed,
-        }
-        Plan(**plan)
-        return plan
 
-
-FULL = Effort(rounds=20, round_ms=5.0, duration_s=2.0, patience_s=0.5, trace_iterations=3)
-QUICK = Effort(rounds=4, round_ms=4.0, duration_s=0.5, patience_s=0.0, trace_iterations=2)
+_ALL_ROUNDS = 1e-6  # a precision that is never met: unless the time limit comes first
+FULL = Effort(
+    plan=Plan(
+        max_rounds=20, round_ms=5.0, duration_s=2.0, patience_s=0.5, target_ratio=_ALL_ROUNDS
+    ),
+    trace_iterations=3,
+)
+QUICK = Effort(
+    plan=Plan(max_rounds=4, round_ms=4.0, duration_s=0.5, target_ratio=_ALL_ROUNDS),
+    trace_iterations=2,
+)
 
 
 def choose_devices(cells: Sequence[Cell], gpus: Sequence[str]) -> dict[str, str]:
@@ -106,10 +99,7 @@ def note_run(
         SweepRun(
             utc=utc,
             seed=seed,
-            grids=tuple(
-                {name: value for name, value in asdict(grid).items() if name != "pairs"}
-                for grid in grids
-            ),
+            grids=tuple(grid.to_dict() for grid in grids),
             settings=settings,
             cells=cells,
             missing=missing,

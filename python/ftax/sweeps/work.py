@@ -19,9 +19,8 @@ from ftax.machines.environment import collect_environment
 from ftax.machines.nvml import open_gpu
 from ftax.runtimes.prepare import use_threads
 from ftax.sweeps.cells import Bench
-from ftax.sweeps.job import Ask, Group, Job
+from ftax.sweeps.job import Ask, Group, Job, Say
 from ftax.timing.session import quiet
-from ftax.workers.channel import Say
 
 # Seconds, all generous: a look, what has to be made ready again for it, and timing.
 _LOOK_S = {"utilisation": 1.0, "trace": 0.3, "memory": 6.0}

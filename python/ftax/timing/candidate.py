@@ -14,6 +14,8 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
+from ftax.timing.checks import Checks, SameWork
+from ftax.timing.preparation import Preparation
 
 Host = Literal["python", "cpp"]
 
@@ -63,8 +65,8 @@ class Watch(Protocol):
     def compare_outputs(self) -> None:
         """Once all that was written has been put back."""
 
-    def to_check(self) -> dict[str, object]:
-        """What was seen, JSON-able, for the checks of a measurement."""
+    def judge(self) -> SameWork:
+        """What was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,7 @@ class Buffers:
 class Candidate(Placed):
     """``runner`` is what the timed loop drives; ``run()`` is one inference by the same means, with
     its outputs. ``feed(inputs)`` puts other inputs where ``run`` reads them; None: that is the
-    memory of the model's own inputs. ``facts`` are JSON-able and stored with the measurement.
+    memory of the model's own inputs. ``preparation`` and ``checks`` go into the measurement.
     ``buffers`` are what every request reads and writes, where that memory is fixed. ``judge()`` is
     asked after the rounds, and says what went wrong in them; ``watch()`` gives what looks, beside
     the rounds, whether each call is still the same work."""
@@ -124,12 +126,11 @@ class Candidate(Placed):
     host: Host
     runner: _core.Runner
     run: Callable[[], Sequence[torch.Tensor]]
-    facts: Mapping[str, object] = field(default_factory=dict)
-    checks: Mapping[str, object] = field(default_factory=dict)
+    preparation: Preparation = field(default_factory=Preparation)
+    checks: Checks = field(default_factory=Checks)
     options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     judge: Callable[[], Sequence[str]] = tuple
     feed: Callable[[Sequence[torch.Tensor]], None] | None = None
     buffers: Buffers | None = None
     watch: Callable[[], Watch] | None = None
-    grad_mode: Literal["inference", "no_grad", "grad"] = "inference"

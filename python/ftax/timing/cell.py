@@ -7,11 +7,12 @@ True are the same option value, to a runtime they are not.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 from ftax.machines.environment import Device
 from ftax.records.fields import FrozenMap
 from ftax.records.record import JsonScalar, Name, PositiveInt, Record
+from ftax.steps.setting import Setting
 from ftax.timing.candidate import Host, Placed
 
 _USUAL = ("forward", "inference")  # and so not said
@@ -32,6 +33,24 @@ class Cell(Placed, Record):
     grad_mode: Literal["inference", "no_grad", "grad"] = "inference"
     units: PositiveInt = 1  # that one step makes: tokens, samples
     options: Mapping[str, JsonScalar] = field(default_factory=lambda: FrozenMap({}))
+
+    @classmethod
+    def of(
+        cls, setting: Setting, *, model: str, runtime: str, host: Host,
+        options: Mapping[str, JsonScalar],
+    ) -> Self:  # fmt: skip
+        """The cell of a model in a setting whose dtype, device and batch are known."""
+        return cls(
+            model=model,
+            runtime=runtime,
+            host=host,
+            device=setting.device or "cpu",
+            dtype=setting.dtype or "fp32",
+            batch=setting.batch or 1,
+            sequence=setting.sequence,
+            grad_mode=setting.grad_mode,
+            options=options,
+        )
 
     def key(self) -> str:
         """Return the identity of the cell: canonical JSON, equal for equal cells only."""

@@ -22,8 +22,8 @@ from ftax.errors import InvalidArgumentError
 from ftax.records.fields import Rule
 from ftax.records.record import Count, Name, Record
 from ftax.records.result import Result
+from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement
-from ftax.timing.outputs import read_outputs, read_work_problem
 from ftax.timing.trust import NOT_RESOLVED, find_doubt, find_doubt_of_waits
 
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
@@ -318,9 +318,10 @@ def compare_values(
 def _judge(measurement: Measurement) -> Iterator[str]:
     """Why a latency is not that of the model that its label names."""
     label = measurement.cell.label()
-    if problem := read_outputs(measurement.checks).problem:
+    checks = Checks.of(measurement.checks)
+    if problem := checks.judge_outputs().problem:
         yield f"{label} gives other outputs than eager: {problem}"
-    if problem := read_work_problem(measurement.checks):
+    if problem := checks.work_problem:
         yield f"{label}: not the same work: {problem}"
 
 

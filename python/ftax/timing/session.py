@@ -9,10 +9,10 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError
@@ -24,7 +24,7 @@ from ftax.steps.state import Snapshot
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
-from ftax.timing.outputs import read_outputs, read_work_problem
+from ftax.timing.trust import DISTURBED_IN
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
 Mode = Literal["latency", "throughput"]
@@ -101,6 +101,11 @@ class Plan:
             raise InvalidArgumentError(
                 f"seed is {self.seed}; it has to be a whole number in [0, 2**63)"
             )
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        """The plan that `dataclasses.asdict` took apart, after JSON."""
+        return cls(**{**fields, "cpus": tuple(fields["cpus"])})
 
     def __repr__(self) -> str:
         """What differs from the defaults."""
@@ -204,24 +209,29 @@ def measure(
             work.look_in_a_row(result.elapsed_ns / 1e9)
     if work is not None:
         work.compare_outputs()
-    conditions = (before, collect_condition())
-    process = ProcessRecord.current(
-        session=plan.session or make_session_id(), index=plan.process_index
-    )
     if result.stop_reason == "interrupted" and len(result.probes) < 2:
         raise KeyboardInterrupt("interrupted before the first round was complete")
-    disturbed = result.disturbed_rounds
-    probe = _summarise_probes(result)
-    waited_s = sum(item.waited_ns for item in result.probes) / 1e9
-    measurements = [
-        _make_measurement(
-            loaded, item, rounds, plan, result.stop_reason, environment, conditions, process,
-            disturbed, probe, waited_s, watch, work, written,
-        )
-        for item, rounds in zip(prepared, result.runners, strict=True)
-    ]  # fmt: skip
+    shared = _Shared(
+        loaded=loaded,
+        plan=plan,
+        stop_reason=result.stop_reason,
+        environment=environment,
+        conditions=(before, collect_condition()),
+        process=ProcessRecord.current(
+            session=plan.session or make_session_id(), index=plan.process_index
+        ),
+        disturbed=tuple(result.disturbed_rounds),
+        probe_ns=_summarise_probes(result),
+        waited_s=sum(item.waited_ns for item in result.probes) / 1e9,
+        watch=watch,
+        work=work,
+        written=tuple(written),
+    )
     return Session(
-        measurements=tuple(measurements),
+        measurements=tuple(
+            shared.make_measurement(item, rounds)
+            for item, rounds in zip(prepared, result.runners, strict=True)
+        ),
         errors=tuple(rounds.error or None for rounds in result.runners),
         stop_reason=result.stop_reason,
         elapsed_s=result.elapsed_ns / 1e9,
@@ -261,12 +271,12 @@ def _put_back(loaded: Subject) -> Iterator[list[str]]:
 def _judge_work(prepared: Candidate, work: Watch | None, written: Sequence[str]) -> Iterator[str]:
     """What a reader has to know of outputs that are not eager's and of calls that differ."""
     label = str(prepared.place)
-    if (outputs := read_outputs(prepared.checks)).problem:
+    if (outputs := prepared.checks.judge_outputs()).problem:
         what = "other outputs than eager"
         if label == "eager/python":
             what = "other outputs when it is called again"
         yield f"{label} gives {what}: {outputs.problem}"
-    if work is not None and (problem := read_work_problem({"same_work": work.to_check()})):
+    if work is not None and (problem := work.judge().problem):
         yield f"not the same work: {problem}; latencies are of calls that differ"
     if written:
         yield f"the model writes into {', '.join(written[:3])}, which was put back after measuring"
@@ -306,15 +316,11 @@ def require(session: Session) -> tuple[Measurement, ...]:
 
 def make_cell(loaded: Subject, prepared: Candidate) -> Cell:
     """The cell that ``prepared`` measures."""
-    return Cell(
+    return Cell.of(
+        loaded.setting,
         model=loaded.name,
         runtime=prepared.runtime,
         host=prepared.host,
-        device=loaded.device,
-        dtype=loaded.dtype,
-        batch=loaded.batch,
-        sequence=loaded.sequence,
-        grad_mode=prepared.grad_mode,
         options={**loaded.options, **prepared.options},
     )
 
@@ -324,65 +330,77 @@ def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
     if left_out:
         return f"{left_out} of {rounds} rounds do not count: the host was disturbed {DISTURBANCE}"
     return (
-        f"the host was disturbed in {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
+        f"{DISTURBED_IN} {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
         "leave out; --patience waits for it to be quiet"
     )
 
 
-def _make_measurement(
-    loaded: Subject,
-    prepared: Candidate,
-    rounds: _core.RunnerRounds,
-    plan: Plan,
-    stop_reason: str,
-    environment: Environment,
-    conditions: tuple[Condition, ...],
-    process: ProcessRecord,
-    disturbed: Sequence[int],
-    probe: dict[str, float],
-    waited_s: float,
-    watch: GpuWatch,
-    work: Watch | None,
-    written: Sequence[str],
-) -> Measurement | None:
-    if not rounds.values_ns:
-        return None
-    warnings = list(prepared.warnings)
-    if not rounds.warmup.steady:
-        warnings.append(UNSTEADY)
-    if rounds.error:
-        warnings.append(f"failed after {len(rounds.values_ns)} rounds: {rounds.error}")
-    if disturbed:
-        warnings.append(_describe_disturbance(len(rounds.values_ns), disturbed))
-    warnings += [*prepared.judge(), *watch.judge()]
-    warnings += _judge_work(prepared, work, written)
-    return Measurement(
-        cell=make_cell(loaded, prepared),
-        mode=plan.mode,
-        samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
-        dropped_per_round=rounds.dropped,
-        positions=tuple(rounds.positions),
-        burst=rounds.burst,
-        seed=plan.seed,
-        counted="quiet",
-        stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
-        environment=environment,
-        conditions=conditions,
-        gpu=watch.to_record(),
-        process=process,
-        checks={
-            **prepared.checks,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    """What rounds gave for all runners alike, of which each has a measurement."""
+
+    loaded: Subject
+    plan: Plan
+    stop_reason: str
+    environment: Environment
+    conditions: tuple[Condition, ...]  # before and after
+    process: ProcessRecord
+    disturbed: tuple[int, ...]  # rounds
+    probe_ns: Mapping[str, float]
+    waited_s: float  # for a neighbour to leave
+    watch: GpuWatch
+    work: Watch | None
+    written: tuple[str, ...]  # names of what the model wrote, and was put back
+
+    def make_measurement(
+        self, prepared: Candidate, rounds: _core.RunnerRounds
+    ) -> Measurement | None:
+        """Of one runner; None without a complete round."""
+        if not rounds.values_ns:
+            return None
+        return Measurement(
+            cell=make_cell(self.loaded, prepared),
+            mode=self.plan.mode,
+            samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
+            dropped_per_round=rounds.dropped,
+            positions=tuple(rounds.positions),
+            burst=rounds.burst,
+            seed=self.plan.seed,
+            counted="quiet",
+            stop_reason=self.stop_reason,  # type: ignore[arg-type]  # checked by the record
+            environment=self.environment,
+            conditions=self.conditions,
+            gpu=self.watch.to_record(),
+            process=self.process,
+            checks=self._make_checks(prepared, rounds),
+            preparation=prepared.preparation.to_dict(),
+            warnings=tuple(self._warn(prepared, rounds)),
+        )
+
+    def _make_checks(self, prepared: Candidate, rounds: _core.RunnerRounds) -> dict[str, object]:
+        return {
+            **replace(
+                prepared.checks, same_work=None if self.work is None else self.work.judge()
+            ).to_dict(),
             "warmup": {
                 "iterations": rounds.warmup.iterations,
                 "seconds": rounds.warmup.elapsed_ns / 1e9,
                 "steady": rounds.warmup.steady,
             },
-            "disturbed_rounds": list(disturbed),
+            "disturbed_rounds": list(self.disturbed),
             QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
-            "host_probe_ns": probe,
-            "waited_for_core_s": waited_s,
-            **({} if work is None else {"same_work": work.to_check()}),
-        },
-        preparation=dict(prepared.facts),
-        warnings=tuple(warnings),
-    )
+            "host_probe_ns": dict(self.probe_ns),
+            "waited_for_core_s": self.waited_s,
+        }
+
+    def _warn(self, prepared: Candidate, rounds: _core.RunnerRounds) -> Iterator[str]:
+        yield from prepared.warnings
+        if not rounds.warmup.steady:
+            yield UNSTEADY
+        if rounds.error:
+            yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
+        if self.disturbed:
+            yield _describe_disturbance(len(rounds.values_ns), self.disturbed)
+        yield from prepared.judge()
+        yield from self.watch.judge()
+        yield from _judge_work(prepared, self.work, self.written)

@@ -8,11 +8,12 @@ times the median of its rounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ftax import _core
 
 NOT_RESOLVED = "not resolved"
+DISTURBED_IN = "the host was disturbed in"  # how the warning begins that says so
 
 _MOST_QUEUED = 0.5  # of the requests of the middle round: a median of more is one that waited
 _FARTHEST = 1.5  # times, either way, that the mean of rounds may be their median
@@ -30,6 +31,14 @@ def find_doubt_of_waits(queued_ratio: float | None) -> str:
         "requests waited for a CPU: other work had the CPUs, or there are more threads than "
         "CPUs; leave the machine alone, or give fewer --threads"
     )
+
+
+def find_disturbance(warnings: Iterable[str]) -> str:
+    """The warning that rounds beside a neighbour count, being too many to leave out; "" without it.
+
+    Such a latency is a latency of its machine, at a time when others used it too.
+    """
+    return next((text for text in warnings if text.startswith(DISTURBED_IN)), "")
 
 
 def find_doubt(values_ns: Sequence[float], *, queued_ratio: float | None = None) -> str:

@@ -25,14 +25,27 @@ class _Measured(Protocol):
     def core_hz(self) -> float | None: ...
 
 
-def format_time(time_ns: float) -> str:
-    """``'12.3 us'``, ``'143 ms'``."""
-    return _format(time_ns, abs(time_ns))
+def choose_unit(time_ns: float) -> tuple[str, float]:
+    """The unit of a time and its length in ns, ``('us', 1e3)``."""
+    unit, unit_ns, _ = next((unit for unit in _UNITS if abs(time_ns) < unit[2]), _UNITS[-1])
+    return unit, unit_ns
 
 
-def format_latency(time_ns: float, doubt: str) -> str:
+def format_time(time_ns: float, like_ns: float | None = None) -> str:
+    """``'12.3 us'``, ``'143 ms'``; in the unit of ``like_ns``, if one is given."""
+    unit, unit_ns = choose_unit(time_ns if like_ns is None else like_ns)
+    value = time_ns / unit_ns
+    if unit == "ns" or abs(value) >= 999.5:  # which three digits would write as 1e+03
+        return f"{value:,.0f} {unit}"
+    return f"{value:.3g} {unit}"
+
+
+def format_latency(
+    time_ns: float, doubt: str, disturbance: str = "", *, like_ns: float | None = None
+) -> str:
     """``'12.3 us'``, or ``'12.3 us, not resolved'``; the doubt itself is said below the table."""
-    return f"{format_time(time_ns)}, {NOT_RESOLVED}" if doubt else format_time(time_ns)
+    mark = f", {NOT_RESOLVED}" if doubt else ", disturbed" if disturbance else ""
+    return format_time(time_ns, like_ns) + mark
 
 
 def format_interval(interval_ns: tuple[float, ...] | None) -> str:
@@ -41,7 +54,7 @@ def format_interval(interval_ns: tuple[float, ...] | None) -> str:
         return "-"
     low, high = interval_ns
     largest = max(abs(low), abs(high))
-    return f"{_format(low, largest).rpartition(' ')[0]} to {_format(high, largest)}"
+    return f"{format_time(low, largest).rpartition(' ')[0]} to {format_time(high, largest)}"
 
 
 def format_rounds(measurement: _Measured) -> str:
@@ -54,12 +67,3 @@ def format_clock(measurement: _Measured) -> str:
     """``', host core at 2.7 GHz'``, to end a title; nothing where it is not known."""
     clock = measurement.core_hz
     return "" if clock is None else f", host core at {clock / 1e9:.1f} GHz"
-
-
-def _format(time_ns: float, like_ns: float) -> str:
-    """``time_ns`` in the unit that ``like_ns`` has."""
-    unit, unit_ns, _ = next((unit for unit in _UNITS if like_ns < unit[2]), _UNITS[-1])
-    value = time_ns / unit_ns
-    if unit == "ns" or abs(value) >= 999.5:  # which three digits would write as 1e+03
-        return f"{value:,.0f} {unit}"
-    return f"{value:.3g} {unit}"

@@ -6,18 +6,14 @@ needs no rounds of its own making, and whatever it measures keeps its stopping r
 
 from __future__ import annotations
 
-import json
 import random
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ftax import errors
-from ftax.workers.channel import Say
-from ftax.workers.process import WorkerProcess
+from ftax.workers.child import DONE, Line
+from ftax.workers.process import Worker
 
 MEASURING = "measuring"  # the phase before the first round
-REFUSED = "refused"  # what a worker says that ends with an error of ftax
 ROUNDS_A_TURN = 5
 _LIMIT_S = 24 * 3600.0  # of one step of a worker: to build, to compile, or a turn
 
@@ -29,8 +25,8 @@ class TurnTaker:
     ``tell_others`` is given, at each turn, the process ids of those that sleep meanwhile.
     """
 
-    def __init__(self, say: Say, tell_others: Callable[[Sequence[int]], None]) -> None:
-        self._say, self._tell_others = say, tell_others
+    def __init__(self, line: Line, tell_others: Callable[[Sequence[int]], None]) -> None:
+        self._line, self._tell_others = line, tell_others
         self._began = 0  # with which round the last turn did
         self.has_others = False
 
@@ -42,8 +38,8 @@ class TurnTaker:
         self._began = done
         if goes_on:
             return
-        self._say("turn", done=done, total=total)
-        others = json.loads(sys.stdin.readline() or "[]")
+        self._line.say("turn", done=done, total=total)
+        others = self._line.hear() or []
         self.has_others = bool(others)
         self._tell_others(others)
 
@@ -53,30 +49,28 @@ class TurnTaker:
 
 
 def take_turns(
-    workers: Sequence[WorkerProcess],
+    workers: Sequence[Worker],
     shuffler: random.Random,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[list[dict[str, Any]]]:
     """Let processes with a `TurnTaker` measure, one at a time, in random order each turn; what each
-    said beside asking for turns, up to "done".
+    answered, beside asking for turns.
 
     ``tell`` is given how many rounds are done, of how many at most.
 
     Raises:
         WorkerDied: one of them ended before.
-        FtaxError: what one of them was stopped by and said, of the same kind.
+        FtaxError: what one of them was stopped by, of the same kind.
     """
     said: list[list[dict[str, Any]]] = [[] for _ in workers]
 
     def listen(place: int) -> bool:
         """Until it wants another turn, or has none left."""
-        while (answer := workers[place].receive(_LIMIT_S))["say"] != "done":
+        while (answer := workers[place].receive(_LIMIT_S))["say"] != DONE:
             if answer["say"] == "turn":
                 if tell is not None:
                     tell(answer["done"], answer["total"])
                 return True
-            if answer["say"] == REFUSED:
-                raise getattr(errors, answer["error"])(answer["reason"])
             said[place].append(answer)
         return False
 
@@ -84,7 +78,7 @@ def take_turns(
     while waiting:
         for place in shuffler.sample(waiting, len(waiting)):
             others = [worker.pid for worker in workers if worker is not workers[place]]
-            workers[place].send(json.dumps(others))
+            workers[place].send(others)
             if not listen(place):
                 waiting.remove(place)
     return said

@@ -1,4 +1,4 @@
-"""Verdicts on the paper's claims: the counts, a row a claim, and the numbers behind each.
+"""Verdicts on the paper's claims for a page: how many hold, each with its numbers, and filters.
 
 The surprising choice: claims that cannot be tested are listed too, each with its reason. A page
 that left them out would look as if the paper had said less.
@@ -11,116 +11,101 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ftax.paper.claims.record import OUTCOMES, ClaimValue, Verdict
-from ftax.paper.claims.tables import explain_outcome
+from ftax.paper.claims.tables import explain_outcome, format_number
 from ftax.reports.html.sources import Found
-from ftax.reports.html.view import TableView
-from ftax.reports.table import Rows
+from ftax.reports.html.view import Bar, Bars, Part
 
-_NOTHING = "-"
-_UNTESTED = "cannot be tested here"
 _MOST = 8  # numbers of a list that are shown
+_MOST_TOLD = 3  # outcomes in the headline; the bar has them all
+_TOLD = {  # at the top of the page, of one claim and of several
+    "holds": ("holds today", "hold today"),
+    "changed": ("has changed", "have changed"),
+    "does not hold": ("does not hold", "do not hold"),
+    "not resolved": ("is not resolved", "are not resolved"),
+    "cannot be tested here": ("cannot be tested", "cannot be tested"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsView:
-    """Verdicts on the results of one machine; ``machine`` as they name it."""
+    """Verdicts on the results of one machine; ``machine`` as they name it.
+
+    Attributes:
+        choices: what filters offer: (field, its name, how many there are of each value).
+        verdicts: each with what it comes to, and its numbers as
+            (name, formula, the paper's, today's, intervals).
+    """
 
     machine: str
     summary: str
-    tested: TableView | None
-    untested: TableView | None
-    values: TableView | None
-    notes: tuple[str, ...]
+    chart: Bars
+    choices: tuple[tuple[str, str, Counter[str]], ...]
+    verdicts: tuple[tuple[Found, str, tuple[tuple[str, ...], ...]], ...]
 
 
 def make_claims_views(found: Sequence[Found]) -> list[ClaimsView]:
     """The verdicts of each machine; none without records of them."""
+    verdicts = [item for item in found if isinstance(item.record, Verdict)]
     groups: dict[str, list[Found]] = {}
-    for item in found:
-        if isinstance(item.record, Verdict):
-            groups.setdefault(item.record.machine, []).append(item)
+    for item in verdicts:
+        groups.setdefault(item.record.machine, []).append(item)
+    machines = [name for name in groups if name]
+    if len(machines) == 1:  # what needs no machine is said beside the only one
+        groups = {machines[0]: verdicts}
     return [_make_view(machine, group) for machine, group in groups.items()]
 
 
 def _make_view(machine: str, group: Sequence[Found]) -> ClaimsView:
-    counts = Counter(item.record.today for item in group)
-    told = ", ".join(f"{outcome} {counts[outcome]}" for outcome in OUTCOMES if counts[outcome])
-    tested = [item for item in group if item.record.today != _UNTESTED]
-    untested = [item for item in group if item.record.today == _UNTESTED]
-    values = [(item, value) for item in tested for value in item.record.values]
-    notes = [f"{item.record.id}: {note}" for item in group for note in item.record.notes]
+    counts = Counter(str(item.record.today) for item in group)
+    today: Counter[str] = Counter({name: counts[name] for name in OUTCOMES if counts[name]})
+    told = [f"{count} {_TOLD[name][count > 1]}" for name, count in today.items()]
+    where = f" on {machine}" if machine else ""
     return ClaimsView(
         machine=machine or "On no single machine",
-        summary=f"{len(group)} {'claim' if len(group) == 1 else 'claims'}: {told}.",
-        tested=_make_table("Claims of the paper, then and now", tested),
-        untested=_make_table(f"Claims that cannot be tested here: {len(untested)}", untested),
-        values=_make_values(values) if values else None,
-        notes=tuple(dict.fromkeys(notes)),
-    )
-
-
-def _make_table(title: str, group: Sequence[Found]) -> TableView | None:
-    if not group:
-        return None
-    return TableView(
-        rows=Rows(
-            title=title,
-            columns=(
-                "claim",
-                "section",
-                "what it says",
-                "the paper's data",
-                "today",
-                "certainty",
-                "in a sentence",
-                "why",
-            ),
-            numeric=("certainty",),
-            rows=tuple(_describe(item.record) for item in group),
+        summary=f"Of {len(group)} claims and checks of the paper, "
+        f"{', '.join(told[:_MOST_TOLD])}{where}",
+        chart=_draw_outcomes(counts, len(group)),
+        choices=(
+            ("today", "today", today),
+            ("paper", "the paper's own data", Counter(item.record.paper for item in group)),
         ),
-        records=tuple(item.ref for item in group),
-    )
-
-
-def _make_values(values: Sequence[tuple[Found, ClaimValue]]) -> TableView:
-    return TableView(
-        rows=Rows(
-            title="Numbers behind the verdicts",
-            columns=("claim", "number", "formula", "paper", "today", "95 % interval"),
-            numeric=("paper", "today"),
-            rows=tuple(_describe_value(item.record, value) for item, value in values),
+        verdicts=tuple(
+            (
+                item,
+                item.record.sentence or explain_outcome(item.record),
+                tuple(map(_describe_value, item.record.values)),
+            )
+            for item in group
         ),
-        records=tuple(item.ref for item, _ in values),
     )
 
 
-def _describe(verdict: Verdict) -> tuple[str, ...]:
-    share = verdict.shares.get(verdict.today)
-    return (
-        verdict.id,
-        verdict.section or _NOTHING,
-        verdict.claim,
-        verdict.paper,
-        verdict.today,
-        _NOTHING if share is None else f"{share:.0%}",
-        verdict.sentence or explain_outcome(verdict) or _NOTHING,
-        verdict.reason or _NOTHING,
-    )
+def _draw_outcomes(counts: Counter[str], every: int) -> Bars:
+    """One bar of all claims, cut where outcomes change."""
+    start, parts, legend = 0.0, [], []
+    for outcome in OUTCOMES:
+        count, kind = counts[outcome], f"outcome-{outcome.replace(' ', '-')}"
+        if count:
+            width = 100 * count / every
+            parts.append(Part(start=start, width=width, kind=kind, text=str(count)))
+            legend.append((kind, f"{outcome} {count}"))
+            start += width
+    bar = Bar(name="claims and checks", value=str(every), parts=tuple(parts))
+    return Bars(label="Claims of the paper by what holds today", bars=(bar,), legend=tuple(legend))
 
 
-def _describe_value(verdict: Verdict, value: ClaimValue) -> tuple[str, ...]:
-    ends = [f"{low:.3g} to {high:.3g}" for low, high in zip(value.low, value.high, strict=True)]
+def _describe_value(value: ClaimValue) -> tuple[str, ...]:
+    ends = zip(value.low, value.high, strict=True)
     return (
-        verdict.id,
         value.name,
         value.formula,
-        _join(f"{number:.4g}" for number in value.paper),
-        _join(f"{number:.4g}" for number in value.today) if value.today else value.why,
-        _join(ends),
+        _join(map(format_number, value.paper)) or "no data",
+        _join(map(format_number, value.today)) or value.why,
+        _join(f"{format_number(low)} to {format_number(high)}" for low, high in ends),
     )
 
 
 def _join(texts: Iterable[str]) -> str:
     listed = list(texts)
     more = f" and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
-    return ("; ".join(listed[:_MOST]) + more) or _NOTHING
+    return "; ".join(listed[:_MOST]) + more

@@ -8,7 +8,7 @@ other, in grey print by their markers.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 # Of a legend's entry: its sample of the line, and a letter of its text, generously.
 _ENTRY_IN, _LETTER_IN = 0.45, 0.055
 
+_RING: Any = {
+    "linestyle": "",
+    "marker": "o",
+    "markersize": 9,
+    "markerfacecolor": "none",
+    "markeredgecolor": BLACK,
+}
 _SETTINGS: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -147,6 +154,7 @@ def _set_axes(axes: Axes, panel: Panel) -> None:
 def _draw_latency(axes: Axes, series: Series, look: dict[str, Any]) -> None:
     points = series.points
     axes.plot(_xs(points), [point.latency_ms for point in points], **look)
+    _draw_rings(axes, {point.x: point.latency_ms for point in points if point.doubt})
     known = [point for point in points if point.low_ms is not None and point.high_ms is not None]
     lows, highs = [point.low_ms for point in known], [point.high_ms for point in known]
     if len(known) > 1:
@@ -158,6 +166,12 @@ def _draw_latency(axes: Axes, series: Series, look: dict[str, Any]) -> None:
 def _draw_share(axes: Axes, series: Series, look: dict[str, Any]) -> None:
     known = [point for point in series.points if point.share_pct is not None]
     axes.plot(_xs(known), [point.share_pct for point in known], **look)  # type: ignore[arg-type]
+    _draw_rings(axes, {point.x: point.share_pct or 0.0 for point in known if point.doubt})
+
+
+def _draw_rings(axes: Axes, places: Mapping[float, float]) -> None:
+    """Around what is not to go by, or was measured beside others."""
+    axes.plot(list(places), list(places.values()), **_RING)
 
 
 def _draw_busy(axes: Axes, series: Series, colour: str) -> None:
@@ -211,4 +225,6 @@ def _make_legend(sheet: Sheet, styles: dict[str, Style]) -> list[Any]:
     if _has_busy(sheet):
         entries.append(Patch(color=GREY, alpha=0.35, label="device busy (the paper: dotted)"))
         entries.append(Patch(color=BLUE, alpha=0.15, label="framework overhead"))
+    if any(point.doubt for series in list_series(sheet) for point in series.points):
+        entries.append(Line2D([], [], label="ring: not resolved, or disturbed", **_RING))
     return entries

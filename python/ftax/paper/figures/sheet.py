@@ -35,6 +35,7 @@ class Point:
     low_ms: float | None = None
     high_ms: float | None = None
     busy_ms: float | None = None  # of the device; the paper's are summed kernel times
+    doubt: str = ""  # why it is not to go by, or was measured beside others
 
     @property
     def share_pct(self) -> float | None:

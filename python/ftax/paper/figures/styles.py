@@ -14,8 +14,8 @@ from ftax.paper.figures.sheet import Series, Sheet
 # paper swallows, and with a grey.
 BLUE, _ORANGE, _GREEN, _RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 _PURPLE, _SKY, BLACK, GREY = "#CC79A7", "#56B4E9", "#000000", "#7F7F7F"
-_PALETTE = (BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _SKY, GREY, BLACK)
-_MARKERS = "os^DvPX*"
+PALETTE = (BLUE, _ORANGE, _GREEN, _RED, _PURPLE, _SKY, GREY, BLACK)
+MARKERS = "os^DvPX*"
 
 Style = tuple[str, str]  # colour and marker
 
@@ -38,13 +38,13 @@ def choose_styles(sheet: Sheet) -> dict[str, Style]:
     """Colour and marker of each style of a sheet: fixed ones first, the others in order."""
     names = list(dict.fromkeys(series.style for series in list_series(sheet)))
     styles = {name: _FIXED[name] for name in names if name in _FIXED}
-    colours = [colour for colour in _PALETTE if colour not in {c for c, _ in styles.values()}]
-    markers = [marker for marker in _MARKERS if marker not in {m for _, m in styles.values()}]
+    colours = [colour for colour in PALETTE if colour not in {c for c, _ in styles.values()}]
+    markers = [marker for marker in MARKERS if marker not in {m for _, m in styles.values()}]
     others = [name for name in names if name not in styles]
     for place, name in enumerate(others):
         styles[name] = (
-            (colours or _PALETTE)[place % len(colours or _PALETTE)],
-            (markers or _MARKERS)[place % len(markers or _MARKERS)],
+            (colours or PALETTE)[place % len(colours or PALETTE)],
+            (markers or MARKERS)[place % len(markers or MARKERS)],
         )
     return styles
 

@@ -137,6 +137,7 @@ def make_point(cell: SweepCell, x: float, drift: Drift | None = None) -> Point:
         low_ms=None if interval is None else interval[0] / 1e6,
         high_ms=None if interval is None else interval[1] / 1e6,
         busy_ms=None if cell.busy_ns is None else cell.busy_ns / 1e6,
+        doubt=cell.doubt or cell.disturbance,
     )
 
 

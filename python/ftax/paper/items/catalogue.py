@@ -6,13 +6,12 @@ those of the other items and run as one sweep; what it then shows is a function 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, suggest
 from ftax.paper import tables
 from ftax.paper.figures.plots import Plot, make_panels
 from ftax.paper.figures.sheet import Missing, Panel, Sheet
@@ -65,7 +64,7 @@ class Item:
         return Sheet(
             item=self.name,
             title=f"Figure {number}: {self.title}",
-            note=f"{self.shows} Bands: 95 % intervals{drift}{tiny}{gaps}.",
+            note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(view),
             missing=tuple(missing),
         )
@@ -144,10 +143,9 @@ def find_item(name: str) -> Item:
     names = [item.name for item in _ITEMS]
     if name in names:
         return _ITEMS[names.index(name)]
-    near = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
     raise InvalidArgumentError(
-        f"the paper has no item {name!r}; {hint}there are {', '.join(names)} and claims"
+        f"the paper has no item {name!r}; {suggest(name.lower(), names)}there are "
+        f"{', '.join(names)} and claims"
     )
 
 

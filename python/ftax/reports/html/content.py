@@ -4,55 +4,52 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
+from ftax.reports.html.charts import Looks
 from ftax.reports.html.facets import (
-    Facet,
-    make_facet_data,
-    make_facet_views,
+    LATENCY,
+    OVERHEAD,
+    draw_facets,
+    draw_work,
+    make_choices,
     make_facets,
-    make_filters,
-    make_point_data,
-    make_point_table,
+    make_point_tables,
+    sort_models,
 )
-from ftax.reports.html.knees import make_comparison_table, make_knee_views
+from ftax.reports.html.facets import make_lead as make_facet_lead
+from ftax.reports.html.knees import (
+    is_comparison,
+    make_comparison_lead,
+    make_comparison_table,
+    make_knee_views,
+)
+from ftax.reports.html.knees import make_lead as make_knee_lead
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.points import collect_environments, collect_points
-from ftax.reports.html.receipts import make_glance_table, make_receipt_view
+from ftax.reports.html.receipts import make_lead as make_receipt_lead
+from ftax.reports.html.receipts import make_receipt_views
 from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
-from ftax.reports.html.view import Chart, Links, TableView, make_notices
+from ftax.reports.html.view import Charts, Study, TableView, make_notices
 from ftax.reports.table import Rows
 from ftax.sweeps.knee.record import Knee
 from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordRow:
-    """A record of the page's list of records."""
-
-    ref: str
-    kind: str
-    what: str
-    utc: str
-    machine: str
+DescribeStudy = Callable[[Sequence[Found], Sweeps], Study]
 
 
-DescribeClaims = Callable[[Sequence[Found]], list[Any]]  # verdicts as a page shows them
-
-
-def leave_claims(found: Sequence[Found]) -> list[Any]:
-    """No section of verdicts: whoever knows the study hands in another function."""
-    return []
+def leave_study(found: Sequence[Found], sweeps: Sweeps) -> Study:
+    """None: whoever knows the study hands in another function."""
+    return Study()
 
 
 def make_content(
-    sources: Sources, *, skip_bad: bool, describe_claims: DescribeClaims
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What templates are given, and what charts are given.
+    sources: Sources, *, skip_bad: bool, describe_study: DescribeStudy
+) -> dict[str, Any]:
+    """What templates are given.
 
     Raises:
         ResultsError: a cell names a machine that no file describes, and ``skip_bad`` is not given.
@@ -61,45 +58,58 @@ def make_content(
     dropped = (SweepCell, SweepMachine)
     shown = [item for item in sources.found if not isinstance(item.record, dropped)]
     used = dict.fromkeys(item.record.machine for item in sweeps.cells)
-    environments = [*collect_environments(shown), *(sweeps.environments[name] for name in used)]
+    environments = [
+        *collect_environments(shown),
+        *(sweeps.machines[name].environment for name in used),
+    ]
     machines = Machines(environments)
-    points = collect_points([*shown, *sweeps.cells], machines, sweeps.environments)
+    points = sort_models(collect_points([*shown, *sweeps.cells], machines, sweeps.machines))
+    knees = [item for item in shown if isinstance(item.record, Knee)]
+    looks = Looks([*(point.cell for point in points), *(item.record.cell for item in knees)])
     facets = make_facets(points)
-    receipts = [item for item in shown if isinstance(item.record, Receipt)]
-    views = [make_receipt_view(item, place, machines) for place, item in enumerate(receipts)]
-    knees = make_knee_views([item for item in shown if isinstance(item.record, Knee)], machines)
-    records = [_describe_record(item, machines) for item in shown]
-    tables = [make_point_table(points, machine) for machine in machines]
-    context: dict[str, Any] = {
+    receipts = make_receipt_views([i for i in shown if isinstance(i.record, Receipt)], machines)
+    knee_views = make_knee_views(knees, machines, looks)
+    comparisons = [item for item in shown if is_comparison(item)]
+    study = describe_study(shown, sweeps)
+    records = _make_record_table(shown, machines)
+    leads = (
+        make_receipt_lead(receipts),
+        study.lead,
+        make_comparison_lead(comparisons),
+        None if receipts else make_facet_lead(facets, looks),
+        make_knee_lead(knee_views, knees),
+    )
+    charts: dict[str, list[tuple[Machine, Charts]]] = {}
+    for machine in machines:
+        own = [facet for facet in facets if facet.machine is machine]
+        for name, drawn in (
+            ("latency", draw_facets(own, LATENCY, looks)),
+            ("overhead", draw_facets(own, OVERHEAD, looks)),
+            ("work", draw_work(points, machine, looks)),
+        ):
+            if drawn:
+                charts.setdefault(name, []).append((machine, drawn))
+    return {
+        "leads": [lead for lead in leads if lead],
         "summary": _summarise(sources, sweeps, list(machines), environments),
         "machines": list(machines),
         "machine_table": TableView(rows=machines.make_table()),
         "measured": _describe_times(environments),
         "files": _make_file_table(sources),
-        "glance": make_glance_table(views, receipts) if views else None,
-        "receipts": views,
-        "filters": make_filters(points),
-        "facets": make_facet_views(facets, "latency"),
-        "overheads": make_facet_views(facets, "overhead"),
-        "works": _make_works(facets, list(machines)),
-        "point_tables": [table for table in tables if table.rows.rows],
+        "receipts": receipts,
+        "choices": make_choices(points),
+        "charts": charts,
+        "point_tables": make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
-        "knees": knees,
-        "comparisons": make_comparison_table(shown),
-        "claims": describe_claims(shown),
+        "knees": knee_views,
+        "comparisons": make_comparison_table(comparisons) if comparisons else None,
+        "claims": study.claims,
+        "items": study.items,
         "record_table": records,
-        "links": Links(anchors={row.ref: f"record-{i}" for i, row in enumerate(records)}),
+        "links": {row[0]: id for row, id in zip(records.rows.rows, records.ids, strict=True)},
         "warnings": make_notices(_list_warnings([*shown, *sweeps.cells])),
         "problems": [*sources.problems, *sweeps.problems],
     }
-    data = {
-        "points": make_point_data(facets),
-        "facets": make_facet_data(facets),
-        "receipts": [view.data for view in views],
-        "knees": [view.data for view in knees],
-        "machines": [machine.name for machine in machines],
-    }
-    return context, data
 
 
 def _summarise(
@@ -155,43 +165,30 @@ def _make_file_table(sources: Sources) -> TableView:
     )
 
 
-def _make_works(
-    facets: Sequence[Facet], machines: Sequence[Machine]
-) -> list[tuple[Machine, Chart]]:
-    """A chart a machine that has cells with both numbers."""
-    known = Counter(
-        facet.machine.name
-        for facet in facets
-        for point in facet.points
-        if point.macs and point.kernel_ns
+def _make_record_table(found: Sequence[Found], machines: Machines) -> TableView:
+    return TableView(
+        rows=Rows(
+            title="Records of this page",
+            columns=("record", "kind", "what", "measured (UTC)", "machine"),
+            numeric=(),
+            rows=tuple(_describe_record(item, machines) for item in found),
+        ),
+        ids=tuple(f"record-{place}" for place in range(len(found))),
     )
-    return [
-        (
-            machine,
-            Chart(
-                kind="work",
-                item=place,
-                label=f"Kernel time against multiply-accumulates of {known[machine.name]} cells of "
-                f"machine {machine.name}. The table of all measurements has the same numbers.",
-            ),
-        )
-        for place, machine in enumerate(machines)
-        if known[machine.name]
-    ]
 
 
-def _describe_record(item: Found, machines: Machines) -> RecordRow:
+def _describe_record(item: Found, machines: Machines) -> tuple[str, ...]:
     record = item.record
     environment = next(iter(collect_environments([item])), None)
     cell = getattr(record, "cell", None) or getattr(
         next(iter(getattr(record, "rungs", ())), None), "cell", None
     )
-    return RecordRow(
-        ref=item.ref,
-        kind=record.kind,
-        what=str(getattr(record, "label", "")) if cell is None else cell.label(),
-        utc=(getattr(record, "utc", "") if environment is None else environment.condition.utc)[:19],
-        machine="" if environment is None else machines.find(environment).name,
+    return (
+        item.ref,
+        record.kind,
+        str(getattr(record, "label", "")) if cell is None else cell.label(),
+        (getattr(record, "utc", "") if environment is None else environment.condition.utc)[:19],
+        "" if environment is None else machines.find(environment).name,
     )
 
 
@@ -210,17 +207,18 @@ def _list_warnings(found: Sequence[Found]) -> list[tuple[str, str]]:
 
 def list_sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(id, name) of the sections that the page has."""
+    charts = context["charts"]
     sections = [
-        ("overview", "Overview", True),
         ("receipts", "Receipts", context["receipts"]),
-        ("latency", "Latency", context["facets"]),
-        ("overhead", "Overhead share", context["overheads"]),
-        ("work", "Kernel time", context["works"]),
-        ("numbers", "All measurements", context["point_tables"] or context["missing"]),
+        ("claims", "Claims", context["claims"]),
+        ("figures", "Figures", context["items"]),
+        ("latency", "Latency", charts.get("latency")),
+        ("overhead", "Overhead", charts.get("overhead")),
+        ("work", "Kernel time", charts.get("work")),
+        ("numbers", "All numbers", context["point_tables"] or context["missing"]),
         ("knees", "Knees", context["knees"]),
         ("comparisons", "Comparisons", context["comparisons"]),
-        ("claims", "Claims", context["claims"]),
-        ("method", "Machine and method", True),
-        ("warnings", "Warnings", True),
+        ("method", "Method", True),
+        ("warnings", "Warnings", context["warnings"] or context["problems"]),
     ]
     return [(id, name) for id, name, there in sections if there]

@@ -7,20 +7,62 @@ batch only are points of one chart over the length.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from ftax.reports.html.charts import (
+    DTYPES,
+    RING,
+    Entry,
+    Keys,
+    Line,
+    Look,
+    Looks,
+    Mark,
+    Plot,
+    make_log_axis,
+    make_share_axis,
+    make_size_axis,
+    make_time_axis,
+)
 from ftax.reports.html.machines import Machine
 from ftax.reports.html.points import Point, describe_options
-from ftax.reports.html.view import Chart, TableView
+from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
 from ftax.reports.table import Rows
+from ftax.steps.zoo.registry import list_models
 from ftax.timing.units import format_interval, format_latency, format_time
 
 FILTERS = ("model", "runtime", "host", "dtype", "device", "sequence")
 _ALWAYS = FILTERS[:4]
+_OF_LINES = ("runtime", "host", "dtype")
 _NOTHING = "-"
-_HIGH_PRECISION_FIRST = ("fp32", "fp16", "bf16")
+_TEXT = (*FILTERS[:5], "options", "mode", "95 % interval")
+# Columns of the table that are there only where they tell two points of the page apart.
+_SELDOM = ("device", "sequence", "options", "mode", "overhead share", "kernel time", "GMACs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """What a chart shows of its points; None where a point does not know it."""
+
+    name: str
+    get: Callable[[Point], float | None]
+    is_time: bool = True
+
+    def read(self, point: Point) -> float:
+        """Of a point that knows it."""
+        return self.get(point) or 0.0
+
+
+LATENCY = Quantity(name="latency", get=lambda point: point.latency_ns)
+OVERHEAD = Quantity(name="overhead share", get=lambda point: point.overhead_share, is_time=False)
+_KERNELS = Quantity(name="kernel time", get=lambda point: point.kernel_ns)
+_SIZES = {
+    "batch": Quantity(name="batch", get=lambda point: point.cell.batch),
+    "sequence": Quantity(name="tokens", get=lambda point: point.cell.sequence),
+}
+_GMACS = Quantity(name="multiply-accumulates (1e9)", get=lambda point: (point.macs or 0) / 1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,23 +82,34 @@ class Facet:
     points: tuple[Point, ...]
     guests: tuple[Point, ...] = ()
 
+    @property
+    def every(self) -> tuple[Point, ...]:
+        """The guests with the others."""
+        return (*self.points, *self.guests)
+
+    @property
+    def sizes(self) -> set[int]:
+        """Where on the axis they are."""
+        return {getattr(point.cell, self.over) for point in self.every}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """One filter of the page: a field and its values."""
+    """One filter of the page: a field, its values, and how many of each there are."""
 
     name: str
     values: tuple[str, ...]
+    counts: tuple[int, ...] = ()
+    label: str = ""  # the name, unless it is given
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FacetView:
-    """A facet with the charts that its points allow."""
-
-    title: str
-    detail: str
-    machine: Machine
-    chart: Chart
+def sort_models(points: Sequence[Point]) -> list[Point]:
+    """The points in the order of the zoo's models, which is the paper's: texts, speech, images.
+    Others follow in the order in which they were measured."""
+    zoo = [spec.name for spec in list_models()]
+    order = {name: place for place, name in enumerate([*zoo, *(p.cell.model for p in points)])}
+    places = {name: zoo.index(name) if name in zoo else place for name, place in order.items()}
+    return sorted(points, key=lambda point: places[point.cell.model])
 
 
 def make_facets(points: Sequence[Point]) -> list[Facet]:
@@ -109,145 +162,6 @@ def _make_facet(
     )
 
 
-def make_facet_views(facets: Sequence[Facet], kind: str) -> list[FacetView]:
-    """The charts of one kind: "latency", or "overhead" where device busy time is known."""
-    what = {"latency": "Latency", "overhead": "Overhead share"}[kind]
-    return [
-        FacetView(
-            title=facet.model,
-            detail=facet.detail,
-            machine=facet.machine,
-            chart=Chart(
-                kind=kind,
-                item=place,
-                rows=_count_rows(facet),
-                label=f"{what} of {facet.model}, {facet.detail}, against {facet.over}, a line a "
-                "runtime. "
-                "The table of all measurements has the same numbers.",
-            ),
-        )
-        for place, facet in enumerate(facets)
-        if kind == "latency" or any(point.overhead_share is not None for point in facet.points)
-    ]
-
-
-def _count_rows(facet: Facet) -> int:
-    """Of a chart with a row a runtime; none where there is a size to draw against."""
-    every = (*facet.points, *facet.guests)
-    if len({getattr(point.cell, facet.over) for point in every}) > 1:
-        return 0
-    return len({(point.runtime, point.cell.host, point.cell.dtype) for point in every})
-
-
-def make_filters(points: Sequence[Point]) -> list[Filter]:
-    """Filters that have something to choose, and always those of model, runtime, host, dtype."""
-    filters = []
-    for name in FILTERS:
-        values = list(dict.fromkeys(make_keys(point)[name] for point in points))
-        if name == "dtype":
-            values.sort(key=_HIGH_PRECISION_FIRST.index)
-        elif name == "sequence":
-            values.sort(
-                key=lambda value: (not value.isdigit(), int(value) if value.isdigit() else 0)
-            )
-        elif name != "model":
-            values.sort(key=lambda value: (value not in ("eager", "python"), value))
-        if name in _ALWAYS or len(values) > 1:
-            filters.append(Filter(name=name, values=tuple(values)))
-    return filters
-
-
-def make_keys(point: Point) -> Mapping[str, str]:
-    """What filters compare."""
-    cell = point.cell
-    return {
-        "model": cell.model,
-        "runtime": cell.runtime,
-        "host": cell.host,
-        "dtype": cell.dtype,
-        "device": cell.device,
-        "sequence": "none" if cell.sequence is None else str(cell.sequence),
-    }
-
-
-def make_point_data(facets: Sequence[Facet]) -> list[dict[str, object]]:
-    """The points for charts; times in ns, ``facet`` as the place in ``facets``."""
-    return [
-        {
-            "facet": place,
-            "machine": facet.machine.name,
-            **make_keys(point),
-            "batch": point.cell.batch,
-            "x": getattr(point.cell, facet.over),
-            "guest": point in facet.guests,
-            "latency": point.latency_ns,
-            "interval": None if point.interval_ns is None else list(point.interval_ns),
-            "overhead": point.overhead_share,
-            "kernels": point.kernel_ns,
-            "macs": point.macs,
-            "text": point.text,
-            "record": point.ref,
-        }
-        for place, facet in enumerate(facets)
-        for point in (*facet.points, *facet.guests)
-    ]
-
-
-def make_facet_data(facets: Sequence[Facet]) -> list[dict[str, str]]:
-    """What the axis of each facet is called, and where on it a single value would be."""
-    axes = {
-        "batch": {"axis": "batch", "at": "at batch"},
-        "sequence": {"axis": "tokens", "at": "at a length of"},
-    }
-    return [axes[facet.over] for facet in facets]
-
-
-def make_point_table(points: Sequence[Point], machine: Machine) -> TableView:
-    """A row a point of one machine, with what is known of it."""
-    mine = sorted(
-        (point for point in points if point.machine.name == machine.name),
-        key=lambda point: (point.cell.model, point.runtime, point.cell.dtype, point.cell.batch),
-    )
-    rows = [_make_row(point) for point in mine]
-    names = [
-        name
-        for name in (rows[0] if rows else {})
-        if name in _ALWAYS or any(row[name] != _NOTHING for row in rows)
-    ]
-    text = (*FILTERS[:5], "options", "mode", "95 % interval")
-    return TableView(
-        rows=Rows(
-            title=f"Measurements of {machine.label}",
-            columns=tuple(names),
-            numeric=tuple(name for name in names if name not in text),
-            rows=tuple(tuple(row[name] for name in names) for row in rows),
-        ),
-        records=tuple(point.ref for point in mine),
-        keys=tuple(make_keys(point) for point in mine),
-    )
-
-
-def _make_row(point: Point) -> dict[str, str]:
-    cell, share = point.cell, point.overhead_share
-    return {
-        "model": cell.model,
-        "runtime": cell.runtime,
-        "host": cell.host,
-        "dtype": cell.dtype,
-        "device": cell.device,
-        "batch": str(cell.batch),
-        "sequence": _NOTHING if cell.sequence is None else str(cell.sequence),
-        "options": describe_options(cell) or _NOTHING,
-        "mode": point.mode,
-        "latency": format_latency(point.latency_ns, point.doubt),
-        "95 % interval": format_interval(point.interval_ns),
-        "rounds": str(point.rounds),
-        "overhead share": _NOTHING if share is None else f"{share:.1%}",
-        "kernel time": _NOTHING if point.kernel_ns is None else format_time(point.kernel_ns),
-        "MACs": _NOTHING if point.macs is None else f"{point.macs:,}",
-    }
-
-
 def _describe_detail(point: Point, over: str) -> str:
     cell = point.cell
     size = [] if cell.sequence is None else [_count_tokens(cell.sequence)]
@@ -259,3 +173,223 @@ def _describe_detail(point: Point, over: str) -> str:
 
 def _count_tokens(number: int) -> str:
     return f"{number:,} token" + ("" if number == 1 else "s")
+
+
+# --- charts ---------------------------------------------------------------------------------------
+
+
+def draw_facets(facets: Sequence[Facet], what: Quantity, looks: Looks) -> Charts | None:
+    """A chart for each facet that knows the quantity."""
+    panels, drawn = [], []
+    for facet in facets:
+        points = [point for point in facet.every if what.get(point) is not None]
+        if points:
+            # A chart over lengths stays, whichever of them are chosen.
+            names = ("model", "device", "sequence")[: 3 if facet.over == "batch" else 2]
+            label = f"{what.name} of {facet.model}, {facet.detail}, against {facet.over}"
+            panels.append(
+                Panel(
+                    chart=_draw(label, points, _SIZES[facet.over], what, looks)
+                    if len(facet.sizes) > 1
+                    else _draw_bars(label, points, what),
+                    caption=facet.model,
+                    detail=facet.detail,
+                    keys={name: make_keys(points[0])[name] for name in names},
+                )
+            )
+            drawn += points
+    return Charts(panels=tuple(panels), legend=make_legend(drawn, looks)) if panels else None
+
+
+def draw_work(points: Sequence[Point], machine: Machine, looks: Looks) -> Charts | None:
+    """Kernel time against multiply-accumulates on a machine; None if nobody knows both."""
+    own = [point for point in points if point.machine is machine and point.macs and point.kernel_ns]
+    if not own:
+        return None
+    label = f"Kernel time against multiply-accumulates of {len(own)} cells of {machine.label}"
+    plot = _draw(label, own, _GMACS, _KERNELS, looks)
+    return Charts(panels=(Panel(chart=plot),), legend=make_legend(own, looks))
+
+
+def _draw(label: str, points: Sequence[Point], x: Quantity, y: Quantity, looks: Looks) -> Plot:
+    """A line for all points that a filter keeps together, but for marks of many models."""
+    is_work, groups = x is _GMACS, dict[tuple[str, ...], list[Point]]()
+    split = FILTERS if is_work else _OF_LINES
+    for point in sorted(points, key=x.read):
+        groups.setdefault(tuple(make_keys(point)[name] for name in split), []).append(point)
+    xs, ys = [x.read(point) for point in points], [y.read(point) for point in points]
+    intervals = [point.interval_ns for point in points] if y is LATENCY else ()
+    return Plot(
+        label=label,
+        x=make_log_axis(x.name, xs) if is_work else make_size_axis(x.name, xs),
+        y=make_time_axis(y.name, ys, intervals) if y.is_time else make_share_axis(y.name),
+        lines=tuple(
+            Line(
+                look=looks.find(group[0].cell),
+                marks=tuple(
+                    Mark(
+                        x=x.read(point),
+                        y=y.read(point),
+                        interval=point.interval_ns if y is LATENCY else None,
+                        text=point.text,
+                        doubt=bool(point.mark),
+                    )
+                    for point in group
+                ),
+                keys=dict(zip(split, key, strict=True)),
+                joined=not is_work,
+            )
+            for key, group in groups.items()
+        ),
+    )
+
+
+def _draw_bars(label: str, points: Sequence[Point], what: Quantity) -> Bars:
+    """With one size there is nothing to draw against it: a bar a point, shortest first."""
+    has_dtypes = len({point.cell.dtype for point in points}) > 1
+    longest = max(map(what.read, points))
+    scale, bars = Scale([longest if what.is_time else 1.0]), []
+    for point in sorted(points, key=what.read):
+        value, whisker = what.read(point), None
+        told = f"{value:.0%}"
+        if what.is_time:
+            told = format_latency(value, point.doubt, point.disturbance, like_ns=longest)
+            whisker = point.interval_ns and scale.measure(point.interval_ns)
+        bars.append(
+            Bar(
+                name=point.runtime + (f" {point.cell.dtype}" if has_dtypes else ""),
+                value=told,
+                parts=(scale.make_part(0.0, value, "unsure" if point.mark else "tax"),),
+                whisker=whisker,
+                text=point.text,
+                keys={name: make_keys(point)[name] for name in _OF_LINES},
+            )
+        )
+    return Bars(label=label, bars=tuple(bars))
+
+
+def make_legend(points: Sequence[Point], looks: Looks) -> tuple[Entry, ...]:
+    """An entry for each runtime under each host, and for each dtype if there are several."""
+    entries = {
+        point.runtime: Entry(
+            name=point.runtime,
+            look=replace(looks.find(point.cell), dash=0),
+            keys={name: make_keys(point)[name] for name in ("runtime", "host")},
+        )
+        for point in sorted(
+            points, key=lambda point: (point.cell.runtime != "eager", point.runtime)
+        )
+    }
+    dashes = {point.cell.dtype: looks.find(point.cell).dash for point in points}
+    if len(dashes) > 1:
+        for dtype in sorted(dashes, key=DTYPES.index):
+            look = Look(dash=dashes[dtype])
+            entries[dtype] = Entry(name=dtype, look=look, keys={"dtype": dtype})
+    rings = (RING,) if any(point.mark for point in points) else ()
+    return (*entries.values(), *rings)
+
+
+def make_lead(facets: Sequence[Facet], looks: Looks) -> Lead | None:
+    """Of the facet with most runtimes: its fastest and its slowest at the smallest size."""
+    if not facets:
+        return None
+    facet = max(facets, key=lambda facet: len({point.runtime for point in facet.points}))
+    least = min(facet.sizes)
+    found = [point for point in facet.every if getattr(point.cell, facet.over) == least]
+    found.sort(key=lambda point: (bool(point.doubt), point.latency_ns))
+    text, more = f"{facet.model}, {facet.detail}, {facet.over} {least}: {_describe(found[0])}", ""
+    slow = max(found, key=lambda point: (not point.doubt, point.latency_ns))
+    if slow.latency_ns > found[0].latency_ns:
+        ratio = slow.latency_ns / found[0].latency_ns
+        more = f"Nothing there is faster. {_describe(slow)} is {ratio:.1f} times as long."
+    charts = draw_facets([facet], LATENCY, looks)
+    return Lead(section="measurements", text=text, more=more, charts=(charts,) if charts else ())
+
+
+def _describe(point: Point) -> str:
+    latency = format_latency(point.latency_ns, point.doubt)
+    return f"{latency} in {point.runtime}, {point.cell.dtype}"
+
+
+# --- filters and tables ---------------------------------------------------------------------------
+
+
+def make_choices(points: Sequence[Point]) -> list[tuple[str, str, list[str]]]:
+    """What filters offer, (field, its name, values): of what differs, and always of model, runtime,
+    host and dtype."""
+    orders: dict[str, Callable[[str], object]] = {
+        "model": [point.cell.model for point in points].index,
+        "dtype": DTYPES.index,
+        "sequence": lambda value: (not value.isdigit(), int(value) if value.isdigit() else 0),
+    }
+    choices = []
+    for name in FILTERS:
+        order = orders.get(name, lambda value: (value not in ("eager", "python"), value))
+        values = sorted({make_keys(point)[name] for point in points}, key=order)
+        if name in _ALWAYS or len(values) > 1:
+            choices.append((name, name, values))
+    return choices
+
+
+def make_keys(point: Point) -> Keys:
+    """What filters compare, as the table of all measurements writes it."""
+    cell = point.cell
+    return {
+        "model": cell.model,
+        "runtime": cell.runtime,
+        "host": cell.host,
+        "dtype": cell.dtype,
+        "device": cell.device,
+        "sequence": _NOTHING if cell.sequence is None else str(cell.sequence),
+    }
+
+
+def make_point_tables(points: Sequence[Point], machines: Iterable[Machine]) -> list[TableView]:
+    """A row a point of each machine that has any, with what is known of it; models in order."""
+    order = list(dict.fromkeys(point.cell.model for point in points))
+    listed = sorted(
+        ((point, _make_row(point)) for point in points),
+        key=lambda item: (
+            order.index(item[0].cell.model),
+            item[0].runtime,
+            item[0].cell.dtype,
+            item[0].cell.batch,
+        ),
+    )
+    names = [
+        name
+        for name in (listed[0][1] if listed else ())
+        if name not in _SELDOM or len({row[name] for _, row in listed}) > 1
+    ]
+    return [
+        TableView(
+            rows=Rows(
+                title=f"Measurements of {machine.label}",
+                columns=tuple(names),
+                numeric=tuple(name for name in names if name not in _TEXT),
+                rows=tuple(tuple(row[name] for name in names) for _, row in mine),
+            ),
+            records=tuple(point.ref for point, _ in mine),
+            filtered=True,
+        )
+        for machine in machines
+        if (mine := [(point, row) for point, row in listed if point.machine is machine])
+    ]
+
+
+def _make_row(point: Point) -> dict[str, str]:
+    share = point.overhead_share
+    options = describe_options(point.cell)
+    return {
+        **{name: value for name, value in make_keys(point).items() if name != "sequence"},
+        "batch": str(point.cell.batch),
+        "sequence": make_keys(point)["sequence"],
+        "options": options or _NOTHING,
+        "mode": point.mode,
+        "latency": format_latency(point.latency_ns, point.doubt, point.disturbance),
+        "95 % interval": format_interval(point.interval_ns),
+        "rounds": str(point.rounds),
+        "overhead share": _NOTHING if share is None else f"{share:.1%}",
+        "kernel time": _NOTHING if point.kernel_ns is None else format_time(point.kernel_ns),
+        "GMACs": _NOTHING if point.macs is None else f"{point.macs / 1e9:.3g}",
+    }

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ftax.reports.html.charts import (
+    RING,
+    Axis,
+    Ends,
+    Entry,
+    Line,
+    Looks,
+    Mark,
+    Plot,
+    make_log_axis,
+    make_size_axis,
+)
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.points import describe_options
 from ftax.reports.html.sources import Found
-from ftax.reports.html.view import Chart, TableView, typeset
+from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
 from ftax.reports.table import Rows
 from ftax.reports.tables.knee_table import make_knee_table, make_point_table
-from ftax.sweeps.knee.record import Knee
+from ftax.sweeps.knee.record import Knee, KneePoint
 from ftax.timing.comparison import Comparison
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.units import format_interval, format_rounds, format_time
-
-_GroupKey = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,54 +35,29 @@ class KneeView:
 
     title: str
     machine: Machine
-    chart: Chart
+    charts: Charts
     answers: TableView
     points: tuple[TableView, ...]
-    data: dict[str, object]
 
 
-def make_knee_views(found: Sequence[Found], machines: Machines) -> list[KneeView]:
+def make_knee_views(found: Sequence[Found], machines: Machines, looks: Looks) -> list[KneeView]:
     """Knees that can be compared stand together: same model, input, margin and machine."""
-    groups: dict[_GroupKey, list[Found]] = {}
+    groups: dict[tuple[str, ...], list[Found]] = {}
     for item in found:
         groups.setdefault(_make_key(item.record, machines), []).append(item)
-    return [_make_view(group, place, machines) for place, group in enumerate(groups.values())]
+    return [_make_view(group, machines, looks) for group in groups.values()]
 
 
-def make_comparison_table(found: Sequence[Found]) -> TableView | None:
-    """Comparisons of two measurements and of two hosts, a row each; None if there are none."""
-    rows: list[tuple[str, ...]] = []
-    refs: list[str] = []
-    for item in found:
-        record = item.record
-        if isinstance(record, Comparison):
-            low, high = record.ratio_interval
-            rows.append((record.a, record.b, record.verdict, f"{record.ratio:.3f}",
-                         f"{low:.3f} to {high:.3f}", f"{record.p_value:.3g}",
-                         f"{record.units_a} and {record.units_b} {record.unit}s"))  # fmt: skip
-        elif isinstance(record, HostComparison):
-            python, cpp = record
-            rows.append((python.cell.label(), cpp.cell.label(), record.describe(),
-                         f"{cpp.latency_ns / python.latency_ns:.3f}",
-                         f"difference {format_interval(record.interval_ns)}", "-",
-                         f"{format_rounds(python)} paired rounds"))  # fmt: skip
-        else:
-            continue
-        refs.append(item.ref)
-    if not rows:
+def make_lead(views: Sequence[KneeView], found: Sequence[Found]) -> Lead | None:
+    """The first answer."""
+    if not views:
         return None
-    return TableView(
-        rows=Rows(
-            title="Comparisons: b against a",
-            columns=("a", "b", "answer", "latency of b / a", "95 % interval", "p", "tested on"),
-            numeric=("latency of b / a", "p"),
-            rows=tuple(rows),
-        ),
-        records=tuple(refs),
-    )
+    knee: Knee = found[0].record
+    text = f"{knee.cell.model} in {_name(knee)}: {knee.describe()}"
+    return Lead(section="knees", text=text, charts=(views[0].charts,))
 
 
-def _make_key(knee: Knee, machines: Machines) -> _GroupKey:
+def _make_key(knee: Knee, machines: Machines) -> tuple[str, ...]:
     cell = knee.cell
     return (
         machines.find(knee.environment).name, cell.model, cell.device, cell.dtype, knee.over,
@@ -81,64 +66,147 @@ def _make_key(knee: Knee, machines: Machines) -> _GroupKey:
     )  # fmt: skip
 
 
-def _make_view(group: Sequence[Found], place: int, machines: Machines) -> KneeView:
+def _make_view(group: Sequence[Found], machines: Machines, looks: Looks) -> KneeView:
     knees: list[Knee] = [item.record for item in group]
-    first = knees[0]
-    title = f"{first.cell.model}, {first.cell.device}, {first.cell.dtype}, over {first.over}"
-    sentences = "; ".join(f"{_name(knee)}: {knee.describe()}" for knee in knees)
+    first, lines = knees[0], tuple(_make_line(item, looks) for item in group)
     return KneeView(
-        title=title,
+        title=f"{first.cell.model}, {first.cell.device}, {first.cell.dtype}, over {first.over}",
         machine=machines.find(first.environment),
-        chart=Chart(
-            kind="knee",
-            item=place,
-            label=f"Latency over that of {first.over} {first.low}, against {first.over}. "
-            f"{sentences}.",
-        ),
+        charts=_draw(knees, lines),
         answers=TableView(rows=make_knee_table(knees), records=tuple(item.ref for item in group)),
         points=tuple(
             TableView(rows=make_point_table(item.record), record=item.ref) for item in group
         ),
-        data={
-            "over": first.over,
-            "low": first.low,
-            "margin": first.margin,
-            "knees": [_describe(item) for item in group],
-        },
     )
 
 
-def _describe(item: Found) -> Mapping[str, object]:
+def _draw(knees: Sequence[Knee], lines: tuple[Line, ...]) -> Charts:
+    first, marks = knees[0], [mark for line in lines for mark in line.marks]
+    over, rule = f"latency over that of {first.over} {first.low}", 1 + first.margin
+    intervals = [mark.interval for mark in marks]
+    y = make_log_axis(over, [*(mark.y for mark in marks), rule], intervals)
+    pairs = list(zip(knees, lines, strict=True))
+    entries = {_name(knee): Entry(name=_name(knee), look=line.look) for knee, line in pairs}
+    plot = Plot(
+        label=f"{over}. " + "; ".join(f"{_name(knee)}: {knee.describe()}" for knee in knees),
+        x=make_size_axis(first.over, [mark.x for mark in marks]),
+        y=y,
+        lines=lines,
+        areas=tuple(
+            (_shade(knee.last_on, knee.first_off, y), line.look.classes)
+            for knee, line in pairs
+            if knee.first_off is not None
+        ),
+        rule=rule,
+    )
+    rings = (RING,) if any(mark.doubt for mark in marks) else ()
+    return Charts(panels=(Panel(chart=plot),), legend=(*entries.values(), *rings))
+
+
+def _shade(low: int, high: int, y: Axis) -> tuple[Ends, ...]:
+    return ((low, y.low), (low, y.high), (high, y.high), (high, y.low))
+
+
+def _make_line(item: Found, looks: Looks) -> Line:
     knee: Knee = item.record
     text = f"{_name(knee)}, {knee.over} {knee.low}\nthe plateau, by definition\n{item.ref}"
-    points: list[Mapping[str, object]] = [
-        {"size": knee.low, "ratio": 1.0, "interval": None, "text": text}
-    ]
-    for point in sorted(knee.points, key=lambda point: point.size):
-        if point.ratio is None or point.latency_ns is None:
-            continue  # it could not be run; the table says why
-        interval = point.ratio_interval(knee.confidence)
-        text = f"{_name(knee)}, {knee.over} {point.size}\n{point.ratio:.3f} times the plateau"
-        if interval is not None:
-            text += f" ({interval[0]:.3f} to {interval[1]:.3f})"
-        text += f"\n{typeset(format_time(point.latency_ns))}\n{item.ref}"
-        points.append(
-            {
-                "size": point.size,
-                "ratio": point.ratio,
-                "interval": None if interval is None else list(interval),
-                "text": text,
-            }
-        )
-    return {
-        "runtime": knee.cell.runtime,
-        "host": knee.cell.host,
-        "last_on": knee.last_on,
-        "first_off": knee.first_off,
-        "points": points,
-        "record": item.ref,
-    }
+    start = Mark(x=knee.low, y=1.0, text=text)
+    probed = sorted(knee.points, key=lambda point: point.size)
+    points = (_make_mark(item, point) for point in probed if point.ratio is not None)
+    return Line(look=looks.find(knee.cell), marks=(start, *points))
+
+
+def _make_mark(item: Found, point: KneePoint) -> Mark:
+    knee: Knee = item.record
+    ratio, interval = point.ratio or 1.0, point.ratio_interval(knee.confidence)
+    told = [f"{_name(knee)}, {knee.over} {point.size}", f"{ratio:.3f} times the plateau"]
+    if interval is not None:
+        told[-1] += f" ({interval[0]:.3f} to {interval[1]:.3f})"
+    told += [format_time(point.latency_ns or 0.0), point.doubt or point.disturbance]
+    return Mark(
+        x=point.size,
+        y=ratio,
+        interval=interval,
+        text="\n".join(filter(None, [*told, item.ref])),
+        doubt=bool(point.doubt or point.disturbance),
+    )
 
 
 def _name(knee: Knee) -> str:
     return f"{knee.cell.runtime}/{knee.cell.host}"
+
+
+# --- comparisons ----------------------------------------------------------------------------------
+
+
+def is_comparison(item: Found) -> bool:
+    """Of two measurements, or of two hosts."""
+    return isinstance(item.record, Comparison | HostComparison)
+
+
+def make_comparison_table(found: Sequence[Found]) -> TableView:
+    """A row a comparison."""
+    return TableView(
+        rows=Rows(
+            title="Comparisons: b against a",
+            columns=("a", "b", "answer", "latency of b / a", "95 % interval", "p", "tested on"),
+            numeric=("latency of b / a", "p"),
+            rows=tuple(_make_row(item.record) for item in found),
+        ),
+        records=tuple(item.ref for item in found),
+    )
+
+
+def make_comparison_lead(found: Sequence[Found]) -> Lead | None:
+    """The first comparison, and before and after of all."""
+    if not found:
+        return None
+    charts = (Charts(panels=(Panel(chart=_draw_comparisons(found)),)),)
+    return Lead(section="comparisons", text=found[0].record.describe().rstrip("."), charts=charts)
+
+
+def _draw_comparisons(found: Sequence[Found]) -> Bars:
+    """Before and after: b as long as its latency is a share of a's."""
+    ratios = [_find_ratio(item.record) for item in found]
+    every = [value for _, ratio, ends in ratios for value in (ratio, *(ends or ()))]
+    scale, bars = Scale([1.0, *every]), []
+    for item, (name, ratio, ends) in zip(found, ratios, strict=True):
+        is_told = ends is not None and not ends[0] <= 1 <= ends[1]
+        after = scale.make_part(0.0, ratio, "tax" if is_told else "unsure")
+        bars.append(
+            Bar(
+                name=name,
+                value=f"{ratio - 1:+.1%}",
+                parts=(scale.make_part(0.0, 1.0, "whole"), after),
+                whisker=ends and scale.measure(ends),
+                text=f"{item.record.describe()}\n{item.ref}",
+            )
+        )
+    legend = (("whole", "a, before"), ("tax", "b, after"), ("unsure", "b, not told from a"))
+    return Bars(label="Latency of b over that of a", bars=tuple(bars), legend=legend)
+
+
+def _find_ratio(record: Comparison | HostComparison) -> tuple[str, float, Ends | None]:
+    """What is compared, b's latency over a's, and the interval of that, if there is one."""
+    if isinstance(record, Comparison):
+        low, high = record.ratio_interval
+        return record.b, record.ratio, (low, high)
+    whole, interval = record.python.latency_ns, record.interval_ns
+    ends = None if interval is None else (1 - interval[1] / whole, 1 - interval[0] / whole)
+    return record.cpp.cell.label(), record.cpp.latency_ns / whole, ends
+
+
+def _make_row(record: Comparison | HostComparison) -> tuple[str, ...]:
+    if isinstance(record, Comparison):
+        low, high = record.ratio_interval
+        return (
+            record.a, record.b, record.verdict, f"{record.ratio:.3f}", f"{low:.3f} to {high:.3f}",
+            f"{record.p_value:.3g}", f"{record.units_a} and {record.units_b} {record.unit}s",
+        )  # fmt: skip
+    python, cpp = record
+    return (
+        python.cell.label(), cpp.cell.label(), record.describe(),
+        f"{cpp.latency_ns / python.latency_ns:.3f}",
+        f"difference {format_interval(record.interval_ns)}", "-",
+        f"{format_rounds(python)} paired rounds",
+    )  # fmt: skip

@@ -17,11 +17,11 @@ from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.sources import Found
-from ftax.reports.html.view import typeset
-from ftax.sweeps.record import REPETITION, SweepCell
+from ftax.sweeps.record import REPETITION, SweepCell, SweepMachine
 from ftax.timing.cell import Cell
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import Measurement
+from ftax.timing.trust import find_disturbance
 from ftax.timing.units import format_interval, format_latency, format_time
 
 # Options that say nothing new: what models are given unless one asks for something else.
@@ -41,6 +41,7 @@ class Point:
     Attributes:
         ref: the record's file and line.
         doubt: why the latency is not to go by; "" if it is.
+        disturbance: that its rounds were measured beside others; "" if they were not.
         busy_ns, kernel_ns: device busy time and summed kernel time of one inference, if traced.
         macs: multiply-accumulates of the whole batch, if counted.
     """
@@ -53,6 +54,7 @@ class Point:
     interval_ns: tuple[float, float] | None
     rounds: int
     doubt: str = ""
+    disturbance: str = ""
     busy_ns: float | None = None
     kernel_ns: float | None = None
     macs: int | None = None
@@ -65,6 +67,11 @@ class Point:
         return max(0.0, 1.0 - self.busy_ns / self.latency_ns)
 
     @property
+    def mark(self) -> str:
+        """Why charts mark it; "" if they do not."""
+        return self.doubt or self.disturbance
+
+    @property
     def runtime(self) -> str:
         """``'eager/python'``."""
         return f"{self.cell.runtime}/{self.cell.host}"
@@ -73,7 +80,7 @@ class Point:
     def text(self) -> str:
         """For a label beside the pointer: lines separated by line feeds."""
         lines = [self.cell.model, f"{self.runtime}, {self.cell.dtype}, batch {self.cell.batch}",
-                 format_latency(self.latency_ns, self.doubt)]  # fmt: skip
+                 format_latency(self.latency_ns, self.doubt, self.disturbance)]  # fmt: skip
         if self.interval_ns is not None:
             lines[-1] += f" ({format_interval(self.interval_ns)})"
         if self.overhead_share is not None:
@@ -82,7 +89,8 @@ class Point:
             lines.append(f"kernel time {format_time(self.kernel_ns)}")
         if self.macs is not None:
             lines.append(f"{self.macs:,} MACs")
-        return "\n".join([*map(typeset, lines), self.ref])
+        lines += filter(None, [self.mark])
+        return "\n".join([*lines, self.ref])
 
 
 def collect_environments(found: Sequence[Found]) -> Iterator[Environment]:
@@ -98,9 +106,9 @@ def collect_environments(found: Sequence[Found]) -> Iterator[Environment]:
 
 
 def collect_points(
-    found: Sequence[Found], machines: Machines, sweeps: Mapping[str, Environment]
+    found: Sequence[Found], machines: Machines, sweeps: Mapping[str, SweepMachine]
 ) -> list[Point]:
-    """The points of all records. ``sweeps``: environments by the ids that cells of sweeps name."""
+    """The points of all records. ``sweeps``: machines by the ids that cells of sweeps name."""
     points: list[Point] = []
     for item in found:
         record = item.record
@@ -111,9 +119,8 @@ def collect_points(
         elif isinstance(record, Receipt):
             points += _list_receipt(record, item.ref, machines)
         elif isinstance(record, SweepCell) and _is_place(record):
-            points.append(
-                _make_sweep_point(record, item.ref, machines.find(sweeps[record.machine]))
-            )
+            machine = machines.find(sweeps[record.machine].environment)
+            points.append(_make_sweep_point(record, item.ref, machine))
     return points
 
 
@@ -161,6 +168,7 @@ def _make_point(
         interval_ns=item.interval_ns,
         rounds=len(item.samples_ns),
         doubt=item.doubt,
+        disturbance=find_disturbance(item.warnings),
         **traced,
     )
 
@@ -175,6 +183,7 @@ def _make_sweep_point(record: SweepCell, ref: str, machine: Machine) -> Point:
         interval_ns=record.interval_ns,
         rounds=len(record.values_ns),
         doubt=record.doubt,
+        disturbance=record.disturbance,
         busy_ns=record.busy_ns,
         kernel_ns=record.kernel_ns,
         macs=record.macs,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ftax.errors import ResultsError
-from ftax.machines.environment import Environment
 from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.view import TableView
 from ftax.reports.table import Rows
@@ -20,12 +19,12 @@ class Sweeps:
 
     Attributes:
         cells: the last line of each cell of each machine; those that were measured anew are out.
-        environments: by the machine ids that cells name.
+        machines: by the ids that cells name.
         problems: cells that cannot be shown, a text each.
     """
 
     cells: tuple[Found, ...]
-    environments: Mapping[str, Environment]
+    machines: Mapping[str, SweepMachine]
     problems: tuple[str, ...]
 
 
@@ -36,11 +35,11 @@ def read_sweeps(sources: Sources, *, skip_bad: bool) -> Sweeps:
         ResultsError: a cell names a machine that no file describes; with ``skip_bad`` such cells
             are left out and listed.
     """
-    environments = {item.record.id: item.record.environment for item in sources.of(SweepMachine)}
+    machines = {item.record.id: item.record for item in sources.of(SweepMachine)}
     known: list[Found] = []
     problems: list[str] = []
     for item in sources.of(SweepCell):
-        if item.record.machine in environments:
+        if item.record.machine in machines:
             known.append(item)
             continue
         problem = (
@@ -53,7 +52,7 @@ def read_sweeps(sources: Sources, *, skip_bad: bool) -> Sweeps:
     last = {id(record) for record in keep_last([item.record for item in known])}
     return Sweeps(
         cells=tuple(item for item in known if id(item.record) in last),
-        environments=environments,
+        machines=machines,
         problems=tuple(problems),
     )
 

@@ -41,7 +41,7 @@ def make_knee_table(knees: Sequence[Knee]) -> Rows:
                 str(knee.last_on),
                 "-" if knee.first_off is None else str(knee.first_off),
                 _describe_bound(knee),
-                knee.describe(),
+                _describe_answer(knee),
                 str(len(knee.points)),
                 f"{knee.seconds:.1f}",
             )
@@ -107,14 +107,14 @@ def _list_numbers(knee: Knee) -> Iterator[dict[str, Scalar]]:
             "ratio": point.ratio, **split_ends("ratio_", point.ratio_interval(knee.confidence)),
             "confidence": knee.confidence, "rounds": len(point.values_ns),
             "issue_ns": point.issue_ns, "device_ns": point.device_ns,
-            "why": point.problem or point.doubt,
+            "why": point.problem or point.doubt or point.disturbance,
         }  # fmt: skip
 
 
 def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...]:
     interval = point.ratio_interval(knee.confidence)
     answer = _ANSWERS[point.judge(knee.margin, knee.confidence)]
-    why = point.problem or point.doubt
+    why = point.problem or point.doubt or point.disturbance
     times = (point.issue_ns, point.device_ns) if with_gate else ()
     return (
         str(point.size),
@@ -125,6 +125,13 @@ def _make_point(knee: Knee, point: KneePoint, with_gate: bool) -> tuple[str, ...
         *(_format_time(time_ns) for time_ns in times),
         f"{answer}: {why}" if why else answer,
     )
+
+
+def _describe_answer(knee: Knee) -> str:
+    """The answer, and which of its sizes were measured on a disturbed host."""
+    sizes = sorted(point.size for point in knee.points if point.disturbance)
+    marks = f"; disturbed at {', '.join(map(str, sizes))}" if sizes else ""
+    return knee.describe() + marks
 
 
 def _find_plateau(knee: Knee) -> float | None:

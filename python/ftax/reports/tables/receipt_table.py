@@ -67,11 +67,22 @@ def draw_receipt(receipt: Receipt) -> Printout:
     """The receipt as it is printed."""
     gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
     return Printout(
+        head=_say_first(receipt),
         tables=(*make_receipt_tables(receipt), *gpu.tables),
         notes=(*gpu.notes, receipt.recommendation),
         warnings=(*gpu.warnings, *receipt.collect_warnings()),
         numbers=lambda: number_receipt(receipt),
     )
+
+
+def _say_first(receipt: Receipt) -> tuple[str, ...]:
+    """What a reader has to know before the first number, if no line is to go by."""
+    if doubt := receipt.rungs[0].doubt:
+        return (f"Nothing below is resolved: {doubt}.", "")
+    taxes = [line for line in receipt.lines if line.lower]
+    if not taxes or any(line.resolved for line in taxes):
+        return ()
+    return ("No line below is resolved: noise is larger than what a layer costs.", "")
 
 
 def make_line_table(receipt: Receipt) -> Rows:

@@ -99,13 +99,13 @@ def _describe_work(row: RuntimeRow) -> dict[str, str]:
 def _describe_preparation(row: RuntimeRow) -> dict[str, str]:
     cost, calls = row.preparation, row.calls_to_pay_back
     seconds = _NOTHING
-    if cost is not None:
+    if cost.seconds is not None:
         seconds = f"{cost.seconds:.2g} s{' (cached)' if cost.from_cache else ''}"
     return {
         **_name(row),
         "preparation": seconds,
-        "peak host memory": _format_bytes(None if cost is None else cost.peak_host_bytes),
-        "peak device memory": _format_bytes(None if cost is None else cost.peak_device_bytes),
+        "peak host memory": _format_bytes(cost.peak_host_bytes),
+        "peak device memory": _format_bytes(cost.peak_device_bytes),
         "saves a call": _format_time(row.saved_ns if row.is_faster else None),
         "paid back after": _NOTHING if calls is None else f"{calls:,} calls",
     }
@@ -135,8 +135,8 @@ def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
     told["speed-up"] = NOT_RESOLVED if row.doubt else f"{ratio:.2f}x"
     if interval is not None and not row.doubt and base is not row.measurement:
         told["95 % of speed-up"] = "{:.2f} to {:.2f}".format(*interval)
-    if row.baseline_name:
-        told["of"] = row.baseline_name
+    if row.preparation.baseline:
+        told["of"] = row.preparation.baseline
     return told
 
 

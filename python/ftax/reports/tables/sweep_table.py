@@ -64,7 +64,7 @@ def _describe_numbers(cell: SweepCell) -> dict[str, Scalar]:
     }  # fmt: skip
     if cell.status == "measured":
         row |= {"latency_ns": cell.latency_ns, **split_ends("", cell.interval_ns, "_ns")}
-        row["why"] = cell.doubt
+        row["why"] = cell.doubt or cell.disturbance
     return row
 
 
@@ -110,7 +110,7 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
 def _make_row(cell: SweepCell) -> tuple[str, ...]:
     share = None if cell.doubt else cell.overhead_share
     return (
-        format_latency(cell.latency_ns, cell.doubt),
+        format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
         format_interval(cell.interval_ns),
         "-" if share is None else f"{share:.0%}",
         _say(cell.kernels),

@@ -32,6 +32,7 @@ from ftax.runtimes.graph.runner_graph import prepare_graph
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Candidate, Host
+from ftax.timing.preparation import Preparation
 from ftax.workers.time_limit import time_limit
 
 _FILE = "model.pt2"
@@ -40,7 +41,7 @@ _FILE = "model.pt2"
 def prepare_aoti(workspace: Workspace, host: Host) -> Candidate:
     """The package, loaded by torch for Python or by our runner for C++."""
     runtime, loaded = "aoti", workspace.loaded
-    package, facts = make_package(workspace)
+    package, preparation = make_package(workspace)
     inputs = loaded.flat_inputs()
     runner: _core.Runner
     call: Callable[[], Any]
@@ -57,21 +58,21 @@ def prepare_aoti(workspace: Workspace, host: Host) -> Candidate:
         with torch.inference_mode():
             return flatten_outputs(call())
 
-    return Candidate(runtime=runtime, host=host, runner=runner, run=run, facts=facts)
+    return Candidate(runtime=runtime, host=host, runner=runner, run=run, preparation=preparation)
 
 
 def prepare_aoti_graph(workspace: Workspace, host: Host) -> Candidate:
     """The package, run by C++, captured as one CUDA graph."""
     runtime = "aoti-cuda-graph"
-    package, facts = make_package(workspace)
+    package, preparation = make_package(workspace)
 
     def make_runner() -> _core.AotiRunner:
         return _make_runner(workspace, package, runtime, single_threaded=True)
 
-    return prepare_graph(workspace, host, runtime, make_runner, facts)
+    return prepare_graph(workspace, host, runtime, make_runner, preparation)
 
 
-def make_package(workspace: Workspace) -> tuple[Path, dict[str, object]]:
+def make_package(workspace: Workspace) -> tuple[Path, Preparation]:
     """A package in the cache that is known to load here, and what making it cost."""
     options = {"gpu": name_device(workspace.loaded.device)}
     artefact = workspace.artefact("aoti", options, lambda folder: _compile(workspace, folder))
@@ -80,7 +81,7 @@ def make_package(workspace: Workspace) -> tuple[Path, dict[str, object]]:
     workspace.artefact(
         "aoti-trial", options, lambda _: try_package(package, workspace.loaded.flat_inputs())
     )
-    return package, {**artefact.facts, "from_cache": artefact.from_cache}
+    return package, artefact.to_preparation()
 
 
 def _compile(workspace: Workspace, folder: Path) -> Mapping[str, object]:

@@ -72,15 +72,13 @@ def prepare_jax(workspace: Workspace, host: Host) -> Candidate:
         runner=_core.PythonRunner(call, "jax", device="cpu", grad_mode=grad_mode(workspace)),
         run=run,
         feed=feed,
-        facts={
-            **artefact.facts,
+        preparation=artefact.to_preparation(
             # What torch's allocator says is not about JAX.
-            "peak_device_bytes": artefact.facts.get("jax_peak_device_bytes"),
-            "from_cache": artefact.from_cache,
-            "waits": "inside the request",
-            "matmul_precision": precision,
+            peak_device_bytes=artefact.facts.get("jax_peak_device_bytes"),
+            waits="inside the request",
+            matmul_precision=precision,
             **versions,
-        },
+        ),
         warnings=_warn_of_threads(loaded.device),
     )
 

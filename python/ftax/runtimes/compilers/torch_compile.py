@@ -79,11 +79,11 @@ class _Compilation:
         workspace = self.workspace
         options = {
             "mode": self.mode,
-            "no_grad": workspace.no_grad,
+            "no_grad": workspace.setting.grad_mode == "no_grad",
             "gpu": name_device(workspace.loaded.device),
         }
         artefact = workspace.artefact("compile", options, self._compile_afresh)
-        facts = {**artefact.facts, "from_cache": artefact.from_cache}
+        facts: dict[str, Any] = {**artefact.facts}
         warnings: list[str] = []
         if artefact.from_cache:
             again = self._compile_from(artefact.folder / _CACHES)
@@ -96,7 +96,7 @@ class _Compilation:
             host=host,
             runner=runner,
             run=self._run,
-            facts=facts,
+            preparation=artefact.to_preparation(**facts),
             judge=_judge_rounds,
         )
         # Here, and not by who asked for it: a branch that only the second input takes is compiled.
@@ -175,7 +175,8 @@ def _as_timed(workspace: Workspace) -> Iterator[None]:
     on_cpu = workspace.loaded.device == "cpu"
     stream = nullcontext() if on_cpu else torch.cuda.stream(workspace.stream)
     # no_grad is no_grad also where the caller is in inference mode, as for the timed loop.
-    with stream, torch.inference_mode(not workspace.no_grad), torch.no_grad():
+    inference = workspace.setting.grad_mode == "inference"
+    with stream, torch.inference_mode(inference), torch.no_grad():
         yield
 
 

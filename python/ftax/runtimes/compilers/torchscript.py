@@ -30,6 +30,7 @@ from ftax.runtimes.tape.recording import call_model
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Candidate, Host
+from ftax.timing.preparation import Preparation
 
 _FILE = "model.pt"
 _RUNS_TO_COMPILE = 3  # the first profiles, the next compile
@@ -54,12 +55,12 @@ def prepare_optimized(workspace: Workspace, host: Host) -> Candidate:
 def prepare_torchscript_graph(workspace: Workspace, host: Host) -> Candidate:
     """The frozen trace, run by C++, captured as one CUDA graph."""
     runtime = "torchscript-cuda-graph"
-    path, facts = _get_file(workspace, frozen=True)
+    path, preparation = _get_file(workspace, frozen=True)
 
     def make_runner() -> _core.TorchScriptRunner:
         return _make_runner(workspace, path, runtime, optimize=False)
 
-    return prepare_graph(workspace, host, runtime, make_runner, facts)
+    return prepare_graph(workspace, host, runtime, make_runner, preparation)
 
 
 def prepare_file(
@@ -110,7 +111,7 @@ def _prepare(
     workspace: Workspace, host: Host, runtime: str, *, frozen: bool, optimize: bool = False
 ) -> Candidate:
     loaded = workspace.loaded
-    path, facts = _get_file(workspace, frozen)
+    path, preparation = _get_file(workspace, frozen)
     runner: _core.Runner
     call: Callable[[], Any]
     if host == "cpp":
@@ -136,14 +137,14 @@ def _prepare(
         host=host,
         runner=runner,
         run=run,
-        facts={**facts, "compile_seconds": compile_seconds},
+        preparation=preparation.also(compile_seconds=compile_seconds),
     )
 
 
-def _get_file(workspace: Workspace, frozen: bool) -> tuple[Path, dict[str, object]]:
+def _get_file(workspace: Workspace, frozen: bool) -> tuple[Path, Preparation]:
     """The trace on disk, and what making it cost."""
     artefact = _make_file(workspace, frozen=frozen)
-    return artefact.folder / _FILE, {**artefact.facts, "from_cache": artefact.from_cache}
+    return artefact.folder / _FILE, artefact.to_preparation()
 
 
 def _make_runner(

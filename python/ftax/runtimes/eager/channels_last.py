@@ -41,11 +41,11 @@ def prepare_channels_last(workspace: Workspace, host: Host) -> Candidate:
     prepared = prepare_eager(variant, host, runtime=_RUNTIME)
     prepared = replace(
         prepared,
-        facts={**prepared.facts, **cost},
+        preparation=prepared.preparation.costing(cost),
         feed=functools.partial(copy_into, variant.loaded.flat_inputs()),
     )
     # Against the model in its own format, whatever its copy was checked against.
-    return replace(prepared, checks={**prepared.checks, **check_both_inputs(workspace, prepared)})
+    return replace(prepared, checks=check_both_inputs(workspace, prepared))
 
 
 def _convert(loaded: LoadedModel) -> LoadedModel:

@@ -13,6 +13,7 @@ from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Candidate, Host
+from ftax.timing.checks import Checks
 
 
 def prepare_eager(workspace: Workspace, host: Host, *, runtime: str = "eager") -> Candidate:
@@ -53,7 +54,7 @@ def _prepare_tape(workspace: Workspace, runtime: str) -> Candidate:
         host="cpp",
         runner=runner,
         run=run,
-        facts=workspace.shared_cost(),
+        preparation=workspace.shared_cost(),
         checks=taped.checks,
         warnings=taped.warnings,
         watch=workspace.watch_work,
@@ -77,12 +78,12 @@ def prepare_flat(workspace: Workspace, host: Host) -> Candidate:
         runner=drive_python(workspace, "flat", lambda: function(*inputs)),
         run=run,
         checks=checks,
-        facts={**workspace.shared_cost(), "via_torch_ops": dict(flat.via_ops)},
+        preparation=workspace.shared_cost().also(via_torch_ops=dict(flat.via_ops)),
         warnings=_warn_via_ops(flat.via_ops),
     )
 
 
-def _check_flat(workspace: Workspace) -> dict[str, object]:
+def _check_flat(workspace: Workspace) -> Checks:
     """The flat program must make the tape's calls and give eager's outputs, on both inputs."""
     loaded, function = workspace.loaded, workspace.flat.function
     with preserve_state(loaded):
@@ -92,18 +93,17 @@ def _check_flat(workspace: Workspace) -> dict[str, object]:
             f"the flat program makes {len(sequence)} operator calls that are not the tape's "
             f"{len(workspace.taped.tape.operators)}; please report the model"
         )
-    checks: dict[str, object] = {"operators": len(sequence)}
-    pairs = {
-        "outputs": (loaded.flat_inputs(), workspace.reference),
-        "second_input": (loaded.flat_check_inputs(), workspace.check_reference),
-    }
-    for name, (inputs, reference) in pairs.items():
+    found = []
+    for inputs, reference in (
+        (loaded.flat_inputs(), workspace.reference),
+        (loaded.flat_check_inputs(), workspace.check_reference),
+    ):
         with preserve_state(loaded), torch.inference_mode():
-            equality = compare_outputs(reference, function(*inputs))
-        if not equality.within_tolerance:
-            raise UnsupportedError(f"the flat program is not the model: {equality.problem}")
-        checks[name] = equality.to_dict()
-    return checks
+            found.append(compare_outputs(reference, function(*inputs)))
+        if not found[-1].within_tolerance:
+            raise UnsupportedError(f"the flat program is not the model: {found[-1].problem}")
+    details = {"operators": len(sequence)}
+    return Checks(outputs=found[0], second_input=found[1], details=details)
 
 
 def _warn_via_ops(via_ops: dict[str, int]) -> tuple[str, ...]:

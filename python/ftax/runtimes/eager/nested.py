@@ -33,6 +33,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Candidate, Host
+from ftax.timing.checks import Checks
 
 _LAYER = "aten::_transformer_encoder_layer_fwd"
 
@@ -112,8 +113,8 @@ def prepare_padded(workspace: Workspace, host: Host) -> Candidate:
     prepared = prepare_eager(variant, host, runtime="padded")
     return replace(
         prepared,
-        facts={**prepared.facts, **cost, **_describe_texts(mask)},
-        checks={**prepared.checks, **_check_texts(variant, prepared, run_unpadded)},
+        preparation=prepared.preparation.costing(cost).also(**_describe_texts(mask)),
+        checks=_check_texts(variant, prepared, run_unpadded),
         options=_describe_options(mask),
     )
 
@@ -133,11 +134,12 @@ def prepare_nested(workspace: Workspace, host: Host) -> Candidate:
         layers = _count_layers(variant.loaded)
         prepared = prepare_eager(variant, host, runtime="nested")
         checks = _check_texts(variant, prepared, lambda texts: run_eager(texts.call, texts), padded)
-    facts = {"baseline": "padded", "fast_path_layers": layers, **_describe_texts(mask)}
+    preparation = prepared.preparation.costing(cost)
+    preparation = preparation.also(fast_path_layers=layers, **_describe_texts(mask))
     return replace(
         prepared,
-        facts={**prepared.facts, **cost, **facts},
-        checks={**prepared.checks, **checks},
+        preparation=replace(preparation, baseline="padded"),
+        checks=checks,
         options=_describe_options(mask),
     )
 
@@ -147,20 +149,20 @@ def _check_texts(
     prepared: Candidate,
     run_right: Callable[[LoadedModel], tuple[torch.Tensor, ...]],
     right: Workspace | None = None,
-) -> dict[str, object]:
-    """Outputs where there are tokens against those of ``run_right(model)``, the model being that of
-    ``right``, on the texts and on the check texts."""
+) -> Checks:
+    """The checks of ``prepared``, its outputs where there are tokens compared with those of
+    ``run_right(model)``, the model being that of ``right``, on the texts and on the check texts."""
     loaded = workspace.loaded
     main = [tensor.clone() for tensor in loaded.flat_inputs()]
-    checks: dict[str, object] = {}
-    for key, given in (("outputs", main), ("second_input", loaded.flat_check_inputs())):
+    found = []
+    for given in (main, loaded.flat_check_inputs()):
         with preserve_state(loaded):
             copy_into(loaded.flat_inputs(), given)
             mask = loaded.kwargs["attention_mask"]
             texts = replace(loaded, module=(right or workspace).loaded.module)
             expected = keep_tokens(run_right(texts), mask)
-            checks[key] = compare_outputs(expected, keep_tokens(prepared.run(), mask)).to_dict()
-    return checks
+            found.append(compare_outputs(expected, keep_tokens(prepared.run(), mask)))
+    return replace(prepared.checks, outputs=found[0], second_input=found[1])
 
 
 def _describe_texts(mask: torch.Tensor) -> dict[str, object]:

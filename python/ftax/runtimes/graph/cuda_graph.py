@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -17,6 +18,7 @@ from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host
+from ftax.timing.preparation import Launches
 
 
 def prepare_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
@@ -29,7 +31,7 @@ def prepare_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
     else:
         pointer = captured.graph.raw_cuda_graph_exec()
         runner = _core.GraphRunner(pointer, "cuda-graph", captured)
-    return _finish(workspace, captured, "cuda-graph", host, runner, facts={}, warnings=[])
+    return _finish(workspace, captured, "cuda-graph", host, runner, None, warnings=[])
 
 
 def prepare_launch_replay(workspace: Workspace, host: Host) -> Candidate:
@@ -39,13 +41,13 @@ def prepare_launch_replay(workspace: Workspace, host: Host) -> Candidate:
     runner = _core.LaunchReplayRunner(captured.graph.raw_cuda_graph(), "launch-replay", captured)
     nodes = runner.nodes
     attributes = Counter(name for node in nodes for name in node.get("attributes", ()))
-    facts: dict[str, object] = {
-        "launches": runner.launches,
-        "launch_types": dict(Counter(node["type"] for node in nodes)),
-        "launch_attributes": dict(attributes),
-        "is_chain": runner.is_chain,
-        "lost_programmatic_edges": runner.lost_programmatic_edges,
-    }
+    launches = Launches(
+        count=runner.launches,
+        types=Counter(node["type"] for node in nodes),
+        attributes=attributes,
+        is_chain=runner.is_chain,
+        lost_programmatic_edges=runner.lost_programmatic_edges,
+    )
     warnings = []
     if not runner.is_chain:
         warnings.append(
@@ -57,7 +59,7 @@ def prepare_launch_replay(workspace: Workspace, host: Host) -> Candidate:
             f"{runner.lost_programmatic_edges} kernel(s) that the graph starts early wait for the "
             "end of the one before"
         )
-    return _finish(workspace, captured, "launch-replay", host, runner, facts, warnings)
+    return _finish(workspace, captured, "launch-replay", host, runner, launches, warnings)
 
 
 def prepare_tape_without_host_reads(workspace: Workspace, host: Host) -> Candidate:
@@ -89,7 +91,7 @@ def prepare_tape_without_host_reads(workspace: Workspace, host: Host) -> Candida
         host="cpp",
         runner=_core.TapeRunner(tape, name, device=loaded.device, grad_mode=grad_mode(workspace)),
         run=run,
-        facts={**workspace.shared_cost(), "host_reads_left_out": left_out},
+        preparation=workspace.shared_cost().also(host_reads_left_out=left_out),
         checks=checks,
         warnings=taped.warnings,
     )
@@ -101,7 +103,7 @@ def _finish(
     runtime: str,
     host: Host,
     runner: _core.Runner,
-    facts: dict[str, object],
+    launches: Launches | None,
     warnings: list[str],
 ) -> Candidate:
     def run() -> Sequence[torch.Tensor]:
@@ -127,11 +129,11 @@ def _finish(
         host=host,
         runner=runner,
         run=run,
-        facts={
-            **workspace.shared_cost(graph=True),
-            **facts,
-            "host_reads_left_out": len(captured.host_reads),
-        },
+        preparation=replace(
+            workspace.shared_cost(graph=True),
+            launches=launches,
+            details={"host_reads_left_out": len(captured.host_reads)},
+        ),
         checks=checks,
         warnings=(*workspace.taped.warnings, *warnings),
         buffers=captured.buffers,

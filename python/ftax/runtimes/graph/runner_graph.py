@@ -6,7 +6,7 @@ are, not the model. A library that notices a capture while Python runs may choos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -27,6 +27,7 @@ from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Buffers, Candidate, Host
+from ftax.timing.preparation import Preparation
 from ftax.workers.time_limit import time_limit
 
 _REHEARSALS = 5  # TorchScript profiles, then compiles; libraries set themselves up
@@ -45,7 +46,7 @@ def prepare_graph(
     host: Host,
     runtime: str,
     make_runner: Callable[[], Capturable],
-    facts: Mapping[str, object],
+    preparation: Preparation,
 ) -> Candidate:
     """One launch of what the runner does, by C++ or through torch.
 
@@ -81,11 +82,9 @@ def prepare_graph(
         host=host,
         runner=runner,
         run=run,
-        facts={
-            **facts,
-            "capture_seconds": cost.seconds,
-            "capture_peak_device_bytes": cost.peak_device_bytes,
-        },
+        preparation=preparation.also(
+            capture_seconds=cost.seconds, capture_peak_device_bytes=cost.peak_device_bytes
+        ),
         checks=checks,
         warnings=(
             ("the model draws random numbers: every replay draws the same ones",) if repeats else ()

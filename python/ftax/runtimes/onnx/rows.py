@@ -38,11 +38,12 @@ from ftax.runtimes.onnx.sessions import (
 from ftax.runtimes.onnx.settings import SessionSettings, match_torch
 from ftax.runtimes.onnx.sizes import export_all_sizes, write_size
 from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
-from ftax.runtimes.tape.replays import compare_on_both_inputs
+from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.steps.user_inputs import split_inputs
 from ftax.timing.candidate import Buffers, Candidate, Host
+from ftax.timing.preparation import Preparation
 
 _FILE = "model.onnx"
 _CPU = "CPUExecutionProvider"
@@ -104,7 +105,7 @@ def prepare_onnx_file(path: Path, inputs: Any, host: Host) -> Candidate:
         host=host,
         runner=wrap_runner(row.runner, stream),
         run=lambda: row.run([tensor.clone() for tensor in row.buffers.inputs]),
-        facts=row.facts,
+        preparation=Preparation(details=row.details),
         warnings=(*warnings, *row.warnings),
     )
 
@@ -149,7 +150,7 @@ class _Row:
     runner: _core.Runner
     buffers: Buffers
     stream: torch.cuda.Stream | None
-    facts: Mapping[str, object]
+    details: Mapping[str, object]
     warnings: tuple[str, ...]
 
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -171,16 +172,16 @@ def _prepare(
     inputs = loaded.flat_inputs()
     path = artefact.folder / _FILE
     row = _open(path, _copy(loaded), host, runtime, settings, workspace.stream)
-    equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
+    checks = check_on_both_inputs(loaded, workspace.reference, row.run, name=runtime, refuse=False)
     row.run(inputs)  # the memory has the second input
-    chosen = workspace.runtime_options.get("optimization")
+    chosen = workspace.setting.runtime_options.get("optimization")
     return Candidate(
         runtime=runtime,
         host=host,
         runner=row.runner,
         run=lambda: row.run(inputs),
-        facts={**artefact.facts, "from_cache": artefact.from_cache, **row.facts},
-        checks={name: equality.to_dict() for name, equality in equalities.items()},
+        preparation=artefact.to_preparation(**row.details),
+        checks=checks,
         options={} if chosen is None else {"optimization": chosen},
         warnings=(*warnings, *row.warnings),
         buffers=row.buffers,
@@ -214,7 +215,7 @@ def _open(
         runner = _core.PythonRunner(call, runtime, device=settings.device, grad_mode=mode)
     with enter_stream(stream):
         runner.run_once()  # a search for algorithms, or a capture, happens here
-    facts = {
+    details = {
         "session_seconds": time.perf_counter() - started,
         "nodes": {provider: dict(types) for provider, types in bound.nodes.items()},
         "session": settings.to_facts(),
@@ -227,7 +228,7 @@ def _open(
             constants=(),
         ),
         stream=stream,
-        facts=facts,
+        details=details,
         warnings=_judge_nodes(bound.nodes) if settings.on_cuda else (),
     )
 
@@ -254,8 +255,8 @@ def _judge_nodes(nodes: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:
 def _start(workspace: Workspace) -> SessionSettings:
     """Settings without any option of the CUDA provider."""
     settings = _make_settings(workspace.loaded.device, workspace.stream)
-    optimization: Any = workspace.runtime_options.get("optimization", settings.optimization)
-    return replace(settings, optimization=optimization)  # the session checks the word
+    chosen: Any = workspace.setting.runtime_options.get("optimization", settings.optimization)
+    return replace(settings, optimization=chosen)  # the session checks the word
 
 
 def _match(workspace: Workspace, artefact: Artefact) -> tuple[SessionSettings, tuple[str, ...]]:
@@ -298,12 +299,14 @@ def _find_fault(path: Path, loaded: LoadedModel) -> str | None:
     settings, _ = _match_file(workspace, path)
     try:
         row = _open(path, _copy(loaded), "cpp", "onnxruntime", settings, workspace.stream)
-        equalities = compare_on_both_inputs(loaded, workspace.reference, row.run)
+        checks = check_on_both_inputs(
+            loaded, workspace.reference, row.run, name="onnxruntime", refuse=False
+        )
     except (InvalidArgumentError, RunnerError) as error:
         if is_out_of_memory(str(error)):
             raise UnsupportedError(str(error)) from error
         return str(error)
-    return next((equality.problem for equality in equalities.values() if equality.problem), None)
+    return checks.judge_outputs().problem or None
 
 
 def _export_size(workspace: Workspace) -> Artefact:

@@ -81,7 +81,7 @@ def prepare_entry_point(workspace: Workspace, point: EntryPoint) -> Candidate:
         host="python",
         runner=drive_python(workspace, _name(point), call),
         run=run,
-        facts={**cost.to_facts(), "from_cache": False, "distribution": origin(point)},
+        preparation=cost.to_preparation(distribution=origin(point)),
     )
 
 

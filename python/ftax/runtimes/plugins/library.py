@@ -28,6 +28,7 @@ from ftax.runtimes.plugins.case import (
 from ftax.runtimes.plugins.trial import open_session
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate
+from ftax.timing.checks import Checks
 
 _LIMIT_S = 120.0  # of the trial: building plans may take long, hanging takes longer
 _SOAK_S, _SOAK_RUNS = 1.0, 200
@@ -61,10 +62,9 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
         bound.run_once()
         return [output.clone() for output in bound.outputs]
 
-    checks: dict[str, object] = {}
-    for place, key in enumerate(("outputs", "second_input")):
-        equality = compare_outputs(case.references[place], bound.run(place))
-        checks[key] = equality.to_dict()
+    outputs, second_input = (
+        compare_outputs(case.references[place], bound.run(place)) for place in range(2)
+    )
     bound.set_inputs(0)
     opened = subject.open_library()
     return Candidate(
@@ -74,17 +74,15 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
             bound.plugin, opened.name, workspace.loaded.device, stream, memory_owner=bound
         ),
         run=run,
-        facts={
-            **cost.to_facts(),
-            "from_cache": False,
-            "library": Path(library).name,
-            "library_name": opened.name,
-            "library_digest": _digest(Path(library)),
-            "config": config,
-            "capture_safe": opened.capture_safe,
-            "has_prepare": opened.has_prepare,
-        },
-        checks=checks,
+        preparation=cost.to_preparation(
+            library=Path(library).name,
+            library_name=opened.name,
+            library_digest=_digest(Path(library)),
+            config=config,
+            capture_safe=opened.capture_safe,
+            has_prepare=opened.has_prepare,
+        ),
+        checks=Checks(outputs=outputs, second_input=second_input),
     )
 
 

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ftax.errors import UnsupportedError
-from ftax.runtimes.equality import Equality, compare_outputs
+from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.tape import preserve_state, run_eager
 from ftax.steps.loaded import LoadedModel
+from ftax.timing.checks import Checks
 
 
 def check_on_both_inputs(
@@ -24,38 +25,23 @@ def check_on_both_inputs(
     *,
     name: str,
     refuse: bool = True,
-) -> dict[str, object]:
+) -> Checks:
     """Compare ``run(inputs)`` with eager, seeded alike, on the main inputs and on a second set.
 
-    ``reference`` are eager's outputs on the main inputs. Returns JSON-able checks. Raises
-    UnsupportedError, naming the inputs, where the outputs are not the model's; with
-    ``refuse=False`` the checks say so instead.
+    ``reference`` are eager's outputs on the main inputs. Raises UnsupportedError, naming the
+    inputs, where the outputs are not the model's; with ``refuse=False`` the checks say so instead.
     """
-    which = {"outputs": "the recorded input", "second_input": "a second input"}
-    equalities = compare_on_both_inputs(loaded, reference, run)
-    for key, equality in equalities.items():
-        if refuse and not equality.within_tolerance:
-            raise UnsupportedError(
-                f"{name} is not the model: on {which[key]} it gives other outputs than eager "
-                f"({equality.problem}); what the model computes on the host is baked in"
-            )
-    return {key: equality.to_dict() for key, equality in equalities.items()}
-
-
-def compare_on_both_inputs(
-    loaded: LoadedModel,
-    reference: Sequence[torch.Tensor],
-    run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
-) -> dict[str, Equality]:
-    """How ``run(inputs)`` compares with eager, seeded alike, on the main inputs ("outputs") and on
-    a second set ("second_input"). ``reference`` are eager's outputs on the main inputs."""
-    cases = {
-        "outputs": (loaded.flat_inputs(), reference),
-        "second_input": (loaded.flat_check_inputs(), run_eager(loaded.call_check, loaded)),
-    }
-    equalities = {}
-    for key, (inputs, expected) in cases.items():
-        inputs = [tensor.clone() for tensor in inputs]  # `run` may write into the originals
+    found = []
+    for which, inputs, expected in (
+        ("the recorded input", loaded.flat_inputs(), reference),
+        ("a second input", loaded.flat_check_inputs(), run_eager(loaded.call_check, loaded)),
+    ):
+        copies = [tensor.clone() for tensor in inputs]  # `run` may write into the originals
         with preserve_state(loaded), torch.inference_mode():
-            equalities[key] = compare_outputs(expected, run(inputs))
-    return equalities
+            found.append(compare_outputs(expected, run(copies)))
+        if refuse and not found[-1].within_tolerance:
+            raise UnsupportedError(
+                f"{name} is not the model: on {which} it gives other outputs than eager "
+                f"({found[-1].problem}); what the model computes on the host is baked in"
+            )
+    return Checks(outputs=found[0], second_input=found[1])

@@ -19,7 +19,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.runtimes.equality import Equality, compare_outputs
+from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.recording import (
     Call,
     Observer,
@@ -33,6 +33,7 @@ from ftax.runtimes.tape.recording import (
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.state import Snapshot
+from ftax.timing.checks import Checks, Equality
 
 _MEMORY_LIMIT = 1.05  # of eager's peak
 _SETTLING_CALLS = 2  # the first makes what is kept, the second finds it
@@ -42,12 +43,12 @@ _COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taped:
-    """A checked tape, with the facts that its checks established (JSON-able) and warnings."""
+    """A checked tape, with what its checks established and warnings."""
 
     tape: _core.Tape
     reference: tuple[torch.Tensor, ...]  # eager outputs on the main inputs
     calls: tuple[Call, ...]  # of eager on the main inputs, as a TorchDispatchMode saw them
-    checks: dict[str, object]
+    checks: Checks
     warnings: tuple[str, ...]
 
 
@@ -77,16 +78,18 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     with preserve_state(loaded):
         host_reads += find_host_reads(loaded.call, loaded.module)
     host_reads += [*_find_copies_to_host(steps, loaded.device)]
-    checks: dict[str, object] = {
-        "operators": len(tape.operators),
-        "sequence": "equal to what a TorchDispatchMode saw",
-        "observer": observer,
-        "outputs": equality.to_dict(),
-        "second_input": check_equality.to_dict(),
-        "host_reads": host_reads,
-        "captured_tensors": len(tape.captured_slots),
-        **memory,
-    }
+    checks = Checks(
+        outputs=equality,
+        second_input=check_equality,
+        details={
+            "operators": len(tape.operators),
+            "sequence": "equal to what a TorchDispatchMode saw",
+            "observer": observer,
+            "host_reads": host_reads,
+            "captured_tensors": len(tape.captured_slots),
+            **memory,
+        },
+    )
     warnings = _collect_warnings(tape, steps, equality, host_reads, memory, calls)
     return Taped(
         tape=tape, reference=reference, calls=tuple(calls), checks=checks, warnings=warnings

@@ -30,8 +30,8 @@ from ftax.instruments.gate import try_gate
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.knee.record import KneePoint
 from ftax.timing.candidate import Candidate
-from ftax.timing.outputs import read_outputs
 from ftax.timing.session import DISTURBANCE, Plan, Progress, Session, measure
+from ftax.timing.trust import DISTURBED_IN
 
 _FIRST_LOOK = 10  # rounds: the extremes of eight or more attain a confidence of 99 %
 _GATE_REPETITIONS = 10
@@ -60,6 +60,7 @@ class Prober:
     stopped: str = ""  # "time-limit" or "interrupted"
     _deadline: float = field(init=False)
     _sessions: int = 0
+    _waited_s: float = 0.0  # for neighbours to leave
     _rounds: int = 0
     _disturbed: int = 0
     _warnings: list[str] = field(default_factory=list)
@@ -94,10 +95,7 @@ class Prober:
         """What a reader should know beside the answer, each once."""
         found = [*self.loaded.warnings, *self.plateau.warnings, *self._warnings]
         if self._disturbed:
-            found.append(
-                f"the host was disturbed in {self._disturbed} of {self._rounds} rounds "
-                f"{DISTURBANCE}"
-            )
+            found.append(f"{DISTURBED_IN} {self._disturbed} of {self._rounds} rounds {DISTURBANCE}")
         return tuple(dict.fromkeys(found))
 
     def _probe(self, size: int) -> KneePoint | None:
@@ -116,6 +114,7 @@ class Prober:
         plateau_ns: list[float] = []
         values_ns: list[float] = []
         queued: list[float] = []
+        disturbed = 0
         point = None
         deadline = time.perf_counter() + self.plan.duration_s * _MOST_OF_LIMIT
         for look in self._looks():
@@ -132,11 +131,13 @@ class Prober:
                 plateau_ns += measured[0].all_values_ns
                 values_ns += measured[1].all_values_ns
                 queued += map(max, measured[0].queued_ratios, measured[1].queued_ratios)
+                disturbed += len(measured[1].disturbed_rounds)
                 point = KneePoint(
                     size=size,
                     plateau_values_ns=tuple(plateau_ns),
                     values_ns=tuple(values_ns),
                     queued_ratio=statistics.median(queued) if queued else None,
+                    disturbed_rounds=disturbed,
                 )
             if session.stop_reason == "interrupted":
                 self.stopped = "interrupted"
@@ -162,6 +163,7 @@ class Prober:
             self.plan,
             rounds=max(2, rounds),
             duration_s=max(_LEAST_S, left_s),
+            patience_s=max(0.0, self.plan.patience_s - self._waited_s),
             seed=self.plan.seed + self._sessions,
         )
         self._sessions += 1
@@ -170,6 +172,7 @@ class Prober:
         )
         for measurement in session.measurements[:1]:
             if measurement is not None:
+                self._waited_s += float(measurement.checks.get("waited_for_core_s", 0.0))  # type: ignore[arg-type]
                 self._rounds += len(measurement.samples_ns)
                 self._disturbed += len(measurement.disturbed_rounds)
         return session
@@ -190,7 +193,7 @@ class Prober:
         return issue.median_ns, device.median_ns
 
     def _note_outputs(self, size: int, prepared: Candidate) -> None:
-        if problem := read_outputs(prepared.checks).problem:
+        if problem := prepared.checks.judge_outputs().problem:
             self._warnings.append(f"outputs at {self.over} {size}: {problem}")
 
     def _tell(self, size: int, phase: str) -> None:

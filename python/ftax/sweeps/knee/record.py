@@ -16,11 +16,11 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.machines.environment import Environment
 from ftax.records.fields import FrozenMap, Rule
-from ftax.records.record import PositiveInt, Record
+from ftax.records.record import Count, PositiveInt, Record
 from ftax.records.result import Result
 from ftax.sweeps.knee.search import Answer, find_ends
 from ftax.timing.cell import Cell
-from ftax.timing.trust import find_doubt_of_waits
+from ftax.timing.trust import DISTURBED_IN, find_doubt_of_waits
 
 if TYPE_CHECKING:
     pass
@@ -35,7 +35,7 @@ _Level = Annotated[float, Rule("a number between 0 and 1", lambda value: 0 < val
 class KneePoint(Record):
     """One probed size beside the smallest one, in the same rounds; or why it could not be run."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"queued_ratio"})
+    later: ClassVar[frozenset[str]] = frozenset({"queued_ratio", "disturbed_rounds"})
 
     size: PositiveInt
     plateau_values_ns: tuple[float, ...] = ()  # of the smallest size, one a round
@@ -43,6 +43,7 @@ class KneePoint(Record):
     problem: str | None = None
     out_of_memory: bool = False
     queued_ratio: float | None = None  # the median over rounds of the larger of the two sizes'
+    disturbed_rounds: Count | None = None  # in which the host was disturbed; they count
     # On a GPU, behind the gate: host time to issue one request, and device time to do it.
     issue_ns: float | None = None
     device_ns: float | None = None
@@ -96,6 +97,14 @@ class KneePoint(Record):
         """Why its rounds are not to go by; "" if they are. What waits for a CPU takes as long at
         one size as at another, and would be a plateau."""
         return find_doubt_of_waits(self.queued_ratio)
+
+    @property
+    def disturbance(self) -> str:
+        """That most rounds, and so their median, are of a disturbed host; "" if they are not."""
+        rounds = len(self.values_ns)
+        if not self.disturbed_rounds or 2 * self.disturbed_rounds <= rounds:
+            return ""
+        return f"{DISTURBED_IN} {self.disturbed_rounds} of {rounds} rounds"
 
     @property
     def host_bound(self) -> bool | None:

@@ -6,20 +6,21 @@ too small) ends it with an answer, which says how far it came.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 from torch import nn
 
 from ftax.errors import InvalidArgumentError
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import check_host, find_runtime
+from ftax.runtimes.prepare import Model, load, measuring
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.state import leave_as_found
+from ftax.steps.setting import Setting, SettingOptions, read_setting
 from ftax.sweeps.knee.probe import Prober
 from ftax.sweeps.knee.record import Knee, KneePoint, Over
 from ftax.sweeps.knee.search import choose_size
@@ -31,7 +32,7 @@ _HIGH = {"batch": 1024, "sequence": 4096}
 
 
 def knee(
-    model: str | os.PathLike[str] | nn.Module | LoadedModel,
+    model: Model,
     inputs: Callable[[int], Any] | None = None,
     *,
     runtime: str = "eager",
@@ -43,10 +44,8 @@ def knee(
     resolution: float = 0.1,
     confidence: float = 0.99,
     plan: Plan | None = None,
-    threads: int | None = None,
-    no_grad: bool = False,
     progress: Progress | None = None,
-    **model_options: Any,
+    **options: Unpack[SettingOptions],
 ) -> Knee:
     """Find the largest size whose latency is within ``margin`` of the smallest size's.
 
@@ -60,7 +59,8 @@ def knee(
         resolution: stop when the ends are within the ratio 1 + resolution, or neighbours.
         confidence: of the interval by which a size counts as on or off the plateau.
         plan: as for `ftax.py_bench`, but ``max_rounds`` and ``rounds`` are of one size,
-            ``duration_s`` is the time limit of the search, and ``target_ratio`` is not used.
+            ``duration_s`` is the time limit of the search, ``patience_s`` is for all of it, and
+            ``target_ratio`` is not used.
 
     The other arguments are those of `ftax.py_bench`. See docs/knee.md.
 
@@ -71,19 +71,17 @@ def knee(
         InvalidArgumentError, UnsupportedError, UnavailableError: as the message says.
         RunnerError: the smallest size could not be run.
     """
-    from ftax.runtimes.prepare import use_threads
-
+    setting = read_setting(options, knee.__kwdefaults__)
     spec = find_runtime(runtime)
-    with use_threads(threads), leave_as_found(model):
-        load, limit = choose_loader(model, inputs, over, model_options)
+    spec.check_options(setting.runtime_options)
+    with measuring(model, setting):
+        load_size, limit = choose_loader(model, inputs, over, setting)
         high = choose_high(over, low, high, limit)
         start = time.perf_counter()
-        loaded = load(low)
+        loaded = load_size(low)
         prober = Prober(
-            load=load,
-            prepare=lambda item: spec.prepare(
-                Workspace(item, no_grad=no_grad, many_sizes=True), check_host(host)
-            ),
+            load=load_size,
+            prepare=lambda item: spec.prepare(Workspace(item, many_sizes=True), check_host(host)),
             over=over,
             low=low,
             loaded=loaded,
@@ -107,44 +105,37 @@ def knee(
             stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
             environment=collect_environment(device=loaded.device),
             seconds=time.perf_counter() - start,
-            checks=dict(prober.plateau.checks),
-            preparation=dict(prober.plateau.facts),
+            checks=prober.plateau.checks.to_dict(),
+            preparation=prober.plateau.preparation.to_dict(),
             warnings=prober.collect_warnings(),
         )
 
 
 def choose_loader(
-    model: str | os.PathLike[str] | nn.Module | LoadedModel,
-    inputs: Callable[[int], Any] | None,
-    over: str,
-    options: dict[str, Any],
+    model: Model, inputs: Callable[[int], Any] | None, over: str, setting: Setting
 ) -> tuple[Callable[[int], LoadedModel], int | None]:
     """What loads the model at a size, building it once, and the largest size if that is known."""
     if over not in ("batch", "sequence"):
         raise InvalidArgumentError(f"over is {over!r}; it has to be 'batch' or 'sequence'")
-    if options.get(over) is not None:
+    if (given := getattr(setting, over)) is not None:
         raise InvalidArgumentError(
-            f"{over} is {options[over]}, but the knee is looked for over {over}: leave it out, or "
-            "give low"
+            f"{over} is {given}, but the knee is looked for over {over}: leave it out, or give low"
         )
-    rest = {name: value for name, value in options.items() if name != over}
     if isinstance(model, nn.Module):
         if not callable(inputs):
             raise InvalidArgumentError(
                 f"inputs is of type {type(inputs).__name__}; a module needs a function from a size "
                 "to inputs, such as lambda size: torch.randn(size, 512)"
             )
-        return lambda size: load_model(model, inputs=inputs(size), **{over: size}, **rest), None
+        return (
+            lambda size: load_model(
+                model, inputs=inputs(size), setting=replace(setting, **{over: size})
+            ),
+            None,
+        )
     if inputs is not None:
         raise InvalidArgumentError("inputs is given, but a model by name or folder makes its own")
-    if isinstance(model, LoadedModel):
-        if rest:
-            raise InvalidArgumentError(
-                f"a LoadedModel has its options already: leave {sorted(rest)[0]} out"
-            )
-        loaded = model
-    else:
-        loaded = load_model(model, **rest)
+    loaded = load(model, None, None, setting)
     limit = loaded.max_sequence if over == "sequence" else None
     return lambda size: loaded.with_size(**{over: size}), limit
 

@@ -1,200 +1,132 @@
-// The page itself: draws charts as they come into view, filters them and the tables, changes the
-// theme, and prints in the light one.
+// What a page can do beyond being read: filters, words beside the pointer, large charts, themes.
+//
+// Everything is in the page before this runs; nothing here draws.
 "use strict";
-(() => {
-  const { page, root, runtimes, dashes, getMark, getColours } = ftax;
-  const places = [...document.querySelectorAll("[data-chart]")];
-  const form = document.getElementById("filters");
-  root.classList.add("scripted");
+const root = document.documentElement;
+root.classList.add("scripted");
 
-  // ---- charts ----------------------------------------------------------------------------------
+// ---- filters: of what the section of a form has -------------------------------------------------
 
-  const CONFIG = { displayModeBar: false, responsive: true };
+// What a row, a bar or a line is, by the name of a filter; undefined if it does not say.
+function read(node, name) {
+  return node.closest(`[data-${name}]`)?.dataset[name] ?? node.querySelector(`[data-label="${name}"]`)?.textContent;
+}
 
-  function draw(place) {
-    const figure = place.closest("figure");
-    if (figure && figure.hidden) return;
-    const [traces, layout] = ftax.charts[place.dataset.chart](place, Number(place.dataset.item));
-    Plotly.react(place, traces, layout, CONFIG);
-    place.dataset.state = "drawn";
-  }
-
-  // A page may have hundreds of charts: each is drawn, and drawn anew, a screen before it is seen.
-  const watcher = new IntersectionObserver((entries) => {
-    for (const { isIntersecting, target } of entries) {
-      if (isIntersecting && target.dataset.state !== "drawn") draw(target);
+for (const form of document.querySelectorAll("form.filters")) {
+  const scope = form.closest(".study, section");
+  const apply = () => {
+    const chosen = {};
+    for (const box of form.querySelectorAll("input")) (chosen[box.name] ??= []).push(...(box.checked ? [box.value] : []));
+    const select = form.querySelector("select");
+    if (select?.value) chosen[select.name] = [select.value];
+    const isShown = (node) => Object.entries(chosen).every(([name, values]) =>
+      read(node, name) === undefined || values.includes(read(node, name)));
+    for (const node of scope.querySelectorAll(".verdict, table.filtered tbody tr, g.line, .bar, .legend li")) {
+      node.toggleAttribute("hidden", !isShown(node));
     }
-  }, { rootMargin: "100% 0px" });
-
-  function redraw() {
-    for (const place of places) {
-      place.dataset.state = "stale";
-      watcher.unobserve(place);
-      watcher.observe(place);  // tells at once whether it is near
+    for (const figure of scope.querySelectorAll("figure")) {
+      figure.hidden = !figure.querySelector("g.line:not([hidden]), .bar:not([hidden])");
     }
-  }
-
-  // ---- filters ---------------------------------------------------------------------------------
-
-  let chosen = {};
-
-  function readFilters() {
-    chosen = {};
-    if (!form) return;
-    const select = form.elements.model;
-    if (select && select.value) chosen.model = new Set([select.value]);
-    for (const box of form.querySelectorAll("input[type=checkbox]")) {
-      chosen[box.name] ??= new Set();
-      if (box.checked) chosen[box.name].add(box.value);
-    }
-  }
-
-  ftax.isShown = (keys) => Object.entries(chosen).every(([name, values]) => values.has(keys[name]));
-
-  const CAN_SHOW = {
-    latency: (point) => true,
-    overhead: (point) => point.overhead !== null,
-    work: (point) => point.macs && point.kernels,
+    const all = [...scope.querySelectorAll(form.dataset.counts)];
+    const shown = all.filter((node) => !node.hidden).length;
+    form.querySelector(".status").textContent = `${shown} of ${all.length} ${form.dataset.noun} shown.`;
   };
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("change", apply);
+  form.addEventListener("reset", () => setTimeout(apply));
+  apply();
+}
 
-  function hasPoints(place) {
-    const can = CAN_SHOW[place.dataset.chart];
-    if (!can) return true;
-    const item = Number(place.dataset.item);
-    const isMine = place.dataset.chart === "work"
-      ? (point) => point.machine === page.machines[item] : (point) => point.facet === item;
-    return page.points.some((point) => isMine(point) && can(point) && ftax.isShown(point));
+// ---- words beside the pointer: of the nearest mark of a chart, or of a bar -----------------------
+
+const NEAR = 26;  // pixels
+const tip = document.body.appendChild(document.createElement("div"));
+tip.id = "tip";
+tip.hidden = true;
+
+function findNearest(svg, { clientX, clientY }) {
+  let best = null, least = NEAR;
+  for (const mark of svg.querySelectorAll("g.line:not([hidden]) > use")) {
+    const box = mark.getBoundingClientRect();
+    const distance = Math.hypot(clientX - box.x - box.width / 2, clientY - box.y - box.height / 2);
+    if (distance < least) [best, least] = [mark, distance];
   }
+  return best;
+}
 
-  function applyFilters() {
-    readFilters();
-    for (const place of places) place.closest("figure").hidden = !hasPoints(place);
-    for (const row of document.querySelectorAll("#measurements tr[data-model]")) {
-      row.hidden = !ftax.isShown(row.dataset);
-    }
-    drawLegends();
-    const own = page.points.filter((point) => !point.guest);
-    const shown = own.filter(ftax.isShown).length;
-    const status = document.getElementById("shown");
-    if (status) status.textContent = `${shown} of ${own.length} latencies shown.`;
-    redraw();
-  }
+// The browser's own words would stand beside these.
+function takeWords(node) {
+  const title = node.querySelector("title");
+  node.dataset.words ??= title?.textContent ?? node.getAttribute("title") ?? "";
+  title?.remove();
+  node.removeAttribute("title");
+  return node.dataset.words;
+}
 
-  // ---- legends ---------------------------------------------------------------------------------
+function point(event) {
+  const svg = event.target.closest("svg.plot[role]");
+  const node = svg ? findNearest(svg, event) : event.target.closest(".bar");
+  document.querySelector(".pointed")?.classList.remove("pointed");
+  tip.textContent = node ? takeWords(node) : "";
+  tip.hidden = !tip.textContent;
+  if (tip.hidden) return;
+  node.classList.add("pointed");
+  (node.closest("dialog") ?? document.body).append(tip);
+  const { width, height } = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, root.clientWidth - width - 4))}px`;
+  tip.style.top = `${event.clientY + height + 20 > innerHeight ? event.clientY - height - 10 : event.clientY + 14}px`;
+}
+for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kind, point);
+document.addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 
-  const OUTLINES = {
-    circle: "M14 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z", square: "M14 2h8v8h-8Z", diamond: "M18 1l5 5l-5 5l-5-5Z",
-    "triangle-up": "M18 1.5l4.6 8h-9.2Z", "triangle-down": "M18 10.5l4.6-8h-9.2Z",
-    cross: "M16.5 1.5h3v3h3v3h-3v3h-3v-3h-3v-3h3Z",
-    x: "M14.6 1.2l3.4 3.4l3.4-3.4l1.4 1.4l-3.4 3.4l3.4 3.4l-1.4 1.4l-3.4-3.4l-3.4 3.4l-1.4-1.4l3.4-3.4l-3.4-3.4Z",
-    star: "M18 .5l1.5 3.7l4 .3l-3 2.6l1 3.9l-3.5-2.1l-3.5 2.1l1-3.9l-3-2.6l4-.3Z",
-  };
-  const STROKES = { solid: "", dash: "6 3", dot: "2 2.5" };
+// ---- a chart as large as the window --------------------------------------------------------------
 
-  function makeKey(text, colour, symbol, dash) {
-    const item = document.createElement("li");
-    const open = symbol.endsWith("-open");
-    const make = (name, attributes) => {
-      const node = document.createElementNS("http://www.w3.org/2000/svg", name);
-      for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-      return node;
-    };
-    const svg = make("svg", { viewBox: "0 0 36 12", "aria-hidden": "true" });
-    svg.append(make("line", { x1: 0, x2: 36, y1: 6, y2: 6, stroke: colour, "stroke-width": 1.6,
-      "stroke-dasharray": STROKES[dash] }));
-    if (symbol) {
-      svg.append(make("path", { d: OUTLINES[symbol.replace("-open", "")], stroke: colour, "stroke-width": 1.4,
-        fill: open ? getColours().paper : colour }));
-    }
-    item.append(svg, text);
-    return item;
-  }
-
-  function drawLegends() {
-    const ink = getColours().ink;
-    for (const legend of document.querySelectorAll("[data-legend]")) {
-      const shown = page.points.filter((point) => CAN_SHOW[legend.dataset.legend](point) && ftax.isShown(point));
-      const pairs = new Set(shown.map((point) => `${point.runtime}/${point.host}`));
-      const kinds = Object.keys(dashes).filter((dtype) => shown.some((point) => point.dtype === dtype));
-      const items = runtimes.flatMap((runtime) => ["python", "cpp"]
-        .filter((host) => pairs.has(`${runtime}/${host}`))
-        .map((host) => {
-          const { colour, symbol } = getMark(runtime, host);
-          return makeKey(`${runtime}/${host}`, colour, symbol, "solid");
-        }));
-      if (kinds.length > 1) items.push(...kinds.map((dtype) => makeKey(dtype, ink, "", dashes[dtype])));
-      legend.replaceChildren(...items);
-    }
-  }
-
-  // ---- theme -----------------------------------------------------------------------------------
-
-  const button = document.getElementById("theme");
-
-  function remember(theme) {
-    try {
-      if (theme === undefined) return localStorage.getItem("ftax-theme");
-      localStorage.setItem("ftax-theme", theme);
-    } catch {  // a file, or a browser that keeps nothing: the page forgets
-    }
-    return null;
-  }
-
-  function showTheme() {
-    const dark = ftax.isDark();
-    button.textContent = dark ? "Light" : "Dark";
-    button.setAttribute("aria-pressed", String(root.dataset.theme === "dark"));
-    button.setAttribute("aria-label", dark ? "Change to the light theme" : "Change to the dark theme");
-    drawLegends();
-    redraw();
-  }
-
-  function setTheme(theme) {
-    if (theme) root.dataset.theme = theme;
-    else delete root.dataset.theme;
-    showTheme();
-  }
-
+const dialog = document.body.appendChild(document.createElement("dialog"));
+dialog.addEventListener("click", () => dialog.close());
+for (const svg of document.querySelectorAll("figure > svg.plot")) {
+  const button = document.createElement("button");
+  button.className = "enlarge";
+  button.textContent = "enlarge";
   button.addEventListener("click", () => {
-    const theme = ftax.isDark() ? "light" : "dark";
-    remember(theme);
-    setTheme(theme);
+    const caption = svg.parentElement.querySelector("figcaption");
+    const legend = svg.closest(".facets, figure").parentElement.querySelector(":scope > .legend");
+    dialog.replaceChildren(...[caption, legend, svg].filter(Boolean).map((node) => node.cloneNode(true)));
+    dialog.showModal();
   });
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+  svg.after(button);
+}
 
-  // ---- links to records, and paper ---------------------------------------------------------------
+// ---- theme ---------------------------------------------------------------------------------------
 
-  function openAround(node) {
-    for (let at = node; at; at = at.parentElement) {
-      if (at.tagName === "DETAILS") at.open = true;
-    }
+const button = document.getElementById("theme");
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+function remember(theme) {
+  try {
+    if (theme) localStorage.setItem("ftax-theme", theme);
+    return localStorage.getItem("ftax-theme");
+  } catch {  // a file, or a browser that keeps nothing: the page forgets
+    return theme;
   }
+}
 
-  function followHash() {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (!target) return;
-    openAround(target);
-    target.scrollIntoView();
-  }
+function showTheme(theme) {
+  if (["light", "dark"].includes(theme)) root.dataset.theme = theme;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : system.matches;
+  button.textContent = isDark ? "Light" : "Dark";
+  button.setAttribute("aria-pressed", String(root.dataset.theme === "dark"));
+  button.setAttribute("aria-label", `Change to the ${isDark ? "light" : "dark"} theme`);
+}
+button.addEventListener("click", () => showTheme(remember(button.textContent.toLowerCase())));
+system.addEventListener("change", () => showTheme());
+showTheme(remember());
 
-  let before = null;
-  window.addEventListener("beforeprint", () => {
-    before = root.dataset.theme;
-    root.dataset.theme = "light";
-    showTheme();
-    for (const place of places) draw(place);
-  });
-  window.addEventListener("afterprint", () => setTheme(before));
+// ---- links open what they lead to ------------------------------------------------------------------
 
-  window.addEventListener("hashchange", followHash);
-  if (form) {
-    form.addEventListener("submit", (event) => event.preventDefault());
-    form.addEventListener("change", applyFilters);
-    form.addEventListener("reset", () => setTimeout(applyFilters));
-  }
-  const kept = remember();
-  if (kept === "light" || kept === "dark") root.dataset.theme = kept;
-  applyFilters();
-  showTheme();
-  followHash();
-})();
+function followHash() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+  target?.scrollIntoView();
+}
+window.addEventListener("hashchange", followHash);
+followHash();

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import nn
@@ -17,9 +17,11 @@ from ftax.runtimes.plugins.case import make_case
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
 from ftax.runtimes.plugins.library import split_name
 from ftax.runtimes.plugins.trial import Answer, WorkerSession, open_session
+from ftax.runtimes.prepare import Model, load
 from ftax.steps.inputs import make_generator
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
 
 Progress = Callable[[str, int, int], None]
@@ -68,12 +70,12 @@ CHECKS = (
 
 def conform(
     library: str | os.PathLike[str],
-    model: str | nn.Module | LoadedModel | None = None,
+    model: Model | None = None,
     inputs: Any = None,
     *,
     limit_s: float = LIMIT_S,
     progress: Progress | None = None,
-    **model_options: Any,
+    **options: Unpack[SettingOptions],
 ) -> Conformance:
     """Try a shared library that implements ``ftax/runner.h``, each check in its own process.
 
@@ -82,7 +84,8 @@ def conform(
         model: what it runs; left out, a small two-layer perceptron (`make_perceptron`).
         inputs: of a module, as for `ftax.tax`; models by name bring their own.
         limit_s: how long one check may take, once it has begun and has a CPU.
-        model_options: of `ftax.load_model`; for the perceptron ``dtype`` and ``device``.
+        options: the fields of `ftax.Setting` that say how the model is built; for the perceptron
+            ``dtype`` and ``device``.
 
     Raises:
         InvalidArgumentError: there is no such file, or an argument is wrong.
@@ -90,7 +93,7 @@ def conform(
     if limit_s <= 0:
         raise InvalidArgumentError(f"limit_s is {limit_s!r}; give a number of seconds above 0")
     path, config = split_name(os.fspath(library))
-    loaded = _load(model, inputs, model_options)
+    loaded = _load(model, inputs, read_setting(options, conform.__kwdefaults__))
     case = make_case(loaded)
     findings = []
     with open_session(path, config, case) as session:
@@ -135,25 +138,22 @@ def make_perceptron(*, dtype: Dtype = "fp32", device: str = "cpu") -> LoadedMode
     return load_model(layers.to(device, kind), inputs=first, check_inputs=second)
 
 
-def _load(
-    model: str | nn.Module | LoadedModel | None, inputs: Any, options: dict[str, Any]
-) -> LoadedModel:
-    if isinstance(model, LoadedModel):
-        return model
+def _load(model: Model | None, inputs: Any, setting: Setting) -> LoadedModel:
+    given = [*setting.chosen, *([] if inputs is None else ["inputs"])]
+    for name in given:
+        if name in setting.of_running:
+            raise InvalidArgumentError(
+                f"{name} says how a model is timed, and conform times nothing: leave {name} out"
+            )
+        if model is None and name not in ("dtype", "device"):
+            raise InvalidArgumentError(
+                f"{name} is given without a model, and the perceptron has only dtype and device: "
+                "give the model that it is of (--model bert-base)"
+            )
     if model is not None:
-        return load_model(model, inputs=inputs, **options)
-    given = [*options, *([] if inputs is None else ["inputs"])]
-    unknown = sorted(set(given) - {"dtype", "device"})
-    if unknown:
-        raise InvalidArgumentError(
-            f"{unknown[0]} is given without a model, and the perceptron has only dtype and device: "
-            "give the model that it is of (--model bert-base)"
-        )
-    if options.get("dtype", "fp32") not in TORCH_DTYPES:
-        raise InvalidArgumentError(
-            f"dtype is {options['dtype']!r}; give one of {', '.join(TORCH_DTYPES)}"
-        )
-    return make_perceptron(**options)
+        return load(model, inputs, None, setting)
+    device = "cpu" if setting.device is None else normalize_device(setting.device)
+    return make_perceptron(dtype=setting.dtype or "fp32", device=device)
 
 
 def _run(session: WorkerSession, check: Check, device: str, limit_s: float) -> Answer:

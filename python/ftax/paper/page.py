@@ -1,0 +1,203 @@
+"""The study of the paper as sections of a page: verdicts, then figures and tables of each machine.
+
+The surprising choice: figures are not the files that `ftax paper` draws. Both come from the same
+sheets, and these are drawn as all charts of the page, so that a phone and the dark show them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ftax.paper.claims.page import make_claims_views
+from ftax.paper.figures.sheet import Panel as PaperPanel
+from ftax.paper.figures.sheet import Point, Series, Sheet
+from ftax.paper.figures.styles import MARKERS, PALETTE, choose_styles, list_series
+from ftax.paper.figures.view import View, split_views
+from ftax.paper.items.catalogue import list_items
+from ftax.paper.missing import has_measured
+from ftax.paper.setting import Setting
+from ftax.records.fields import FrozenMap
+from ftax.reports.html.charts import (
+    RING,
+    Axis,
+    Ends,
+    Entry,
+    Line,
+    Look,
+    Mark,
+    Plot,
+    make_linear_axis,
+    make_share_axis,
+    make_size_axis,
+    make_time_axis,
+)
+from ftax.reports.html.sources import Found
+from ftax.reports.html.sweeps import Sweeps
+from ftax.reports.html.view import Charts, Lead, Panel, Study, TableView
+from ftax.sweeps.results import SweepResults
+from ftax.timing.units import format_interval, format_time
+
+_MS = 1e6  # in ns
+_THESIS, _PANELS = 3, 2  # the figure at the top of the page, and how many panels of it
+_WHO = {True: ", measured here", False: ", the paper"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FigureView:
+    """One figure: a chart a panel."""
+
+    number: int
+    title: str
+    note: str
+    charts: Charts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemsView:
+    """What a machine's cells give of the paper; ``absent`` are figures that they do not."""
+
+    machine: str
+    drift: str
+    figures: tuple[FigureView, ...]
+    tables: tuple[TableView, ...]
+    absent: tuple[str, ...]
+
+
+def describe_study(found: Sequence[Found], sweeps: Sweeps) -> Study:
+    """All of the paper that the results have; nothing without verdicts, which a study ends with."""
+    claims = make_claims_views(found)
+    if not claims:
+        return Study()
+    items = _make_items_views(sweeps)
+    charts = [Charts(panels=(Panel(chart=claims[0].chart),))]
+    for figure in [f for view in items for f in view.figures if f.number == _THESIS][:1]:
+        panels = [
+            replace(panel, caption=f"Figure {_THESIS}: {panel.caption}")
+            for panel in figure.charts.panels[:_PANELS]
+        ]
+        charts.append(replace(figure.charts, panels=tuple(panels)))
+    lead = Lead(section="claims", text=claims[0].summary, charts=tuple(charts))
+    return Study(lead=lead, claims=claims, items=items)
+
+
+def _make_items_views(sweeps: Sweeps) -> list[ItemsView]:
+    cells = tuple(item.record for item in sweeps.cells)
+    results = SweepResults(cells=cells, machines=FrozenMap(sweeps.machines))
+    return [_make_view(view) for view in split_views(results)]
+
+
+def _make_view(view: View) -> ItemsView:
+    setting = Setting.choose(device=view.device)
+    tables = [
+        TableView(rows=item.make_table(view))
+        for item in list_items()
+        if item.make_table and has_measured(item.make_wants(setting), setting, view)
+    ]
+    sheets = [item.make_sheet(view) for item in list_items() if item.make_panels]
+    return ItemsView(
+        machine=view.label,
+        drift="" if view.drift is None else view.drift.describe(),
+        figures=tuple(_make_figure(sheet) for sheet in sheets if sheet.measured),
+        tables=tuple(tables),
+        absent=tuple(sheet.title for sheet in sheets if not sheet.measured),
+    )
+
+
+def _make_figure(sheet: Sheet) -> FigureView:
+    number = int(sheet.item.removeprefix("fig"))
+    looks = {
+        name: Look(colour=PALETTE.index(colour), shape=MARKERS.index(marker))
+        for name, (colour, marker) in choose_styles(sheet).items()
+    }
+    panels = [Panel(chart=_draw(panel, looks), caption=panel.title) for panel in sheet.panels]
+    charts = Charts(panels=tuple(panels), legend=_make_legend(sheet, looks))
+    return FigureView(number=number, title=sheet.title, note=sheet.note, charts=charts)
+
+
+def _make_legend(sheet: Sheet, looks: Mapping[str, Look]) -> tuple[Entry, ...]:
+    """An entry for each thing that was run, one for each hand, and what else is drawn."""
+    every = [*list_series(sheet)]
+    things = {series.label: looks[series.style] for series in every}
+    hands = {
+        f"{series.source}{_WHO[series.measured]}": Look(
+            shape=0, hollow=not series.measured, dash=int(not series.measured)
+        )
+        for series in every
+        if series.measured or series.source not in things  # a label may be a device's name
+    }
+    if any(panel.shows == "split" for panel in sheet.panels):
+        hands["device busy; shaded above it: framework overhead"] = Look(dash=2)
+    entries = [Entry(name=name, look=look) for name, look in (things | hands).items()]
+    doubts = [point for series in every for point in series.points if point.doubt]
+    return (*entries, *([RING] if doubts else []))
+
+
+def _draw(panel: PaperPanel, looks: Mapping[str, Look]) -> Plot:
+    every = [point for series in panel.series for point in series.points]
+    make_x_axis = make_size_axis if panel.scale == "log" else make_linear_axis
+    lines = [_make_line(series, panel, looks[series.style]) for series in panel.series]
+    areas: list[tuple[tuple[Ends, ...], str]] = []
+    for series in panel.series if panel.shows == "split" else ():
+        known = [point for point in series.points if point.busy_ms is not None]
+        busy = [(point.x, (point.busy_ms or 0.0) * _MS) for point in known]
+        marks = tuple(Mark(x=x, y=y) for x, y in busy)
+        lines.append(Line(look=replace(looks[series.style], shape=None, dash=2), marks=marks))
+        if series.measured and len(known) > 1:
+            tops = [(point.x, point.latency_ms * _MS) for point in reversed(known)]
+            areas.append(((*busy, *tops), "tax"))
+            areas.append((((known[0].x, 0.0), *busy, (known[-1].x, 0.0)), "busy"))
+    return Plot(
+        label=f"{panel.title}: {panel.shows} over {panel.x_name}",
+        x=make_x_axis(panel.x_name, [point.x for point in every]),
+        y=_make_y_axis(panel, every),
+        lines=tuple(lines),
+        areas=tuple(areas),
+    )
+
+
+def _make_y_axis(panel: PaperPanel, points: list[Point]) -> Axis:
+    if panel.shows == "share":
+        return make_share_axis("overhead share")
+    times = [point.latency_ms * _MS for point in points]
+    is_log = panel.scale == "log" and panel.shows == "latency"
+    intervals = map(_find_interval, points)
+    return make_time_axis("latency", times, intervals, like_ns=1e3 * _MS, log=is_log)
+
+
+def _make_line(series: Series, panel: PaperPanel, look: Look) -> Line:
+    """Solid and filled if it was measured here, dashed and hollow if by the paper."""
+    is_share = panel.shows == "share"
+    return Line(
+        look=look if series.measured else replace(look, hollow=True, dash=1),
+        marks=tuple(
+            Mark(
+                x=point.x,
+                y=(point.share_pct or 0.0) / 100 if is_share else point.latency_ms * _MS,
+                interval=None if is_share else _find_interval(point),
+                text=_describe(point, series, panel),
+                doubt=bool(point.doubt),
+            )
+            for point in series.points
+            if not is_share or point.share_pct is not None
+        ),
+    )
+
+
+def _describe(point: Point, series: Series, panel: PaperPanel) -> str:
+    lines = [
+        f"{series.label}, {series.source}{_WHO[series.measured]}",
+        f"{panel.x_name} {point.x:.4g}: {format_time(point.latency_ms * _MS)}",
+    ]
+    interval = _find_interval(point)
+    lines[-1] += f" ({format_interval(interval)})" if interval else ""
+    if point.busy_ms is not None:
+        busy = format_time(point.busy_ms * _MS)
+        lines.append(f"device busy {busy}, overhead {point.share_pct:.0f} %")
+    return "\n".join([*lines, *filter(None, [point.doubt])])
+
+
+def _find_interval(point: Point) -> Ends | None:
+    if point.low_ms is None or point.high_ms is None:
+        return None
+    return point.low_ms * _MS, point.high_ms * _MS

@@ -1,0 +1,244 @@
+"""How a step is built and run: the one list of these options.
+
+The keywords of public functions, the command line, a worker's job and a stored cell are made of a
+`Setting`. The surprising choice: `None` means "not said". What was not said is a default for a
+model that we build and a question to the module for one that the user built; the setting of a
+loaded model has the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypedDict, get_args
+
+import torch
+
+from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError, suggest
+from ftax.records.fields import FrozenMap
+from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention, Dtype
+
+GradMode = Literal["inference", "no_grad"]
+
+# Four streams per seed, and torch's CPU generator keeps 32 bits.
+_SEED_LIMIT = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How a step is built and how it runs, with values that can be right; raises otherwise.
+
+    Attributes:
+        dtype: "fp32", "fp16" or "bf16"; None: fp32, or what a module is in.
+        device: "cpu", "cuda" or "cuda:1"; None: cpu, or where a module is.
+        batch: requests in one call; None: 1, or the first dimension of the first input.
+        sequence: tokens or samples of a request; None: the model's default.
+        seed: of weights and inputs, 0 to 2**30 - 1.
+        attention: "sdpa" or "eager", of models that have the choice.
+        use_cache: return the key-value cache, of models that have one.
+        tiny: the same depth and operators, small widths: the host's work dominates.
+        threads: torch's and onnxruntime's intra-op threads; None leaves torch's setting.
+        grad_mode: "inference" mode of torch, or "no_grad".
+        cold: flush the GPU's L2 before each request, outside its time.
+        transfers: on a GPU, with the inputs copied from pinned host memory and the outputs copied
+            back in every request.
+        runtime_options: for the runtimes that know them, such as ``{"optimization": "basic"}`` of
+            onnxruntime; see docs/runtimes.md.
+    """
+
+    dtype: Dtype | None = None
+    device: str | None = None
+    batch: int | None = None
+    sequence: int | None = None
+    seed: int = 0
+    attention: Attention | None = None
+    use_cache: bool = False
+    tiny: bool = False
+    threads: int | None = None
+    grad_mode: GradMode = "inference"
+    cold: bool = False
+    transfers: bool = False
+    runtime_options: Mapping[str, str] = field(default_factory=lambda: FrozenMap({}))
+
+    def __post_init__(self) -> None:
+        _check_choice("dtype", self.dtype, (None, *TORCH_DTYPES))
+        _check_choice("attention", self.attention, (None, *ATTENTIONS))
+        _check_choice("grad_mode", self.grad_mode, get_args(GradMode))
+        _check_count("batch", self.batch)
+        _check_count("sequence", self.sequence)
+        check_threads(self.threads)
+        for name in ("use_cache", "tiny", "cold", "transfers"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}: give True or False")
+        if not _is_int(self.seed) or not 0 <= self.seed < _SEED_LIMIT:
+            raise InvalidArgumentError(
+                f"seed is {self.seed!r}: give an integer from 0 to 2**30 - 1"
+            )
+        if self.device is not None:
+            object.__setattr__(self, "device", str(_parse_device(self.device)))
+        object.__setattr__(self, "runtime_options", _freeze_options(self.runtime_options))
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The fields that are no default, by name."""
+        return {
+            name: getattr(self, name) for name in _FIELDS if getattr(self, name) != _DEFAULTS[name]
+        }
+
+    @property
+    def of_loading(self) -> dict[str, Any]:
+        """The fields that decide what is built, by name."""
+        return {name: getattr(self, name) for name in _OF_LOADING}
+
+    @property
+    def of_running(self) -> dict[str, Any]:
+        """The fields that decide how what is built is run, by name."""
+        return {name: getattr(self, name) for name in _FIELDS if name not in _OF_LOADING}
+
+    def beside(self, other: Setting) -> Setting:
+        """This setting, run as ``other`` says where it says anything.
+
+        Raises InvalidArgumentError if ``other`` would have the model built in another way.
+        """
+        changes = other.chosen
+        for name in _OF_LOADING:
+            if name in changes and changes.pop(name) != getattr(self, name):
+                raise InvalidArgumentError(
+                    f"a LoadedModel brings its inputs and options, but {name} is given beside it; "
+                    "pass them to ftax.load_model instead"
+                )
+        return replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; ``Setting(**it)`` is this setting."""
+        plain = self.chosen
+        if self.runtime_options:
+            plain["runtime_options"] = dict(self.runtime_options)
+        return plain
+
+
+class SettingOptions(TypedDict, total=False):
+    """The fields of `Setting` as keywords of a public function. ``setting`` is one made before, of
+    which the others change a field each; ``no_grad`` is the short form of ``grad_mode``."""
+
+    setting: Setting
+    dtype: Dtype | None
+    device: str | torch.device | None
+    batch: int | None
+    sequence: int | None
+    seed: int
+    attention: Attention | None
+    use_cache: bool
+    tiny: bool
+    threads: int | None
+    grad_mode: GradMode
+    no_grad: bool
+    cold: bool
+    transfers: bool
+    runtime_options: Mapping[str, str] | None
+
+
+def read_setting(options: Mapping[str, Any], known: Iterable[str] | None = None) -> Setting:
+    """The setting that keywords describe.
+
+    Raises InvalidArgumentError for one that there is not; ``known`` are those that the function
+    names itself (its ``__kwdefaults__``), one of which may have been meant.
+    """
+    changes = dict(options)
+    names = sorted({*(known or ()), *SettingOptions.__optional_keys__})
+    for name in changes:
+        if name not in SettingOptions.__optional_keys__:
+            raise InvalidArgumentError(
+                f"unknown option {name!r}; {suggest(name, names)}there are {', '.join(names)}"
+            )
+    base = changes.pop("setting", None)
+    if base is not None and not isinstance(base, Setting):
+        raise InvalidArgumentError(
+            f"setting is of type {type(base).__name__}: give an ftax.Setting, or its fields"
+        )
+    no_grad = changes.pop("no_grad", None)
+    if no_grad is not None:
+        if "grad_mode" in changes or not isinstance(no_grad, bool):
+            raise InvalidArgumentError(
+                f"no_grad is {no_grad!r}: give True or False, and no grad_mode beside it"
+            )
+        changes["grad_mode"] = "no_grad" if no_grad else "inference"
+    return replace(base or Setting(), **changes)
+
+
+def normalize_device(device: str | torch.device) -> str:
+    """`device` as torch spells it on tensors ("cpu", "cuda:0").
+
+    Raises InvalidArgumentError for what is no device, UnsupportedError for kinds other than cpu and
+    cuda, and UnavailableError for a CUDA device that this machine does not have.
+    """
+    parsed = _parse_device(device)
+    if parsed.type == "cpu":
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise UnavailableError(
+            f"device is {str(parsed)!r}, but torch {torch.__version__} finds no CUDA device here: "
+            "give device='cpu', or install a CUDA build of torch and a driver"
+        )
+    index = torch.cuda.current_device() if parsed.index is None else parsed.index
+    count = torch.cuda.device_count()
+    if index >= count:
+        raise UnavailableError(
+            f"device is {str(parsed)!r}, but torch sees {count} CUDA devices: "
+            f"give an index below {count}"
+        )
+    return f"cuda:{index}"
+
+
+def check_threads(threads: int | None) -> None:
+    """Raises InvalidArgumentError for a number of threads that cannot be."""
+    if threads is not None and (not _is_int(threads) or threads < 1):
+        raise InvalidArgumentError(f"threads is {threads}; give 1 or more")
+
+
+def _parse_device(device: str | torch.device) -> torch.device:
+    try:
+        parsed = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"device is {device!r}, which torch does not know: give 'cpu', 'cuda' or 'cuda:<index>'"
+        ) from error
+    if parsed.type not in ("cpu", "cuda"):
+        raise UnsupportedError(
+            f"device is {str(parsed)!r}, and ftax measures only CPUs and CUDA devices: "
+            "give 'cpu' or 'cuda'"
+        )
+    return parsed
+
+
+def _freeze_options(options: Any) -> FrozenMap:
+    if options is None:
+        return FrozenMap({})
+    if not isinstance(options, Mapping) or not all(
+        isinstance(text, str) for pair in options.items() for text in pair
+    ):
+        raise InvalidArgumentError(
+            f"runtime_options is {options!r}: give texts by name, such as "
+            "{'optimization': 'basic'}"
+        )
+    return FrozenMap(options)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> None:
+    if value not in choices:
+        names = ", ".join(filter(None, choices))
+        raise InvalidArgumentError(f"{name} is {value!r}: give one of {names}")
+
+
+def _check_count(name: str, value: Any) -> None:
+    if value is not None and (not _is_int(value) or value < 1):
+        raise InvalidArgumentError(f"{name} is {value!r}: give an integer of at least 1")
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+_FIELDS = tuple(item.name for item in fields(Setting))
+_OF_LOADING = _FIELDS[: _FIELDS.index("threads")]
+_DEFAULTS: dict[str, Any] = {name: getattr(Setting(), name) for name in _FIELDS}
