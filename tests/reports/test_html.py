@@ -279,8 +279,14 @@ def test_knees_comparisons_and_warnings_are_told(page):
     knees = page.find_table("Knee over batch: bert-base")
     assert [row["record"] for row in knees["rows"][1:]] == ["knees.jsonl:1", "knees.jsonl:2"]
     assert "knee between batch 16" in " ".join(knees["rows"][1]["cells"])
-    comparisons = page.find_table("Comparisons")
-    assert comparisons["rows"][1]["cells"][2] == "equal"
+    assert page.find_table("Comparison")["rows"][1]["cells"][2] == "equal"
+    ((_, bars),) = page.bars_of("b against a")[1:]  # of two receipts, one twice as fast
+    assert [bar["parts"][1][2] for bar in bars] == ["whole"] * len(bars)
+    for after, before in (bar["parts"] for bar in bars):
+        assert after[1] == pytest.approx(before[1] / 2, abs=0.02)
+        assert after[2] == "tax"
+    assert [bar["value"] for bar in bars][-3] == "-500 µs, -50.0%"
+    assert page.find_table("b against a, line by line")["record"] == "others.jsonl:5"
     body = "".join(page.text)
     for words in ("a warning of a knee", "a warning of a receipt", f"warned by {SCRIPT}"):
         assert words in body

@@ -17,8 +17,8 @@ from ftax.runtimes.onnx import rows
 from ftax.runtimes.onnx import sessions as ort
 from ftax.runtimes.onnx.settings import match_torch
 from ftax.runtimes.onnx.wheel import find_provider_obstacle
-from ftax.runtimes.prepare import use_threads
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import use_threads
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.timing.candidate import Host

@@ -148,7 +148,9 @@ def write_results(folder: Path) -> Path:
         cell=replace(a.cell, model=SCRIPT),
         warnings=(f"warned by {SCRIPT}",),
     )
-    for record in (a, compare(a, b), HostComparison(python=hosts[0], cpp=hosts[1]), scripted):
+    before, after = make_cpu_receipt(), make_cpu_receipt(eager_us=500.0)
+    records = (a, compare(a, b), HostComparison(python=hosts[0], cpp=hosts[1]), scripted)
+    for record in (*records, compare(before, after)):
         append_record(folder / "others.jsonl", record)
     write_sweep(folder / "sweep" / "cells.jsonl", here, gpu)
     write_verdicts(folder / "verdicts.jsonl")

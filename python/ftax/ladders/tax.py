@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.receipt import Receipt
-from ftax.runtimes.prepare import Model, load, measuring
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import Model, load, measuring
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.session import Plan, Progress
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
-from ftax.runtimes.prepare import Model, measuring, prepare
+from ftax.runtimes.prepare import prepare
+from ftax.steps.given import Model, measuring
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting, SettingOptions, read_setting
 from ftax.timing.candidate import Candidate, Host

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ftax.runtimes.prepare import Model, measuring, prepare
+from ftax.runtimes.prepare import prepare
+from ftax.steps.given import Model, measuring
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, Progress, measure, require

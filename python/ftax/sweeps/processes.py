@@ -61,7 +61,8 @@ class BenchJob:
 
 def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measurement, ...]:
     """Run a job in this process: one measurement per host, in the same rounds."""
-    from ftax.runtimes.prepare import prepare, use_threads
+    from ftax.runtimes.prepare import prepare
+    from ftax.steps.given import use_threads
 
     with use_threads(job.setting.threads):
         if progress:

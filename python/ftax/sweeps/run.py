@@ -18,7 +18,7 @@ import torch
 
 from ftax.errors import InvalidArgumentError
 from ftax.machines.environment import collect_environment
-from ftax.runtimes.prepare import use_threads
+from ftax.steps.given import use_threads
 from ftax.steps.setting import normalize_device
 from ftax.sweeps.exports import Exporter, Unit, choose_workers, make_units, read_exported
 from ftax.sweeps.grid import Grid, join_cells

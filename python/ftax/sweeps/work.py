@@ -17,7 +17,7 @@ import torch
 from ftax.errors import UnavailableError
 from ftax.machines.environment import collect_environment
 from ftax.machines.nvml import open_gpu
-from ftax.runtimes.prepare import use_threads
+from ftax.steps.given import use_threads
 from ftax.sweeps.cells import Bench
 from ftax.sweeps.job import Ask, Group, Job, Say
 from ftax.timing.session import quiet

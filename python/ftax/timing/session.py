@@ -103,9 +103,9 @@ class Plan:
             )
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The plan that `dataclasses.asdict` took apart, after JSON."""
-        return cls(**{**fields, "cpus": tuple(fields["cpus"])})
+        return cls(**{**data, "cpus": tuple(data["cpus"])})
 
     def __repr__(self) -> str:
         """What differs from the defaults."""

@@ -9,6 +9,8 @@ from typing import Any
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
 from ftax.reports.html.charts import Looks
+from ftax.reports.html.comparisons import make_comparison_views
+from ftax.reports.html.comparisons import make_lead as make_comparison_lead
 from ftax.reports.html.facets import (
     LATENCY,
     OVERHEAD,
@@ -20,12 +22,7 @@ from ftax.reports.html.facets import (
     sort_models,
 )
 from ftax.reports.html.facets import make_lead as make_facet_lead
-from ftax.reports.html.knees import (
-    is_comparison,
-    make_comparison_lead,
-    make_comparison_table,
-    make_knee_views,
-)
+from ftax.reports.html.knees import make_knee_views
 from ftax.reports.html.knees import make_lead as make_knee_lead
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.points import collect_environments, collect_points
@@ -69,7 +66,7 @@ def make_content(
     facets = make_facets(points)
     receipts = make_receipt_views([i for i in shown if isinstance(i.record, Receipt)], machines)
     knee_views = make_knee_views(knees, machines, looks)
-    comparisons = [item for item in shown if is_comparison(item)]
+    comparisons = make_comparison_views(shown)
     study = describe_study(shown, sweeps)
     records = _make_record_table(shown, machines)
     leads = (
@@ -102,7 +99,7 @@ def make_content(
         "point_tables": make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
         "knees": knee_views,
-        "comparisons": make_comparison_table(comparisons) if comparisons else None,
+        "comparisons": comparisons,
         "claims": study.claims,
         "items": study.items,
         "record_table": records,

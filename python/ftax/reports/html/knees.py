@@ -1,4 +1,4 @@
-"""Knees and comparisons on a page."""
+"""Knees on a page: a chart of those that can be compared, the answers, and the probed sizes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ from ftax.reports.html.charts import (
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.points import describe_options
 from ftax.reports.html.sources import Found
-from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
-from ftax.reports.table import Rows
+from ftax.reports.html.view import Charts, Lead, Panel, TableView
 from ftax.reports.tables.knee_table import make_knee_table, make_point_table
 from ftax.sweeps.knee.record import Knee, KneePoint
-from ftax.timing.comparison import Comparison
-from ftax.timing.host_comparison import HostComparison
-from ftax.timing.units import format_interval, format_rounds, format_time
+from ftax.timing.units import format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,79 +131,3 @@ def _make_mark(item: Found, point: KneePoint) -> Mark:
 
 def _name(knee: Knee) -> str:
     return f"{knee.cell.runtime}/{knee.cell.host}"
-
-
-# --- comparisons ----------------------------------------------------------------------------------
-
-
-def is_comparison(item: Found) -> bool:
-    """Of two measurements, or of two hosts."""
-    return isinstance(item.record, Comparison | HostComparison)
-
-
-def make_comparison_table(found: Sequence[Found]) -> TableView:
-    """A row a comparison."""
-    return TableView(
-        rows=Rows(
-            title="Comparisons: b against a",
-            columns=("a", "b", "answer", "latency of b / a", "95 % interval", "p", "tested on"),
-            numeric=("latency of b / a", "p"),
-            rows=tuple(_make_row(item.record) for item in found),
-        ),
-        records=tuple(item.ref for item in found),
-    )
-
-
-def make_comparison_lead(found: Sequence[Found]) -> Lead | None:
-    """The first comparison, and before and after of all."""
-    if not found:
-        return None
-    charts = (Charts(panels=(Panel(chart=_draw_comparisons(found)),)),)
-    return Lead(section="comparisons", text=found[0].record.describe().rstrip("."), charts=charts)
-
-
-def _draw_comparisons(found: Sequence[Found]) -> Bars:
-    """Before and after: b as long as its latency is a share of a's."""
-    ratios = [_find_ratio(item.record) for item in found]
-    every = [value for _, ratio, ends in ratios for value in (ratio, *(ends or ()))]
-    scale, bars = Scale([1.0, *every]), []
-    for item, (name, ratio, ends) in zip(found, ratios, strict=True):
-        is_told = ends is not None and not ends[0] <= 1 <= ends[1]
-        after = scale.make_part(0.0, ratio, "tax" if is_told else "unsure")
-        bars.append(
-            Bar(
-                name=name,
-                value=f"{ratio - 1:+.1%}",
-                parts=(scale.make_part(0.0, 1.0, "whole"), after),
-                whisker=ends and scale.measure(ends),
-                text=f"{item.record.describe()}\n{item.ref}",
-            )
-        )
-    legend = (("whole", "a, before"), ("tax", "b, after"), ("unsure", "b, not told from a"))
-    return Bars(label="Latency of b over that of a", bars=tuple(bars), legend=legend)
-
-
-def _find_ratio(record: Comparison | HostComparison) -> tuple[str, float, Ends | None]:
-    """What is compared, b's latency over a's, and the interval of that, if there is one."""
-    if isinstance(record, Comparison):
-        low, high = record.ratio_interval
-        return record.b, record.ratio, (low, high)
-    whole, interval = record.python.latency_ns, record.interval_ns
-    ends = None if interval is None else (1 - interval[1] / whole, 1 - interval[0] / whole)
-    return record.cpp.cell.label(), record.cpp.latency_ns / whole, ends
-
-
-def _make_row(record: Comparison | HostComparison) -> tuple[str, ...]:
-    if isinstance(record, Comparison):
-        low, high = record.ratio_interval
-        return (
-            record.a, record.b, record.verdict, f"{record.ratio:.3f}", f"{low:.3f} to {high:.3f}",
-            f"{record.p_value:.3g}", f"{record.units_a} and {record.units_b} {record.unit}s",
-        )  # fmt: skip
-    python, cpp = record
-    return (
-        python.cell.label(), cpp.cell.label(), record.describe(),
-        f"{cpp.latency_ns / python.latency_ns:.3f}",
-        f"difference {format_interval(record.interval_ns)}", "-",
-        f"{format_rounds(python)} paired rounds",
-    )  # fmt: skip

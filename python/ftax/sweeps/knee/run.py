@@ -16,8 +16,8 @@ from torch import nn
 from ftax.errors import InvalidArgumentError
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import check_host, find_runtime
-from ftax.runtimes.prepare import Model, load, measuring
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import Model, load, measuring
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting, SettingOptions, read_setting

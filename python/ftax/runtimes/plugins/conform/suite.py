@@ -17,7 +17,7 @@ from ftax.runtimes.plugins.case import make_case
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
 from ftax.runtimes.plugins.library import split_name
 from ftax.runtimes.plugins.trial import Answer, WorkerSession, open_session
-from ftax.runtimes.prepare import Model, load
+from ftax.steps.given import Model, load
 from ftax.steps.inputs import make_generator
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel

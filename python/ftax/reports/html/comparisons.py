@@ -1,0 +1,166 @@
+"""Comparisons on a page: what changed, before and after, as bars and as tables.
+
+The surprising choice: before and after share a bar, the one as its outline. What one looks for is
+how far the two are apart, which two bars below each other hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ftax.reports.html.charts import Ends
+from ftax.reports.html.sources import Found
+from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
+from ftax.reports.table import Rows
+from ftax.reports.tables.comparison_table import make_change_table, make_line_change_table
+from ftax.timing.comparison import Comparison
+from ftax.timing.host_comparison import HostComparison
+from ftax.timing.units import format_interval, format_rounds, format_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonView:
+    """One comparison of the page."""
+
+    title: str
+    text: str
+    ref: str
+    charts: Charts
+    tables: tuple[TableView, ...]
+
+
+def make_comparison_views(found: Sequence[Found]) -> list[ComparisonView]:
+    """Comparisons of results and of hosts, in the order of the records."""
+    kinds = (Comparison, HostComparison)
+    return [_make_view(item) for item in found if isinstance(item.record, kinds)]
+
+
+def make_lead(views: Sequence[ComparisonView]) -> Lead | None:
+    """The first comparison."""
+    if not views:
+        return None
+    return Lead(section="comparisons", text=views[0].text.rstrip("."), charts=(views[0].charts,))
+
+
+def _make_view(item: Found) -> ComparisonView:
+    record: Comparison | HostComparison = item.record
+    tables = [_make_table(record)]
+    if isinstance(record, Comparison):
+        title = f"{record.name_b} against {record.name_a}"
+        tables += [make_line_change_table(record)] if record.lines else []
+        tables += [make_change_table([record])] if record.runtimes else []
+    else:
+        title = f"{record.cpp.cell.runtime}: driven from C++ against driven from Python"
+    return ComparisonView(
+        title=title,
+        text=record.describe(),
+        ref=item.ref,
+        charts=Charts(panels=(Panel(chart=_draw(record, title)),)),
+        tables=tuple(TableView(rows=rows, record=item.ref) for rows in tables),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change:
+    """Before, after, and the interval of what is after; in ns, or as shares of before."""
+
+    name: str
+    a: float
+    b: float
+    ends: Ends | None
+    is_told: bool
+
+
+def _list_changes(record: Comparison | HostComparison) -> Iterator[_Change]:
+    """Of each line of a receipt, of the whole, and of the other runtimes."""
+    if isinstance(record, HostComparison):
+        python, interval = record.python, record.interval_ns
+        whole, cost = python.latency_ns, interval or (0.0, 0.0)
+        yield _Change(
+            name=python.cell.runtime,
+            a=whole,
+            b=record.cpp.latency_ns,
+            ends=None if interval is None else (whole - cost[1], whole - cost[0]),
+            is_told=not cost[0] <= 0 <= cost[1],
+        )
+        return
+    for line in record.lines:
+        if line.a_ns is not None and line.b_ns is not None:
+            low, high = line.interval_ns or (0.0, 0.0)
+            yield _Change(
+                name=line.name,
+                a=line.a_ns,
+                b=line.b_ns,
+                ends=None if line.interval_ns is None else (line.a_ns + low, line.a_ns + high),
+                is_told=line.verdict in ("faster", "slower"),
+            )
+    for whole_of in (record, *record.runtimes):
+        before, (low, high) = whole_of.latency_a_ns or 1.0, whole_of.ratio_interval
+        yield _Change(
+            name=("= " if whole_of is record and record.lines else "")
+            + (whole_of.runtime or whole_of.b),
+            a=before,
+            b=whole_of.latency_b_ns or whole_of.ratio,
+            ends=(before * low, before * high),
+            is_told=whole_of.verdict in ("faster", "slower"),
+        )
+
+
+def _draw(record: Comparison | HostComparison, title: str) -> Bars:
+    changes = list(_list_changes(record))
+    before, after, has_times = "driven from Python", "driven from C++", True
+    if isinstance(record, Comparison):
+        before, after = f"{record.name_a}, before", f"{record.name_b}, after"
+        has_times = record.latency_a_ns is not None  # older records know ratios alone
+    values = [value for change in changes for value in (change.a, change.b)]
+    scale, longest = Scale([*values, 1.1 * max(values)]), max(values)
+    return Bars(
+        label=title,
+        bars=tuple(
+            Bar(
+                name=change.name,
+                value=_describe(change, longest, has_times),
+                parts=(
+                    scale.make_part(0.0, change.b, "tax" if change.is_told else "unsure"),
+                    scale.make_part(0.0, change.a, "whole"),
+                ),
+                whisker=change.ends and scale.measure(change.ends),
+            )
+            for change in changes
+        ),
+        legend=(("whole", before), ("tax", after), ("unsure", f"{after}: not told apart")),
+    )
+
+
+def _describe(change: _Change, longest: float, has_times: bool) -> str:
+    """``'-1,200 us, -31%'``."""
+    sign = "+" if change.b > change.a else ""
+    time = f"{sign}{format_time(change.b - change.a, longest)}" if has_times else ""
+    share = f"{change.b / change.a - 1:+.1%}" if change.a > 0 else ""
+    return ", ".join(filter(None, [time, share]))
+
+
+def _make_table(record: Comparison | HostComparison) -> Rows:
+    return Rows(
+        title="Comparison: b against a",
+        columns=("a", "b", "answer", "latency of b / a", "95 % interval", "p", "tested on"),
+        numeric=("latency of b / a", "p"),
+        rows=(_make_row(record),),
+    )
+
+
+def _make_row(record: Comparison | HostComparison) -> tuple[str, ...]:
+    if isinstance(record, Comparison):
+        low, high = record.ratio_interval
+        return (
+            record.a, record.b, record.verdict, f"{record.ratio:.3f}", f"{low:.3f} to {high:.3f}",
+            f"{record.p_value:.3g}", f"{record.units_a} and {record.units_b} {record.unit}s",
+        )  # fmt: skip
+    python, cpp = record
+    return (
+        python.cell.label(), cpp.cell.label(), record.describe(),
+        f"{cpp.latency_ns / python.latency_ns:.3f}",
+        f"difference {format_interval(record.interval_ns)}", "-",
+        f"{format_rounds(python)} paired rounds",
+    )  # fmt: skip

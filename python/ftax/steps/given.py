@@ -1,0 +1,58 @@
+"""What a caller hands in: a name, a path, a module or a loaded model, and all that is put back.
+
+The public functions that measure, trace or profile all begin here, and so do worker processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftax.errors import InvalidArgumentError
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import Setting, check_threads
+from ftax.steps.state import leave_as_found
+
+Model = str | os.PathLike[str] | nn.Module | LoadedModel
+
+
+@contextmanager
+def measuring(model: Model, setting: Setting, *given: Any) -> Iterator[None]:
+    """Torch's threads are the setting's inside; afterwards they, and all that ``model`` and
+    ``given`` hold, are as they were found."""
+    if isinstance(model, LoadedModel):
+        setting = model.setting.beside(setting)
+    with use_threads(setting.threads), leave_as_found(model, *given):
+        yield
+
+
+@contextmanager
+def use_threads(threads: int | None) -> Iterator[None]:
+    """Torch's intra-op threads inside, restored afterwards; None leaves them."""
+    if threads is None:
+        yield
+        return
+    check_threads(threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def load(model: Model, inputs: Any, check_inputs: Any, setting: Setting) -> LoadedModel:
+    """The model with its inputs. Raises InvalidArgumentError for what does not fit it."""
+    if not isinstance(model, LoadedModel):
+        return load_model(model, inputs=inputs, check_inputs=check_inputs, setting=setting)
+    if inputs is not None or check_inputs is not None:
+        raise InvalidArgumentError(
+            "a LoadedModel brings its inputs and options; pass them to ftax.load_model instead"
+        )
+    return model.run_as(setting)
