@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import leave_if_ended, progress_bar, saved, show
+from ftax.cli.show import leave_if_ended, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.reports.progress import show_progress
 from ftax.steps.setting import Setting
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def compare(
             threads=threads,
         )
         jobs = [_make_job(side, plan, setting) for side in sides]
-        with progress_bar("comparing") as progress:
+        with show_progress("comparing", limit_s=duration) as progress:
             runs = run_jobs(jobs, processes=processes, progress=progress)
         found = [
             _Side(name=chr(ord("a") + place), items=[*items])

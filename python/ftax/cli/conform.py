@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, saved, show
+from ftax.cli.show import saved, show
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 
 
@@ -32,7 +33,7 @@ def conform(
 
     given = {"batch": batch, "sequence": sequence, "tiny": tiny or None}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    with progress_bar(library) as progress:
+    with show_progress(library) as progress:
         found = run_checks(
             library,
             model,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, show
+from ftax.cli.show import show
 from ftax.errors import InvalidArgumentError
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def sweep(
     chosen = {name: value for name, value in axes.items() if value is not None}
     grids = _choose_grids(grid, chosen, allow_libraries)
     interrupted = False
-    with progress_bar("sweep") as progress:
+    with show_progress("sweep") as progress:
         try:
             results = run_sweep(
                 grids, output, resume=resume, retry_failed=retry_failed, quick=quick, seed=seed,

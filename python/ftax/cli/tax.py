@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import keep_rounds, progress_bar, saved, show, write_traces
+from ftax.cli.show import keep_rounds, leave_interrupted, saved, show, write_traces
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 
 
@@ -79,7 +80,7 @@ def tax(
         patience=patience,
     )
     names = runtimes if runtimes in CHOICES else runtimes.split(",")
-    with progress_bar(model) as progress, keep_rounds(json) as keep:
+    with show_progress(model, limit_s=duration) as progress, keep_rounds(json) as keep:
         progress("building the model", 0, 1)
         receipt, traces = tax_with_traces(
             model,
@@ -101,9 +102,9 @@ def tax(
             cold=cold,
             rehearse=rehearse,
             progress=progress,
+            label=label,
             keep=keep,
         )
-    receipt = receipt.with_label(label)
     with saved(json, [receipt]):
         show(receipt, json=json, csv=csv, markdown=markdown)
     if runtimes == "quick":
@@ -111,4 +112,4 @@ def tax(
     if trace is not None:
         write_traces(traces, trace)
     if receipt.interrupted:
-        raise typer.Exit(130)
+        leave_interrupted(json, "the receipt is of what was measured until then")

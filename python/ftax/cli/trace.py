@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, saved, show, write_traces
+from ftax.cli.show import saved, show, write_traces
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 
 
@@ -54,7 +55,7 @@ def trace(
         "attention": attention,
         "use_cache": use_cache,
     }
-    with progress_bar(model) as progress:
+    with show_progress(model) as progress:
         progress("building the model", 0, 1)
         if profile_once:
             run_once(model, runtime=runtime, host=check_host(host), no_grad=no_grad, **options)
