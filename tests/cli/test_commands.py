@@ -108,7 +108,7 @@ def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "b against a: " in stdout
-    assert "interrupted; this is the answer of 1 of 99 processes" in stderr
+    assert "interrupted; this is the answer of 1 of 99 processes, and the same command" in stderr
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
     assert kinds == ["measurement", "measurement", "comparison"]
 
@@ -147,6 +147,10 @@ def test_ctrl_c_keeps_the_knees_that_are_done(tmp_path):
     assert process.returncode == 130, errors
     assert "eager" in output
     assert len(path.read_text().splitlines()) >= 1
+    assert (
+        f"interrupted; the tables are of the sizes and runtimes until then, it is in {path}"
+        in errors
+    )
 
 
 def test_ops_names_operators_and_modules():
@@ -204,6 +208,7 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path):
     output, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert "interrupted after" in output
+    assert f"interrupted; the receipt is of what was measured until then, it is in {path}" in errors
     record = json.loads(path.read_text())["record"]
     assert record["rungs"][0]["stop_reason"] == "interrupted"
     assert len(record["rungs"][0]["samples_ns"]) >= 1

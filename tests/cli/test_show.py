@@ -14,8 +14,9 @@ import pytest
 import typer
 
 import ftax.cli.show as place
-from ftax.cli.show import keep_rounds, progress_bar, saved
+from ftax.cli.show import keep_rounds, saved
 from ftax.errors import ResultsError
+from ftax.reports.progress import show_progress
 from ftax.timing.measurement import Measurement
 from support.records import make_measurement
 
@@ -116,7 +117,7 @@ def test_what_cannot_be_saved_is_no_answer_to_a_gate(tmp_path, full_disk):
 
 
 def test_a_name_cannot_begin_a_line_of_its_own(capsys):
-    with progress_bar("a\nftax: done\x1b[2J") as progress:
+    with show_progress("a\nftax: done\x1b[2J") as progress:
         progress("round\r", 0, 1)
     assert capsys.readouterr().err == r"a\nftax: done\x1b[2J: round\r" + "\n"
 

@@ -55,7 +55,7 @@ def test_a_bar_shows_the_name_of_a_model_and_moves_no_cursor_for_it():
     console = make_console(stderr=True, width=200)
     console.file = io.StringIO()
     bar = make_bar(console)
-    bar.add_task("[/red]\x1b[2J", total=1)
+    bar.add_task("[/red]\x1b[2J", total=1, left="at most 3 s left")
     console.print(bar.get_renderable())
     assert "[/red]" in console.file.getvalue() and "\x1b" not in console.file.getvalue()
 

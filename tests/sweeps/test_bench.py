@@ -33,6 +33,23 @@ def test_bench_times_a_module_of_the_user(host):
     assert measurement.checks["outputs"]["bitwise"]
 
 
+@pytest.mark.parametrize("bench", [ftax.cpp_bench, ftax.py_bench, ftax.tax])
+def test_a_result_has_the_label_that_it_is_given(bench):
+    found = bench(make_mlp(), INPUT, plan=QUICK, label="before")
+    assert found.label == "before"
+    assert ftax.compare(found, found.with_label("after")).name_b == "after"
+
+
+def test_ctrl_c_is_said_and_what_was_measured_is_returned(capsys):
+    def interrupt(phase, done, total):
+        if phase == "round" and done == 2:
+            raise KeyboardInterrupt
+
+    plan = Plan(rounds=50, warmup=2, round_ms=1.0)
+    assert len(ftax.py_bench(make_mlp(), INPUT, plan=plan, progress=interrupt).samples_ns) == 2
+    assert capsys.readouterr().err == ""  # a callback's owner tells it
+
+
 def test_throughput_times_bursts():
     measurement = ftax.cpp_bench(
         make_mlp(), INPUT, plan=Plan(mode="throughput", rounds=3, warmup=2)

@@ -14,7 +14,7 @@ from ftax.reports.tables.knee_table import make_knee_tables
 from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.reports.tables.receipt_table import make_line_table
 from ftax.reports.tables.runtime_table import make_runtime_tables
-from ftax.reports.tables.sweep_table import _make_cells, summarise
+from ftax.reports.tables.sweep_table import _make_cells
 from ftax.sweeps.knee.record import KneePoint
 from ftax.sweeps.results import SweepResults
 from ftax.timing.comparison import Comparison
@@ -223,7 +223,7 @@ def test_a_cell_of_a_sweep_that_was_measured_beside_others_is_marked():
     told = read_column(_make_cells("cells", cells), "latency")
     assert told == ["100 ns", "100 ns", "100 ns, disturbed"]
     results = SweepResults(cells=tuple(cells), machines={})
-    assert summarise(results) == "3 measured (1 disturbed)"
+    assert results.describe() == "3 measured (1 disturbed)"
 
 
 @pytest.mark.parametrize(("disturbed", "is_told"), [(None, False), (5, False), (6, True)])

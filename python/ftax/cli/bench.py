@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import leave_if_ended, progress_bar, saved, show
+from ftax.cli.show import leave_if_ended, leave_interrupted, saved, show
 from ftax.errors import InvalidArgumentError
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
@@ -40,7 +41,7 @@ def bench(
     if processes < 1:
         raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
     job = BenchJob(model=model, runtime=runtime, hosts=hosts, plan=Plan(**plan), setting=setting)
-    with progress_bar(model) as progress:
+    with show_progress(model, limit_s=job.plan.duration_s) as progress:
         runs = run_jobs([job], processes=processes, progress=progress)
     measurements = [item.with_label(label) for item in runs.sides[0]]
     with saved(output.json, measurements):
@@ -53,4 +54,4 @@ def bench(
             say(f"! {warning}")
     leave_if_ended(runs, processes)
     if any(m.stop_reason == "interrupted" for m in measurements):
-        raise typer.Exit(130)
+        leave_interrupted(output.json, "the table is of the rounds until then")

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import leave_if_ended, progress_bar, saved, show
+from ftax.cli.show import leave_if_ended, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.reports.progress import show_progress
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
 
@@ -91,7 +92,7 @@ def compare(
         if len(sides) < 2:
             raise InvalidArgumentError(f"{sides[0]} is one cell; give another to compare with it")
         jobs = [_make_job(side, replace(_PLAN, **plan), setting) for side in sides]
-        with progress_bar("comparing") as progress:
+        with show_progress("comparing", limit_s=jobs[0].plan.duration_s) as progress:
             runs = run_jobs(jobs, processes=processes, progress=progress)
         found = [
             _Side(name=chr(ord("a") + place), items=[*items])

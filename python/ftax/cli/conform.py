@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, saved, show
+from ftax.cli.show import saved, show
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
 
@@ -32,7 +33,7 @@ def conform(
     from ftax.runtimes.plugins.conform.suite import conform as run_checks
     from ftax.runtimes.plugins.conform.suite import explain_perceptron
 
-    with progress_bar(library) as progress:
+    with show_progress(library) as progress:
         found = run_checks(library, model, limit_s=limit, progress=progress, setting=setting)
     with saved(output.json, [found]):
         show(found, output)

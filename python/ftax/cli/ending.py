@@ -105,7 +105,7 @@ def _explain(error: BaseException) -> tuple[int, str]:
         hint = f"; see `{place.command_path} --help`" if place is not None else ""
         return WRONG, f"ftax: {said.rstrip('.')}{hint}"
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        return INTERRUPTED, "ftax: interrupted"
+        return INTERRUPTED, f"ftax: {str(error) or 'interrupted'}; the same command starts again"
     if isinstance(error, BrokenPipeError) and _has_lost_its_reader():
         return _UNHEARD, ""
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):

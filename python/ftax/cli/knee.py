@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, saved, show
+from ftax.cli.show import leave_interrupted, saved, show
 from ftax.errors import FtaxError, InvalidArgumentError, describe, release
+from ftax.reports.progress import show_progress
 from ftax.reports.table import Rows
 from ftax.steps.setting import Setting
 
@@ -65,7 +66,7 @@ def knee(
             f"--{over} is given, but the knee is looked for over {over}; give --low instead"
         )
     with ExitStack() as saving:  # a row that cannot be saved is shown before that is said
-        with progress_bar(model) as progress:
+        with show_progress(model) as progress:
             progress("building the model", 0, 1)
             loaded = load_model(model, setting=setting)
             usual = replace(KNEE_PLAN, duration_s=45.0 if loaded.device == "cpu" else 180.0)
@@ -83,7 +84,7 @@ def knee(
         tables = (*drawn.tables, *make_failure_table(failures))
         show(replace(drawn, tables=tables), output)
     if interrupted:
-        raise typer.Exit(130)
+        leave_interrupted(output.json, "the tables are of the sizes and runtimes until then")
 
 
 def find_knees(

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, saved, show
+from ftax.cli.show import saved, show
+from ftax.reports.progress import show_progress
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
 
@@ -37,13 +38,14 @@ def ops(
     from ftax.ladders.tax import tax
     from ftax.reports.tables.receipt_table import draw_operators
 
-    with progress_bar(model) as progress:
+    whole = replace(_PLAN, **plan)
+    with show_progress(model, limit_s=whole.duration_s) as progress:
         progress("building the model", 0, 1)
         receipt = tax(
             model,
             setting=setting,
             runtimes="none",
-            plan=replace(_PLAN, **plan),
+            plan=whole,
             progress=progress,
         ).with_label(label)
     if not receipt.operator_costs:

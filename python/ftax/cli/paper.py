@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, show
+from ftax.cli.show import show
 from ftax.errors import InvalidArgumentError
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting as StepSetting
 
@@ -107,7 +108,7 @@ def paper(
     complete = True
     if measure:
         shared = tuple(f"cuda:{number}" for number in _parse_numbers("--gpus", gpus))
-        with progress_bar("paper") as progress:
+        with show_progress("paper") as progress:
             try:
                 known, complete = run_study(
                     study, folder, time_limit_s=time_limit, retry_failed=retry_failed,

@@ -1,8 +1,8 @@
-"""Progress while measuring, and results in the format that was asked for.
+"""Results in the format that was asked for, kept whatever comes.
 
-The bar moves only between rounds: a thread that redrew it meanwhile would take the GIL from the
-rungs that need it, and be measured. What comes after measuring may fail, and costs nothing that was
-measured: records that cannot be saved are shown, and kept elsewhere.
+The surprising choice: what comes after measuring may fail, and costs nothing that was measured.
+Records that cannot be saved are shown, and kept elsewhere; and whoever presses Ctrl-C reads what
+there is, where it is, and how to go on.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
@@ -21,43 +21,13 @@ from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, Unavailab
 from ftax.records.result import Shown
 from ftax.records.store import Storable, append_record, make_line
 from ftax.reports.table import Printout, Rows
-from ftax.reports.terminal import clean_line, make_bar, make_console, say, show_on_stdout
-from ftax.timing.session import Progress as Callback
+from ftax.reports.terminal import say, show_on_stdout
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
     from ftax.sweeps.processes import JobRuns
 
-
-@contextmanager
-def progress_bar(reason: str) -> Iterator[Callback]:
-    """A bar on stderr; off where stderr is no terminal, which gets one line a phase instead."""
-    console = make_console(stderr=True)
-    reason = clean_line(reason)
-    if not console.is_terminal:
-        yield _line_per_phase(reason)
-        return
-    bar = make_bar(console)
-    with bar:
-        task = bar.add_task(reason, total=1)
-
-        def update(phase: str, done: int, total: int) -> None:
-            text = f"{reason}: {clean_line(phase)}"
-            bar.update(task, description=text, completed=done, total=total)
-            bar.refresh()
-
-        yield update
-
-
-def _line_per_phase(reason: str) -> Callback:
-    seen: set[str] = set()
-
-    def update(phase: str, done: int, total: int) -> None:
-        if phase not in seen:
-            seen.add(phase)
-            say(f"{reason}: {clean_line(phase)}")
-
-    return update
+_AGAIN = "and the same command measures all of it"
 
 
 def show(what: Shown | Printout | Rows, form: Output = Output()) -> None:  # noqa: B008  (frozen)
@@ -109,7 +79,7 @@ def keep_rounds(path: Path | None) -> Iterator[Callable[[Storable], None]]:
         yield keep
     except BaseException:  # Ctrl-C too
         for file in find_kept():
-            say(f"the rounds that were measured are in {file}")
+            say(f"the rounds that were measured are in {file}; `ftax report {file}` shows them")
         raise
     for file in kept:
         with suppress(OSError):
@@ -140,8 +110,17 @@ def leave_if_ended(runs: JobRuns, processes: int) -> None:
     interrupted = isinstance(runs.ended, KeyboardInterrupt)
     reason = "interrupted" if interrupted else str(runs.ended)
     done = len({m.process.index for m in runs.sides[0]})
-    say(f"{reason}; this is the answer of {done} of {processes} processes")
+    say(f"{reason}; this is the answer of {done} of {processes} processes, {_AGAIN}")
     raise typer.Exit(130 if interrupted else 4)
+
+
+def leave_interrupted(json: Path | None, what: str) -> NoReturn:
+    """Say what there is after Ctrl-C, where it is kept and how to go on; then exit with 130."""
+    kept = "--json FILE keeps it" if json is None else "it is kept"
+    if json is not None and not is_stdout(json):
+        kept = f"it is in {json}"
+    say(f"interrupted; {what}, {kept}, {_AGAIN}")
+    raise typer.Exit(130)
 
 
 def is_stdout(path: Path | None) -> bool:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, show
+from ftax.cli.show import show
 from ftax.errors import InvalidArgumentError
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
 
@@ -122,7 +123,7 @@ def sweep(
     chosen = {name: value for name, value in axes.items() if value is not None}
     grids = _choose_grids(grid, chosen, allow_libraries)
     interrupted = False
-    with progress_bar("sweep") as progress:
+    with show_progress("sweep") as progress:
         try:
             results = run_sweep(
                 grids, output, resume=resume, retry_failed=retry_failed, quick=quick,

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import keep_rounds, progress_bar, saved, show, write_traces
+from ftax.cli.show import keep_rounds, leave_interrupted, saved, show, write_traces
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
@@ -56,7 +57,9 @@ def tax(
     from ftax.ladders.tax import tax_with_traces
 
     names = runtimes if runtimes in CHOICES else runtimes.split(",")
-    with progress_bar(model) as progress, keep_rounds(output.json) as keep:
+    usual = _CPU_PLAN if (setting.device or "cpu") == "cpu" else _GPU_PLAN
+    limit_s = plan.get("duration_s", usual.duration_s)
+    with show_progress(model, limit_s=limit_s) as progress, keep_rounds(output.json) as keep:
         progress("building the model", 0, 1)
         receipt, traces = tax_with_traces(
             model,
@@ -68,9 +71,9 @@ def tax(
             throughput=throughput,
             rehearse=rehearse,
             progress=progress,
+            label=label,
             keep=keep,
         )
-    receipt = receipt.with_label(label)
     with saved(output.json, [receipt]):
         show(receipt, output)
     if runtimes == "quick":
@@ -78,4 +81,4 @@ def tax(
     if trace is not None:
         write_traces(traces, trace)
     if receipt.interrupted:
-        raise typer.Exit(130)
+        leave_interrupted(output.json, "the receipt is of what was measured until then")

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import progress_bar, saved, show, write_traces
+from ftax.cli.show import saved, show, write_traces
+from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
 
@@ -43,7 +44,7 @@ def trace(
     from ftax.reports.tables.timeline_table import draw_trace
     from ftax.runtimes.catalogue import check_host
 
-    with progress_bar(model) as progress:
+    with show_progress(model) as progress:
         progress("building the model", 0, 1)
         what: dict[str, Any] = {
             "setting": replace(

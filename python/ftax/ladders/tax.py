@@ -15,7 +15,8 @@ from ftax.ladders.receipt import Receipt
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import Model, load, measuring
 from ftax.steps.setting import SettingOptions, read_setting
-from ftax.timing.session import Plan, Progress
+from ftax.timing.session import Plan
+from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
@@ -36,7 +37,8 @@ class TaxKeywords(SettingOptions, total=False):
     energy: bool
     throughput: bool
     rehearse: bool
-    progress: Progress | None
+    progress: ProgressChoice
+    label: str
 
 
 def tax(model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt:
@@ -57,7 +59,8 @@ def tax(model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Rec
             throughput: also time requests back to back, in ten rounds of their own.
             rehearse: first try each alternative in a process of its own, several side by side, and
                 leave out what takes its process down; for models by name or path.
-            check_inputs, plan, progress, and the fields of `ftax.Setting`: as for `ftax.cpp_bench`.
+            check_inputs, plan, progress, label, and the fields of `ftax.Setting`: as for
+                `ftax.cpp_bench`.
 
     The errors are those of `cpp_bench`. A rung or an alternative that cannot be measured is listed
     in the receipt with the reason; only a model that does not run at all raises.
@@ -72,7 +75,8 @@ def tax_with_traces(
     check_inputs: Any = None,
     plan: Plan | Callable[[str], Plan] | None = None,
     trace: TraceChoice = "auto",
-    progress: Progress | None = None,
+    progress: ProgressChoice = None,
+    label: str = "",
     keep: Callable[[Receipt], None] | None = None,
     **options: Any,
 ) -> tuple[Receipt, tuple[Trace, ...]]:
@@ -86,7 +90,8 @@ def tax_with_traces(
 
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)
-    with measuring(model, setting, inputs, check_inputs):
+    shown = plan if isinstance(plan, Plan) else Plan()
+    with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:
         loaded = load(model, inputs, check_inputs, setting)
         where = _choose_trace(trace, can_be_built_again=loaded.reproducible)
         found = TaxOptions(**wanted, trace=where, keep=keep)
@@ -94,8 +99,11 @@ def tax_with_traces(
             raise InvalidArgumentError(
                 "energy is asked for, but the device is 'cpu'; give device='cuda'"
             )
-        chosen = plan(loaded.device) if callable(plan) else plan or Plan()
-        return run_tax(Workspace(loaded), found, chosen, progress)
+        chosen = plan(loaded.device) if callable(plan) else shown
+        receipt, traces = run_tax(Workspace(loaded), found, chosen, tell)
+    top = receipt.rungs[0]
+    tell_interrupted(progress, top.stop_reason, f"{len(top.samples_ns)} rounds")
+    return receipt.with_label(label), traces
 
 
 def compare_runtimes(

@@ -88,9 +88,11 @@ def make_bar(console: Console) -> Progress:
         BarColumn(),
         TextColumn("{task.completed}/{task.total}", markup=False),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
         console=console,
         auto_refresh=False,
         transient=True,
+        redirect_stdout=False,  # what a model prints meanwhile is not for standard error
     )
 
 

@@ -13,7 +13,8 @@ from ftax.runtimes.prepare import prepare
 from ftax.steps.given import Model, measuring
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.measurement import Measurement
-from ftax.timing.session import Plan, Progress, measure, require
+from ftax.timing.session import Plan, measure, require
+from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:
     from ftax.timing.host_comparison import HostComparison
@@ -25,7 +26,8 @@ class BenchOptions(SettingOptions, total=False):
     check_inputs: Any
     runtime: str
     plan: Plan | None
-    progress: Progress | None
+    progress: ProgressChoice
+    label: str
 
 
 def cpp_bench(model: Model, inputs: Any = None, **options: Unpack[BenchOptions]) -> Measurement:
@@ -41,7 +43,9 @@ def cpp_bench(model: Model, inputs: Any = None, **options: Unpack[BenchOptions])
             runtime: `ftax runtimes`; "eager", the default, replays the model's operator calls from
                 a tape.
             plan: an `ftax.Plan`: rounds, precision, time limit, seed.
-            progress: called between rounds as ``progress(phase, done, total)``.
+            progress: called between rounds as ``progress(phase, done, total)``; left out, a bar
+                where standard error is a terminal, and in a notebook; False: nothing.
+            label: what to call the result; `ftax.compare` reads it.
             dtype, device, batch, sequence, seed, attention, use_cache, tiny, threads, no_grad,
                 cold, transfers, runtime_options: the fields of `ftax.Setting`, or ``setting=`` one.
 
@@ -89,12 +93,16 @@ def _measure(
     check_inputs: Any = None,
     runtime: str = "eager",
     plan: Plan | None = None,
-    progress: Progress | None = None,
+    progress: ProgressChoice = None,
+    label: str = "",
     **options: Unpack[SettingOptions],
 ) -> tuple[Measurement, ...]:
     setting = read_setting(options, _measure.__kwdefaults__)
-    with measuring(model, setting, inputs, check_inputs):
+    plan = plan or Plan()
+    with measuring(model, setting, inputs, check_inputs), watched(progress, model, plan) as tell:
         loaded, prepared = prepare(
             model, inputs, check_inputs, setting, runtime=runtime, hosts=hosts
         )
-        return require(measure(loaded, prepared, plan or Plan(), progress))
+        found = require(measure(loaded, prepared, plan, tell))
+    tell_interrupted(progress, found[0].stop_reason, f"{len(found[0].samples_ns)} rounds")
+    return tuple(item.with_label(label) for item in found)

@@ -107,7 +107,7 @@ def _list_numbers(knee: Knee) -> Iterator[dict[str, Scalar]]:
             "ratio": point.ratio, **split_ends("ratio_", point.ratio_interval(knee.confidence)),
             "confidence": knee.confidence, "rounds": len(point.values_ns),
             "issue_ns": point.issue_ns, "device_ns": point.device_ns,
-            "why": point.problem or point.doubt,
+            "why": point.problem or point.doubt or point.disturbance,
         }  # fmt: skip
 
 

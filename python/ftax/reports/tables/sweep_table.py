@@ -64,7 +64,7 @@ def _describe_numbers(cell: SweepCell) -> dict[str, Scalar]:
     }  # fmt: skip
     if cell.status == "measured":
         row |= {"latency_ns": cell.latency_ns, **split_ends("", cell.interval_ns, "_ns")}
-        row["why"] = cell.doubt
+        row["why"] = cell.doubt or cell.disturbance
     return row
 
 

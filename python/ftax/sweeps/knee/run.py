@@ -25,7 +25,8 @@ from ftax.sweeps.knee.probe import Prober
 from ftax.sweeps.knee.record import Knee, KneePoint, Over
 from ftax.sweeps.knee.search import choose_size
 from ftax.timing.candidate import Host
-from ftax.timing.session import Plan, Progress, make_cell
+from ftax.timing.session import Plan, make_cell
+from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 KNEE_PLAN = Plan(max_rounds=80, duration_s=120.0)
 _HIGH = {"batch": 1024, "sequence": 4096}
@@ -44,7 +45,7 @@ def knee(
     resolution: float = 0.1,
     confidence: float = 0.99,
     plan: Plan | None = None,
-    progress: Progress | None = None,
+    progress: ProgressChoice = None,
     **options: Unpack[SettingOptions],
 ) -> Knee:
     """Find the largest size whose latency is within ``margin`` of the smallest size's.
@@ -74,7 +75,7 @@ def knee(
     setting = read_setting(options, knee.__kwdefaults__)
     spec = find_runtime(runtime)
     spec.check_options(setting.runtime_options)
-    with measuring(model, setting):
+    with measuring(model, setting), watched(progress, model) as tell:
         load_size, limit = choose_loader(model, inputs, over, setting)
         high = choose_high(over, low, high, limit)
         start = time.perf_counter()
@@ -87,9 +88,10 @@ def knee(
             loaded=loaded,
             plan=plan or KNEE_PLAN,
             is_clear=lambda point: point.judge(margin, confidence) != "unsure",
-            progress=progress,
+            progress=tell,
         )
         points, stop_reason = _search(prober, high, resolution, margin, confidence)
+        tell_interrupted(progress, stop_reason, f"{len(points)} sizes")
         issue_ns, device_ns = prober.plateau_gate
         return Knee(
             cell=make_cell(loaded, prober.plateau),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
@@ -23,8 +22,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
-
-Progress = Callable[[str, int, int], None]
+from ftax.timing.watched import ProgressChoice, watched
 
 LIMIT_S = 60.0
 _WIDTHS = (32, 64, 16)  # of the model that libraries are tried on by default
@@ -74,7 +72,7 @@ def conform(
     inputs: Any = None,
     *,
     limit_s: float = LIMIT_S,
-    progress: Progress | None = None,
+    progress: ProgressChoice = None,
     **options: Unpack[SettingOptions],
 ) -> Conformance:
     """Try a shared library that implements ``ftax/runner.h``, each check in its own process.
@@ -96,10 +94,10 @@ def conform(
     loaded = _load(model, inputs, read_setting(options, conform.__kwdefaults__))
     case = make_case(loaded)
     findings = []
-    with open_session(path, config, case) as session:
+    with watched(progress, path) as tell, open_session(path, config, case) as session:
         for place, check in enumerate(CHECKS):
-            if progress:
-                progress(check.name, place, len(CHECKS))
+            if tell:
+                tell(check.name, place, len(CHECKS))
             answer = _run(session, check, loaded.device, limit_s)
             findings.append(Finding(name=check.name, status=answer.status, reason=answer.reason))
     return Conformance(
