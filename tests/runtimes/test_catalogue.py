@@ -181,11 +181,15 @@ def test_module_that_cannot_be_traced_is_refused_in_one_line() -> None:
 # --- TorchScript files --------------------------------------------------------------------------
 
 
+def prepare_file_of(path: Path, inputs: Any, *hosts: Any) -> Any:
+    return prepare_path(path, inputs, None, Setting(), runtime="eager", hosts=hosts)
+
+
 def test_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     path = save_script(tmp_path / "model.pt", nn.Sequential(nn.ReLU()))
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(InvalidArgumentError, match=r"model\.pt.*cut short or damaged"):
-        prepare_path(path, normal(3, 4), "eager", ["cpp"], False, {})
+        prepare_file_of(path, normal(3, 4), "cpp")
 
 
 @pytest.mark.parametrize("host", ["python", "cpp"])
@@ -201,7 +205,7 @@ def test_file_that_is_no_torchscript_says_what_makes_one(tmp_path: Path, host: A
 def test_file_saved_in_training_mode_is_run_in_eval_mode_by_both_hosts(tmp_path: Path) -> None:
     path = save_script(tmp_path / "model.pt", nn.Sequential(nn.Dropout(0.5)).train())
     x = normal(3, 4)
-    _, prepared = prepare_path(path, x, "eager", ["python", "cpp"], False, {})
+    _, prepared = prepare_file_of(path, x, "python", "cpp")
     for item in prepared:
         assert same_bits(item.run()[0], x)
 
@@ -211,4 +215,4 @@ def test_inputs_that_a_file_does_not_take_are_an_error_of_ours(tmp_path: Path, h
     path = save_script(tmp_path / "model.pt", nn.Sequential(nn.ReLU()))
     x = normal(3, 4)
     with pytest.raises((InvalidArgumentError, RunnerError)):
-        prepare_path(path, (x, x, x), "eager", [host], False, {})[1][0].run()
+        prepare_file_of(path, (x, x, x), host)[1][0].run()

@@ -123,7 +123,7 @@ def test_an_option_that_a_runtime_does_not_take_teaches(
 
 def test_a_file_takes_no_options(tmp_path: Path) -> None:
     path = save_model(tmp_path / "model.onnx")
-    with pytest.raises(InvalidArgumentError, match=r"model\.onnx is run as it is"):
+    with pytest.raises(InvalidArgumentError, match=r"model\.onnx is a file, which is run as it is"):
         ftax.cpp_bench(
             path,
             tuple(make_inputs()),

@@ -132,10 +132,14 @@ def _make_job(side: str, plan: Plan, setting: Setting) -> BenchJob:
 
 
 def _parse_cell(text: str) -> tuple[str, str, str]:
-    parts = [*text.split(":"), "", ""]
-    if len(parts) > 5:
+    from ftax.steps.load_code import find_code
+
+    code = find_code(text)  # which has a colon of its own
+    model, *parts = [code, *text[len(code) :].split(":")[1:]] if code else text.split(":")
+    if len(parts) > 2:
         raise InvalidArgumentError(f"{text!r} is no cell; write MODEL[:RUNTIME[:HOST]]")
-    return parts[0], parts[1] or "eager", parts[2] or "cpp"
+    runtime, host = [*parts, "", ""][:2]
+    return model, runtime or "eager", host or "cpp"
 
 
 def _read_sides(paths: list[Path]) -> list[_Side]:

@@ -43,16 +43,17 @@ def trace(
     from ftax.ladders.trace import trace as run_trace
     from ftax.reports.tables.timeline_table import draw_trace
     from ftax.runtimes.catalogue import check_host
+    from ftax.steps.load_code import is_code
 
     with show_progress(model) as progress:
         progress("building the model", 0, 1)
-        what: dict[str, Any] = {
-            "setting": replace(
+        if not is_code(model):  # whose module is where and what it is
+            setting = replace(
                 setting, dtype=setting.dtype or "fp16", device=setting.device or "cuda"
-            ),
-            "runtime": runtime,
-            "host": check_host(host),
-        }
+            )
+        what: dict[str, Any] = {
+            "setting": setting, "runtime": runtime, "host": check_host(host),
+        }  # fmt: skip
         if profile_once:
             run_once(model, **what)
             return

@@ -88,7 +88,7 @@ def _ready_on_gpu(
         if not isinstance(loaded, LoadedModel) or loaded.device == "cpu":
             raise InvalidArgumentError(
                 f"the device is {loaded.device!r}, which has no kernels to trace; give "
-                "device='cuda'"
+                "device='cuda', or a module that is on a GPU"
             )
         if not hasattr(_core, "profile_once"):
             raise UnavailableError(

@@ -66,7 +66,7 @@ def make_key(
     may differ in their code.
     """
     digest = hashlib.blake2b(digest_size=16)
-    recipe = loaded.recipe()
+    recipe = loaded.identity()
     identity = {
         "kind": kind,
         "options": dict(options),

@@ -17,7 +17,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError, name_faults, suggest
+from ftax.errors import (
+    InvalidArgumentError,
+    UnavailableError,
+    UnsupportedError,
+    name_faults,
+    suggest,
+)
 from ftax.runtimes.candidates import check_both_inputs
 from ftax.runtimes.onnx.wheel import find_provider_obstacle
 from ftax.runtimes.plugins import entry_points
@@ -89,6 +95,11 @@ class RuntimeSpec:
         obstacle = self.find_obstacle(host=host, device=workspace.loaded.device)
         if obstacle:
             raise UnavailableError(f"{self.name} with host {host}: {obstacle}")
+        if (self.files or self.packages) and not workspace.loaded.flat_inputs():
+            raise UnsupportedError(
+                f"{self.name} runs a program of tensors, and this model is called with none: "
+                "exported, it would be one answer and not a model; let it take tensors"
+            )
         function = self._find_function()
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):

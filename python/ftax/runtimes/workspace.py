@@ -166,7 +166,7 @@ class Workspace:
         by, so its artefacts are not kept.
         """
         loaded = self.loaded
-        program = [] if loaded.reproducible else self._program
+        program = [] if loaded.identity() else self._program
         key = make_key(kind, loaded, options, program or [])
         return get_or_make(key, kind, self._with_cost(make), keep=program is not None)
 

@@ -87,7 +87,7 @@ def finish_built_model(
         )
         batch, sequence = shape.batch, shape.size if has_sequence else None
     else:
-        pair = pair_user_inputs(given, device, setting.seed)
+        pair = pair_user_inputs(given.at(setting), device, setting.seed)
         batch, sequence = resolve_user_sizes(setting, pair)
     return LoadedModel(
         name=name,
@@ -110,7 +110,7 @@ def finish_built_model(
         steady_check=pair.steady_check,
         again=again if given is None else None,
         max_sequence=max_sequence,
-        finish=finish if given is None else None,
+        finish=finish if given is None or given.makes else None,
     )
 
 
@@ -120,11 +120,14 @@ def pair_user_inputs(given: Given, device: str, seed: int) -> InputPair:
 
 
 def resolve_user_sizes(setting: Setting, pair: InputPair) -> tuple[int, int | None]:
-    """Batch and sequence of a user's inputs: as told, else the first dimension and None.
+    """Batch and sequence of a user's inputs: as told, else the first dimension, or 1, and None.
 
     Raises InvalidArgumentError for a told size that the first tensor does not have.
     """
-    tensor = flatten_tensors((pair.args, dict(pair.kwargs)))[0]
+    tensors = flatten_tensors((pair.args, dict(pair.kwargs)))
+    if not tensors:  # there are only texts and such, of which the user may know the number
+        return setting.batch or 1, setting.sequence
+    tensor = tensors[0]
     shape = (tensor.size(0),) if tensor.is_nested else tuple(tensor.shape)
     for what, size in (("batch", setting.batch), ("sequence", setting.sequence)):
         if size is not None and size not in shape:

@@ -12,6 +12,7 @@ from typing import Any, Unpack
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.steps.load_code import is_code, load_code
 from ftax.steps.load_folder import load_folder
 from ftax.steps.load_module import load_module
 from ftax.steps.load_zoo import load_zoo_model
@@ -34,12 +35,14 @@ def load_model(
     """Builds or takes a model, with a main input and a second one to check programs on.
 
     `model` is a name of `list_models()` or `bert-<layers>x<width>`, the path of a local Hugging
-    Face folder, or a module.
+    Face folder, a module, or a name in your code: "my_package.model:make" or "./file.py:make" is a
+    module, or a function without arguments that returns one or a pair of module and inputs.
     Names come before paths: write "./gpt2" for a folder called gpt2. Nothing is ever downloaded.
 
     `inputs` is needed for a module and optional otherwise: a tensor (the one positional argument),
-    a tuple or list (positional arguments), a dict (keyword arguments), or a pair of a tuple and a
-    dict (both). `check_inputs` has the same form and shapes with other values; without it, the
+    a tuple or list (positional arguments), a dict (keyword arguments), a pair of a tuple and a dict
+    (both), or a function from a batch, or from a batch and a sequence, to one of these.
+    `check_inputs` has the same form and shapes with other values; without it, the
     loader draws values like those of `inputs` and lists in `warnings` what it could not vary. Made
     inputs are token ids uniform over the vocabulary, (batch, sequence) int64, without an attention
     mask, images (batch, 3, side, side), or sound (batch, samples); the latter two from a standard
@@ -69,6 +72,8 @@ def load_model(
         raise InvalidArgumentError(
             f"model is of type {type(model).__name__}: give a name, a path or a torch.nn.Module"
         )
+    if isinstance(model, str) and is_code(model):
+        return load_code(model, setting, given)
     if isinstance(model, str) and not _looks_like_path(model):
         return load_zoo_model(find_spec(model), setting, given)
     kind = describe_path(model)

@@ -6,6 +6,7 @@ changed in place (eval mode, no gradients); the record says so, and who measures
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -34,10 +35,11 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
                 f"{name} is {getattr(setting, name)!r}, but a module is already built: "
                 f"leave {name} out and build the module that way"
             )
-    first = _first_tensor(given)
+    sized = given.at(setting)
+    first = _first_tensor(sized)
     device = _resolve_device(module, setting, first)
     dtype = _resolve_dtype(module, setting, first)
-    pair = pair_user_inputs(given, device, setting.seed)
+    pair = pair_user_inputs(sized, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
     return LoadedModel(
         name=kind.__name__,
@@ -53,6 +55,7 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
         warnings=(*_prepare(module), *pair.warnings),
         varied=pair.varied,
         steady_check=pair.steady_check,
+        finish=partial(load_module, module, given=given) if given.makes else None,
     )
 
 
@@ -100,7 +103,7 @@ def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
 
 
-def _resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor) -> str:
+def _resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor | None) -> str:
     devices = sorted({str(tensor.device) for tensor in _tensors_of(module)})
     if len(devices) > 1:
         raise UnsupportedError(
@@ -113,7 +116,7 @@ def _resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor) ->
             "give it some with module.to_empty(...) and load_state_dict(...)"
         )
     if not devices:
-        return setting.device or str(first.device)
+        return setting.device or ("cpu" if first is None else str(first.device))
     if setting.device is not None and devices[0] != setting.device:
         raise InvalidArgumentError(
             f"device is {setting.device!r}, but the module is on {devices[0]}: "
@@ -122,10 +125,10 @@ def _resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor) ->
     return devices[0]
 
 
-def _resolve_dtype(module: nn.Module, setting: Setting, first: torch.Tensor) -> Dtype:
+def _resolve_dtype(module: nn.Module, setting: Setting, first: torch.Tensor | None) -> Dtype:
     """The dtype of most of the module's floating point values; of its inputs if it has none."""
     sizes: Counter[torch.dtype] = Counter()
-    for tensor in _tensors_of(module) or [first]:
+    for tensor in _tensors_of(module) or ([] if first is None else [first]):
         if tensor.is_floating_point() or tensor.is_complex():
             sizes[tensor.dtype] += tensor.numel()
     if not sizes:
@@ -145,10 +148,5 @@ def _resolve_dtype(module: nn.Module, setting: Setting, first: torch.Tensor) -> 
     return names[found]
 
 
-def _first_tensor(given: Given) -> torch.Tensor:
-    tensors = flatten_tensors(split_inputs(given.inputs))
-    if not tensors:
-        raise InvalidArgumentError(
-            "inputs has no tensor: give at least one, for example inputs=torch.randn(1, 16)"
-        )
-    return tensors[0]
+def _first_tensor(given: Given) -> torch.Tensor | None:
+    return next(iter(flatten_tensors(split_inputs(given.inputs))), None)

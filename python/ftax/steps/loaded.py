@@ -74,6 +74,7 @@ class LoadedModel(Subject):
     warnings: tuple[str, ...] = ()
     # What `load_model` makes this model of again, in its setting, where that is enough.
     again: str | None = field(default=None, repr=False)
+    is_code: bool = field(default=False, repr=False)  # of the user, so that name may change
     max_sequence: int | None = None  # the longest request that the model takes, if that is known
     # The same module with made inputs, in a setting of another size.
     finish: Callable[[Setting], "LoadedModel"] | None = field(default=None, repr=False)
@@ -94,6 +95,10 @@ class LoadedModel(Subject):
         """
         return None if self.again is None else {"model": self.again, **self.setting.of_loading}
 
+    def identity(self) -> dict[str, JsonScalar] | None:
+        """What tells the model from all others; None where only its calls and weights do."""
+        return None if self.is_code else self.recipe()
+
     def call(self) -> Any:
         """One forward pass on the main inputs, under the caller's gradient mode."""
         return self.module(*self.args, **self.kwargs)
@@ -111,7 +116,7 @@ class LoadedModel(Subject):
         if self.finish is None:
             raise UnsupportedError(
                 f"{self.name} runs on inputs that were given, so ftax cannot make some of another "
-                "size: give inputs of each size yourself"
+                "size: give a function from a batch to inputs in their place"
             )
         sizes = {"batch": batch, "sequence": sequence}
         changes = {name: size for name, size in sizes.items() if size is not None}

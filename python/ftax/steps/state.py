@@ -76,7 +76,7 @@ class Snapshot:
             if not _is_same(container, before):
                 _refill(container, before)
         for item, before in self._slotted.values():
-            for name, value in _read_slots(item).items():
+            for name, value in read_slots(item).items():
                 if name not in before:
                     delattr(item, name)
                 elif value is not before[name]:
@@ -121,7 +121,7 @@ class Snapshot:
         elif isinstance(value, tuple):
             for place, item in enumerate(value):
                 self._keep(_name_inner(name, place), item, depth + 1)
-        elif slots := _read_slots(value):
+        elif slots := read_slots(value):
             if id(value) not in self._slotted:
                 self._slotted[id(value)] = (value, slots)
                 for key, item in slots.items():
@@ -210,7 +210,7 @@ def _holds_tensors(value: Any) -> bool:
     )
 
 
-def _read_slots(value: Any) -> dict[str, Any]:
+def read_slots(value: Any) -> dict[str, Any]:
     """The attributes of an object that has slots instead of a dictionary, of a class in Python."""
     kind = type(value)
     if hasattr(value, "__dict__") or isinstance(value, type) or not hasattr(kind, "__slots__"):

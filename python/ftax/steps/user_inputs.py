@@ -4,8 +4,12 @@ The surprising choice: a user's tensors are never moved or converted. An input o
 is an error, because a silent copy would be measured or, worse, not be.
 """
 
+from __future__ import annotations
+
 import collections.abc
+import inspect
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -14,8 +18,16 @@ from torch.utils import _pytree as pytree
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.steps.inputs import InputPair
 from ftax.steps.loaded import flatten_tensors
+from ftax.steps.setting import Setting
+from ftax.steps.state import read_slots
 from ftax.steps.tensors import find_memory, same_bytes
+from ftax.steps.weights import seeded_rng
 
+_NO_TENSOR = (
+    "no input is a tensor, so a tape is of this one call: what the model makes tensors of is a "
+    "constant of it, making them counts as the model's own Python, and nothing can be varied for a "
+    "second input"
+)
 _FORMS = (
     "pass a tensor, a tuple or list of positional arguments, a dict of keyword arguments, "
     "or a pair (args, kwargs) of a tuple and a dict"
@@ -24,16 +36,35 @@ _NOTHING_VARIED = (
     "check_inputs hold the same values as inputs, so programs are checked on one input only: give "
     "others, or leave check_inputs out"
 )
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
+# What holds no tensor, and of it what nobody works on alone.
+_NO_DATA = (type(None), bool, int, float, complex, torch.dtype, torch.device, torch.Size)
+_PLAIN = (*_NO_DATA, str, bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Given:
     """What the user handed over to call a model with, in the forms of `split_inputs`; without
-    ``check_inputs`` the second input is drawn like the first."""
+    ``check_inputs`` the second input is drawn like the first. Both may be functions from a batch,
+    or from a batch and a sequence, to such inputs."""
 
     inputs: Any
     check_inputs: Any
+
+    @property
+    def makes(self) -> bool:
+        """Whether there are inputs of any size."""
+        return callable(self.inputs)
+
+    def at(self, setting: Setting) -> Given:
+        """The inputs of the setting's size; those that were given have theirs."""
+        if not self.makes:
+            return self
+        check = self.check_inputs
+        with seeded_rng(setting.seed):
+            return Given(
+                inputs=_make_inputs("inputs", self.inputs, setting),
+                check_inputs=_make_inputs("check_inputs", check, setting) if check else None,
+            )
 
 
 def read_given(inputs: Any, check_inputs: Any) -> Given | None:
@@ -43,6 +74,23 @@ def read_given(inputs: Any, check_inputs: Any) -> Given | None:
     if check_inputs is not None:
         raise InvalidArgumentError("check_inputs is given without inputs: give both")
     return None
+
+
+def _make_inputs(what: str, make: Any, setting: Setting) -> Any:
+    if not callable(make):
+        raise InvalidArgumentError(
+            f"{what} is of type {type(make).__name__}, but inputs is a function: give another one"
+        )
+    sizes = [setting.batch or 1, *([] if setting.sequence is None else [setting.sequence])]
+    try:
+        inspect.signature(make).bind(*sizes)
+    except TypeError as error:
+        names = "a batch" if len(sizes) == 1 else "a batch and a sequence"
+        raise InvalidArgumentError(
+            f"{what} is a function that does not take {names} ({error}): give one of inputs(batch) "
+            "or inputs(batch, sequence)"
+        ) from error
+    return make(*sizes)
 
 
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -68,9 +116,10 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -> InputPair:
     """The pair of inputs; the second is derived from the first where there is none.
 
-    Raises InvalidArgumentError for a form that is not understood, for no tensor, for tensors that
-    are not on `device`, and for check inputs of another structure, shape or dtype; UnsupportedError
-    for objects that may hide tensors.
+    What is no tensor (a text, a number, an object) is a constant of the call, the same in both.
+    Raises InvalidArgumentError for a form that is not understood, for nothing that a model could
+    work on, for tensors that are not on `device`, and for check inputs of another structure, shape
+    or dtype; UnsupportedError for objects in which tensors hide.
     """
     args, kwargs = split_inputs(given.inputs)
     try:
@@ -85,6 +134,7 @@ def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -
         derived = derive_check_inputs(args, kwargs, generator)
         check_args, check_kwargs, notes = derived.args, derived.kwargs, derived.notes
         steady, varied = derived.steady, derived.varied
+        notes += () if flatten_tensors((args, kwargs)) else (_NO_TENSOR,)
     else:
         check_args, check_kwargs = split_inputs(given.check_inputs)
         _check_leaves("check_inputs", check_args, check_kwargs, device)
@@ -175,20 +225,45 @@ def _keywords(mapping: collections.abc.Mapping[Any, Any]) -> dict[str, Any]:
 def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> None:
     found = False
     for path, leaf in pytree.tree_leaves_with_path((args, kwargs)):
+        found |= not isinstance(leaf, _NO_DATA)
         if isinstance(leaf, torch.Tensor):
-            found = True
             if str(leaf.device) != device:
                 raise InvalidArgumentError(
                     f"{what}: {_describe(path, leaf)} is on {leaf.device}, but the model is on "
                     f"{device}: move it with .to({device!r})"
                 )
-        elif not isinstance(leaf, _PLAIN):
+        elif isinstance(leaf, collections.abc.Iterator):
             raise UnsupportedError(
-                f"{what}: the argument{_place(path)} is a {type(leaf).__name__}, in which tensors "
-                "cannot be found: pass tensors in lists, tuples or dicts"
+                f"{what}: the argument{_place(path)} is a {type(leaf).__name__}, which one call "
+                "uses up: pass a list"
+            )
+        elif hidden := _find_hidden(leaf):
+            raise UnsupportedError(
+                f"{what}: the argument{_place(path)} is a {type(leaf).__name__}, which holds a "
+                f"tensor at {hidden}, where it is not found: pass tensors in lists, tuples or dicts"
             )
     if not found:
-        raise InvalidArgumentError(f"{what} has no tensor: {_FORMS}")
+        raise InvalidArgumentError(f"{what} has no tensor, and no text or object either: {_FORMS}")
+
+
+def _find_hidden(leaf: Any) -> str:
+    """Where an object holds a tensor, such as ".cache[0]"; "" if it holds none."""
+    seen: set[int] = set()
+    waiting = [("", leaf)]
+    while waiting:
+        where, item = waiting.pop()
+        if isinstance(item, torch.Tensor):
+            return where
+        if isinstance(item, (*_PLAIN, type, ModuleType)) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, collections.abc.Mapping):
+            waiting += [(f"{where}[{key!r}]", value) for key, value in item.items()]
+        elif isinstance(item, list | tuple | set | frozenset):
+            waiting += [(f"{where}[{place}]", value) for place, value in enumerate(item)]
+        attributes = {**getattr(item, "__dict__", {}), **read_slots(item)}
+        waiting += [(f"{where}.{name}", value) for name, value in attributes.items()]
+    return ""
 
 
 def _check_same_shapes(main: Any, check: Any) -> None:
@@ -212,11 +287,19 @@ def _check_same_shapes(main: Any, check: Any) -> None:
                     f"check_inputs has {', '.join(other_facts)} at{_place(path)}, inputs has "
                     f"{', '.join(facts)}: give the same shape, dtype and memory layout"
                 )
-        elif leaf != other:
+        elif not _is_equal(leaf, other):
             raise InvalidArgumentError(
                 f"check_inputs has {other!r} at{_place(path)}, inputs has {leaf!r}: "
                 "only tensors may differ"
             )
+
+
+def _is_equal(leaf: Any, other: Any) -> bool:
+    """Of what is no tensor; an object that cannot be compared is equal to itself alone."""
+    try:
+        return leaf is other or bool(leaf == other)
+    except Exception:  # whatever its comparison raises; arrays have no truth
+        return False
 
 
 def _list_facts(tensor: torch.Tensor) -> tuple[str, ...]:

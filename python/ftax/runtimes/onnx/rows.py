@@ -114,7 +114,7 @@ def make_file(workspace: Workspace) -> Artefact:
     """The model as an ONNX file, in the cache."""
     loaded = workspace.loaded
 
-    if workspace.many_sizes and loaded.reproducible:
+    if workspace.many_sizes and loaded.identity():
         with contextlib.suppress(UnsupportedError):  # then each size has an export of its own
             return _export_size(workspace)
 

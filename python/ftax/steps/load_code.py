@@ -1,0 +1,186 @@
+"""Takes a module out of the user's own code by a name, `my_package.model:make` or `./file.py:name`.
+
+Another process builds the same by that name, so it is like a model of the zoo everywhere. The
+surprising choice: the name says where to find the module and not what it is, since the code may
+change; what is kept of it on disk is known by its calls and weights.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+import traceback
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftax.errors import InvalidArgumentError, RunnerError, suggest
+from ftax.steps.load_module import load_module
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import Setting
+from ftax.steps.user_inputs import Given, read_given
+from ftax.steps.weights import seeded_rng
+from ftax.steps.zoo.registry import is_model_name
+
+_DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
+_FORMS = (
+    "name a module, or a function without arguments that returns one or a pair of module and inputs"
+)
+
+
+def is_code(model: str) -> bool:
+    """Whether it looks like a name in the user's code."""
+    return _CODE.fullmatch(model) is not None
+
+
+def find_code(text: str) -> str | None:
+    """The name in the user's code that a text with more colons begins with; a model of the zoo or
+    a module that is not there is none."""
+    match = _CODE.match(text)
+    if match is None or is_model_name(match["file"]):
+        return None
+    place = match["file"]
+    known = place.endswith(".py") or "." in place or _is_importable(place)
+    return match[0] if known else None
+
+
+def _is_importable(name: str) -> bool:
+    _look_in(Path.cwd())
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # it is no module of a file
+        return False
+
+
+def _look_in(folder: Path) -> None:
+    """Let modules of the folder be found first, as by ``python -m``; it stays so, since what the
+    code imports later may be there too."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()  # a file may be new
+
+
+def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
+    """The module that the name gives, with inputs that were given or come with it.
+
+    Raises InvalidArgumentError for a name that there is not or that gives something else, and
+    RunnerError for what the code itself raises.
+    """
+    found = _read(model, setting.seed)
+    if given is None and found.given is None:
+        raise InvalidArgumentError(
+            f"{model} gives a {type(found.module).__name__} without inputs, and ftax cannot make "
+            "any: let a function return a pair of the module and its inputs, such as (module, "
+            "torch.randn(1, 3, 224, 224)), or of the module and a function from a batch to inputs"
+        )
+    loaded = load_module(found.module, setting, given or found.given)
+    if setting.threads is not None:  # whatever the code has set
+        torch.set_num_threads(setting.threads)
+    return replace(
+        loaded,
+        source=f"{loaded.source} of {model}",
+        again=found.name if given is None else None,
+        is_code=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Code:
+    """What a name gives. ``name`` is one that other processes find, whatever their folder."""
+
+    name: str
+    module: nn.Module
+    given: Given | None
+
+
+def _read(model: str, seed: int) -> _Code:
+    match = _CODE.fullmatch(model)
+    if match is None:
+        raise InvalidArgumentError(f"{model!r} is no name in code: write my_package.model:make")
+    place, name = match["file"], match["name"]
+    # Weights and inputs are the same in every process, whatever was imported there before.
+    with seeded_rng(seed):
+        if place.endswith(".py"):
+            path = Path(place).resolve()
+            code, again = _import_file(path), f"{path}:{name}"
+        else:
+            code, again = _import(place, Path.cwd()), model
+    with seeded_rng(seed):
+        module, inputs = _make(model, _find(code, place, name))
+    return _Code(name=again, module=module, given=read_given(inputs, None))
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InvalidArgumentError(f"there is no file {path}: check the path")
+    code = _import(path.stem, path.parent)
+    found = getattr(code, "__file__", None)
+    if found is None or not os.path.samefile(found, path):
+        raise InvalidArgumentError(
+            f"{path} cannot be imported: {path.stem} is {found or 'a module of Python'} here; give "
+            "the file another name"
+        )
+    return code
+
+
+def _import(name: str, folder: Path) -> ModuleType:
+    _look_in(folder)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise InvalidArgumentError(
+                f"there is no module {error.name!r}; {folder} and Python's path were looked at"
+            ) from error
+        raise _blame(f"importing {name}", error) from error
+    except (Exception, SystemExit) as error:
+        raise _blame(f"importing {name}", error) from error
+
+
+def _find(code: ModuleType, place: str, name: str) -> Any:
+    try:
+        return attrgetter(name)(code)
+    except AttributeError:
+        names = [known for known in vars(code) if not known.startswith("_")]
+        raise InvalidArgumentError(
+            f"{place} has no {name!r}; {suggest(name, names)}{_FORMS}"
+        ) from None
+
+
+def _make(model: str, found: Any) -> tuple[nn.Module, Any]:
+    if isinstance(found, nn.Module):
+        return found, None
+    if not callable(found):
+        raise InvalidArgumentError(f"{model} is of type {type(found).__name__}: {_FORMS}")
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise InvalidArgumentError(f"{model} cannot be called so ({error}): {_FORMS}") from error
+    except ValueError:  # it has none that Python knows
+        pass
+    try:
+        made = found()
+    except (Exception, SystemExit) as error:
+        raise _blame(f"calling {model}", error) from error
+    if isinstance(made, nn.Module):
+        return made, None
+    if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
+        return made[0], made[1]
+    kinds = [type(item).__name__ for item in made] if isinstance(made, tuple | list) else []
+    what = f"a value of type {type(made).__name__}"
+    what += f" of {', '.join(kinds)}" if kinds else ""
+    raise InvalidArgumentError(f"{model} returns {what}: {_FORMS}")
+
+
+def _blame(what: str, error: BaseException) -> RunnerError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{frame.filename}, line {frame.lineno}"
+    return RunnerError(f"{what} failed: {type(error).__name__}: {error} ({place})")
