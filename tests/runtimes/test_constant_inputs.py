@@ -77,7 +77,7 @@ def test_the_tape_has_the_calls_that_constants_lead_to(mode, word, operators):
     found = [name.partition(".")[0] for name in workspace.taped.tape.operators]
     assert [name for name in found if name != "aten::lift_fresh"] == operators
     checks = workspace.taped.checks
-    assert checks["outputs"]["bitwise"] and checks["second_input"]["bitwise"]
+    assert checks.outputs.bitwise and checks.second_input.bitwise
     assert len(loaded.flat_inputs()) == 1
 
 
@@ -98,8 +98,8 @@ def test_every_program_gives_the_outputs_of_these_constants(name, host):
         workspace = Workspace(load_chooses(mode))
         prepared = find_runtime(name).prepare(workspace, host)
         assert same_bits(prepared.run()[0], workspace.loaded.call())
-        for check in ("outputs", "second_input"):
-            assert prepared.checks[check]["bitwise"], check
+        for check in (prepared.checks.outputs, prepared.checks.second_input):
+            assert check.bitwise
 
 
 def test_check_inputs_have_the_same_constants():
