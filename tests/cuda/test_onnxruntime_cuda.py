@@ -91,7 +91,7 @@ def test_both_hosts_live_in_one_process_in_either_order(order: list[str]) -> Non
         "from ftax.runtimes.catalogue import find_runtime\n"
         "w = Workspace(ftax.load_model('bert-base', tiny=True, device='cuda'))\n"
         f"rows = [find_runtime('onnxruntime').prepare(w, host) for host in {order!r}]\n"
-        "assert all(row.checks['outputs']['within_tolerance'] for row in rows)\n"
+        "assert all(row.checks.outputs.within_tolerance for row in rows)\n"
         "for row in rows * 3: row.runner.run_once()\n"
         "print('alive')\n"
     )
