@@ -92,8 +92,8 @@ def test_the_reference_has_every_command_argument_and_option(hooks):
                 for flag in (*item.opts, *item.secondary_opts):
                     assert f"`{flag}`" in sections[name]
             assert " ".join(item.help.split()).replace("|", "\\|") in sections[name]
-    assert "| `--batch` | `1` | Requests in one call. |" in sections["tax"]
-    assert "| `--seed` | `0` |" in sections["tax"]
+    assert "| `--batch` |  | Requests in one call. |" in sections["tax"]
+    assert "| `--margin` | `0.05` |" in sections["compare"]
     assert "| `--tiny` |  |" in sections["tax"]
 
 

@@ -66,7 +66,7 @@ def test_no_error_ends_with_the_code_that_means_slower(statement, code, said):
 def test_a_fault_of_ftax_says_what_where_with_what_and_how_to_see_more():
     result = run_failing("import ftax.steps.zoo.registry as m; m.list_models(1, 2, 3)")
     assert "TypeError: list_models() takes" in result.stderr
-    assert "in ftax/cli/catalogue.py, line " in result.stderr and ", models" in result.stderr
+    assert "in ftax/reports/tables/models_table.py, line " in result.stderr
     assert "ftax 0" in result.stderr and "torch 2" in result.stderr and "Python 3" in result.stderr
     assert "please report it" in result.stderr
     assert len(result.stderr.splitlines()) == 4
@@ -186,8 +186,3 @@ def test_wrong_usage_is_one_sentence_without_anything_that_commands_a_terminal()
 def test_csv_and_markdown_together_are_refused_before_anything_is_measured():
     result = run("bench", "no-such-model", "--csv", "--markdown")
     assert (result.returncode, "not both" in result.stderr) == (2, True)
-
-
-def test_a_dash_is_no_results_file(tmp_path):
-    result = run("bench", "gpt2", "--json", "-")
-    assert (result.returncode, "not standard output" in result.stderr) == (2, True)

@@ -1379,7 +1379,7 @@ def attribute_of_an_input(x: Tensor) -> Tensor:
     return x * x.scale
 
 
-@refused("tensors cannot be found", inputs=lambda seed: (Pair(normal(3, seed=seed), None),))
+@refused("which holds a tensor at .left", inputs=lambda seed: (Pair(normal(3, seed=seed), None),))
 def object_as_an_input(x: Any) -> Tensor:
     return x.left * 2
 

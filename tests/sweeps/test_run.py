@@ -165,7 +165,7 @@ def test_the_command_shows_a_sweep_and_names_what_is_wrong(swept, tmp_path):
     shown = run(app, [*arguments, "--batch", "1,2", "-o", str(folder), "--resume", "--csv"])
     assert shown.exit_code == 0, shown.output
     assert "bert-base,eager,python,cpu,fp32,3,8," in shown.stdout
-    assert "tensorrt/python" in shown.stdout and "ended by SIGSEGV" in shown.stdout
+    assert "tensorrt,python" in shown.stdout and "ended by SIGSEGV" in shown.stdout
     assert "4 measured, 3 failed, 5 unavailable" in shown.stderr
     grid = tmp_path / "grid.toml"
     grid.write_text("models = 'bert-base'\n")

@@ -149,4 +149,7 @@ def _resolve_dtype(module: nn.Module, setting: Setting, first: torch.Tensor | No
 
 
 def _first_tensor(given: Given) -> torch.Tensor | None:
-    return next(iter(flatten_tensors(split_inputs(given.inputs))), None)
+    try:
+        return next(iter(flatten_tensors(split_inputs(given.inputs))), None)
+    except RecursionError:
+        return None  # which `pair_user_inputs` refuses
