@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -166,7 +167,7 @@ def test_the_command_shows_a_sweep_and_names_what_is_wrong(swept, tmp_path):
     assert shown.exit_code == 0, shown.output
     assert "bert-base,eager,python,cpu,fp32,3,8," in shown.stdout
     assert "tensorrt,python" in shown.stdout and "ended by SIGSEGV" in shown.stdout
-    assert "4 measured, 3 failed, 5 unavailable" in shown.stderr
+    assert re.search(r"4 measured( \(.+\))?, 3 failed, 5 unavailable", shown.stderr)
     grid = tmp_path / "grid.toml"
     grid.write_text("models = 'bert-base'\n")
     for words, message in (
