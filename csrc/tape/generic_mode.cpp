@@ -1,8 +1,8 @@
 // The one file that knows which dispatch key records. TESTING_ONLY_GenericMode sits above autograd,
 // autocast and composite decomposition, so it sees calls as the model made them. It is reserved for
-// torch's own tests and may go away: python/ftax/runtimes/tape/recording.py probes it and falls back to
-// a TorchDispatchMode. The handler is registered only while recording, never at load time, so that
-// importing ftax leaves torch's dispatch tables as they were.
+// torch's own tests and may go away: python/ftax/runtimes/tape/recording.py probes it and falls
+// back to a TorchDispatchMode. The handler is registered only while recording, never at load time,
+// so that importing ftax leaves torch's dispatch tables as they were.
 #include "tape/generic_mode.h"
 
 #include "core/error.h"
