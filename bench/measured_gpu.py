@@ -97,8 +97,10 @@ def describe_instruments(records: Records) -> Section:
     off = 100 * max(abs(f["value"] - 1) for f in theirs)
     long = kernels["batch 32, eager/cpp, ncu: kernels above 20 us within 5 %"]
     number = int(long["unit"].removeprefix("of "))
-    observers = [item["figures"] for item in records.all("gpu_observer")]
+    seen = [item["figures"] for item in records.all("gpu_observer")]
+    observers = [item for item in seen if "tape under ftax, kernels" in item]
     first, last = (item["tape under ftax, kernels"] for item in (observers[0], observers[-1]))
+    left = records.last("gpu_observer", lambda item: "--left-behind" in item["command"])
     against = "tape: ftax, kernels, against torch.profiler, CUDA"
     launch = records.last("gpu_launch")["figures"]
     prices = [f for name, f in launch.items() if "over 'launch, host' of ftax doctor" in name]
@@ -124,6 +126,9 @@ def describe_instruments(records: Records) -> Section:
                 f"{f[against]['value']:.2f}" for f in (observers[0], observers[-1])
             )
             + f" of its latency | at most 1 | {judge(observers[-1][against]['met'])}",
+            "left_behind_processes": str(left["process_count"]),
+            "left_behind_tape": _describe_left(left["figures"], "tape"),
+            "left_behind_eager": _describe_left(left["figures"], "Python eager"),
             "launch": f"{span((f['value'] for f in prices), '.2f')} | {prices[0]['target']} "
             f"| {judge(all(f['met'] for f in prices))}",
             "gated": f"within {round_up(max(gated), 2)} % | 3 % | {judge(max(gated) <= 3)}",
@@ -133,6 +138,15 @@ def describe_instruments(records: Records) -> Section:
             "ncu_short": f"{100 * (ncu_short - 1):.0f}",
             "ncu_long": f"{100 * (ncu_long - 1):.0f}",
         },
+    )
+
+
+def _describe_left(figures: Record, subject: str) -> str:
+    figure = figures[f"{subject}, after a trace that was detached, in cycles"]
+    low, high = min(figure["values"]), max(figure["values"])
+    return (
+        f"{100 * (figure['value'] - 1):.1f} % ({100 * (low - 1):.1f} to {100 * (high - 1):.1f} %) "
+        f"| at most 2 % | {judge(figure['met'])}"
     )
 
 
