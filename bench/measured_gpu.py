@@ -18,6 +18,7 @@ from ftax.sweeps.results import SweepResults, read_times
 _CELLS = 9  # receipts of a whole run: three models, three batches
 _HALF_WIDTH_LIMIT = 2.0  # % of eager
 _FEW_TURNS = (8, 12)
+_PIECES = 2  # of the newest tests with the GPU to themselves, which the time limit cut
 _PARTS = ("beside the GPU", "sharing the GPU")
 
 
@@ -208,10 +209,11 @@ def describe_waiting(records: Records) -> Section:
     measured = sum(cell.status == "measured" for cell in cells)
     memcheck = records.last("gpu_tests", lambda item: "--memcheck" in item["command"])
     (checked,) = memcheck["raw"]
-    runs = {run["name"]: run for item in records.all("gpu_tests") for run in item["raw"]
-            if "--files" not in item["command"]}  # fmt: skip
-    shared = [runs[name] for name in _PARTS]
-    alone = runs["alone on the GPU"]
+    runs = [run for item in records.all("gpu_tests") for run in item["raw"]
+            if "--files" not in item["command"]]  # fmt: skip
+    shared = [_find_last(runs, name) for name in _PARTS]
+    alone = _find_last([run for run in runs if run.get("in_time", True)], "alone on the GPU")
+    cut = [run for item in records.all("gpu_tests")[-_PIECES:] for run in item["raw"]]
     return Section(
         numbers={
             "wall": f"{wall['figures']['wall time']['value']:.0f} s; "
@@ -240,8 +242,22 @@ def describe_waiting(records: Records) -> Section:
             "tests_alone": _describe_tests([alone]),
             "tests_skipped": str(sum(len(run["skipped"]) for run in shared)),
             "tests_alone_skipped": str(len(alone["skipped"])),
-        }
+            "tests_cut": _describe_tests(cut),
+        },
+        holds={
+            "what failed in the pieces is about planted delays": set(_list_failed(cut)) == {True}
+        },
     )
+
+
+def _list_failed(runs: Sequence[Record]) -> list[bool]:
+    """Of each test that failed, whether it plants a delay."""
+    names = [name for run in runs for name in run["failed"]]
+    return ["test_gpu_intervention::test_a_delay" in name for name in names]
+
+
+def _find_last(runs: Sequence[Record], name: str) -> Record:
+    return [run for run in runs if run["name"] == name][-1]
 
 
 def _describe_tests(runs: Sequence[Record]) -> str:
