@@ -36,6 +36,7 @@ PARTS: Mapping[str, Callable[[Receipt], RenderableType]] = {
     "lines": lambda receipt: make_line_table(receipt),
     "runtimes": lambda receipt: make_runtime_tables(receipt)[0],
     "advice": lambda receipt: plain(receipt.recommendation),
+    "adoption": lambda receipt: plain(receipt.adoption),
     "all": draw_receipt,
 }
 CHANGES: Mapping[str, Callable[[Comparison], RenderableType]] = {

@@ -1,6 +1,7 @@
 """Each rule of the recommendation, on a receipt made for it."""
 
 from ftax.ladders.receipt import Receipt
+from ftax.runtimes.adoption import find_lines
 from support.evidence import EAGER, FLAT, GRAPH, TAPE
 from support.runtimes_receipt import (
     CLOSE,
@@ -20,9 +21,12 @@ def test_host_bound_with_a_graph_and_a_better_alternative():
         make_runtime(ORT, 560.0, outputs=CLOSE, seconds=9.0, from_cache=True), evidence=FAST_ORT
     ).recommendation
     assert text.startswith("Host-bound at batch 1: 86% (86% to 86%) of 4,600 us is tax.")
-    assert "The largest part of the tax is model glue: 1,584 us (34%)." in text
-    assert "A CUDA graph of the same kernels gives back 3,841 us, 759 us a call (6.06x)." in text
-    assert "onnxruntime from cpp gives back 4,040 us, 560 us a call (8.21x)" in text
+    assert "The largest part of the tax is model glue: 1,584 us (34%; 1,582 to 1,586 us)." in text
+    assert (
+        "A CUDA graph of the same kernels gives back 3,841 us, 759 us a call (6.06x; 6.06 to 6.06)."
+        in text
+    )
+    assert "onnxruntime from cpp gives back 4,040 us, 560 us a call (8.21x; " in text
     assert "3,840 us less tax and 200 us less device time (kernels: 40 fewer" in text
     assert "preparing it takes 10 s, paid back after 2,476 calls" in text
     assert "it is 199 us faster than that" in text
@@ -110,3 +114,27 @@ def test_a_graph_that_ran_other_kernels_is_not_said_to_run_the_same():
     ]
     text = Receipt(rungs=receipt.rungs, evidence=tuple(evidence)).recommendation
     assert "A CUDA graph of the same operators, with other kernels, gives back" in text
+
+
+def test_code_adopts_the_fastest_from_python_that_is_faster_and_right():
+    receipt = make_cpu_receipt(
+        make_runtime(("torchscript", "cpp"), 300.0),
+        make_runtime(("torchscript-frozen", "python"), 350.0, outputs=WRONG),
+        make_runtime(("torchscript", "python"), 400.0),
+        make_runtime(("compile", "python"), 500.0),
+    )
+    first, *lines = receipt.adoption.splitlines()
+    assert first.startswith("# torchscript, from Python: 400 us a call (2.50x; ")
+    assert lines == find_lines("torchscript").splitlines()
+
+
+def test_nothing_is_adopted_that_is_not_faster_for_certain():
+    slower, unsure = (("compile", "python"), 1200.0, 0.002), (("compile", "python"), 999.0, 0.2)
+    for place, latency_us, noise in (slower, unsure):
+        receipt = make_cpu_receipt(make_runtime(place, latency_us, noise=noise))
+        assert receipt.adoption == ""
+
+
+def test_an_instrument_has_no_code():
+    rungs = (make_runtime(EAGER, 1000.0), make_runtime(FLAT, 500.0))
+    assert Receipt(rungs=rungs).adoption == ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from ftax.ladders.findings import Findings
 from ftax.ladders.lines import Line
 from ftax.ladders.rows import RuntimeRow
+from ftax.runtimes.adoption import find_lines
 from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
@@ -41,6 +42,17 @@ def recommend(findings: Findings) -> str:
         )
     sentences.append(_say_excluded(rows, other or same))
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def adopt(findings: Findings) -> str:
+    """The lines of code that put the fastest runtime in the model's place which is faster for
+    certain, gives its outputs, and can be had without ftax; "" if there is none."""
+    for row in findings.runtimes:
+        cell = row.measurement.cell
+        lines = find_lines(cell.runtime) if cell.host == "python" else ""
+        if lines and row.is_faster and not row.excluded:
+            return f"# {cell.runtime}, from Python: {_say_latency(row)}\n{lines}"
+    return ""
 
 
 def _say_what_binds(findings: Findings) -> str:
@@ -95,7 +107,7 @@ def _say_largest_line(findings: Findings) -> str:
     largest = max(taxes, key=lambda line: line.time_ns)
     return (
         f"The largest part of the tax is {largest.name}: {format_time(largest.time_ns)} "
-        f"({largest.share_ratio:.0%})."
+        f"({largest.share_ratio:.0%}; {format_interval(largest.interval_ns)})."
     )
 
 
@@ -126,8 +138,14 @@ def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | Non
 
 
 def _say_gain(row: RuntimeRow) -> str:
-    saved = format_time(row.saved_ns or 0.0)
-    return f"gives back {saved}, {format_time(row.latency_ns)} a call ({row.speedup_ratio:.2f}x)"
+    return f"gives back {format_time(row.saved_ns or 0.0)}, {_say_latency(row)}"
+
+
+def _say_latency(row: RuntimeRow) -> str:
+    ratio = f"{row.speedup_ratio:.2f}x"
+    if row.speedup_interval is not None:
+        ratio += "; {:.2f} to {:.2f}".format(*row.speedup_interval)
+    return f"{format_time(row.latency_ns)} a call ({ratio})"
 
 
 def _say_split(row: RuntimeRow) -> str:

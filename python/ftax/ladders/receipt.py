@@ -14,7 +14,7 @@ from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.instruments.energy import EnergyLine, compute_energy_tax
 from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import Timeline
-from ftax.ladders.advice import recommend
+from ftax.ladders.advice import adopt, recommend
 from ftax.ladders.findings import Findings
 from ftax.ladders.ladder import EAGER
 from ftax.ladders.lines import Line
@@ -103,6 +103,13 @@ class Receipt(Findings):
     def recommendation(self) -> str:
         """What the numbers advise, in sentences."""
         return recommend(self)
+
+    @property
+    def adoption(self) -> str:
+        """Python code without ftax, from ``model`` and ``inputs`` (the tensors of one request) to
+        ``outputs``: it adopts the fastest of the runtimes that are faster for certain and give the
+        model's outputs. "" if there is none."""
+        return adopt(self)
 
     def collect_warnings(self) -> list[str]:
         """Warnings of the receipt and of its measurements, each once."""

@@ -48,12 +48,18 @@ class RuntimeComparison(Shown):
         """What the numbers advise, in sentences."""
         return self.receipt.recommendation
 
+    @property
+    def adoption(self) -> str:
+        """Code that puts the fastest in the model's place, see `Receipt`."""
+        return self.receipt.adoption
+
     def to_dict(self) -> dict[str, object]:
         """Rows, reasons and recommendation as plain dicts, lists and scalars."""
         return {
             "rows": [row.to_dict() for row in self.rows],
             "unavailable": [item.to_dict() for item in self.unavailable],
             "recommendation": self.recommendation,
+            "adoption": self.adoption,
         }
 
     def save(self, path: str | Path) -> None:

@@ -16,6 +16,8 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from typing import Any
 
+import torch
+
 from ftax import _core
 from ftax.errors import (
     InvalidArgumentError,
@@ -147,6 +149,13 @@ def _find(place: str) -> Any:
     return getattr(import_module(f"ftax.runtimes.{module}"), name)
 
 
+def _find_thread_obstacle(device: str) -> str | None:
+    """Where torch has one thread, eager is on one already."""
+    if torch.get_num_threads() > 1:
+        return None
+    return "torch has one thread already: this would be eager once more"
+
+
 _BOTH: tuple[Host, ...] = ("python", "cpp")
 _COMPILE_IS_PYTHON = "torch.compile's guards and wrappers are Python; its C++ form is aoti"
 _ONNX_PACKAGES = ("onnxruntime", "onnx")
@@ -166,6 +175,16 @@ _RUNTIMES = (
         function="eager.eager:prepare_flat",
         instrument=True,
         why_not_cpp="flat is Python by definition; without Python it is eager with host cpp",
+    ),
+    RuntimeSpec(
+        name="eager-one-thread",
+        description="eager with one intra-op thread, beside the threads of all else",
+        hosts=("python",),
+        function="eager.eager:prepare_one_thread",
+        quick=True,
+        devices=("cpu",),
+        obstacle=_find_thread_obstacle,
+        why_not_cpp="what it shows, one thread in place of several, is no matter of the host",
     ),
     RuntimeSpec(
         name="tape-without-host-reads",

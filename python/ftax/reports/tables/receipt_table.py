@@ -8,7 +8,11 @@ from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.evidence_table import make_evidence_tables
 from ftax.reports.tables.receipt_numbers import number_operators, number_receipt
-from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_table
+from ftax.reports.tables.runtime_table import (
+    make_runtime_tables,
+    make_unavailable_table,
+    show_adoption,
+)
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import (
     format_clock,
@@ -69,7 +73,7 @@ def draw_receipt(receipt: Receipt) -> Printout:
     return Printout(
         head=_say_first(receipt),
         tables=(*make_receipt_tables(receipt), *gpu.tables),
-        notes=(*gpu.notes, receipt.recommendation),
+        notes=(*gpu.notes, receipt.recommendation, *show_adoption(receipt)),
         warnings=(*gpu.warnings, *receipt.collect_warnings()),
         numbers=lambda: number_receipt(receipt),
     )

@@ -6,6 +6,8 @@ left out.
 
 from __future__ import annotations
 
+from textwrap import indent
+
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
 from ftax.ladders.runtime_comparison import RuntimeComparison
@@ -58,10 +60,15 @@ def draw_runtimes(comparison: RuntimeComparison) -> Printout:
     unavailable = make_unavailable_table(receipt)
     return Printout(
         tables=(*make_runtime_tables(receipt), *([] if unavailable is None else [unavailable])),
-        notes=(receipt.recommendation,),
+        notes=(receipt.recommendation, *show_adoption(receipt)),
         warnings=tuple(receipt.collect_warnings()),
         numbers=lambda: number_receipt(receipt),
     )
+
+
+def show_adoption(receipt: Receipt) -> tuple[str, ...]:
+    """The lines of code that adopt what is advised, apart from the sentences above them."""
+    return ("", indent(receipt.adoption, "    ")) if receipt.adoption else ()
 
 
 def _describe_latency(row: RuntimeRow) -> dict[str, str]:

@@ -1,6 +1,13 @@
-"""Eager execution: as researchers run it (host python) and replayed from the tape (host cpp)."""
+"""Eager execution: as researchers run it (host python) and replayed from the tape (host cpp).
+
+The surprising choice: eager on one thread sets the number of threads and puts it back within each
+call's own time, so that it can take turns with what has all threads. That makes its row slower by
+those two calls, and never faster.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 
@@ -18,21 +25,35 @@ from ftax.timing.checks import Checks
 
 def prepare_eager(workspace: Workspace, host: Host, *, runtime: str = "eager") -> Candidate:
     """The model itself, or its tape. ``runtime`` names what a variant of a model stands for."""
-    prepare = _prepare_model if host == "python" else _prepare_tape
-    return prepare(workspace, runtime)
+    if host == "cpp":
+        return _prepare_tape(workspace, runtime)
+    return _prepare_model(workspace, runtime, workspace.loaded.bind())
 
 
-def _prepare_model(workspace: Workspace, runtime: str) -> Candidate:
-    loaded = workspace.loaded
+def prepare_one_thread(workspace: Workspace, host: Host) -> Candidate:
+    """The model itself, each call on one thread."""
+    call, threads = workspace.loaded.bind(), torch.get_num_threads()
 
+    def call_on_one() -> object:
+        torch.set_num_threads(1)
+        try:
+            return call()
+        finally:
+            torch.set_num_threads(threads)
+
+    return _prepare_model(workspace, "eager-one-thread", call_on_one)
+
+
+def _prepare_model(workspace: Workspace, runtime: str, call: Callable[[], object]) -> Candidate:
     def run() -> list[torch.Tensor]:
         with torch.inference_mode():
-            return flatten_outputs(call_model(loaded.call))
+            return flatten_outputs(call_model(call))
 
+    loaded = workspace.loaded
     return Candidate(
         runtime=runtime,
         host="python",
-        runner=drive_python(workspace, runtime, loaded.bind()),
+        runner=drive_python(workspace, runtime, call),
         run=run,
         warnings=loaded.warnings,
         watch=workspace.watch_work,

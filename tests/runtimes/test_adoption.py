@@ -1,0 +1,62 @@
+"""The lines that adopt a runtime are run as they are printed, and give the module's outputs."""
+
+import pytest
+import torch
+from torch import nn
+
+from ftax.runtimes.adoption import find_lines, list_adoptable
+from ftax.runtimes.catalogue import find_runtime, list_runtimes
+
+ON_CPU = [name for name in list_adoptable() if "cpu" in find_runtime(name).devices]
+
+
+def adopt(name, model, inputs, monkeypatch, tmp_path):
+    """What the lines leave in ``outputs``, as a list."""
+    monkeypatch.chdir(tmp_path)
+    names = {"torch": torch, "model": model, "inputs": inputs}
+    exec(find_lines(name), names)  # what a reader would paste
+    outputs = names["outputs"]
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+@pytest.fixture
+def image_model():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
+        return model, (torch.randn(2, 3, 8, 8),)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's exporters and compilers, as a user sees them
+@pytest.mark.parametrize("name", ON_CPU)
+def test_pasted_lines_give_the_modules_outputs(name, image_model, monkeypatch, tmp_path):
+    if name == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    model, inputs = image_model
+    with torch.inference_mode():
+        expected = model(*inputs)
+    threads = torch.get_num_threads()
+    try:
+        (found,) = adopt(name, model, inputs, monkeypatch, tmp_path)
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_lines_belong_to_runtimes_and_fit_a_terminal():
+    names = {spec.name for spec in list_runtimes()}
+    for name in list_adoptable():
+        assert name in names
+        assert max(map(len, find_lines(name).splitlines())) <= 76  # printed with an indent of 4
+    assert find_lines("launch-replay") == ""  # an instrument: nobody deploys it
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted({*list_adoptable()} - {"eager-one-thread", "onnxruntime"}))
+def test_pasted_lines_give_the_modules_outputs_on_a_gpu(name, image_model, monkeypatch, tmp_path):
+    model, inputs = image_model[0].cuda(), (image_model[1][0].cuda(),)
+    with torch.inference_mode():
+        expected = model(*inputs)
+    (found,) = adopt(name, model, inputs, monkeypatch, tmp_path)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
