@@ -1,4 +1,4 @@
-// A dropped step leaves its releases to the step before it: memory dies where it can die first.
+// A dropped call leaves its releases to the call before it: memory dies where it can die first.
 #include "tape/program.h"
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 namespace ftax {
 namespace {
 
-bool makes_tensors(const Step& step) {
-  return std::any_of(step.outputs.begin(), step.outputs.end(), [](const Output& output) {
+bool makes_tensors(const Call& call) {
+  return std::any_of(call.outputs.begin(), call.outputs.end(), [](const Output& output) {
     return output.slot != kNoSlot || std::any_of(output.items.begin(), output.items.end(),
                                                  [](int item) { return item != kNoSlot; });
   });
@@ -19,7 +19,7 @@ bool contains(const std::vector<int>& values, int value) {
 
 }  // namespace
 
-std::string Step::operator_name() const {
+std::string Call::operator_name() const {
   if (!op.has_value()) return "ftax::fill";
   const c10::OperatorName& name = op->operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
@@ -27,22 +27,22 @@ std::string Step::operator_name() const {
 
 Program drop_host_reads(const Program& program) {
   Program result = program;
-  result.steps.clear();
+  result.calls.clear();
   result.host_reads.clear();
   result.mutations.clear();
-  for (int index = 0; index < static_cast<int>(program.steps.size()); ++index) {
-    const Step& step = program.steps[static_cast<size_t>(index)];
+  for (int index = 0; index < static_cast<int>(program.calls.size()); ++index) {
+    const Call& call = program.calls[static_cast<size_t>(index)];
     const bool reads = contains(program.host_reads, index);
-    if (reads && !makes_tensors(step)) {
-      if (result.steps.empty()) continue;  // it read a constant or an input: nothing dies
-      std::vector<int>& releases = result.steps.back().releases;
-      releases.insert(releases.end(), step.releases.begin(), step.releases.end());
+    if (reads && !makes_tensors(call)) {
+      if (result.calls.empty()) continue;  // it read a constant or an input: nothing dies
+      std::vector<int>& releases = result.calls.back().releases;
+      releases.insert(releases.end(), call.releases.begin(), call.releases.end());
       continue;
     }
-    const int kept = static_cast<int>(result.steps.size());
+    const int kept = static_cast<int>(result.calls.size());
     if (reads) result.host_reads.push_back(kept);
     if (contains(program.mutations, index)) result.mutations.push_back(kept);
-    result.steps.push_back(step);
+    result.calls.push_back(call);
   }
   return result;
 }

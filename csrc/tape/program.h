@@ -29,12 +29,12 @@ struct Output {
   std::vector<int> items;  // kNoSlot for an undefined element
 };
 
-struct Step {
+struct Call {
   std::optional<c10::OperatorHandle> op;  // empty: a fill
   at::Tensor fill;                        // bytes that Python wrote into a fresh tensor unseen
   std::vector<Argument> arguments;
   std::vector<Output> outputs;
-  std::vector<int> releases;  // slots whose last use this step was
+  std::vector<int> releases;  // slots whose last use this call was
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
   bool hidden = false;        // made inside a binding that hides it from Python (torch.tensor)
 
@@ -49,20 +49,20 @@ struct InputFacts {
 };
 
 struct Program {
-  std::vector<Step> steps;
+  std::vector<Call> calls;
   int slot_count = 0;
   std::vector<int> input_slots;
   std::vector<InputFacts> input_facts;  // one an input slot
   std::vector<int> output_slots;
   std::vector<std::pair<int, at::Tensor>> constants;  // weights, buffers and captured tensors
   std::vector<int> captured_slots;  // constants that are neither weights, buffers nor numbers
-  std::vector<int> host_reads;      // steps that returned a number to Python
-  std::vector<int> mutations;       // steps that write into a constant or an input
+  std::vector<int> host_reads;      // calls that returned a number to Python
+  std::vector<int> mutations;       // calls that write into a constant or an input
   bool inference_mode = false;      // recorded under inference mode
 };
 
-// The program without the steps that only return a number to Python. What was made of the number is
-// a constant of later steps, so they compute the same; what goes is the wait for the device.
+// The program without the calls that only return a number to Python. What was made of the number is
+// a constant of later calls, so they compute the same; what goes is the wait for the device.
 [[nodiscard]] Program drop_host_reads(const Program& program);
 
 }  // namespace ftax

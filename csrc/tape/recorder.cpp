@@ -130,7 +130,7 @@ void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
   if (!tensor.defined()) return;
   if (alias != nullptr && alias->isWrite()) {
     unwritten_.erase(tensor);
-    const bool writes = pending.step.op->operator_name().name != "aten::detach_";
+    const bool writes = pending.call.op->operator_name().name != "aten::detach_";
     pending.mutates_outside |=
         writes && (outside_storages_.contains(get_storage(tensor)) ||
                    outside_slots_.contains(slots_.at(tensor.unsafeGetTensorImpl())));
@@ -142,11 +142,11 @@ void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
 }
 
 void Recorder::convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack) {
-  const auto& schema = pending.step.op->schema();
+  const auto& schema = pending.call.op->schema();
   const size_t first = stack.size() - schema.arguments().size();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::IValue& value = stack[first + i];
-    pending.step.arguments.push_back(convert(value));
+    pending.call.arguments.push_back(convert(value));
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
     if (value.isTensor()) note_access(pending, alias, value.toTensor());
     if (value.isTensorList()) {
@@ -166,10 +166,10 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
   if (!failure_.empty()) return std::nullopt;
   try {
     Pending pending;
-    pending.step.op = op;
-    pending.step.module_path = module_path_;
-    pending.step.hidden = hidden;
-    operator_name_ = pending.step.operator_name();
+    pending.call.op = op;
+    pending.call.module_path = module_path_;
+    pending.call.hidden = hidden;
+    operator_name_ = pending.call.operator_name();
     const std::string change = state_.describe_change(ThreadState::capture(device_));
     if (!change.empty()) throw UnsupportedError("its forward changes " + change);
     convert_arguments(pending, stack);
@@ -183,18 +183,18 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
 
 // See Note [Memory that Python fills].
 void Recorder::commit_fills(Pending& pending, const std::vector<c10::IValue>& stack) {
-  const bool is_lift = pending.step.op->operator_name().name == "aten::lift_fresh";
+  const bool is_lift = pending.call.op->operator_name().name == "aten::lift_fresh";
   const c10::IValue& result = stack.back();
   for (const auto& [tensor, contents] : pending.fills) {
     const bool is_view = result.isTensor() && result.toTensor().defined() &&
                          get_storage(result.toTensor()) == get_storage(tensor);
     if (is_view && !is_lift) continue;
     if (!unwritten_.erase(tensor)) continue;  // given to this call twice
-    Step fill;
+    Call fill;
     fill.fill = contents;
     fill.outputs.push_back({slots_.at(tensor.unsafeGetTensorImpl()), false, {}});
-    fill.module_path = pending.step.module_path;
-    program_.steps.push_back(std::move(fill));
+    fill.module_path = pending.call.module_path;
+    program_.calls.push_back(std::move(fill));
   }
 }
 
@@ -218,7 +218,7 @@ Output Recorder::add_output(const c10::IValue& value) {
 // may still find its last results in memory that the allocator hands out again.
 void Recorder::refuse_unwritten(const Pending& pending,
                                 const std::vector<c10::IValue>& stack) const {
-  if (UnwrittenMemory::reads_shapes_only(*pending.step.op)) return;
+  if (UnwrittenMemory::reads_shapes_only(*pending.call.op)) return;
   for (const at::Tensor& tensor : pending.unwritten) {
     const bool is_view = !stack.empty() && stack.back().isTensor() &&
                          stack.back().toTensor().defined() &&
@@ -235,23 +235,23 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
   inside_call_ = false;
   if (!pending.has_value() || !failure_.empty()) return;
   try {
-    const auto& returns = pending->step.op->schema().returns();
+    const auto& returns = pending->call.op->schema().returns();
     const size_t first = stack.size() - returns.size();
     refuse_unwritten(*pending, stack);
     if (!returns.empty()) commit_fills(*pending, stack);
-    const int index = static_cast<int>(program_.steps.size());
+    const int index = static_cast<int>(program_.calls.size());
     for (size_t i = 0; i < returns.size(); ++i) {
       const c10::IValue& value = stack[first + i];
-      pending->step.outputs.push_back(add_output(value));
+      pending->call.outputs.push_back(add_output(value));
       const bool is_tensor = value.isTensor() || value.isTensorList();
       if (!is_tensor && !value.isNone()) program_.host_reads.push_back(index);
       if (value.isTensor() && value.toTensor().defined() &&
-          UnwrittenMemory::is_made_by(*pending->step.op)) {
+          UnwrittenMemory::is_made_by(*pending->call.op)) {
         unwritten_.insert(value.toTensor());
       }
     }
     if (pending->mutates_outside) program_.mutations.push_back(index);
-    program_.steps.push_back(std::move(pending->step));
+    program_.calls.push_back(std::move(pending->call));
   } catch (const std::exception& error) {
     fail(error.what());
   }
@@ -261,14 +261,14 @@ void Recorder::compute_releases() {
   std::vector<bool> kept(static_cast<size_t>(program_.slot_count), false);
   for (const int slot : outside_slots_) kept[static_cast<size_t>(slot)] = true;
   for (const int slot : program_.output_slots) kept[static_cast<size_t>(slot)] = true;
-  for (auto step = program_.steps.rbegin(); step != program_.steps.rend(); ++step) {
+  for (auto call = program_.calls.rbegin(); call != program_.calls.rend(); ++call) {
     std::vector<int> used;
-    for (const Argument& argument : step->arguments) collect_slots(argument, used);
-    for (const Output& output : step->outputs) collect_slots(output, used);
+    for (const Argument& argument : call->arguments) collect_slots(argument, used);
+    for (const Output& output : call->outputs) collect_slots(output, used);
     for (const int slot : used) {
       if (kept[static_cast<size_t>(slot)]) continue;
       kept[static_cast<size_t>(slot)] = true;
-      step->releases.push_back(slot);
+      call->releases.push_back(slot);
     }
   }
 }

@@ -28,7 +28,7 @@ class Recorder {
 
   // A call that has begun. Between `begin` and `end` the observer runs the operator.
   struct Pending {
-    Step step;
+    Call call;
     // Arguments that nobody was seen to write, and what they held before the call.
     std::vector<std::pair<at::Tensor, at::Tensor>> fills;
     // Arguments in device memory that nobody was seen to write, and that cannot be copied cheaply.
@@ -37,7 +37,7 @@ class Recorder {
   };
 
   // `stack` ends with the call's arguments / results. Neither throws: the first problem is kept,
-  // recording stops there, the inference runs on, and `finish` throws it. `hidden`: see Step.
+  // recording stops there, the inference runs on, and `finish` throws it. `hidden`: see Call.
   [[nodiscard]] std::optional<Pending> begin(const c10::OperatorHandle& op,
                                              const std::vector<c10::IValue>& stack,
                                              bool hidden) noexcept;

@@ -1,4 +1,4 @@
-// The replay loop. A slot is emptied right after the step that used it last, so memory dies where
+// The replay loop. A slot is emptied right after the call that used it last, so memory dies where
 // it would have died at the latest in eager Python, and the allocator sees the same pattern.
 #include "tape/tape.h"
 
@@ -69,8 +69,8 @@ std::string describe_strides(const at::Tensor& tensor) {
 
 Tape::Tape(Program program) : program_(std::move(program)) {
   slots_.resize(static_cast<size_t>(program_.slot_count));
-  typed_.reserve(program_.steps.size());
-  for (const Step& step : program_.steps) typed_.push_back(make_typed_call(step));
+  typed_.reserve(program_.calls.size());
+  for (const Call& call : program_.calls) typed_.push_back(make_typed_call(call));
   std::vector<int> outside = program_.input_slots;
   for (const auto& [slot, tensor] : program_.constants) {
     slots_[static_cast<size_t>(slot)] = tensor;
@@ -107,7 +107,7 @@ void Tape::bind_inputs(const std::vector<at::Tensor>& inputs) {
 
 void Tape::prepare(size_t index) {
   if (typed_[index] != nullptr) return;
-  for (const Argument& argument : program_.steps[index].arguments) {
+  for (const Argument& argument : program_.calls[index].arguments) {
     stack_.push_back(materialise(argument, slots_));
   }
 }
@@ -117,25 +117,25 @@ void Tape::call(size_t index) {
     typed_[index]->run(slots_);
     return;
   }
-  const Step& step = program_.steps[index];
-  if (step.op.has_value()) {
-    step.op->callBoxed(stack_);
+  const Call& call = program_.calls[index];
+  if (call.op.has_value()) {
+    call.op->callBoxed(stack_);
   } else {
-    const at::Tensor& target = slots_[static_cast<size_t>(step.outputs.front().slot)].toTensor();
-    std::memcpy(target.mutable_data_ptr(), step.fill.const_data_ptr(), step.fill.nbytes());
+    const at::Tensor& target = slots_[static_cast<size_t>(call.outputs.front().slot)].toTensor();
+    std::memcpy(target.mutable_data_ptr(), call.fill.const_data_ptr(), call.fill.nbytes());
   }
 }
 
 void Tape::finish(size_t index) {
-  const Step& step = program_.steps[index];
-  if (typed_[index] == nullptr && step.op.has_value()) store_results(step);
-  for (const int slot : step.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
+  const Call& call = program_.calls[index];
+  if (typed_[index] == nullptr && call.op.has_value()) store_results(call);
+  for (const int slot : call.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
 }
 
-void Tape::store_results(const Step& step) {
-  const size_t first = stack_.size() - step.outputs.size();
-  for (size_t i = 0; i < step.outputs.size(); ++i) {
-    const Output& output = step.outputs[i];
+void Tape::store_results(const Call& call) {
+  const size_t first = stack_.size() - call.outputs.size();
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const Output& output = call.outputs[i];
     if (output.is_list) {
       const auto list = stack_[first + i].toTensorList();
       for (size_t k = 0; k < output.items.size(); ++k) {
@@ -157,13 +157,13 @@ void Tape::execute(size_t index) {
 
 void Tape::clear() {
   stack_.clear();
-  for (const Step& step : program_.steps) {
-    for (const int slot : step.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
+  for (const Call& call : program_.calls) {
+    for (const int slot : call.releases) slots_[static_cast<size_t>(slot)] = c10::IValue();
   }
   release_outputs();
 }
 
-void Tape::rethrow(const Step& step) {
+void Tape::rethrow(const Call& call) {
   std::string reason = "an unknown error";
   try {
     throw;
@@ -173,41 +173,41 @@ void Tape::rethrow(const Step& step) {
     reason = error.what();
   }
   clear();
-  throw RunnerError("replaying " + step.operator_name() +
-                    (step.module_path.empty() ? "" : " of module " + step.module_path) +
+  throw RunnerError("replaying " + call.operator_name() +
+                    (call.module_path.empty() ? "" : " of module " + call.module_path) +
                     " failed: " + reason);
 }
 
 void Tape::run() {
   size_t i = 0;
   try {
-    for (; i < program_.steps.size(); ++i) execute(i);
+    for (; i < program_.calls.size(); ++i) execute(i);
   } catch (...) {
-    rethrow(program_.steps[i]);
+    rethrow(program_.calls[i]);
   }
 }
 
-void Tape::step(size_t index) {
-  if (index >= program_.steps.size()) {
-    throw InvalidArgumentError("the tape has " + std::to_string(program_.steps.size()) +
-                               " steps; there is no step " + std::to_string(index));
+void Tape::run_call(size_t index) {
+  if (index >= program_.calls.size()) {
+    throw InvalidArgumentError("the tape has " + std::to_string(program_.calls.size()) +
+                               " calls; there is no call " + std::to_string(index));
   }
   try {
     execute(index);
   } catch (...) {
-    rethrow(program_.steps[index]);
+    rethrow(program_.calls[index]);
   }
 }
 
 std::vector<c10::IValue> Tape::make_arguments(size_t index) const {
   std::vector<c10::IValue> arguments;
-  for (const Argument& argument : program_.steps.at(index).arguments) {
+  for (const Argument& argument : program_.calls.at(index).arguments) {
     arguments.push_back(materialise(argument, slots_));
   }
   return arguments;
 }
 
-std::vector<size_t> Tape::typed_steps() const {
+std::vector<size_t> Tape::typed_calls() const {
   std::vector<size_t> places;
   for (size_t i = 0; i < typed_.size(); ++i) {
     if (typed_[i] != nullptr) places.push_back(i);
@@ -234,7 +234,7 @@ std::vector<StepCost> Tape::profile(int repetitions) {
     throw InvalidArgumentError("repetitions is " + std::to_string(repetitions) +
                                "; give 1 or more");
   }
-  const size_t count = program_.steps.size();
+  const size_t count = program_.calls.size();
   std::vector<std::vector<int64_t>> build(count), calls(count), release(count);
   size_t i = 0;
   try {
@@ -254,7 +254,7 @@ std::vector<StepCost> Tape::profile(int repetitions) {
       release_outputs();
     }
   } catch (...) {
-    rethrow(program_.steps[i]);
+    rethrow(program_.calls[i]);
   }
   std::vector<StepCost> costs;
   for (i = 0; i < count; ++i) {

@@ -12,15 +12,15 @@
 
 namespace ftax {
 
-// Host time of one step: medians over repetitions, ns, each including one clock read.
+// Host time of one call: medians over repetitions, ns, each including one clock read.
 struct StepCost {
   double build_ns;    // arguments onto the stack; nothing to do for a typed call
   double call_ns;     // the operator call itself
   double release_ns;  // results into slots, dead tensors freed
 };
 
-// Not for use by two threads at once. All of `run`, `step` and `profile` expect the caller to have
-// set the grad mode.
+// Not for use by two threads at once. All of `run`, `run_call` and `profile` expect the caller to
+// have set the grad mode.
 class Tape {
  public:
   explicit Tape(Program program);
@@ -34,15 +34,15 @@ class Tape {
   [[nodiscard]] std::vector<at::Tensor> outputs() const;
   void release_outputs();
 
-  // Runs one step. In order from 0 to size() - 1, this is `run` in slow motion.
-  void step(size_t index);
+  // Runs one call. In order from 0 to size() - 1, this is `run` in slow motion.
+  void run_call(size_t index);
   [[nodiscard]] std::vector<c10::IValue> make_arguments(size_t index) const;
 
   [[nodiscard]] std::vector<StepCost> profile(int repetitions);
 
   [[nodiscard]] const Program& program() const { return program_; }
-  // Steps whose call is typed; the other operator calls are boxed.
-  [[nodiscard]] std::vector<size_t> typed_steps() const;
+  // Those made through the operator's C++ signature; the others are boxed.
+  [[nodiscard]] std::vector<size_t> typed_calls() const;
   [[nodiscard]] const c10::IValue& slot(int index) const {
     return slots_[static_cast<size_t>(index)];
   }
@@ -52,12 +52,12 @@ class Tape {
   void call(size_t index);
   void finish(size_t index);
   void execute(size_t index);
-  void store_results(const Step& step);
+  void store_results(const Call& call);
   void clear();
-  [[noreturn]] void rethrow(const Step& step);
+  [[noreturn]] void rethrow(const Call& call);
 
   Program program_;
-  std::vector<std::unique_ptr<TypedCall>> typed_;  // one a step; nullptr: boxed
+  std::vector<std::unique_ptr<TypedCall>> typed_;  // one a call; nullptr: boxed
   std::vector<int> own_outputs_;                   // outputs that are neither inputs nor constants
   std::vector<c10::IValue> slots_;
   std::vector<c10::IValue> stack_;

@@ -216,17 +216,17 @@ class SignatureCall<Result(Args...)> final : public TypedCall {
     return (Held<Args>::accepts(schema.arguments()[i++]) && ...);
   }
 
-  explicit SignatureCall(const Step& step)
-      : SignatureCall(step, std::index_sequence_for<Args...>()) {}
+  explicit SignatureCall(const Call& call)
+      : SignatureCall(call, std::index_sequence_for<Args...>()) {}
 
   void run(Slots& slots) override { run(slots, std::index_sequence_for<Args...>()); }
 
  private:
   template <size_t... kPlaces>
-  SignatureCall(const Step& step, std::index_sequence<kPlaces...>)
-      : op_(step.op->typed<Result(Args...)>()),
-        output_(step.outputs[0].slot),
-        arguments_(step.arguments[kPlaces]...) {}
+  SignatureCall(const Call& call, std::index_sequence<kPlaces...>)
+      : op_(call.op->typed<Result(Args...)>()),
+        output_(call.outputs[0].slot),
+        arguments_(call.arguments[kPlaces]...) {}
 
   template <size_t... kPlaces>
   void run(Slots& slots, std::index_sequence<kPlaces...>) {
@@ -240,15 +240,15 @@ class SignatureCall<Result(Args...)> final : public TypedCall {
 };
 
 template <class... Signatures>
-std::unique_ptr<TypedCall> make_first(const Step& step) {
-  std::unique_ptr<TypedCall> call;
+std::unique_ptr<TypedCall> make_first(const Call& call) {
+  std::unique_ptr<TypedCall> made;
   const auto try_one = [&]<class Signature>(std::type_identity<Signature>) {
-    if (!SignatureCall<Signature>::accepts(step.op->schema())) return false;
-    call = std::make_unique<SignatureCall<Signature>>(step);
+    if (!SignatureCall<Signature>::accepts(call.op->schema())) return false;
+    made = std::make_unique<SignatureCall<Signature>>(call);
     return true;
   };
   static_cast<void>((try_one(std::type_identity<Signatures>()) || ...));
-  return call;
+  return made;
 }
 
 using T = at::Tensor;
@@ -260,7 +260,7 @@ using Dtype = std::optional<at::ScalarType>;
 using Format = std::optional<at::MemoryFormat>;
 using End = std::optional<c10::SymInt>;
 
-std::unique_ptr<TypedCall> make_known(const Step& step) {
+std::unique_ptr<TypedCall> make_known(const Call& call) {
   return make_first<T(In),                                        // relu, tanh
                     T(In, In),                                    // mul, matmul
                     T(In, In, In),                                // where
@@ -291,15 +291,15 @@ std::unique_ptr<TypedCall> make_known(const Step& step) {
                     T&(T&, In),                                                       // mul_
                     T&(T&, Number),                                                   // mul_
                     T&(T&, In, Number)                                                // add_
-                    >(step);
+                    >(call);
 }
 
 }  // namespace
 
-std::unique_ptr<TypedCall> make_typed_call(const Step& step) {
-  if (!step.op.has_value() || step.outputs.size() != 1 || step.outputs[0].is_list) return nullptr;
+std::unique_ptr<TypedCall> make_typed_call(const Call& call) {
+  if (!call.op.has_value() || call.outputs.size() != 1 || call.outputs[0].is_list) return nullptr;
   try {
-    return make_known(step);
+    return make_known(call);
   } catch (const c10::Error&) {
     return nullptr;  // the schema promised a C++ signature that the operator does not have
   }

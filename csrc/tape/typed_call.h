@@ -23,6 +23,6 @@ class TypedCall {
 
 // nullptr if the operator's signature is not among those that typed_call.cpp lists: the call then
 // has to be boxed, which does the same and costs more.
-[[nodiscard]] std::unique_ptr<TypedCall> make_typed_call(const Step& step);
+[[nodiscard]] std::unique_ptr<TypedCall> make_typed_call(const Call& call);
 
 }  // namespace ftax

@@ -1,7 +1,7 @@
 // Note [Memory that Python fills]
 // torch.tensor([1, 2]) dispatches `empty`, then writes the numbers without any operator call.
 // Memory that came from an empty-like operator and that no recorded call has written is therefore
-// copied when a call first reads all of it, and the copy becomes a fill step before that call. A
+// copied when a call first reads all of it, and the copy becomes a fill call before that call. A
 // call that only makes a view (its output shares the storage) reads nothing, except `lift_fresh`,
 // which is torch's own mark for "this was filled". A call that writes a part of the memory counts
 // as writing it all: what a model does with torch.empty and indexing is computed, not filled.

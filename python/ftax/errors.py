@@ -10,15 +10,18 @@ something else, and what a C++ runner met is text alone.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import torch
 
 _T = TypeVar("_T")
+_Record = TypeVar("_Record")
 
 
 class FtaxError(Exception):
@@ -64,6 +67,25 @@ def suggest(name: str, names: Iterable[str]) -> str:
     near."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f"did you mean {near[0]!r}? " if near else ""
+
+
+def check_fields(record: type[_Record]) -> type[_Record]:
+    """A dataclass of keywords that says which field an unknown one may have meant."""
+    construct = record.__init__
+
+    @functools.wraps(construct)
+    def check(self: _Record, **given: Any) -> None:
+        names = [field.name for field in fields(record)]  # type: ignore[arg-type]  # a dataclass
+        for name in given:
+            if name not in names:
+                raise InvalidArgumentError(
+                    f"{record.__name__} has no field {name!r}; {suggest(name, names)}"
+                    f"there are {', '.join(names)}"
+                )
+        construct(self, **given)
+
+    record.__init__ = check  # type: ignore[assignment, method-assign]  # the point of it
+    return record
 
 
 def is_out_of_memory(error: BaseException | str) -> bool:

@@ -98,7 +98,7 @@ def test_tape_holds_the_calls_of_the_model_in_order(mlp: LoadedModel) -> None:
     tape = make_tape(mlp).tape
     assert tape.operators == ["aten::linear", "aten::relu", "aten::linear"]
     assert len(tape) == 3
-    assert [step["module"] for step in tape.steps] == ["first", "between", "second"]
+    assert [call["module"] for call in tape.calls] == ["first", "between", "second"]
 
 
 def test_calls_of_the_outermost_forward_have_an_empty_module_path() -> None:
@@ -110,8 +110,8 @@ def test_calls_of_the_outermost_forward_have_an_empty_module_path() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.inner(x + 1).neg()
 
-    steps = make_tape(load_model(Block(), inputs=normal(3, 4))).tape.steps
-    assert [(step["operator"], step["module"]) for step in steps] == [
+    calls = make_tape(load_model(Block(), inputs=normal(3, 4))).tape.calls
+    assert [(call["operator"], call["module"]) for call in calls] == [
         ("aten::add.Tensor", ""),
         ("aten::linear", "inner.0"),
         ("aten::tanh", "inner.1.0"),
@@ -132,7 +132,7 @@ def test_zoo_models_are_taped_as_a_dispatch_mode_sees_them(tiny_zoo: Workspace) 
 
 def test_memory_that_python_fills_becomes_a_step() -> None:
     tape = make_tape(load_function(lambda x: x + torch.tensor([1.0, 2.0, 3.0, 4.0]))).tape
-    fills = [step["fill"] for step in tape.steps if step["fill"] is not None]
+    fills = [call["fill"] for call in tape.calls if call["fill"] is not None]
     assert [fill.tolist() for fill in fills] == [[1.0, 2.0, 3.0, 4.0]]
     # A TorchDispatchMode does not see how torch.tensor comes by its memory; a tape repeats it.
     assert tape.visible_operators == ["aten::lift_fresh", "aten::detach_", "aten::add.Tensor"]
@@ -141,7 +141,7 @@ def test_memory_that_python_fills_becomes_a_step() -> None:
 
 def test_memory_that_indexing_fills_is_computed_and_not_baked() -> None:
     tape = make_tape(load_function(fill_partly)).tape
-    assert all(step["fill"] is None for step in tape.steps)
+    assert all(call["fill"] is None for call in tape.calls)
 
 
 def test_nested_outputs_come_back_in_order(nest: LoadedModel) -> None:
@@ -204,7 +204,7 @@ def test_nothing_lives_on_after_a_run(mlp: LoadedModel) -> None:
     # A tensor that C++ still holds keeps its Python object, so the reference shows who holds it.
     with torch.inference_mode():
         for index in range(len(tape)):
-            tape.step(index)
+            tape.run_call(index)
     held = weakref.ref(tape.outputs()[0])
     assert held() is not None
     tape.release_outputs()
@@ -232,10 +232,10 @@ def test_steps_in_order_are_a_run(mlp: LoadedModel) -> None:
     tape = make_tape(mlp).tape
     with torch.inference_mode():
         for index in range(len(tape)):
-            tape.step(index)
+            tape.run_call(index)
     assert same_bits(tape.outputs()[0], run_seeded(mlp.call)[0])
-    with pytest.raises(InvalidArgumentError, match="3 steps; there is no step 3"):
-        tape.step(3)
+    with pytest.raises(InvalidArgumentError, match="3 calls; there is no call 3"):
+        tape.run_call(3)
 
 
 def test_profile_has_a_cost_for_each_step(mlp: LoadedModel) -> None:

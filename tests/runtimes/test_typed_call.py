@@ -61,7 +61,7 @@ CALLS: dict[str, Callable[..., Any]] = {
 def test_a_typed_call_gives_the_bits_of_eager(name: str) -> None:
     loaded = load_function(CALLS[name])
     tape = make_tape(loaded).tape
-    assert len(tape) - 1 in tape.typed_steps, tape.operators
+    assert len(tape) - 1 in tape.typed_calls, tape.operators
     for inputs in (loaded.flat_check_inputs(), loaded.flat_inputs()):
         expected = run_seeded(lambda inputs=inputs: loaded.module(*inputs))
         tape.bind_inputs(inputs)
@@ -71,9 +71,9 @@ def test_a_typed_call_gives_the_bits_of_eager(name: str) -> None:
 def test_lists_of_tensors_are_boxed() -> None:
     tape = make_tape(load_function(lambda x: torch.cat(x.split(2)))).tape
     assert tape.operators == ["aten::split.Tensor", "aten::cat"]
-    assert tape.typed_steps == []
+    assert tape.typed_calls == []
 
 
 def test_nearly_all_calls_of_the_zoo_are_typed(tiny_zoo: Workspace) -> None:
     tape = tiny_zoo.taped.tape
-    assert len(tape.typed_steps) >= 0.9 * len(tape)
+    assert len(tape.typed_calls) >= 0.9 * len(tape)

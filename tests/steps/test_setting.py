@@ -164,3 +164,8 @@ def test_an_option_that_no_runtime_of_a_receipt_takes_is_refused():
             torch.nn.ReLU(), normal(2, 3), runtimes=["onnxruntime"],
             runtime_options={"optimise": "basic"},
         )  # fmt: skip
+
+
+def test_an_unknown_field_is_told_with_the_one_that_was_meant():
+    with pytest.raises(InvalidArgumentError, match="no field 'thread'; did you mean 'threads'"):
+        Setting(**{"thread": 2})

@@ -76,3 +76,8 @@ def test_the_most_rounds_grow_with_the_time_unless_they_are_given() -> None:
 
 def test_no_warm_up_given_means_until_steady() -> None:
     assert Plan().to_core().warmup.iterations == 0
+
+
+def test_an_unknown_field_is_told_with_the_one_that_was_meant():
+    with pytest.raises(InvalidArgumentError, match="no field 'round'; did you mean 'rounds'"):
+        Plan(**{"round": 3})

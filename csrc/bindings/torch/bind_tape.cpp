@@ -1,4 +1,4 @@
-// The tape as Python sees it: run it, look into it step by step, and time its operators.
+// The tape as Python sees it: run it, look into it call by call, and time its operators.
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
@@ -25,13 +25,13 @@ py::tuple describe_argument(const Argument& argument, const c10::TypePtr& type) 
   return py::make_tuple("list", items);
 }
 
-py::dict describe_step(const Step& step) {
+py::dict describe_call(const Call& call) {
   py::list arguments, outputs;
-  for (size_t i = 0; i < step.arguments.size(); ++i) {
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
     arguments.append(
-        describe_argument(step.arguments[i], step.op->schema().arguments()[i].real_type()));
+        describe_argument(call.arguments[i], call.op->schema().arguments()[i].real_type()));
   }
-  for (const Output& output : step.outputs) {
+  for (const Output& output : call.outputs) {
     if (output.is_list) {
       outputs.append(output.items);
     } else {
@@ -39,22 +39,22 @@ py::dict describe_step(const Step& step) {
     }
   }
   py::dict result;
-  result["operator"] = step.operator_name();
+  result["operator"] = call.operator_name();
   result["arguments"] = arguments;
   result["outputs"] = outputs;
-  result["releases"] = step.releases;
-  result["module"] = step.module_path;
-  result["hidden"] = step.hidden;
-  result["fill"] = step.op.has_value() ? py::object(py::none()) : py::cast(step.fill);
+  result["releases"] = call.releases;
+  result["module"] = call.module_path;
+  result["hidden"] = call.hidden;
+  result["fill"] = call.op.has_value() ? py::object(py::none()) : py::cast(call.fill);
   return result;
 }
 
 py::list make_arguments(const Tape& tape, size_t index) {
-  const Step& step = tape.program().steps.at(index);
+  const Call& call = tape.program().calls.at(index);
   const auto values = tape.make_arguments(index);
   py::list result;
   for (size_t i = 0; i < values.size(); ++i) {
-    result.append(to_python(values[i], step.op->schema().arguments()[i].real_type()));
+    result.append(to_python(values[i], call.op->schema().arguments()[i].real_type()));
   }
   return result;
 }
@@ -84,8 +84,8 @@ std::vector<StepCost> profile(Tape& tape, int repetitions) {
 
 std::vector<std::string> list_operators(const Tape& tape, bool with_hidden) {
   std::vector<std::string> names;
-  for (const Step& step : tape.program().steps) {
-    if (step.op.has_value() && (with_hidden || !step.hidden)) names.push_back(step.operator_name());
+  for (const Call& call : tape.program().calls) {
+    if (call.op.has_value() && (with_hidden || !call.hidden)) names.push_back(call.operator_name());
   }
   return names;
 }
@@ -100,25 +100,25 @@ void bind_tape(py::module_& m) {
   py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
       .def("bind_inputs", &Tape::bind_inputs, py::arg("inputs"))
       .def("run", &run, "One inference under the caller's grad mode; its outputs.")
-      .def("step", &Tape::step, py::arg("index"))
+      .def("run_call", &Tape::run_call, py::arg("index"))
       .def("release_outputs", &Tape::release_outputs)
       .def("outputs", &Tape::outputs)
-      .def("arguments", &make_arguments, py::arg("index"), "Live arguments of the next step.")
+      .def("arguments", &make_arguments, py::arg("index"), "Live arguments of the next call.")
       .def("slot", [](const Tape& t, int i) { return to_python(t.slot(i), c10::AnyType::get()); })
       .def("profile", &profile, py::arg("repetitions"))
       .def("without_host_reads", &without_host_reads)
-      .def("__len__", [](const Tape& t) { return t.program().steps.size(); })
+      .def("__len__", [](const Tape& t) { return t.program().calls.size(); })
       .def_property_readonly("operators", [](const Tape& t) { return list_operators(t, true); })
       .def_property_readonly("visible_operators",
                              [](const Tape& t) { return list_operators(t, false); })
-      .def_property_readonly("steps",
+      .def_property_readonly("calls",
                              [](const Tape& t) {
-                               py::list steps;
-                               for (const Step& s : t.program().steps)
-                                 steps.append(describe_step(s));
-                               return steps;
+                               py::list calls;
+                               for (const Call& s : t.program().calls)
+                                 calls.append(describe_call(s));
+                               return calls;
                              })
-      .def_property_readonly("typed_steps", &Tape::typed_steps)
+      .def_property_readonly("typed_calls", &Tape::typed_calls)
       .def_property_readonly("slot_count", [](const Tape& t) { return t.program().slot_count; })
       .def_property_readonly("input_slots", [](const Tape& t) { return t.program().input_slots; })
       .def_property_readonly("output_slots", [](const Tape& t) { return t.program().output_slots; })

@@ -122,13 +122,13 @@ def _time_operators(scene: Scene) -> Iterator[Scene]:
         operator_costs=tuple(
             OperatorCost(
                 index=index,
-                operator=step["operator"],
-                module=step["module"],
+                operator=call["operator"],
+                module=call["module"],
                 build_ns=cost.build_ns,
                 call_ns=cost.call_ns,
                 release_ns=cost.release_ns,
             )
-            for index, (step, cost) in enumerate(zip(tape.steps, costs, strict=True))
+            for index, (call, cost) in enumerate(zip(tape.calls, costs, strict=True))
         )
     )
 

@@ -90,9 +90,9 @@ def describe_program(tape: _core.Tape, module: nn.Module) -> list[str]:
     lines = [f"inputs {tape.input_slots}, outputs {tape.output_slots}"]
     for slot, tensor in tape.constants:
         lines.append(f"slot {slot} is {names.get(id(tensor)) or _digest_tensor(tensor)}")
-    for step in tape.steps:
-        content = "" if step["fill"] is None else _digest_tensor(step["fill"])
-        lines.append(f"{step['operator']}{content} {step['arguments']} -> {step['outputs']}")
+    for call in tape.calls:
+        content = "" if call["fill"] is None else _digest_tensor(call["fill"])
+        lines.append(f"{call['operator']}{content} {call['arguments']} -> {call['outputs']}")
     return lines
 
 

@@ -14,7 +14,13 @@ from typing import Any, Literal, TypedDict, get_args
 
 import torch
 
-from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError, suggest
+from ftax.errors import (
+    InvalidArgumentError,
+    UnavailableError,
+    UnsupportedError,
+    check_fields,
+    suggest,
+)
 from ftax.records.fields import FrozenMap
 from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention, Dtype
 
@@ -24,6 +30,7 @@ GradMode = Literal["inference", "no_grad"]
 _SEED_LIMIT = 2**30
 
 
+@check_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """How a step is built and how it runs, with values that can be right; raises otherwise.

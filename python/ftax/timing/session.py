@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.errors import InvalidArgumentError, RunnerError, check_fields
 from ftax.machines.condition import Condition, collect_condition
 from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.gpu_watch import GpuWatch, watch_gpu
@@ -39,6 +39,7 @@ _LEAST_MOST_ROUNDS, _ROUNDS_A_SECOND = 200, 10  # where no largest number is giv
 _quiet_blocks = 0  # that are open
 
 
+@check_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How to measure. The defaults stop when every interval is within ``target_ratio`` of its mean.

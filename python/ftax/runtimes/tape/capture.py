@@ -137,18 +137,18 @@ def _abandon(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
 
 
 def _rehearse(tape: _core.Tape) -> None:
-    """Run the tape step by step and refuse what a capture cannot hold. Here that costs an
+    """Run the tape call by call and refuse what a capture cannot hold. Here that costs an
     exception; in a capture it would also leave torch half-way through."""
-    steps = tape.steps
+    calls = tape.calls
     with forbid_synchronising():
-        for index, step in enumerate(steps):
+        for index, call in enumerate(calls):
             given = flatten_tensors(tape.arguments(index))
-            tape.step(index)
-            made = flatten_tensors([tape.slot(slot) for slot in _flatten(step["outputs"])])
-            if _moves_data(step["operator"], given, made):
+            tape.run_call(index)
+            made = flatten_tensors([tape.slot(slot) for slot in _flatten(call["outputs"])])
+            if _moves_data(call["operator"], given, made):
                 raise UnsupportedError(
-                    f"cannot capture this model: {step['operator']} in "
-                    f"{step['module'] or 'the model itself'} moves data between host and device"
+                    f"cannot capture this model: {call['operator']} in "
+                    f"{call['module'] or 'the model itself'} moves data between host and device"
                 )
     tape.release_outputs()
 
@@ -168,7 +168,7 @@ def _moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[tor
 
 
 def _flatten(outputs: Sequence[int | Sequence[int]]) -> list[int]:
-    """Slots of a step's outputs, lists included; -1 stands for none."""
+    """Slots of a call's outputs, lists included; -1 stands for none."""
     slots: list[int] = []
     for output in outputs:
         slots.extend([output] if isinstance(output, int) else output)
@@ -207,5 +207,5 @@ def draws_random(graph: torch.cuda.CUDAGraph, device_index: int) -> bool:
 
 
 def _list_host_reads(taped: Taped) -> tuple[str, ...]:
-    steps = taped.tape.steps
-    return tuple(describe_place(steps[index]) for index in taped.tape.host_reads)
+    calls = taped.tape.calls
+    return tuple(describe_place(calls[index]) for index in taped.tape.host_reads)

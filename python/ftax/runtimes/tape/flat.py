@@ -21,7 +21,7 @@ from ftax.errors import UnsupportedError
 from ftax.runtimes.tape.flat_calls import find_schema, goes_through_ops, is_literal, spell
 from ftax.runtimes.tape.recording import dispatch_key_works, record_fragment
 
-Step = dict[str, Any]
+Call = dict[str, Any]
 Described = tuple[str, Any]  # ("slot", i), ("const", value) or ("list", [...])
 _INDENT = "        "
 
@@ -96,24 +96,24 @@ def make_flat(tape: _core.Tape, inputs: Sequence[torch.Tensor]) -> FlatProgram:
     writer = _Writer(tape)
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         tape.bind_inputs(list(inputs))
-        for index, step in enumerate(tape.steps):
-            _write_step(writer, index, step)
-            tape.step(index)
+        for index, call in enumerate(tape.calls):
+            _write_call(writer, index, call)
+            tape.run_call(index)
         tape.release_outputs()
     return _compile(writer)
 
 
-def _write_step(writer: _Writer, index: int, step: Step) -> None:
-    if step["fill"] is not None:
-        source = writer.constant(step["fill"])
-        writer.lines.append(f"fill({writer.name(step['outputs'][0])}, {source})")
+def _write_call(writer: _Writer, index: int, call: Call) -> None:
+    if call["fill"] is not None:
+        source = writer.constant(call["fill"])
+        writer.lines.append(f"fill({writer.name(call['outputs'][0])}, {source})")
     else:
-        expression = _choose_spelling(writer, index, step)
+        expression = _choose_spelling(writer, index, call)
         if goes_through_ops(expression):
-            operator = step["operator"]
+            operator = call["operator"]
             writer.via_ops[operator] = writer.via_ops.get(operator, 0) + 1
-        writer.lines.append(_assign(writer, step["outputs"], expression))
-    dead = [writer.names[slot] for slot in step["releases"] if slot in writer.names]
+        writer.lines.append(_assign(writer, call["outputs"], expression))
+    dead = [writer.names[slot] for slot in call["releases"] if slot in writer.names]
     if dead:
         writer.lines.append(f"del {', '.join(dead)}")
 
@@ -131,10 +131,10 @@ def _assign(writer: _Writer, outputs: list[Any], expression: str) -> str:
     return f"{', '.join(targets)} = {expression}"
 
 
-def _choose_spelling(writer: _Writer, index: int, step: Step) -> str:
+def _choose_spelling(writer: _Writer, index: int, call: Call) -> str:
     """First spelling seen to make exactly this call; remembered for calls of the same form."""
     values = writer.tape.arguments(index)
-    described = step["arguments"]
+    described = call["arguments"]
     texts: dict[int, str] = {}
 
     def refer(value: Any) -> str:
@@ -147,14 +147,14 @@ def _choose_spelling(writer: _Writer, index: int, step: Step) -> str:
                         return writer.refer(item_described)
         return writer.refer(("const", value))
 
-    spellings = list(spell(step["operator"], values, refer))
-    form = _form(step, values)
+    spellings = list(spell(call["operator"], values, refer))
+    form = _form(call, values)
     if form not in writer.spellings:
-        writer.spellings[form] = _probe(step, values)
+        writer.spellings[form] = _probe(call, values)
     return spellings[writer.spellings[form]]
 
 
-def _form(step: Step, values: Sequence[Any]) -> str:
+def _form(call: Call, values: Sequence[Any]) -> str:
     """What decides which spelling works: the operator, its constants, and kinds of its tensors."""
 
     def form(value: Any) -> str:
@@ -164,21 +164,21 @@ def _form(step: Step, values: Sequence[Any]) -> str:
             return str([form(item) for item in value])
         return repr(value)
 
-    return f"{step['operator']}({', '.join(form(value) for value in values)})"
+    return f"{call['operator']}({', '.join(form(value) for value in values)})"
 
 
-def _probe(step: Step, values: Sequence[Any]) -> int:
+def _probe(call: Call, values: Sequence[Any]) -> int:
     """Place of the first spelling that the recorder sees make this call with these arguments."""
-    if find_schema(step["operator"]).is_mutable:
+    if find_schema(call["operator"]).is_mutable:
         values = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
     names = _ProbeNames()
-    spellings = list(spell(step["operator"], values, names))
+    spellings = list(spell(call["operator"], values, names))
     expected = [
         _expect(described, value, names.tensors)
-        for described, value in zip(step["arguments"], values, strict=True)
+        for described, value in zip(call["arguments"], values, strict=True)
     ]
     for place, expression in enumerate(spellings[:-1]):
-        if _makes_call(expression, names, step["operator"], expected):
+        if _makes_call(expression, names, call["operator"], expected):
             return place
     return len(spellings) - 1
 
@@ -218,12 +218,12 @@ def _makes_call(expression: str, names: _ProbeNames, operator: str, expected: li
         tape = record_fragment(lambda: eval(code, names.environment), names.tensors)
     except Exception:  # whatever went wrong, this is not how the call is written
         return False
-    steps = tape.steps
-    if [step["operator"] for step in steps] != [operator]:
+    calls = tape.calls
+    if [call["operator"] for call in calls] != [operator]:
         return False
     numbers = {slot: tensor.item() for slot, tensor in tape.constants if tensor.numel() == 1}
     places = {slot: place for place, slot in enumerate(tape.input_slots)}
-    return [_normalise(d, places, numbers) for d in steps[0]["arguments"]] == expected
+    return [_normalise(d, places, numbers) for d in calls[0]["arguments"]] == expected
 
 
 def _normalise(described: Described, places: dict[int, int], numbers: dict[int, Any]) -> Any:

@@ -65,7 +65,7 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     if observer == "auto":
         observer = "dispatch-key" if dispatch_key_works() else "python"
     tape = _record(loaded, observer)
-    calls = _check_sequence(loaded, tape)
+    seen = _check_sequence(loaded, tape)
     equality = _check_outputs(loaded, tape, loaded.flat_inputs(), reference, "the recorded input")
     _check_path(loaded, tape)
     check_equality = _check_outputs(
@@ -73,11 +73,11 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     )
     tape.bind_inputs(loaded.flat_inputs())
     memory = _measure_memory(loaded, tape)
-    steps = tape.steps
-    host_reads = [describe_place(steps[index]) for index in tape.host_reads]
+    calls = tape.calls
+    host_reads = [describe_place(calls[index]) for index in tape.host_reads]
     with preserve_state(loaded):
         host_reads += find_host_reads(loaded.call, loaded.module)
-    host_reads += [*_find_copies_to_host(steps, loaded.device)]
+    host_reads += [*_find_copies_to_host(calls, loaded.device)]
     checks = Checks(
         outputs=equality,
         second_input=check_equality,
@@ -90,9 +90,9 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
             **memory,
         },
     )
-    warnings = _collect_warnings(tape, steps, equality, host_reads, memory, calls)
+    warnings = _collect_warnings(tape, equality, host_reads, memory, seen)
     return Taped(
-        tape=tape, reference=reference, calls=tuple(calls), checks=checks, warnings=warnings
+        tape=tape, reference=reference, calls=tuple(seen), checks=checks, warnings=warnings
     )
 
 
@@ -158,15 +158,15 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     return calls
 
 
-def _find_copies_to_host(steps: Sequence[dict[str, Any]], device: str) -> Iterator[str]:
+def _find_copies_to_host(calls: Sequence[dict[str, Any]], device: str) -> Iterator[str]:
     """Copies from the device, each of which waits for it: `tolist` and `cpu` are made of them."""
     if device == "cpu":
         return
-    for step in steps:
-        constants = [value for kind, value in step["arguments"] if kind == "const"]
+    for call in calls:
+        constants = [value for kind, value in call["arguments"] if kind == "const"]
         to_host = any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)
-        if to_host and step["operator"].split(".")[0] in _COPIES:
-            yield describe_place(step)
+        if to_host and call["operator"].split(".")[0] in _COPIES:
+            yield describe_place(call)
 
 
 def _check_path(loaded: LoadedModel, tape: _core.Tape) -> None:
@@ -176,7 +176,7 @@ def _check_path(loaded: LoadedModel, tape: _core.Tape) -> None:
         seen = [call.name for call in observe(loaded.call_check)]
     if seen != sequence:
         call = _first_divergence(sequence, seen)
-        visible = [s for s in tape.steps if s["fill"] is None and not s["hidden"]]
+        visible = [s for s in tape.calls if s["fill"] is None and not s["hidden"]]
         where = describe_place(visible[min(call, len(visible) - 1)])
         raise UnsupportedError(
             "cannot tape this model: its control flow depends on the data. A second input takes "
@@ -217,14 +217,13 @@ def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | 
 
 def _collect_warnings(
     tape: _core.Tape,
-    steps: list[dict[str, Any]],
     equality: Equality,
     host_reads: list[str],
     memory: dict[str, float | int],
-    calls: Sequence[Call],
+    seen: Sequence[Call],
 ) -> tuple[str, ...]:
     warnings = []
-    sized = [call.name for call in calls if call.sized_by_values]
+    sized = [call.name for call in seen if call.sized_by_values]
     if sized:
         warnings.append(
             f"the shape of {len(sized)} result(s) depends on values ({sized[0]}): a size that "
@@ -236,7 +235,7 @@ def _collect_warnings(
             "tape has them baked in, and on a GPU they synchronise"
         )
     if tape.mutations:
-        place = describe_place(steps[tape.mutations[0]])
+        place = describe_place(tape.calls[tape.mutations[0]])
         warnings.append(
             f"the model writes into its inputs or weights ({place}): repeated inferences are not "
             "the same work"
@@ -249,10 +248,10 @@ def _collect_warnings(
     return tuple(warnings)
 
 
-def describe_place(step: dict[str, Any]) -> str:
-    """``aten::add.Tensor in encoder.layer.0``, of a step of the tape."""
-    module = step["module"]
-    return f"{step['operator']} in {module or 'the model itself'}"
+def describe_place(call: dict[str, Any]) -> str:
+    """``aten::add.Tensor in encoder.layer.0``, of a call of the tape."""
+    module = call["module"]
+    return f"{call['operator']} in {module or 'the model itself'}"
 
 
 def _first_divergence(a: Sequence[str], b: Sequence[str]) -> int:
