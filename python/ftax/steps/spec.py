@@ -73,14 +73,14 @@ class ModelSpec:
     description: str
     # Where the architecture comes from: class and configuration.
     source: str
-    paper_section: str | None
-    # The model's name in the paper's published measurements, if it has one there. No two share one.
-    paper_name: str | None
     parameter_count: int
     build: Build
     make_inputs: MakeInputs
     size: int
     tiny_size: int
+    paper_section: str | None = None
+    # The model's name in the paper's published measurements, if it has one there. No two share one.
+    paper_name: str | None = None
     # The shortest and the longest request that the model takes, if it has such a limit.
     min_size: int = 1
     max_size: int | None = None

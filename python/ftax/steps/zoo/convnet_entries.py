@@ -16,7 +16,7 @@ from ftax.steps.zoo.convnets import (
     make_squeezenet,
     make_vgg16,
 )
-from ftax.steps.zoo.image_entry import image_model
+from ftax.steps.zoo.entries import image_model
 from ftax.steps.zoo.shufflenet import ShuffleNetV2
 from ftax.steps.zoo.torchvision_models import from_torchvision
 

@@ -169,8 +169,6 @@ def _make_spec(name: str) -> ModelSpec:
         family="layer",
         description=f"{kind.description} ({described})",
         source=kind.source,
-        paper_section=None,
-        paper_name=None,
         parameter_count=kind.count_parameters(sizes),
         build=build,
         make_inputs=kind.make_inputs,
