@@ -45,7 +45,7 @@ def test_cells_of_one_size_are_one_group_and_one_worker_does_all(tmp_path, monke
 def test_a_worker_on_a_gpu_has_models_of_so_many_cells(devices, expected, tmp_path, monkeypatch):
     """With several GPUs, fewer towards the end."""
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 9)
+    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 9)
     cells = [
         make_cell(model=f"m{number}", device="cuda", batch=batch)
         for number in range(11)
@@ -85,7 +85,7 @@ def test_after_the_end_no_worker_is_given_anything(tmp_path, monkeypatch):
 
 def test_a_model_with_more_cells_than_that_is_one_workers(tmp_path, monkeypatch):
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 2)
     cells = [make_cell(device="cuda", batch=batch) for batch in (1, 2, 3)]
     run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
     assert [len(job.groups) for job in workers.jobs] == [3]
@@ -190,7 +190,7 @@ def test_workers_that_never_begin_end_the_sweep(tmp_path, monkeypatch):
 def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypatch):
     steps = []
     workers = use_scripts(monkeypatch, lambda step, places, number: steps.append(step))
-    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 2)
     cells = [make_cell(device="cuda"), make_cell(device="cuda", batch=2)]
     cells.append(make_cell(device="cuda", model="other"))
     found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
@@ -200,7 +200,6 @@ def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypat
     one = steps[: steps.index("start", 1)]
     assert "measure" not in one[one.index("trace") :]
     assert workers.ended == 2  # a process each: a trace slows what comes after it
-    assert workers.readied == [-1, -1, -1]  # the spare before the first is timed, and once more
     assert SweepResults.load(tmp_path).cells[0].busy_ns == 2.0
 
 

@@ -22,9 +22,9 @@ Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent l
 LOOKS = ("utilisation", "trace", "memory")
 
 
-def start_worker(stop: Stop) -> Worker:
-    """A process that does jobs."""
-    return Worker("ftax.sweeps.worker:work", stop)
+def start_worker(stop: Stop, environment: Mapping[str, str]) -> Worker:
+    """A process that does jobs, with these variables of the environment on top."""
+    return Worker("ftax.sweeps.worker:work", stop, environment=environment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

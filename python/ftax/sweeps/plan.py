@@ -9,9 +9,10 @@ chance: it stands at equal distances.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 
 from ftax.steps.setting import Setting
 from ftax.steps.spec import Dtype
@@ -36,6 +37,31 @@ class Task:
     def size(self) -> int:
         """How many cells it is to time."""
         return sum(item.time for group in self.groups for item in group.items)
+
+
+class TaskQueue:
+    """Tasks in their order, shared by lanes."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = list(tasks)
+        self._lock = threading.Lock()
+
+    def take(self, device: str, shares: bool, most: int = 1, lanes: int = 1) -> list[Task]:
+        """The next tasks for a device, with ``shares`` also of those for any GPU: as many as have
+        ``most`` cells, at least one, and with several lanes no more than half of what is left, so
+        that they end together."""
+        with self._lock:
+            found = [
+                task
+                for task in self._tasks
+                if task.device == device or (shares and task.device == "cuda")
+            ]
+            if lanes > 1:
+                found = found[: max(1, len(found) // 2)]
+            cells = accumulate(task.size for task in found)
+            found = found[: max(1, sum(count <= most for count in cells))]
+            self._tasks = [task for task in self._tasks if task not in found]
+        return found
 
 
 def choose_items(

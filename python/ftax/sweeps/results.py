@@ -22,6 +22,7 @@ from ftax.timing.trust import NOT_RESOLVED
 
 CELLS_FILE = "cells.jsonl"
 RUNS_FILE = "runs.jsonl"
+EXPORTS_FILE = "exports.jsonl"
 FIELDS = (
     "model",
     "runtime",

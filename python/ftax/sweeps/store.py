@@ -16,8 +16,8 @@ from ftax.machines.environment import Environment
 from ftax.records.fields import FrozenMap
 from ftax.records.store import append_record
 from ftax.sweeps.looks import FOUND
-from ftax.sweeps.record import SweepCell, SweepMachine
-from ftax.sweeps.results import CELLS_FILE, SweepResults
+from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine
+from ftax.sweeps.results import CELLS_FILE, EXPORTS_FILE, SweepResults
 from ftax.timing.cell import Cell
 
 
@@ -85,6 +85,12 @@ class CellStore:
                 **(fields or {}),
             )
         )
+
+    def add_export(self, place: int, seconds: float, reason: str) -> None:
+        """What was exported for a cell, or why it could not be."""
+        record = SweepExport(cell=self.cells[place], seconds=seconds, reason=reason)
+        with self._lock:
+            append_record(self.path.with_name(EXPORTS_FILE), record)
 
     def collect(self) -> SweepResults:
         """All that is in the file; nothing if the time was over before there was one."""
