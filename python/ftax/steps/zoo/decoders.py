@@ -5,10 +5,9 @@ tokens; `gpt2` is the prefill alone, which no figure of the paper shows.
 """
 
 from ftax.steps.spec import Variant
+from ftax.steps.zoo.decoder_modules import GreedyGenerator, build_lstm_lm
 from ftax.steps.zoo.entries import BOTH, text_model
-from ftax.steps.zoo.generation import GreedyGenerator
 from ftax.steps.zoo.huggingface import from_config
-from ftax.steps.zoo.recurrent import build_lstm_lm
 
 _GENERATED_TOKENS = 16
 _GPT2_POSITIONS = 1024
