@@ -18,7 +18,7 @@ import pytest
 
 from ftax.machines.environment import collect_environment
 from ftax.sweeps.job import LOOKS, Group, Job
-from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
+from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.run import _Sweep
@@ -46,6 +46,11 @@ def make_measured(cell: Cell, *, machine: str = MACHINE.id, **changes: Any) -> S
 def make_failed(cell: Cell, *, machine: str = MACHINE.id, **changes: Any) -> SweepCell:
     fields: dict[str, Any] = {"status": "failed", "reason": "it broke"}
     return SweepCell(cell=cell, machine=machine, **{**fields, **changes})
+
+
+def list_places(job: Job | Task) -> list[int]:
+    """Of all its cells."""
+    return [item.place for group in job.groups for item in group.items]
 
 
 _pids = count()
@@ -86,7 +91,7 @@ class ScriptedWorker:
     def _work(self, job: Job) -> Iterator[dict[str, Any]]:
         self._at("start", [])
         yield {"say": "machine", "environment": collect_environment().to_dict()}
-        yield self._begin("build", list(job.places))
+        yield self._begin("build", list_places(job))
         timed = job.groups if job.end_at is None else job.groups[:1]
         for group in timed:
             yield from self._time(group)

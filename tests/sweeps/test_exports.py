@@ -20,17 +20,13 @@ from ftax.sweeps.run import _Sweep, run_sweep
 from ftax.sweeps.store import CellStore
 from ftax.timing.session import Plan
 from ftax.workers.process import WorkerDied
-from support.sweeps import make_cell
+from support.sweeps import list_places, make_cell
 
 
 def make_all_units(cells, devices=("cpu",), exported=()):
     items = choose_items(cells, known={}, looks={}, machines={}, retry_failed=False)
     named = {device: f"{device}:0" if device == "cuda" else device for device in devices}
     return exports.make_units(make_tasks(cells, items, 0), cells, named, set(exported))
-
-
-def list_places(unit):
-    return [item.place for group in unit.groups for item in group.items]
 
 
 def places(units):
@@ -95,7 +91,7 @@ class DyingWorker:
     def send(self, job):
         job = Job.from_dict(job)
         assert job.exports
-        self.answers = self.answer(job.places)
+        self.answers = self.answer(list_places(job))
 
     def receive(self, limit_s):
         return next(self.answers)

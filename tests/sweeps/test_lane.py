@@ -13,6 +13,7 @@ from ftax.sweeps.store import CellStore
 from support.sweeps import (
     MACHINE,
     die,
+    list_places,
     make_cell,
     make_failed,
     make_measured,
@@ -66,15 +67,6 @@ def test_a_worker_that_is_late_leaves_the_rest_without_an_answer(tmp_path, monke
     known = SweepResults.load(tmp_path).cells
     whole = run_lanes(tmp_path, cells, known=known, **arguments)
     assert set(statuses(whole).values()) == {"measured"} and len(whole) == 4
-
-
-@pytest.mark.parametrize(("workers", "expected"), [(1, 30), (2, 15)])
-def test_a_worker_has_no_more_than_there_is_time_for(workers, expected, tmp_path, monkeypatch):
-    """At 2 s a cell, of a device that its workers share."""
-    scripted = use_scripts(monkeypatch, lambda step, places, number: None)
-    cells = [make_cell(model=f"m{number}", device="cuda") for number in range(100)]
-    run_lanes(tmp_path, cells, devices=("cuda:0",), time_limit_s=61.5, workers=workers)
-    assert len(scripted.jobs[0].places) == expected
 
 
 def test_after_the_end_no_worker_is_given_anything(tmp_path, monkeypatch):
@@ -154,7 +146,7 @@ def test_a_model_that_cannot_be_built_fails_with_all_its_cells(tmp_path, monkeyp
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
 
     def build(self, job):
-        yield {"say": "begin", "step": "build", "places": list(job.places)}
+        yield {"say": "begin", "step": "build", "places": list_places(job)}
         if job.groups[0].model == "m":
             die("no such thing")
         yield from self._time(job.groups[0])
@@ -223,7 +215,7 @@ def test_lanes_share_what_is_for_any_gpu_and_nothing_is_done_twice(tmp_path, mon
     cells.append(make_cell(device="cuda:1"))
     found = run_lanes(tmp_path, cells, devices=("cuda:0", "cuda:1"))
     assert len(found) == 7 and set(statuses(found).values()) == {"measured"}
-    done = [place for job in workers.jobs for place in job.places]
+    done = [place for job in workers.jobs for place in list_places(job)]
     assert sorted(done) == list(range(7))
     assert found[6].facts["gpu"] == "cuda:1"
 
@@ -233,7 +225,7 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, retry_failed, asked)
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
     known = [make_measured(CELLS[0]), make_failed(CELLS[1])]
     run_lanes(tmp_path, CELLS, known=known, retry_failed=retry_failed)
-    assert sorted(workers.jobs[0].places) == asked
+    assert sorted(list_places(workers.jobs[0])) == asked
 
 
 def test_what_lacks_only_its_trace_is_not_timed_again(tmp_path, monkeypatch):

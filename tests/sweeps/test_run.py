@@ -262,7 +262,7 @@ def find_workers(pid):
                 command = Path(f"/proc/{child}/cmdline").read_bytes()
             except OSError:
                 continue
-            if b"ftax.sweeps.worker" in command:
+            if b"ftax.sweeps.work:" in command:
                 found.append(child)
     return found
 

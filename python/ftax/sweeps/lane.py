@@ -14,15 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ftax.errors import RunnerError
-from ftax.sweeps.job import (
-    Group,
-    Job,
-    split_apart,
-    start_worker,
-    stop_counting,
-    strike_look,
-    strike_timed,
-)
+from ftax.sweeps.job import Group, Job, split_apart, start_worker, stop_counting, strike
 from ftax.sweeps.turns import Turn
 from ftax.workers.child import DONE
 from ftax.workers.process import Stop, Stopped, Worker, WorkerDied
@@ -98,7 +90,7 @@ class Lane:
                 if answer["say"] == "begin":
                     step, self._early_deaths = answer, 0
                 is_late |= answer["say"] == "late"
-                groups = _strike(groups, answer)
+                groups = strike(groups, answer)
                 yield answer
         except WorkerDied as death:
             self._end_worker()
@@ -154,7 +146,7 @@ class Lane:
                     f"workers for {self.device} end before they begin anything: {death}"
                 )
         for answer in found:
-            groups = _strike(groups, answer)
+            groups = strike(groups, answer)
         return found, groups
 
     def _end_worker(self) -> None:
@@ -169,12 +161,3 @@ def _begin(step: str) -> Result:
 
 def _fail(place: int, reason: str) -> Result:
     return {"say": "failed", "place": place, "status": "failed", "reason": reason}
-
-
-def _strike(groups: list[Group], answer: Result) -> list[Group]:
-    """What is left to do after an answer."""
-    if answer["say"] == "looked":
-        return strike_look(groups, answer["place"], answer["look"])
-    if answer["say"] in ("measured", "failed"):
-        return strike_timed(groups, [answer["place"]], failed=answer["say"] == "failed")
-    return groups

@@ -86,7 +86,7 @@ def choose_items(
         time = line is None or (line.status == "failed" and retry_failed)
         if line is not None and not time:
             here = line.status == "measured" and line.machine == machines.get(cell.device)
-            wanted = tuple(name for name in wanted if here and _lacks(line, name))
+            wanted = tuple(name for name in wanted if here and name not in line.facts)
         item = Item(place=place, runtime=cell.runtime, host=cell.host, time=time, looks=wanted)
         if not item.is_done:
             items[place] = item
@@ -151,8 +151,3 @@ def _order_groups(key: _Key, sizes: _Sizes, shuffler: random.Random) -> tuple[Gr
             for _, batch, sequence in mine
         ]
     return tuple(groups)
-
-
-def _lacks(line: SweepCell, look: str) -> bool:
-    """Whether a measured cell was never looked at so, whatever came of it."""
-    return look not in line.facts

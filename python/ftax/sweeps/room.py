@@ -12,7 +12,6 @@ from ftax.sweeps.record import SweepMachine
 
 _MOST_SHARERS = 4  # so many get ready faster than one measures
 _MOST_EXPORTERS = 12  # each starts with imports and a context on the GPU
-_CORES_LEFT = 2  # by exporters, for the sweep itself and the machine
 
 
 def choose_sharers(machines: Iterable[SweepMachine], gpus: int) -> int:
@@ -20,32 +19,26 @@ def choose_sharers(machines: Iterable[SweepMachine], gpus: int) -> int:
     there is no GPU. Who waits keeps what is ready on the device."""
     if not gpus:
         return 1
-    room = [
-        min(
-            machine.environment.host.usable_cpus // 4 // gpus,
-            _count_memory(machine, host_gib=8, gpu_gib=20, gpus=gpus),
-        )
-        for machine in machines
-    ]
-    return max(1, min(_MOST_SHARERS, *room))
+    rooms = [_count(machine, cores=4, host_gib=8, gpu_gib=20, gpus=gpus) for machine in machines]
+    return max(1, min(_MOST_SHARERS, *rooms))
 
 
 def choose_exporters(machines: Iterable[SweepMachine]) -> int:
     """How many workers export side by side on any of the devices, each a model of a gigabyte; 0
     without room for two."""
-    room = [
-        min(
-            machine.environment.host.usable_cpus - _CORES_LEFT,
-            _count_memory(machine, host_gib=4, gpu_gib=8),
-        )
-        for machine in machines
-    ]
-    fitting = min(_MOST_EXPORTERS, *room)
-    return fitting if fitting > 1 else 0
+    rooms = [_count(machine, cores=1, host_gib=4, gpu_gib=8, left=2) for machine in machines]
+    room = min(_MOST_EXPORTERS, *rooms)
+    return room if room > 1 else 0
 
 
-def _count_memory(machine: SweepMachine, *, host_gib: int, gpu_gib: int, gpus: int = 1) -> int:
-    """How many workers of such needs fit into the memory of the host, and of each GPU."""
+def _count(
+    machine: SweepMachine, *, cores: int, host_gib: int, gpu_gib: int, gpus: int = 1, left: int = 0
+) -> int:
+    """How many workers of such needs each of ``gpus`` GPUs of a host can have; ``left`` cores are
+    for the sweep itself and the machine."""
     host, gpu = machine.environment.host, machine.environment.gpu
-    fitting = (host.memory_bytes >> 30) // host_gib // gpus
-    return fitting if gpu is None else min(fitting, (gpu.memory_bytes >> 30) // gpu_gib)
+    in_memory = (host.memory_bytes >> 30) // host_gib
+    rooms = [(host.usable_cpus - left) // cores // gpus, in_memory // gpus]
+    if gpu is not None:
+        rooms.append((gpu.memory_bytes >> 30) // gpu_gib)
+    return min(rooms)

@@ -7,11 +7,12 @@ time measures on a device, and writes each to the results file before it listens
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 
 from ftax.errors import InvalidArgumentError
 from ftax.machines.environment import Environment, collect_environment
+from ftax.records.store import append_record
 from ftax.steps.given import use_threads
 from ftax.steps.setting import normalize_device
 from ftax.sweeps.exports import make_units, read_exported
@@ -29,16 +31,14 @@ from ftax.sweeps.lane import WAITING, Lane
 from ftax.sweeps.lock import lock_folder
 from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import SweepMachine
-from ftax.sweeps.results import SweepResults
+from ftax.sweeps.record import SweepMachine, SweepRun, SweepTimes
+from ftax.sweeps.results import RUNS_FILE, SweepResults
 from ftax.sweeps.room import choose_exporters, choose_sharers
 from ftax.sweeps.setup import (
     FULL,
     QUICK,
     choose_devices,
     choose_looks,
-    note_run,
-    note_times,
     read_known,
     set_aside,
 )
@@ -51,7 +51,6 @@ LIMIT_S = 300.0
 # Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
 # libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
 _TOGETHER = 60
-_CELL_S = 2.0  # about what a cell takes of a GPU, all in all
 _TOLD = ("build", "measure", *LOOKS)  # in the progress
 
 
@@ -116,8 +115,7 @@ def run_sweep(
             "retry_failed is for a folder with results; give resume too, or leave it out"
         )
     place, cells = Path(folder), join_cells(grids)
-    effort = QUICK if quick else FULL
-    plan = replace(plan or effort.plan, seed=seed)
+    plan = replace(plan or (QUICK if quick else FULL), seed=seed)
     devices = choose_devices(cells, gpus)
     with lock_folder(place), use_threads(threads):
         store = CellStore(place, cells, read_known(place, resume))
@@ -140,7 +138,15 @@ def run_sweep(
             "quick": quick, "trace": trace, "retry_failed": retry_failed, "limit_s": limit_s,
             "gpus": list(gpus), "workers": workers, "threads": torch.get_num_threads(),
         }  # fmt: skip
-        utc = note_run(place, grids, settings, seed, len(cells), len(items))
+        run = SweepRun(
+            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            seed=seed,
+            grids=tuple(grid.to_dict() for grid in grids),
+            settings=settings,
+            cells=len(cells),
+            missing=len(items),
+        )
+        append_record(place / RUNS_FILE, run)
         missing = set_aside(store, items, devices, machines)
         to_time = {place for place, item in missing.items() if item.time}
         tasks = make_tasks(cells, missing, seed)
@@ -149,7 +155,7 @@ def run_sweep(
             queue=TaskQueue(tasks),
             progress=SweepProgress(len(cells), to_time, progress),
             plan=plan,
-            trace_iterations=effort.trace_iterations,
+            trace_iterations=2 if quick else 3,
             limit_s=limit_s,
             end_at=end_at,
             threads=torch.get_num_threads(),
@@ -168,7 +174,7 @@ def run_sweep(
             # Never beside a GPU: they share the host.
             sweep.run(["cpu"] if "cpu" in devices else [], [])
         finally:
-            note_times(place, utc, sweep.spent)
+            append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=sweep.seconds))
         return replace(store.collect(), is_late=sweep.is_late)
 
 
@@ -186,8 +192,9 @@ class _Sweep:
     threads: int  # asked once: in another thread torch may answer otherwise
     workers: int  # of one GPU
     machines: Mapping[str, str]
-    spent: list[dict[str, float]] = field(default_factory=list)  # of each lane, of each step
+    seconds: dict[str, float] = field(default_factory=dict)  # of each step, over all devices
     is_late: bool = False  # the time was over, and something was left
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self, devices: Sequence[str], shared: Sequence[str]) -> None:
         """The lanes of all devices side by side, until there is nothing left for any of them, or
@@ -227,7 +234,7 @@ class _Sweep:
                         [partial(self._follow_exports, lane, jobs) for lane in lanes], stop
                     )
                 finally:
-                    self.spent.append({"export": time.monotonic() - start})
+                    self._spend("export", start, 1)
 
     def _count_workers(self, devices: Sequence[str]) -> int:
         """Of each of the devices."""
@@ -241,9 +248,8 @@ class _Sweep:
         devices take what is for any GPU, 0 if this one does not."""
         ahead = None if workers == 1 else max(1, self.threads // workers)
         while not self.is_late:
-            tasks = self.queue.take(
-                device, sharing > 0, self._find_most(device, workers), workers * max(1, sharing)
-            )
+            most = 1 if device == "cpu" else _TOGETHER
+            tasks = self.queue.take(device, sharing > 0, most, workers * max(1, sharing))
             if not tasks:
                 return
             if self.end_at is not None and time.monotonic() > self.end_at:
@@ -251,16 +257,6 @@ class _Sweep:
                 return
             groups = tuple(group for task in tasks for group in task.groups)
             yield self._make_job(device, groups, threads_ahead=ahead)
-
-    def _find_most(self, device: str, workers: int) -> int:
-        """Cells of the next job: no more than there is time for, with the device's other workers
-        at work on theirs."""
-        if device == "cpu":
-            return 1
-        if self.end_at is None:
-            return _TOGETHER
-        left_s = self.end_at - time.monotonic()
-        return max(1, min(_TOGETHER, int(left_s / (_CELL_S * workers))))
 
     def _make_job(self, device: str, groups: tuple[Group, ...], **changes: Any) -> dict[str, Any]:
         job = Job(
@@ -276,15 +272,12 @@ class _Sweep:
     def _follow(self, lane: Lane, jobs: Iterable[Mapping[str, Any]], workers: int) -> None:
         """Have a lane, one of ``workers`` of its device, do jobs, and note each result at once."""
         machine = self.machines.get(lane.device, next(iter(self.machines.values()), ""))
-        spent: defaultdict[str, float] = defaultdict(float)
         step, since = WAITING, time.monotonic()
         try:
             with closing(lane.run(jobs)) as results:
                 for result in results:
                     if result["say"] == "begin":
-                        now = time.monotonic()
-                        spent[step] += (now - since) / workers
-                        step, since = result["step"], now
+                        step, since = result["step"], self._spend(step, since, workers)
                         self._tell(step, result["places"])
                     elif result["say"] == "machine":
                         environment = Environment.from_dict(result["environment"])
@@ -292,21 +285,27 @@ class _Sweep:
                     else:
                         self._note(result, machine, lane.device)
         finally:
-            spent[step] += (time.monotonic() - since) / workers
-            self.spent.append(spent)
+            self._spend(step, since, workers)
+
+    def _spend(self, step: str, since: float, workers: int) -> float:
+        """Note the time since then as one of ``workers`` of a device; the time that it is now."""
+        now = time.monotonic()
+        with self._lock:
+            self.seconds[step] = self.seconds.get(step, 0.0) + (now - since) / workers
+        return now
 
     def _note(self, result: dict[str, Any], machine: str, device: str) -> None:
-        say = result.pop("say")
+        say, place = result.pop("say"), result.pop("place", None)
         if say == "measured":
-            self.progress.finish([result["place"]])
-            self.store.add_measured(result.pop("place"), machine, device, result)
+            self.store.add_measured(place, machine, device, result)
         elif say == "failed":
-            self.progress.finish([result["place"]])
-            self.store.add_failed(machine=machine, **result)
+            self.store.add_failed(place, machine, **result)
         elif say == "looked":
-            self.store.add_look(**result)
+            self.store.add_look(place, **result)
         elif say == "late":
             self.is_late = True
+        if say in ("measured", "failed"):
+            self.progress.finish([place])
 
     def _tell(self, step: str, places: Sequence[int]) -> None:
         if step == "prepare":

@@ -43,25 +43,14 @@ class CellStore:
     def add_measured(self, place: int, machine: str, gpu: str, fields: Mapping[str, Any]) -> None:
         """A cell with its rounds; ``gpu`` is the device that measured it, of several."""
         facts = {**fields["facts"], **({"gpu": gpu} if gpu != "cpu" else {})}
-        self._write(
-            SweepCell(
-                cell=self.cells[place],
-                machine=machine,
-                status="measured",
-                **{**fields, "facts": facts},
-            )
-        )
+        self._add(place, machine, status="measured", **{**fields, "facts": facts})
 
     def add_failed(
         self, place: int, machine: str, status: Any, reason: str, seconds: float = 0.0
     ) -> None:
         """A cell without rounds, and why."""
-        self._write(
-            SweepCell(
-                cell=self.cells[place], machine=machine, status=status,
-                reason=reason or "no reason was given", seconds=seconds,
-            )
-        )  # fmt: skip
+        reason = reason or "no reason was given"
+        self._add(place, machine, status=status, reason=reason, seconds=seconds)
 
     def add_look(
         self,
@@ -97,6 +86,9 @@ class CellStore:
         if not self.path.exists():
             return SweepResults(cells=(), machines=FrozenMap({}))
         return SweepResults.load(self.path)
+
+    def _add(self, place: int, machine: str, **fields: Any) -> None:
+        self._write(SweepCell(cell=self.cells[place], machine=machine, **fields))
 
     def _write(self, cell: SweepCell) -> None:
         with self._lock:
