@@ -13,14 +13,11 @@ from pathlib import Path
 
 from ftax.records.store import read_records
 from ftax.runtimes.catalogue import find_runtime
-from ftax.sweeps.cells import SHARING
 from ftax.sweeps.job import Group, Item
 from ftax.sweeps.plan import Task
 from ftax.sweeps.record import SweepExport
 from ftax.sweeps.results import EXPORTS_FILE
 from ftax.timing.cell import Cell
-
-_FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
 
 
 def read_exported(folder: Path) -> set[str]:
@@ -35,8 +32,8 @@ def read_exported(folder: Path) -> set[str]:
 def make_units(
     tasks: Sequence[Task], cells: Sequence[Cell], devices: Mapping[str, str], exported: set[str]
 ) -> list[Task]:
-    """What one worker exports at a time with one model built once, the largest first: of a model in
-    one dtype all cells that share an export, and few of those that do not.
+    """What is to be exported of each model in one dtype, which one worker does with the model built
+    once; the largest first.
 
     ``devices`` are those that tasks of a device will run on; tasks of others are left out, and on a
     GPU what chooses kernels by timing them.
@@ -48,25 +45,12 @@ def make_units(
         is_new = cells[item.place].key() not in exported
         return item.time and bool(spec.files) and may_share and is_new
 
-    units: list[Task] = []
+    units: dict[tuple[str, object], list[Group]] = {}
     for task in tasks:
-        if task.device not in devices:
-            continue
-        models: dict[tuple[object, bool], list[Group]] = {}
-        for group in task.groups:
-            for shares in (True, False):
-                items = tuple(
-                    item
-                    for item in group.items
-                    if is_wanted(item, task.device) and item.runtime.startswith(SHARING) == shares
-                )
-                if items:
-                    part = replace(group, items=items)
-                    models.setdefault((group.build_key, shares), []).append(part)
-        for (_, shares), groups in models.items():
-            step = len(groups) if shares else _FEW
-            units += [
-                Task(device=devices[task.device], groups=tuple(groups[first : first + step]))
-                for first in range(0, len(groups), step)
-            ]
-    return sorted(units, key=lambda unit: -unit.size)
+        for group in task.groups if task.device in devices else ():
+            items = tuple(item for item in group.items if is_wanted(item, task.device))
+            if items:
+                key = (devices[task.device], group.build_key)
+                units.setdefault(key, []).append(replace(group, items=items))
+    made = [Task(device=device, groups=tuple(groups)) for (device, _), groups in units.items()]
+    return sorted(made, key=lambda unit: -unit.size)

@@ -50,13 +50,8 @@ class BenchJob:
     @classmethod
     def from_dict(cls, job: Mapping[str, Any]) -> BenchJob:
         """The job that `to_dict` wrote."""
-        return cls(
-            model=job["model"],
-            runtime=job["runtime"],
-            hosts=tuple(job["hosts"]),
-            setting=Setting(**job["setting"]),
-            plan=Plan.from_dict(job["plan"]),
-        )
+        setting, plan = Setting(**job["setting"]), Plan.from_dict(job["plan"])
+        return cls(**{**job, "hosts": tuple(job["hosts"]), "setting": setting, "plan": plan})
 
 
 def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measurement, ...]:
