@@ -173,12 +173,12 @@ def test_they_reach_a_sweep_and_the_paper(monkeypatch):
         "tiny": True, "attention": "eager", "cold": True, "transfers": True,
     }  # fmt: skip
     check_plan(more["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)
-    assert see("sweep", "--model", "bert-base", "--quick").given["plan"] == QUICK.plan
+    assert see("sweep", "--model", "bert-base", "--quick").given["plan"] == QUICK
     monkeypatch.setattr("ftax.paper.run.run_study", stop)
     seen = see("paper", "fig1", "--device", "cpu", "--no-draw", "--threads", "2", *TIMED).given
     assert (seen["threads"], seen["seed"]) == (2, 4)
     check_plan(seen["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)
-    assert see("paper", "fig1", "--device", "cpu", "--no-draw").given["plan"] == FULL.plan
+    assert see("paper", "fig1", "--device", "cpu", "--no-draw").given["plan"] == FULL
 
 
 def test_what_was_measured_already_takes_no_setting(tmp_path):

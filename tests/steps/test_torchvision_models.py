@@ -32,7 +32,7 @@ def test_torchvision_of_another_torch_is_unavailable(monkeypatch: pytest.MonkeyP
     def refuse(name: str) -> Any:
         raise RuntimeError("operator torchvision::nms does not exist")
 
-    monkeypatch.setattr("ftax.steps.zoo.torchvision_models.importlib.import_module", refuse)
+    monkeypatch.setattr("ftax.steps.zoo.convnets.importlib.import_module", refuse)
     with pytest.raises(UnavailableError, match=r"nms does not exist.*belongs to your torch"):
         load_model("googlenet", tiny=True)
 

@@ -33,7 +33,7 @@ def load_linear(**arguments: Any) -> LoadedModel:
 
 def derive(*args: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     found = derive_check_inputs(args, {}, torch.Generator().manual_seed(0))
-    return found.args, found.notes
+    return found.check_args, found.warnings
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_values_that_cannot_vary_stay_and_are_listed(original: Any, reason: str)
 )
 def test_what_is_constant_varies_too(original: torch.Tensor) -> None:
     found = derive_check_inputs((original,), {}, torch.Generator().manual_seed(0))
-    (fresh,) = found.args
-    assert found.notes == ()
+    (fresh,) = found.check_args
+    assert found.warnings == ()
     assert not torch.equal(fresh, original)
     assert (fresh.dtype, fresh.shape, fresh.stride()) == (
         original.dtype, original.shape, original.stride()

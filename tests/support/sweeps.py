@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ import pytest
 
 from ftax.machines.environment import collect_environment
 from ftax.sweeps.job import LOOKS, Group, Job
-from ftax.sweeps.lane import Lane, TaskQueue
-from ftax.sweeps.plan import choose_items, make_tasks
+from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.run import _Sweep
 from ftax.sweeps.store import CellStore
-from ftax.sweeps.turns import Turn, Turns
 from ftax.timing.cell import Cell
+from ftax.timing.session import Plan
 from ftax.workers.process import Stop, WorkerDied
 
 # (step, places, number of the worker) -> nothing, or what the worker dies of.
@@ -48,6 +48,11 @@ def make_failed(cell: Cell, *, machine: str = MACHINE.id, **changes: Any) -> Swe
     return SweepCell(cell=cell, machine=machine, **{**fields, **changes})
 
 
+def list_places(job: Job | Task) -> list[int]:
+    """Of all its cells."""
+    return [item.place for group in job.groups for item in group.items]
+
+
 _pids = count()
 
 
@@ -56,18 +61,17 @@ class ScriptedWorker:
 
     script: Script
     jobs: list[Job]
-    readied: list[int]  # -1 for one without a job yet
     pids: set[int]
     told_idle: list[list[int]]
     ended: int
     lock: threading.Lock
 
-    def __init__(self, stop: Stop) -> None:
+    def __init__(self, stop: Stop, environment: Mapping[str, str]) -> None:
         self.number, self.pid = -1, next(_pids)
         type(self).pids.add(self.pid)
 
     def wait_until_ready(self) -> None:
-        type(self).readied.append(self.number)
+        pass
 
     def send(self, job: Any) -> None:
         if isinstance(job, list):  # after a question
@@ -87,7 +91,7 @@ class ScriptedWorker:
     def _work(self, job: Job) -> Iterator[dict[str, Any]]:
         self._at("start", [])
         yield {"say": "machine", "environment": collect_environment().to_dict()}
-        yield self._begin("build", list(job.places))
+        yield self._begin("build", list_places(job))
         timed = job.groups if job.end_at is None else job.groups[:1]
         for group in timed:
             yield from self._time(group)
@@ -136,7 +140,6 @@ def use_scripts(monkeypatch: pytest.MonkeyPatch, script: Script) -> type[Scripte
         {
             "script": staticmethod(script),
             "jobs": [],
-            "readied": [],
             "ended": 0,
             "pids": set(),
             "told_idle": [],
@@ -176,38 +179,19 @@ def run_lanes(
         machines={cell.device: MACHINE.id for cell in cells},
         retry_failed=retry_failed,
     )
-    queue, stop, errors = TaskQueue(make_tasks(cells, items, 0)), Stop(), []
-
-    def work(device: str, turn: Turn | None) -> None:
-        lane = Lane(
-            device=device, shares=device != "cpu", lanes=len(devices) * workers, workers=workers,
-            queue=queue,
-            store=store,
-            machine=MACHINE.id,
-            make_job=lambda where, groups: Job(
-                device=where, groups=groups, threads=1, end_at=end_at
-            ),
-            limit_s=1.0, end_at=end_at, stop=stop, turn=turn,
-            progress=SweepProgress(len(cells), 0, None),
-        )  # fmt: skip
-        try:
-            lane.run()
-        except Exception as error:
-            errors.append(error)
-
-    turns = Turns()
-    threads = [
-        threading.Thread(target=work, args=(device, Turn(turns, stop) if workers > 1 else None))
-        for device in devices
-        for _ in range(workers)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    stop.close()
-    if errors:
-        raise errors[0]
+    sweep = _Sweep(
+        store=store,
+        queue=TaskQueue(make_tasks(cells, items, 0)),
+        progress=SweepProgress(len(cells), items, None),
+        plan=Plan(),
+        trace_iterations=1,
+        limit_s=1.0,
+        end_at=end_at,
+        threads=workers,
+        workers=workers,
+        machines=dict.fromkeys(devices, MACHINE.id),
+    )
+    sweep.run(devices, [device for device in devices if device != "cpu"])
     return {
         place: store.known[cell.key()]
         for place, cell in enumerate(cells)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,8 +16,9 @@ from ftax.instruments.utilisation import Utilisation
 from ftax.runtimes.catalogue import RuntimeSpec, find_runtime
 from ftax.runtimes.eager.eager import prepare_eager
 from ftax.steps.setting import Setting
+from ftax.steps.work import Work
 from ftax.sweeps import cells as module
-from ftax.sweeps import counting, looks, work
+from ftax.sweeps import facts, looks, work
 from ftax.sweeps.job import LOOKS, Group, Item, Job
 from ftax.sweeps.work import run_job
 from ftax.timing.session import Plan
@@ -384,16 +384,15 @@ def test_a_model_that_cannot_be_built_answers_for_all_its_cells():
 
 
 def test_work_is_counted_or_the_reason_is_a_warning(monkeypatch):
-    made = ModuleType("ftax.steps.work")
-    made.count_work = lambda loaded: SimpleNamespace(macs=7, operators=None, modules=3)
-    monkeypatch.setitem(sys.modules, "ftax.steps.work", made)
-    assert counting.count(None) == ({"macs": 7, "modules": 3}, "")
+    work = {"macs": 7, "operators": 5, "modules": 3}
+    monkeypatch.setattr("ftax.steps.work.count_work", lambda loaded: Work(**work))
+    assert facts.count(None) == (work, "")
 
     def fail(loaded):
         raise KeyError("einsum")
 
-    made.count_work = fail
-    assert counting.count(None) == ({}, "work was not counted: KeyError: 'einsum'")
+    monkeypatch.setattr("ftax.steps.work.count_work", fail)
+    assert facts.count(None) == ({}, "work was not counted: KeyError: 'einsum'")
 
 
 def test_one_export_is_made_for_all_sizes_if_enough_sizes_are_exported():

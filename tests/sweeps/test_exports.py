@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -13,12 +12,15 @@ from ftax.steps.setting import Setting
 from ftax.sweeps import exports
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Job
-from ftax.sweeps.plan import choose_items, make_tasks
+from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.results import RUNS_FILE, read_times
-from ftax.sweeps.run import run_sweep
-from ftax.workers.process import Stop, WorkerDied
-from support.sweeps import make_cell
+from ftax.sweeps.results import EXPORTS_FILE, RUNS_FILE, read_times
+from ftax.sweeps.room import choose_exporters
+from ftax.sweeps.run import _Sweep, run_sweep
+from ftax.sweeps.store import CellStore
+from ftax.timing.session import Plan
+from ftax.workers.process import WorkerDied
+from support.sweeps import list_places, make_cell
 
 
 def make_all_units(cells, devices=("cpu",), exported=()):
@@ -28,10 +30,10 @@ def make_all_units(cells, devices=("cpu",), exported=()):
 
 
 def places(units):
-    return [sorted(unit.places) for unit in units]
+    return [sorted(list_places(unit)) for unit in units]
 
 
-def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
+def test_a_unit_is_what_a_model_in_one_dtype_has_to_export():
     cells = [
         make_cell("eager"),
         make_cell("torchscript"),
@@ -42,12 +44,10 @@ def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
         make_cell("aoti", model="other"),
     ]
     units = places(make_all_units(cells, ("cpu", "cuda")))
-    assert units[0] == [5, 6, 7] and [1] in units
-    traces = [set(unit) for unit in units if unit[0] in (2, 3, 4)]
-    assert sorted(map(len, traces)) == [1, 2] and set.union(*traces) == {2, 3, 4}
+    assert units[0] == [2, 3, 4, 5, 6, 7] and [1] in units
     # It is not known which of several GPUs will take a cell.
     assert [8] in units and [8] not in places(make_all_units(cells, ("cpu",)))
-    on_gpu = [unit for unit in make_all_units(cells, ("cpu", "cuda")) if unit.places == [8]]
+    on_gpu = [unit for unit in make_all_units(cells, ("cpu", "cuda")) if list_places(unit) == [8]]
     assert on_gpu[0].device == "cuda:0"
     # What times kernels to choose among them has to have the GPU to itself.
     assert [9] not in units and [10] in units
@@ -71,16 +71,16 @@ def test_workers_are_as_many_as_cores_and_memory_have_room_for(cores, host_gib, 
     gpu = None if gpu_gib is None else SimpleNamespace(memory_bytes=gpu_gib << 30)
     host = SimpleNamespace(usable_cpus=cores, memory_bytes=host_gib << 30)
     machine = SimpleNamespace(environment=SimpleNamespace(host=host, gpu=gpu))
-    assert exports.choose_workers([machine]) == workers
+    assert choose_exporters([machine]) == workers
 
 
 class DyingWorker:
     """Dies of one place; exports all others."""
 
-    dies_of = 1
+    dies_of, pid = 1, 0
     started = 0
 
-    def __init__(self, stop):
+    def __init__(self, stop, environment):
         type(self).started += 1
 
     def wait_until_ready(self):
@@ -89,7 +89,7 @@ class DyingWorker:
     def send(self, job):
         job = Job.from_dict(job)
         assert job.exports
-        self.answers = self.answer(job.places)
+        self.answers = self.answer(list_places(job))
 
     def receive(self, limit_s):
         return next(self.answers)
@@ -107,25 +107,15 @@ class DyingWorker:
 
 
 def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(exports, "start_worker", DyingWorker)
+    monkeypatch.setattr("ftax.sweeps.lane.start_worker", DyingWorker)
     cells = [make_cell("torchscript", model=f"m{number}") for number in range(4)]
     told = []
-    stop = Stop()
-    exporter = exports.Exporter(
-        units=make_all_units(cells),
-        cells=cells,
-        folder=tmp_path,
-        make_job=lambda device, groups: Job(device=device, groups=groups, threads=1),
-        limit_s=1.0,
-        stop=stop,
-        progress=SweepProgress(4, 0, lambda *what: told.append(what[0])),
-    )
-    threads = [threading.Thread(target=exporter.work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    stop.close()
+    sweep = _Sweep(
+        store=CellStore(tmp_path, cells, ()), queue=TaskQueue(()), plan=Plan(),
+        progress=SweepProgress(4, range(4), lambda *what: told.append(what[0])),
+        trace_iterations=1, limit_s=1.0, end_at=None, threads=2, workers=1, machines={},
+    )  # fmt: skip
+    sweep.export(make_all_units(cells), 2)
     assert exports.read_exported(tmp_path) == {cells[place].key() for place in (0, 2, 3)}
     assert len(told) == 4 and all("of 4: m" in text for text in told)
     assert DyingWorker.started <= 3
@@ -146,7 +136,7 @@ def test_a_sweep_exports_first_and_finds_the_files_when_it_times(tmp_path, monke
     assert {cell.status for cell in results.cells} == {"measured"}
     traced = results.select(runtime="torchscript").cells
     assert [cell.facts["from_cache"] for cell in traced] == [True, True]
-    made = read_records(folder / exports.EXPORTS_FILE).records
+    made = read_records(folder / EXPORTS_FILE).records
     assert {item.cell for item in made} == {cell.cell for cell in traced}
     assert [(item.reason, item.seconds > 0) for item in made] == [("", True)] * 2
     assert read_times(folder)["export"] > 0

@@ -13,6 +13,7 @@ from ftax.sweeps.store import CellStore
 from support.sweeps import (
     MACHINE,
     die,
+    list_places,
     make_cell,
     make_failed,
     make_measured,
@@ -45,7 +46,7 @@ def test_cells_of_one_size_are_one_group_and_one_worker_does_all(tmp_path, monke
 def test_a_worker_on_a_gpu_has_models_of_so_many_cells(devices, expected, tmp_path, monkeypatch):
     """With several GPUs, fewer towards the end."""
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 9)
+    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 9)
     cells = [
         make_cell(model=f"m{number}", device="cuda", batch=batch)
         for number in range(11)
@@ -68,15 +69,6 @@ def test_a_worker_that_is_late_leaves_the_rest_without_an_answer(tmp_path, monke
     assert set(statuses(whole).values()) == {"measured"} and len(whole) == 4
 
 
-@pytest.mark.parametrize(("workers", "expected"), [(1, 30), (2, 15)])
-def test_a_worker_has_no_more_than_there_is_time_for(workers, expected, tmp_path, monkeypatch):
-    """At 2 s a cell, of a device that its workers share."""
-    scripted = use_scripts(monkeypatch, lambda step, places, number: None)
-    cells = [make_cell(model=f"m{number}", device="cuda") for number in range(100)]
-    run_lanes(tmp_path, cells, devices=("cuda:0",), time_limit_s=61.5, workers=workers)
-    assert len(scripted.jobs[0].places) == expected
-
-
 def test_after_the_end_no_worker_is_given_anything(tmp_path, monkeypatch):
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
     assert run_lanes(tmp_path, CELLS, time_limit_s=-1.0) == {}
@@ -85,7 +77,7 @@ def test_after_the_end_no_worker_is_given_anything(tmp_path, monkeypatch):
 
 def test_a_model_with_more_cells_than_that_is_one_workers(tmp_path, monkeypatch):
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 2)
     cells = [make_cell(device="cuda", batch=batch) for batch in (1, 2, 3)]
     run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
     assert [len(job.groups) for job in workers.jobs] == [3]
@@ -154,7 +146,7 @@ def test_a_model_that_cannot_be_built_fails_with_all_its_cells(tmp_path, monkeyp
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
 
     def build(self, job):
-        yield {"say": "begin", "step": "build", "places": list(job.places)}
+        yield {"say": "begin", "step": "build", "places": list_places(job)}
         if job.groups[0].model == "m":
             die("no such thing")
         yield from self._time(job.groups[0])
@@ -190,7 +182,7 @@ def test_workers_that_never_begin_end_the_sweep(tmp_path, monkeypatch):
 def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypatch):
     steps = []
     workers = use_scripts(monkeypatch, lambda step, places, number: steps.append(step))
-    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 2)
     cells = [make_cell(device="cuda"), make_cell(device="cuda", batch=2)]
     cells.append(make_cell(device="cuda", model="other"))
     found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
@@ -200,7 +192,6 @@ def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypat
     one = steps[: steps.index("start", 1)]
     assert "measure" not in one[one.index("trace") :]
     assert workers.ended == 2  # a process each: a trace slows what comes after it
-    assert workers.readied == [-1, -1, -1]  # the spare before the first is timed, and once more
     assert SweepResults.load(tmp_path).cells[0].busy_ns == 2.0
 
 
@@ -224,7 +215,7 @@ def test_lanes_share_what_is_for_any_gpu_and_nothing_is_done_twice(tmp_path, mon
     cells.append(make_cell(device="cuda:1"))
     found = run_lanes(tmp_path, cells, devices=("cuda:0", "cuda:1"))
     assert len(found) == 7 and set(statuses(found).values()) == {"measured"}
-    done = [place for job in workers.jobs for place in job.places]
+    done = [place for job in workers.jobs for place in list_places(job)]
     assert sorted(done) == list(range(7))
     assert found[6].facts["gpu"] == "cuda:1"
 
@@ -234,7 +225,7 @@ def test_only_what_is_missing_is_run(tmp_path, monkeypatch, retry_failed, asked)
     workers = use_scripts(monkeypatch, lambda step, places, number: None)
     known = [make_measured(CELLS[0]), make_failed(CELLS[1])]
     run_lanes(tmp_path, CELLS, known=known, retry_failed=retry_failed)
-    assert sorted(workers.jobs[0].places) == asked
+    assert sorted(list_places(workers.jobs[0])) == asked
 
 
 def test_what_lacks_only_its_trace_is_not_timed_again(tmp_path, monkeypatch):

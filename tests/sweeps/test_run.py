@@ -24,12 +24,12 @@ from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.store import read_records
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid, make_grid
-from ftax.sweeps.lane import Lane, TaskQueue
+from ftax.sweeps.lane import Lane
+from ftax.sweeps.plan import TaskQueue
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell, SweepRun, SweepTimes
 from ftax.sweeps.run import _Sweep, run_sweep
 from ftax.sweeps.store import CellStore
-from ftax.sweeps.turns import Turn, Turns
 from ftax.timing.session import Plan
 
 PLUGIN = """
@@ -262,7 +262,7 @@ def find_workers(pid):
                 command = Path(f"/proc/{child}/cmdline").read_bytes()
             except OSError:
                 continue
-            if b"ftax.sweeps.worker" in command:
+            if b"ftax.sweeps.work:" in command:
                 found.append(child)
     return found
 
@@ -286,35 +286,31 @@ def test_each_gpu_starts_one_worker_before_any_starts_its_second(tmp_path, monke
     begun = []
     monkeypatch.setattr(
         "ftax.sweeps.run.work_side_by_side",
-        lambda works, stop: begun.extend(work.__self__.device for work in works),
+        lambda works, stop: begun.extend(work.args[0].device for work in works),
     )
     gpus = ("cuda:0", "cuda:1")
     sweep = _Sweep(
-        store=CellStore(tmp_path, (), ()), queue=TaskQueue(()), progress=SweepProgress(0, 0, None),
+        store=CellStore(tmp_path, (), ()), queue=TaskQueue(()), progress=SweepProgress(0, (), None),
         plan=Plan(), trace_iterations=1, limit_s=1.0, end_at=None, threads=2, workers=2,
         machines=dict.fromkeys(gpus, "some machine"),
     )  # fmt: skip
-    assert not sweep.run(gpus, gpus)
+    sweep.run(gpus, gpus)
     assert begun == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
 
 
 def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_path, monkeypatch):
     """As on a GPU, with real processes; here the device is the CPU."""
-    made, beside = [], []
+    run, beside = Lane.run, []
 
-    def make_turns(self, device, stop):
-        turns = Turns()
-        made.extend(Turn(turns, stop) for _ in range(self.workers))
-        return made
+    def note(lane, jobs):
+        for result in run(lane, jobs):
+            if result["say"] == "begin" and result["places"]:
+                (other,) = (turn.state for turn in lane.turn._turns.all if turn is not lane.turn)
+                beside.append((lane.turn.state, result["step"], other))
+            yield result
 
-    def note(self, step, groups):
-        (other,) = (turn.state for turn in made if turn is not self.turn)
-        beside.append((self.turn.state, step.name, other))
-        begin(self, step, groups)
-
-    begin = Lane._begin
-    monkeypatch.setattr("ftax.sweeps.run._Sweep._make_turns", make_turns)
-    monkeypatch.setattr(Lane, "_begin", note)
+    monkeypatch.setattr(_Sweep, "_count_workers", lambda sweep, devices: sweep.workers)
+    monkeypatch.setattr(Lane, "run", note)
     grid = Grid(models=("bert-base", "resnet-18", "gpt2"), runtimes=("eager/python", "flat/python"),
                 batches=(1, 2), setting=Setting(tiny=True))  # fmt: skip
     results = run_sweep([grid], tmp_path, quick=True, workers=2, threads=2, exporters=0)

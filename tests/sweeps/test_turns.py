@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ftax.sweeps.step_clock import StepClock
-from ftax.sweeps.turns import Turn, Turns, choose_sharers
+from ftax.sweeps.room import choose_sharers
+from ftax.sweeps.turns import Turn, Turns
 from ftax.workers.process import Stop, Stopped
 from support.sweeps import die, make_cell, run_lanes, use_scripts
 
@@ -141,13 +141,13 @@ def test_nothing_is_beside_a_worker_that_measures(tmp_path, monkeypatch):
         with lock:
             active.remove(step)
 
-    monkeypatch.setattr("ftax.sweeps.lane._TOGETHER", 2)
+    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 2)
     workers = use_scripts(monkeypatch, script)
     cells = [make_cell(model=f"m{i}", device="cuda", batch=b) for i in range(6) for b in (1, 2)]
     found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",), workers=2)
     assert len(found) == 12 and {cell.facts["trace"] for cell in found.values()} == {"found"}
     assert clashes == []
-    assert workers.ended == len(workers.jobs) == 6  # and none was started to be spare
+    assert workers.ended == len(workers.jobs) == 6
     idle = [pid for names in workers.told_idle for pid in names]
     assert idle and set(idle) <= workers.pids
 
@@ -163,27 +163,3 @@ def test_a_worker_that_dies_measuring_does_not_keep_the_gpu(tmp_path, monkeypatc
     assert [found[place].status for place in range(4)] == [
         "measured", "failed", "measured", "measured",
     ]  # fmt: skip
-
-
-def test_seconds_of_steps_add_up_to_the_time_that_passed():
-    now = [0.0]
-    clock = StepClock(lambda: now[0])
-    a, b = clock.add_worker(), clock.add_worker()
-
-    def pass_time(seconds):
-        now[0] += seconds
-
-    pass_time(1.0)  # of nobody
-    a("start")
-    pass_time(2.0)
-    b("build")
-    pass_time(4.0)  # of both
-    b("wait")
-    a("measure")
-    pass_time(3.0)  # of a alone
-    a("wait")
-    pass_time(1.0)
-    a(None)
-    b(None)
-    pass_time(9.0)
-    assert clock.seconds == {"start": 4.0, "build": 2.0, "measure": 3.0, "wait": 1.0}

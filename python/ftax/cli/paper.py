@@ -112,7 +112,7 @@ def paper(
             try:
                 known, complete = run_study(
                     study, folder, time_limit_s=time_limit, retry_failed=retry_failed,
-                    plan=replace((QUICK if quick else FULL).plan, **timing),
+                    plan=replace(QUICK if quick else FULL, **timing),
                     seed=timing.get("seed", 0), gpus=shared, workers=workers,
                     threads=setting.threads, progress=progress,
                 )  # fmt: skip

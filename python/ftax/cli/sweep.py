@@ -127,7 +127,7 @@ def sweep(
         try:
             results = run_sweep(
                 grids, output, resume=resume, retry_failed=retry_failed, quick=quick,
-                plan=replace((QUICK if quick else FULL).plan, **plan), seed=plan.get("seed", 0),
+                plan=replace(QUICK if quick else FULL, **plan), seed=plan.get("seed", 0),
                 limit_s=limit, time_limit_s=time_limit, trace=trace, gpus=_parse_gpus(gpus),
                 exporters=exporters, workers=workers, threads=setting.threads, progress=progress,
             )  # fmt: skip

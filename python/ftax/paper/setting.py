@@ -12,8 +12,7 @@ from typing import Self
 from ftax.errors import InvalidArgumentError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.steps.spec import TORCH_DTYPES
-from ftax.sweeps.grid import Grid, make_grid
-from ftax.sweeps.grid_checks import split_runtime
+from ftax.sweeps.grid import Grid, make_grid, split_runtime
 
 TEXT_LENGTH = 128  # tokens of the paper's texts (Section 4)
 SOUND_LENGTH = 32_000  # samples: 2 s at 16 kHz (Appendix E)

@@ -6,6 +6,7 @@ rounded and moved. So fp16 on a GPU has the rounded weights of fp32 on a CPU, in
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -89,28 +90,46 @@ def finish_built_model(
     else:
         pair = pair_user_inputs(given.at(setting), device, setting.seed)
         batch, sequence = resolve_user_sizes(setting, pair)
-    return LoadedModel(
+    return make_loaded(
+        module,
+        pair,
+        replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
         name=name,
-        module=module,
-        args=pair.args,
-        kwargs=pair.kwargs,
-        check_args=pair.check_args,
-        check_kwargs=pair.check_kwargs,
-        setting=replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
         options={
             "seed": setting.seed,
             "inputs": "random" if given is None else "given",
             "tiny": setting.tiny,
             **options,
         },
-        parameter_count=count_parameters(module),
         source=source,
-        warnings=(*warnings, *pair.warnings),
-        varied=pair.varied,
-        steady_check=pair.steady_check,
+        warnings=warnings,
         again=again if given is None else None,
         max_sequence=max_sequence,
         finish=finish if given is None or given.makes else None,
+    )
+
+
+def make_loaded(
+    module: nn.Module,
+    pair: InputPair,
+    setting: Setting,
+    *,
+    warnings: tuple[str, ...] = (),
+    **own: Any,
+) -> LoadedModel:
+    """The module with its inputs, and ``own`` fields; a shared parameter counts once."""
+    return LoadedModel(
+        module=module,
+        args=pair.args,
+        kwargs=pair.kwargs,
+        check_args=pair.check_args,
+        check_kwargs=pair.check_kwargs,
+        varied=pair.varied,
+        steady_check=pair.steady_check,
+        setting=setting,
+        parameter_count=sum(parameter.numel() for parameter in module.parameters()),
+        warnings=(*warnings, *pair.warnings),
+        **own,
     )
 
 
@@ -142,8 +161,3 @@ def resolve_user_sizes(setting: Setting, pair: InputPair) -> tuple[int, int | No
             f"batch is 0, as the first input has shape {shape}: give inputs of one request or more"
         )
     return batch, setting.sequence
-
-
-def count_parameters(module: nn.Module) -> int:
-    """The number of values in the parameters of `module`; a shared parameter counts once."""
-    return sum(parameter.numel() for parameter in module.parameters())

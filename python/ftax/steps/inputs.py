@@ -4,7 +4,7 @@ The surprising choice: they are always drawn on the CPU and in fp32, then moved 
 every device and dtype sees the same request.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,22 +49,25 @@ def make_token_ids(
     return (torch.randint(0, config.vocab_size, size, generator=generator),)
 
 
-def make_images(
-    module: nn.Module, shape: Shape, generator: torch.Generator
-) -> tuple[torch.Tensor, ...]:
-    """Images of shape (batch, channels, side, side), fp32, normal, mean 0 and deviation 1."""
-    config: Any = getattr(module, "config", None)
-    channels: int = getattr(config, "num_channels", 3)
-    size = (shape.batch, channels, shape.size, shape.size)
-    return (torch.randn(size, generator=generator),)
+def make_normal(sizes: Callable[[Any, Shape], tuple[int, ...]]) -> MakeInputs:
+    """What makes one fp32 tensor of `sizes(module, shape)`, normal, of mean 0 and deviation 1."""
+
+    def make(
+        module: nn.Module, shape: Shape, generator: torch.Generator
+    ) -> tuple[torch.Tensor, ...]:
+        return (torch.randn(sizes(module, shape), generator=generator),)
+
+    return make
 
 
-def make_waves(
-    module: nn.Module, shape: Shape, generator: torch.Generator
-) -> tuple[torch.Tensor, ...]:
-    """Sound of shape (batch, samples), fp32, normal, mean 0 and deviation 1, as the models expect
-    it (paper section E)."""
-    return (torch.randn((shape.batch, shape.size), generator=generator),)
+def _size_images(module: Any, shape: Shape) -> tuple[int, ...]:
+    channels = getattr(getattr(module, "config", None), "num_channels", 3)
+    return (shape.batch, channels, shape.size, shape.size)
+
+
+make_images = make_normal(_size_images)
+# Sound as the models expect it (paper section E).
+make_waves = make_normal(lambda module, shape: (shape.batch, shape.size))
 
 
 def make_input_pair(

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import traceback
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -74,34 +74,26 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     Raises InvalidArgumentError for a name that there is not or that gives something else, and
     RunnerError for what the code itself raises.
     """
-    found = _read(model, setting.seed)
-    if given is None and found.given is None:
+    name, module, own = _read(model, setting.seed)
+    if given is None and own is None:
         raise InvalidArgumentError(
-            f"{model} gives a {type(found.module).__name__} without inputs, and ftax cannot make "
+            f"{model} gives a {type(module).__name__} without inputs, and ftax cannot make "
             "any: let a function return a pair of the module and its inputs, such as (module, "
             "torch.randn(1, 3, 224, 224)), or of the module and a function from a batch to inputs"
         )
-    loaded = load_module(found.module, setting, given or found.given)
+    loaded = load_module(module, setting, given or own)
     if setting.threads is not None:  # whatever the code has set
         torch.set_num_threads(setting.threads)
     return replace(
         loaded,
         source=f"{loaded.source} of {model}",
-        again=found.name if given is None else None,
+        again=name if given is None else None,
         is_code=True,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Code:
-    """What a name gives. ``name`` is one that other processes find, whatever their folder."""
-
-    name: str
-    module: nn.Module
-    given: Given | None
-
-
-def _read(model: str, seed: int) -> _Code:
+def _read(model: str, seed: int) -> tuple[str, nn.Module, Given | None]:
+    """A name that other processes find, whatever their folder, and what it gives."""
     match = _CODE.fullmatch(model)
     if match is None:
         raise InvalidArgumentError(f"{model!r} is no name in code: write my_package.model:make")
@@ -115,7 +107,7 @@ def _read(model: str, seed: int) -> _Code:
             code, again = _import(place, Path.cwd()), model
     with seeded_rng(seed):
         module, inputs = _make(model, _find(code, place, name))
-    return _Code(name=again, module=module, given=read_given(inputs, None))
+    return again, module, read_given(inputs, None)
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.steps.build import count_parameters, pair_user_inputs, resolve_user_sizes
+from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
@@ -41,20 +41,14 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
     dtype = _resolve_dtype(module, setting, first)
     pair = pair_user_inputs(sized, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
-    return LoadedModel(
+    return make_loaded(
+        module,
+        pair,
+        replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
         name=kind.__name__,
-        module=module,
-        args=pair.args,
-        kwargs=pair.kwargs,
-        check_args=pair.check_args,
-        check_kwargs=pair.check_kwargs,
-        setting=replace(setting, dtype=dtype, device=device, batch=batch, sequence=sequence),
         options={"seed": setting.seed, "inputs": "given", "weights": "given"},
-        parameter_count=count_parameters(module),
         source=f"module {kind.__module__}.{kind.__qualname__}",
-        warnings=(*_prepare(module), *pair.warnings),
-        varied=pair.varied,
-        steady_check=pair.steady_check,
+        warnings=_prepare(module),
         finish=partial(load_module, module, given=given) if given.makes else None,
     )
 

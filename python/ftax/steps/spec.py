@@ -12,13 +12,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
-
 Family = Literal["text", "vision", "speech", "layer"]
 Dtype = Literal["fp32", "fp16", "bf16"]
 Attention = Literal["sdpa", "eager"]
 
-FAMILIES: tuple[Family, ...] = ("text", "vision", "speech", "layer")
 ATTENTIONS: tuple[Attention, ...] = ("sdpa", "eager")
 TORCH_DTYPES: dict[Dtype, torch.dtype] = {
     "fp32": torch.float32,
@@ -73,14 +70,14 @@ class ModelSpec:
     description: str
     # Where the architecture comes from: class and configuration.
     source: str
-    paper_section: str | None
-    # The model's name in the paper's published measurements, if it has one there. No two share one.
-    paper_name: str | None
     parameter_count: int
     build: Build
     make_inputs: MakeInputs
     size: int
     tiny_size: int
+    paper_section: str | None = None
+    # The model's name in the paper's published measurements, if it has one there. No two share one.
+    paper_name: str | None = None
     # The shortest and the longest request that the model takes, if it has such a limit.
     min_size: int = 1
     max_size: int | None = None
@@ -98,17 +95,6 @@ class ModelSpec:
     unit_layers: tuple[str, ...] = ()
     # What a reader of its results has to know: how it differs from what was published or expected.
     note: str = ""
-
-    def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise InvalidArgumentError(
-                f"model {self.name!r} has family {self.family!r}: use one of {', '.join(FAMILIES)}"
-            )
-        for field in ("parameter_count", "size", "tiny_size"):
-            if getattr(self, field) <= 0:
-                raise InvalidArgumentError(
-                    f"model {self.name!r} has {field} {getattr(self, field)}: give at least 1"
-                )
 
     @property
     def sequence(self) -> int | None:

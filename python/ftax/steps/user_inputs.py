@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections.abc
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -128,51 +128,32 @@ def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -
         raise InvalidArgumentError(
             f"inputs is nested too deep, or a part of it contains itself: {_FORMS}"
         ) from None
-    steady: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-    varied: tuple[str, ...] = ()
     if given.check_inputs is None:
-        derived = derive_check_inputs(args, kwargs, generator)
-        check_args, check_kwargs, notes = derived.args, derived.kwargs, derived.notes
-        steady, varied = derived.steady, derived.varied
-        notes += () if flatten_tensors((args, kwargs)) else (_NO_TENSOR,)
-    else:
-        check_args, check_kwargs = split_inputs(given.check_inputs)
-        _check_leaves("check_inputs", check_args, check_kwargs, device)
-        # A call does not depend on the order of keywords, but flattened tensors do.
-        if check_kwargs.keys() == kwargs.keys():
-            check_kwargs = {key: check_kwargs[key] for key in kwargs}
-        _check_same_shapes((args, kwargs), (check_args, check_kwargs))
-        main, others = flatten_tensors((args, kwargs)), flatten_tensors((check_args, check_kwargs))
-        same = all(same_bytes(a, b) for a, b in zip(main, others, strict=True))
-        notes = (_NOTHING_VARIED,) if same else ()
+        pair = derive_check_inputs(args, kwargs, generator)
+        notes = () if flatten_tensors((args, kwargs)) else (_NO_TENSOR,)
+        return replace(pair, warnings=(*pair.warnings, *notes))
+    check_args, check_kwargs = split_inputs(given.check_inputs)
+    _check_leaves("check_inputs", check_args, check_kwargs, device)
+    # A call does not depend on the order of keywords, but flattened tensors do.
+    if check_kwargs.keys() == kwargs.keys():
+        check_kwargs = {key: check_kwargs[key] for key in kwargs}
+    _check_same_shapes((args, kwargs), (check_args, check_kwargs))
+    main, others = flatten_tensors((args, kwargs)), flatten_tensors((check_args, check_kwargs))
+    same = all(same_bytes(a, b) for a, b in zip(main, others, strict=True))
     return InputPair(
         args=args,
         kwargs=kwargs,
         check_args=check_args,
         check_kwargs=check_kwargs,
-        warnings=notes,
-        steady_check=steady,
-        varied=varied,
+        warnings=(_NOTHING_VARIED,) if same else (),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Derived:
-    """Check inputs. ``notes``: a sentence for each tensor that had to stay as it is. ``varied``
-    names those that were constant and are not here; in ``steady`` they are, None if there are
-    none."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    notes: tuple[str, ...]
-    varied: tuple[str, ...]
-    steady: tuple[tuple[Any, ...], dict[str, Any]] | None
 
 
 def derive_check_inputs(
     args: tuple[Any, ...], kwargs: dict[str, Any], generator: torch.Generator
-) -> Derived:
-    """Another input of the same shapes and layouts.
+) -> InputPair:
+    """The inputs with others of the same shapes and layouts; a warning for each tensor that had to
+    stay as it is.
 
     Floating point tensors get normal samples of the same mean and standard deviation, integers
     uniform samples between their smallest and largest value. Booleans get their own values shuffled
@@ -204,12 +185,14 @@ def derive_check_inputs(
         return leaf if id(leaf) in constant else fresh.get(id(leaf), leaf)
 
     new_args, new_kwargs = pytree.tree_map_with_path(derive, (args, kwargs))
-    return Derived(
-        args=new_args,
-        kwargs=new_kwargs,
-        notes=tuple(notes),
+    return InputPair(
+        args=args,
+        kwargs=kwargs,
+        check_args=new_args,
+        check_kwargs=new_kwargs,
+        warnings=tuple(notes),
         varied=tuple(constant.values()),
-        steady=pytree.tree_map(keep_constants, (args, kwargs)) if constant else None,
+        steady_check=pytree.tree_map(keep_constants, (args, kwargs)) if constant else None,
     )
 
 

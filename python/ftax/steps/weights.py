@@ -93,8 +93,7 @@ def fill_weights(module: nn.Module, generator: torch.Generator) -> None:
 def calibrate_batch_norms(module: nn.Module, make_args: Callable[[], tuple[Any, ...]]) -> None:
     """Sets the running statistics of every batch norm to those of one pass on `make_args()`.
 
-    Without this a deep network of random weights grows or starves layer by layer. It runs in fp64,
-    so that the fp32 statistics come out the same whatever the number of threads.
+    Without this a deep network of random weights grows or starves layer by layer.
     """
     norms = [
         m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None
@@ -102,18 +101,15 @@ def calibrate_batch_norms(module: nn.Module, make_args: Callable[[], tuple[Any, 
     if not norms:
         return
     momenta = [norm.momentum for norm in norms]
-    module.double()
     for norm in norms:
         norm.train()
         norm.momentum = 1.0
-    with torch.no_grad():
-        module(*(_as_double(argument) for argument in make_args()))
+    _run_in_double(module, make_args())
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.eval()
         norm.momentum = momentum
         if norm.num_batches_tracked is not None:
             norm.num_batches_tracked.zero_()
-    module.float()
 
 
 def calibrate_unit_layers(
@@ -123,18 +119,15 @@ def calibrate_unit_layers(
     deviation 1 in one pass on `make_args()`.
 
     The layers must be linear in their parameters. For models that have no norm where random weights
-    need one. In fp64, as `calibrate_batch_norms`.
+    need one.
     """
     layers = [layer for layer in module.modules() if type(layer).__name__ in names]
     if not layers:
         return
-    module.double()
     handles = [layer.register_forward_hook(_scale_to_unit) for layer in layers]
-    with torch.no_grad():
-        module(*(_as_double(argument) for argument in make_args()))
+    _run_in_double(module, make_args())
     for handle in handles:
         handle.remove()
-    module.float()
 
 
 def _scale_to_unit(layer: nn.Module, _args: Any, output: torch.Tensor) -> torch.Tensor:
@@ -144,10 +137,12 @@ def _scale_to_unit(layer: nn.Module, _args: Any, output: torch.Tensor) -> torch.
     return output * factor
 
 
-def _as_double(argument: Any) -> Any:
-    if isinstance(argument, torch.Tensor) and argument.is_floating_point():
-        return argument.double()
-    return argument
+def _run_in_double(module: nn.Module, args: tuple[Any, ...]) -> None:
+    """In fp64, so that what is rounded to fp32 is the same whatever the number of threads."""
+    module.double()
+    with torch.no_grad():
+        module(*(arg.double() if torch.is_floating_point(arg) else arg for arg in args))
+    module.float()
 
 
 def _mean(owner: nn.Module, name: str, parameter: nn.Parameter) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,26 +22,16 @@ from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
-from ftax.sweeps.counting import count
-from ftax.sweeps.facts import choose_status, describe_fault, make_fields
+from ftax.sweeps.facts import choose_status, count, describe_fault, make_fields
 from ftax.sweeps.job import Ask, Group, Item, Job, Say
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Session, measure
 
 _NOISY = 0.5  # of the rounds that count were disturbed: more, and a group is timed again
 _MANY = 3  # sizes, from which one export for all takes less time than one each
-SHARING = "onnxruntime"  # how the names begin of runtimes that share an export
+_SHARING = "onnxruntime"  # how the names begin of runtimes that share an export
 _LEAST_FREE_SHARE = 0.5  # of the device's memory, below which nothing is kept ready
 _LEAST_FREE_AHEAD = 0.6  # and below which nothing more is made ready ahead
-
-
-@dataclass(slots=True, kw_only=True)
-class Ready:
-    """A group with its inputs made, and the runtimes that are ready to run."""
-
-    group: Group
-    workspace: Workspace
-    prepared: dict[int, Candidate] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +44,16 @@ class Attempt:
     disturbed: float = 0.0  # of its rounds that count, the share beside a neighbour
 
 
+@dataclass(slots=True, kw_only=True)
+class Ready:
+    """A group with its inputs made, and the runtimes that are ready to run, by place."""
+
+    group: Group
+    workspace: Workspace
+    prepared: dict[int, Candidate] = field(default_factory=dict)
+    ahead: dict[int, Attempt] = field(default_factory=dict)  # how preparing went, until it is timed
+
+
 class Bench:
     """The models of a job, and all that is ready to run of them."""
 
@@ -64,15 +64,14 @@ class Bench:
         self.ready: dict[Group, Ready] = {}
         self.failed: set[int] = set()  # places, which are not looked at
         self.latency_ns: dict[int, float] = {}  # of places that were timed here
-        self.noisy: dict[Group, dict[int, Attempt]] = {}  # how groups went that to time again pays
-        self._ahead: dict[int, Attempt] = {}  # of places that were, or could not be, made ready
         self._counts: dict[tuple[object, ...], tuple[dict[str, int], str]] = {}
 
-    def time_group(self, group: Group) -> None:
-        """Time what is to be timed of a group, and answer for each of its cells."""
+    def time_group(self, group: Group) -> dict[int, Attempt]:
+        """Time what is to be timed of a group, and answer for each of its cells; how they went, by
+        place, if a neighbour was there so often that to time them again pays."""
         items = [item for item in group.items if item.time]
         if not items:
-            return
+            return {}
         outcome = self._attempt(group, items)
         short = [item for item in items if _is_short_of_memory(outcome[item.place])]
         if short and self.keeps_others(group):
@@ -81,14 +80,14 @@ class Bench:
         for item in items:
             self._answer(item, outcome[item.place])
         if max(attempt.disturbed for attempt in outcome.values()) > _NOISY:
-            self.noisy[group] = outcome
-        elif not any(item.looks for item in group.items):
+            return outcome
+        if not any(item.looks for item in group.items):
             self.ready.pop(group, None)
+        return {}
 
-    def time_again(self, group: Group) -> None:
-        """Time a group once more that was timed beside a neighbour on the host's core, if it is
-        ready still, and answer for what had fewer of them this time."""
-        before = self.noisy.pop(group)
+    def time_again(self, group: Group, before: Mapping[int, Attempt]) -> None:
+        """Time a group once more that went so beside a neighbour on the host's core, if it is ready
+        still, and answer for what had fewer of them this time."""
         items = [item for item in group.items if before.get(item.place, Attempt()).fields]
         if group in self.ready:
             outcome = self._attempt(group, items)
@@ -116,7 +115,7 @@ class Bench:
                 continue
             for item in items:
                 self._ask("going on")
-                self._ahead[item.place] = self._try_to_prepare(ready, item)
+                ready.ahead[item.place] = self._try_to_prepare(ready, item)
             if items:
                 self._count(group, ready.workspace.loaded, [item.place for item in items])
 
@@ -169,7 +168,7 @@ class Bench:
         exported = [
             other
             for other in self._share_build(group)
-            if any(item.runtime.startswith(SHARING) for item in other.items)
+            if any(item.runtime.startswith(_SHARING) for item in other.items)
         ]
         return len(exported) >= _MANY
 
@@ -192,25 +191,26 @@ class Bench:
     def drop(self, group: Group) -> None:
         """Let go of all that is ready, and of other models, so that a group has the device's
         memory."""
-        self.ready.clear()
-        self.models = {
-            key: found
-            for key, found in self.models.items()
-            if key == group.build_key or isinstance(found, BaseException)
-        }
-        _collect()
+        self._let_go(group.build_key)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
     def drop_all(self) -> None:
         """Let go of all models and all that is ready, down to the workspaces of libraries."""
-        self.ready.clear()
-        self.models.clear()
-        _collect()
+        self._let_go(None)
         if torch.cuda.is_initialized():
             torch._C._cuda_clearCublasWorkspaces()
             torch.cuda.synchronize(self.job.device)
             torch.cuda.empty_cache()
+
+    def _let_go(self, but: tuple[object, ...] | None) -> None:
+        self.ready.clear()
+        self.models = {
+            key: found
+            for key, found in self.models.items()
+            if key == but or isinstance(found, BaseException)
+        }
+        _collect()
 
     def _attempt(self, group: Group, items: Sequence[Item]) -> dict[int, Attempt]:
         try:
@@ -218,13 +218,12 @@ class Bench:
         except Exception as error:  # whatever a model raises costs its cells alone
             release(error)
             return {item.place: Attempt(error=error) for item in items}
-        outcome = {}
-        for item in items:
-            ahead = self._ahead.pop(item.place, Attempt())
-            if ahead.error is None:
-                now = self._try_to_prepare(ready, item)
-                ahead = Attempt(seconds=ahead.seconds + now.seconds, error=now.error)
-            outcome[item.place] = ahead
+        outcome = {
+            item.place: ready.ahead.pop(item.place)
+            if item.place in ready.ahead
+            else self._try_to_prepare(ready, item)
+            for item in items
+        }
         runnable = [item for item in items if outcome[item.place].error is None]
         if runnable:
             self._measure(ready, runnable, outcome)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from ftax.errors import FtaxError, UnavailableError, UnsupportedError, describe
+from ftax.errors import FtaxError, UnavailableError, UnsupportedError, describe, release
 from ftax.records.record import JsonScalar
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.job import Group
@@ -60,6 +61,19 @@ def keep_scalars(values: Mapping[str, object]) -> dict[str, JsonScalar]:
         or isinstance(value, str | int)
         or (isinstance(value, float) and math.isfinite(value))
     }
+
+
+def count(loaded: LoadedModel) -> tuple[dict[str, int], str]:
+    """Work of one inference by the record's names, and why there is none; never raises: what cannot
+    be counted is no reason not to time it."""
+    from ftax.steps.work import count_work  # not cheap to import
+
+    try:
+        work = asdict(count_work(loaded))
+    except Exception as error:
+        release(error)
+        return {}, f"work was not counted: {describe_fault(error)}"
+    return work, ""
 
 
 def choose_status(error: BaseException | str) -> str:

@@ -8,32 +8,32 @@ written as two grids, which one sweep takes together.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ftax.errors import InvalidArgumentError, suggest
+from ftax.errors import FtaxError, InvalidArgumentError, suggest
 from ftax.records.fields import FrozenMap
+from ftax.runtimes.catalogue import check_host, find_runtime
+from ftax.steps.load_zoo import check_fits
+from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting, read_setting
-from ftax.steps.spec import TORCH_DTYPES
-from ftax.sweeps.grid_checks import (
-    HOSTS,
-    OF_GRIDS,
-    check_choices,
-    check_devices,
-    check_folder,
-    check_setting,
-    check_sizes,
-    check_variant,
-    clean_axis,
-    find_zoo,
-    pair_runtimes,
-)
+from ftax.steps.spec import ModelSpec
+from ftax.steps.zoo.registry import find_spec, list_models
 from ftax.sweeps.record import REPETITION
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
 
 AXES = ("models", "runtimes", "hosts", "dtypes", "batches", "sequences", "devices")
+# Axes whose values are those of a field of a setting.
+_OF_SETTINGS = {"dtypes": "dtype", "batches": "batch", "sequences": "sequence", "devices": "device"}
+# Fields of a setting that a grid has for all of its cells.
+_OF_GRIDS = (
+    "tiny", "attention", "use_cache", "seed", "grad_mode", "cold", "transfers", "runtime_options",
+)  # fmt: skip
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 _LOOKS = ("utilisation", "memory")  # that are a GPU's
 _VARIANT = ("tiny", "attention", "use_cache")  # stored of every grid
 _NOT_OPTIONS = ("grad_mode", "runtime_options")  # of a cell: a field, and taken apart
@@ -77,35 +77,68 @@ class Grid:
 
     def __post_init__(self) -> None:
         for axis in AXES:
-            object.__setattr__(self, axis, clean_axis(axis, getattr(self, axis)))
-        check_choices("hosts", self.hosts, HOSTS)
-        check_choices("dtypes", self.dtypes, tuple(TORCH_DTYPES))
-        check_sizes("batches", self.batches, default=False)
-        check_sizes("sequences", self.sequences, default=True)
-        for name in _LOOKS:
-            if type(getattr(self, name)) is not bool:
-                raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}; give true or false")
+            object.__setattr__(self, axis, _clean_axis(axis, getattr(self, axis)))
+        for axis, name in _OF_SETTINGS.items():
+            for value in getattr(self, axis):
+                _check_value(axis, name, value)
         if type(self.repetitions) is not int or not 0 <= self.repetitions <= _MOST_REPETITIONS:
             raise InvalidArgumentError(
                 f"repetitions is {self.repetitions!r}; give a whole number from 0 to "
                 f"{_MOST_REPETITIONS}"
             )
-        check_devices(self.devices)
+        object.__setattr__(self, "pairs", _pair_runtimes(self.runtimes, self.hosts))
+        self._check_devices()
+        for name in self.setting.chosen:
+            if name not in _OF_GRIDS:
+                raise InvalidArgumentError(
+                    f"setting has {name}, which is an axis of a grid or of the whole sweep; leave "
+                    "it out there"
+                )
+        for model in self.models:
+            self._check_model(model)
+
+    def _check_devices(self) -> None:
         for name in _LOOKS:
+            if type(getattr(self, name)) is not bool:
+                raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}; give true or false")
             if getattr(self, name) and set(self.devices) == {"cpu"}:
                 raise InvalidArgumentError(
                     f"{name} is True, but that is read of a GPU and devices has only 'cpu'; "
                     f"leave {name} out, or give devices = ['cuda']"
                 )
-        object.__setattr__(self, "pairs", pair_runtimes(self.runtimes, self.hosts))
-        check_devices(self.devices, self.pairs)
-        check_setting(self.setting, self.devices, self.pairs)
-        for model in self.models:
-            spec = find_zoo(model)
-            if spec is None:
-                check_folder(model, tiny=self.setting.tiny)
-            else:
-                check_variant(spec, self.sequences, self.setting)
+        for name in ("transfers", "cold"):
+            if getattr(self.setting, name) and "cpu" in self.devices:
+                raise InvalidArgumentError(
+                    f"{name} is True, but that is of a GPU and devices has 'cpu'; leave {name} "
+                    "out, or give devices = ['cuda']"
+                )
+        for runtime, _ in self.pairs:
+            spec = find_runtime(runtime)
+            spec.check_options(self.setting.runtime_options)
+            for device in self.devices:
+                if device.split(":")[0] not in spec.devices:
+                    raise InvalidArgumentError(
+                        f"runtimes has {runtime!r}, which does not run on {device!r}; put it into "
+                        f"a grid of its own with devices = {list(spec.devices)}"
+                    )
+
+    def _check_model(self, model: Any) -> None:
+        """Raise InvalidArgumentError for no model, or for what it does not have."""
+        spec = _find_zoo(model)
+        with _naming("", ", or put the model into a grid of its own"):
+            if spec is not None:
+                for sequence in self.sequences:
+                    check_fits(spec, replace(self.setting, sequence=sequence))
+            elif self.setting.tiny:
+                raise InvalidArgumentError(
+                    f"tiny is True, but the size of {model} is set by its config.json: leave tiny "
+                    "out"
+                )
+        if spec is None and describe_path(model) != "hf_folder":
+            raise InvalidArgumentError(
+                f"models has {model!r}, which is one exported program and no model that can be "
+                "made in other sizes; give a name of `ftax models` or a Hugging Face folder"
+            )
 
     def cells(self) -> tuple[Cell, ...]:
         """All cells, models outermost, runtimes innermost; then those measured once more."""
@@ -148,7 +181,7 @@ class Grid:
         return {**own, **{name: getattr(setting, name) for name in _VARIANT}, **setting.to_dict()}
 
     def _resolve_sequence(self, model: str, sequence: int | None) -> int | None:
-        spec = find_zoo(model)
+        spec = _find_zoo(model)
         if sequence is not None or spec is None or spec.sequence is None:
             return sequence
         return spec.tiny_size if self.setting.tiny else spec.size
@@ -157,7 +190,7 @@ class Grid:
 def read_cell(cell: Cell) -> Setting:
     """The setting that a grid made a cell of, but for its device, dtype and size."""
     options = {name: value for name, value in cell.options.items() if name != REPETITION}
-    own: dict[str, Any] = {name: options.pop(name) for name in OF_GRIDS if name in options}
+    own: dict[str, Any] = {name: options.pop(name) for name in _OF_GRIDS if name in options}
     return Setting(
         grad_mode=cell.grad_mode,  # type: ignore[arg-type]  # a grid made it
         runtime_options=options,  # type: ignore[arg-type]
@@ -179,7 +212,7 @@ def make_grid(values: Mapping[str, Any]) -> Grid:
     "default" stands for None among sequences, since TOML has no null.
     """
     own = [item.name for item in fields(Grid) if item.init and item.name != "setting"]
-    known = [*own, *OF_GRIDS]
+    known = [*own, *_OF_GRIDS]
     for name in values:
         if name not in known:
             raise InvalidArgumentError(
@@ -194,5 +227,75 @@ def make_grid(values: Mapping[str, Any]) -> Grid:
         if axis == "sequences":
             items = tuple(None if item == "default" else item for item in items)
         made[axis] = items
-    setting = {name: value for name, value in values.items() if name in OF_GRIDS}
+    setting = {name: value for name, value in values.items() if name in _OF_GRIDS}
     return Grid(**made, setting=read_setting(setting))
+
+
+def split_runtime(text: str) -> tuple[str, str | None]:
+    """Name and host of "name/host"; None for a name alone, which may have slashes of its own."""
+    name, slash, host = text.rpartition("/")
+    return (name, host) if slash and host in ("python", "cpp") else (text, None)
+
+
+def _clean_axis(axis: str, value: Any) -> tuple[Any, ...]:
+    """The values of an axis, each once. Raises InvalidArgumentError for an empty one."""
+    if isinstance(value, str) or not isinstance(value, list | tuple | range):
+        raise InvalidArgumentError(f"{axis} is {value!r}; it has to be a list of values")
+    if not value:
+        raise InvalidArgumentError(
+            f"{axis} is empty, so the grid has no cell; give at least one value or leave it out"
+        )
+    for item in value:
+        if not isinstance(item, str | int | float | None):
+            raise InvalidArgumentError(f"{axis} has {item!r}; its values are names or numbers")
+    return tuple(dict.fromkeys(value))
+
+
+def _check_value(axis: str, name: str, value: Any) -> None:
+    """Raise InvalidArgumentError for what no setting has as its field ``name``."""
+    with _naming(f"{axis} has {value!r}; "):
+        if value is None and axis != "sequences":
+            raise InvalidArgumentError("None is for sequences alone: give a value")
+        Setting(**{name: value})
+        if axis == "devices" and not _DEVICE.fullmatch(value):
+            raise InvalidArgumentError("give 'cpu', 'cuda' or 'cuda:<number>'")
+
+
+@contextmanager
+def _naming(before: str, after: str = "") -> Iterator[None]:
+    """Inside, an error says this around what it says."""
+    try:
+        yield
+    except FtaxError as error:
+        raise InvalidArgumentError(f"{before}{error}{after}") from error
+
+
+def _pair_runtimes(
+    runtimes: tuple[Any, ...], hosts: tuple[str, ...]
+) -> tuple[tuple[str, Host], ...]:
+    """(runtime, host), each once. A name without a host goes with each of ``hosts`` that it has."""
+    known, pairs = [check_host(host) for host in hosts], dict[tuple[str, Host], None]()
+    for text in runtimes:
+        if not isinstance(text, str):
+            raise InvalidArgumentError(f"runtimes has {text!r}; write a name, or 'eager/python'")
+        name, host = split_runtime(text)
+        spec = find_runtime(name)
+        wanted = known if host is None else [check_host(host)]
+        found = [side for side in wanted if side in spec.hosts]
+        if not found:
+            why = spec.find_obstacle(host=wanted[0])
+            raise InvalidArgumentError(
+                f"runtimes has {text!r}, which cannot be driven from {' or '.join(wanted)} "
+                f"({why}); write {name}/{spec.hosts[0]}"
+            )
+        pairs.update(dict.fromkeys((spec.name, side) for side in found))
+    return tuple(pairs)
+
+
+def _find_zoo(model: Any) -> ModelSpec | None:
+    """The entry of a zoo model; None for a folder. Raises InvalidArgumentError for neither."""
+    if not isinstance(model, str):
+        raise InvalidArgumentError(f"models has {model!r}; give names or paths of folders")
+    if "/" in model and all(spec.name != model for spec in list_models()):
+        return None
+    return find_spec(model)

@@ -22,9 +22,9 @@ Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent l
 LOOKS = ("utilisation", "trace", "memory")
 
 
-def start_worker(stop: Stop) -> Worker:
-    """A process that does jobs."""
-    return Worker("ftax.sweeps.worker:work", stop)
+def start_worker(stop: Stop, environment: Mapping[str, str]) -> Worker:
+    """A process that does jobs, with these variables of the environment on top."""
+    return Worker("ftax.sweeps.work:work", stop, environment=environment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,33 +91,26 @@ class Job:
             groups.append(Group(**{**group, "items": tuple(items), "setting": setting}))
         return cls(**{**job, "groups": tuple(groups), "plan": Plan.from_dict(job["plan"])})
 
-    @property
-    def places(self) -> tuple[int, ...]:
-        """Of all its cells."""
-        return tuple(item.place for group in self.groups for item in group.items)
 
-
-def strike_timed(groups: Iterable[Group], places: Iterable[int], *, failed: bool) -> list[Group]:
-    """The groups with these cells timed; with ``failed`` they are not looked at either."""
-    done = set(places)
-
-    def strike(item: Item) -> Item:
-        if item.place not in done:
-            return item
-        return replace(item, time=False, looks=() if failed else item.looks)
-
-    return _map_items(groups, strike)
-
-
-def strike_look(groups: Iterable[Group], place: int, look: str) -> list[Group]:
-    """The groups without one look at one cell."""
-
-    def strike(item: Item) -> Item:
-        if item.place != place:
-            return item
-        return replace(item, looks=tuple(name for name in item.looks if name != look))
-
-    return _map_items(groups, strike)
+def strike(groups: Iterable[Group], answer: Mapping[str, Any]) -> list[Group]:
+    """What is left of the groups after an answer; a cell that failed is not looked at either."""
+    left = []
+    for group in groups:
+        items = []
+        for item in group.items:
+            if item.place == answer.get("place"):
+                if answer["say"] == "measured":
+                    item = replace(item, time=False)
+                elif answer["say"] == "failed":
+                    item = replace(item, time=False, looks=())
+                elif answer["say"] == "looked":
+                    looks = tuple(look for look in item.looks if look != answer["look"])
+                    item = replace(item, looks=looks)
+            if not item.is_done:
+                items.append(item)
+        if items:
+            left.append(replace(group, items=tuple(items)))
+    return left
 
 
 def split_apart(groups: Iterable[Group], places: Iterable[int]) -> list[Group]:
@@ -139,13 +132,3 @@ def stop_counting(groups: Iterable[Group], places: Iterable[int]) -> list[Group]
         replace(group, count=False) if any(item.place in wanted for item in group.items) else group
         for group in groups
     ]
-
-
-def _map_items(groups: Iterable[Group], change: Any) -> list[Group]:
-    """The groups with their cells changed, without what is done."""
-    made = []
-    for group in groups:
-        items = tuple(item for old in group.items if not (item := change(old)).is_done)
-        if items:
-            made.append(replace(group, items=items))
-    return made

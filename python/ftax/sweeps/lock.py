@@ -1,7 +1,9 @@
 """One sweep at a time may write to a folder.
 
 The lock is the kernel's on an open file, so a process that dies, however it dies, holds it no
-longer; the file that stays behind is not the lock and says only who had it last.
+longer; the file that stays behind is not the lock and says only who had it last. It is not
+filelock's, which until its latest releases empties the file of whoever holds the lock, and so
+forgets who that is.
 """
 
 from __future__ import annotations

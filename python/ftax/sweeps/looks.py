@@ -67,22 +67,18 @@ def _look(bench: Bench, group: Group, item: Item, look: str) -> None:
 def _try(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
     """What a look found; instead of it, the fact why it found nothing."""
     try:
-        return _find(bench, group, item, look)
+        if look == "memory":
+            return {"device_bytes": weigh(bench, group, item)}
+        ready = bench.get_ready(group)
+        prepared = bench.prepare(ready, item)
+        bench.begin(look, [item.place])
+        if look == "trace":
+            return read_trace(ready.workspace.loaded, prepared, bench.job.trace_iterations)
+        timed_ns = bench.latency_ns.get(item.place)
+        return read_counters(prepared, bench.job.device, bench.job.utilisation_s, timed_ns)
     except Exception as error:  # the cell has its rounds, and keeps them
         release(error)
         return {"fact": describe_fault(error)}
-
-
-def _find(bench: Bench, group: Group, item: Item, look: str) -> dict[str, Any]:
-    if look == "memory":
-        return {"device_bytes": weigh(bench, group, item)}
-    ready = bench.get_ready(group)
-    prepared = bench.prepare(ready, item)
-    bench.begin(look, [item.place])
-    if look == "trace":
-        return read_trace(ready.workspace.loaded, prepared, bench.job.trace_iterations)
-    timed_ns = bench.latency_ns.get(item.place)
-    return read_counters(prepared, bench.job.device, bench.job.utilisation_s, timed_ns)
 
 
 def weigh(bench: Bench, group: Group, item: Item, cuda: Any = torch.cuda) -> int:

@@ -9,9 +9,10 @@ chance: it stands at equal distances.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 
 from ftax.steps.setting import Setting
 from ftax.steps.spec import Dtype
@@ -38,6 +39,31 @@ class Task:
         return sum(item.time for group in self.groups for item in group.items)
 
 
+class TaskQueue:
+    """Tasks in their order, shared by lanes."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = list(tasks)
+        self._lock = threading.Lock()
+
+    def take(self, device: str, shares: bool, most: int = 1, lanes: int = 1) -> list[Task]:
+        """The next tasks for a device, with ``shares`` also of those for any GPU: as many as have
+        ``most`` cells, at least one, and with several lanes no more than half of what is left, so
+        that they end together."""
+        with self._lock:
+            found = [
+                task
+                for task in self._tasks
+                if task.device == device or (shares and task.device == "cuda")
+            ]
+            if lanes > 1:
+                found = found[: max(1, len(found) // 2)]
+            cells = accumulate(task.size for task in found)
+            found = found[: max(1, sum(count <= most for count in cells))]
+            self._tasks = [task for task in self._tasks if task not in found]
+        return found
+
+
 def choose_items(
     cells: Sequence[Cell],
     *,
@@ -60,7 +86,7 @@ def choose_items(
         time = line is None or (line.status == "failed" and retry_failed)
         if line is not None and not time:
             here = line.status == "measured" and line.machine == machines.get(cell.device)
-            wanted = tuple(name for name in wanted if here and _lacks(line, name))
+            wanted = tuple(name for name in wanted if here and name not in line.facts)
         item = Item(place=place, runtime=cell.runtime, host=cell.host, time=time, looks=wanted)
         if not item.is_done:
             items[place] = item
@@ -125,8 +151,3 @@ def _order_groups(key: _Key, sizes: _Sizes, shuffler: random.Random) -> tuple[Gr
             for _, batch, sequence in mine
         ]
     return tuple(groups)
-
-
-def _lacks(line: SweepCell, look: str) -> bool:
-    """Whether a measured cell was never looked at so, whatever came of it."""
-    return look not in line.facts

@@ -50,13 +50,8 @@ class BenchJob:
     @classmethod
     def from_dict(cls, job: Mapping[str, Any]) -> BenchJob:
         """The job that `to_dict` wrote."""
-        return cls(
-            model=job["model"],
-            runtime=job["runtime"],
-            hosts=tuple(job["hosts"]),
-            setting=Setting(**job["setting"]),
-            plan=Plan.from_dict(job["plan"]),
-        )
+        setting, plan = Setting(**job["setting"]), Plan.from_dict(job["plan"])
+        return cls(**{**job, "hosts": tuple(job["hosts"]), "setting": setting, "plan": plan})
 
 
 def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measurement, ...]:
@@ -137,7 +132,9 @@ def run_jobs(
     try:
         for repetition in range(processes):
             runs[repetition] = run(repetition)
-        repeat_disturbed(runs, read_slowest_probe, run, limit=processes)
+        repeat_disturbed(
+            runs, lambda sides: max(read_probe(side[0]) for side in sides), run, limit=processes
+        )
     except (KeyboardInterrupt, FtaxError) as error:
         if not runs:
             raise
@@ -174,11 +171,6 @@ def read_probe(measurement: Measurement) -> float:
     slower; the median over the rounds that count."""
     probe: Any = measurement.checks["host_probe_ns"]  # a check that `measure` made
     return max(float(probe["wide"]), float(probe.get("within", 0.0)))
-
-
-def read_slowest_probe(sides: Sequence[Sequence[Measurement]]) -> float:
-    """`read_probe` of the one of several processes that met the busiest neighbour."""
-    return max(read_probe(side[0]) for side in sides)
 
 
 def _run_side_by_side(

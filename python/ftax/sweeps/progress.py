@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ftax.timing.session import Progress
 
@@ -17,32 +17,33 @@ _READY_SHARE = 0.5  # of the work on a cell is done when it is ready
 
 
 class SweepProgress:
-    """Counts finished cells of ``total``, of which ``done`` were finished before it began. Cells
-    are told apart by their places in the sweep."""
+    """Counts finished cells of ``total``, of which only those at the places ``to_time`` were left
+    when it began."""
 
     def __init__(
         self,
         total: int,
-        done: int,
+        to_time: Collection[int],
         callback: Progress | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total, self._done_before = total, done
+        self.total, self._to_time = total, set(to_time)
         self._callback, self._clock = callback, clock
         self._finished: set[int] = set()  # by this run, for which time passed
         self._ready: set[int] = set()  # and not finished
+        self._exports = self._exported = 0
         self._start = clock()
         self._lock = threading.Lock()
 
     @property
     def done(self) -> int:
         """Cells that are finished, by this run or before it."""
-        return self._done_before + len(self._finished)
+        return self.total - len(self._to_time) + len(self._finished)
 
     def note_ready(self, places: Iterable[int]) -> None:
         """These cells are ready to be timed, or about to be."""
         with self._lock:
-            self._ready.update(set(places) - self._finished)
+            self._ready.update(self._to_time.intersection(places) - self._finished)
 
     def finish(self, places: Iterable[int]) -> None:
         """These cells are measured, or have failed; one that is measured twice counts once."""
@@ -60,12 +61,18 @@ class SweepProgress:
             rest = "" if left is None else f", {describe_time(left)} left"
             self._callback(f"{step} {label}{others}{rest}", self.done, self.total)
 
-    def tell_export(self, label: str, done: int, total: int) -> None:
-        """Which cell something is exported for now, of how many."""
+    def expect_exports(self, cells: int) -> None:
+        """Something is to be exported for so many cells."""
+        self._exports, self._exported = cells, 0
+
+    def tell_export(self, label: str) -> None:
+        """Which cell something is exported for now."""
         with self._lock:
             self._start = self._clock()  # the time left is that of measuring
             if self._callback is not None:
-                self._callback(f"export {done} of {total}: {label}", self.done, self.total)
+                words = f"export {self._exported} of {self._exports}: {label}"
+                self._callback(words, self.done, self.total)
+            self._exported += 1
 
     @property
     def left_s(self) -> float | None:

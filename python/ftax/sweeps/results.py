@@ -22,6 +22,7 @@ from ftax.timing.trust import NOT_RESOLVED
 
 CELLS_FILE = "cells.jsonl"
 RUNS_FILE = "runs.jsonl"
+EXPORTS_FILE = "exports.jsonl"
 FIELDS = (
     "model",
     "runtime",
@@ -157,20 +158,22 @@ def read_times(folder: Path) -> dict[str, float]:
     "start" is the wait for a process, "wait" that for the others to idle, "end" what comes after
     the last cell.
     """
-    path = folder / RUNS_FILE
     seconds: Counter[str] = Counter()
-    if path.exists():
-        for record in _read(path)[0]:
-            if isinstance(record, SweepTimes):
-                seconds.update(record.seconds)
+    for record in _read_runs(folder):
+        if isinstance(record, SweepTimes):
+            seconds.update(record.seconds)
     return dict(seconds)
 
 
 def read_days(folder: Path) -> tuple[str, ...]:
     """The days on which a sweep ran, such as "2026-11-22" in UTC; none where nobody wrote them."""
+    runs = [record for record in _read_runs(folder) if isinstance(record, SweepRun)]
+    return tuple(sorted({run.utc[: len("2026-11-22")] for run in runs}))
+
+
+def _read_runs(folder: Path) -> tuple[Any, ...]:
     path = folder / RUNS_FILE
-    runs = [item for item in _read(path)[0] if isinstance(item, SweepRun)] if path.exists() else []
-    return tuple(sorted({item.utc[: len("2026-11-22")] for item in runs}))
+    return _read(path)[0] if path.exists() else ()
 
 
 def keep_last(cells: Iterable[SweepCell]) -> tuple[SweepCell, ...]:

@@ -1,4 +1,4 @@
-"""How many workers there is room for side by side.
+"""How many workers there is room for side by side, when they measure by turns and when they export.
 
 The surprising choice: a worker's need is a guess for a large model, not a measurement. Too few
 workers cost minutes; too many cost cells, by want of memory.
@@ -7,30 +7,38 @@ workers cost minutes; too many cost cells, by want of memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ftax.sweeps.record import SweepMachine
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
-    """What one worker needs."""
-
-    cores: int
-    host_gib: int
-    gpu_gib: int
+_MOST_SHARERS = 4  # so many get ready faster than one measures
+_MOST_EXPORTERS = 12  # each starts with imports and a context on the GPU
 
 
-def count_room(
-    machines: Iterable[SweepMachine], need: Need, *, most: int, gpus: int = 1, cores_left: int = 0
+def choose_sharers(machines: Iterable[SweepMachine], gpus: int) -> int:
+    """How many workers share each of so many GPUs of one host: as many as have room, up to 4; 1 if
+    there is no GPU. Who waits keeps what is ready on the device."""
+    if not gpus:
+        return 1
+    rooms = [_count(machine, cores=4, host_gib=8, gpu_gib=20, gpus=gpus) for machine in machines]
+    return max(1, min(_MOST_SHARERS, *rooms))
+
+
+def choose_exporters(machines: Iterable[SweepMachine]) -> int:
+    """How many workers export side by side on any of the devices, each a model of a gigabyte; 0
+    without room for two."""
+    rooms = [_count(machine, cores=1, host_gib=4, gpu_gib=8, left=2) for machine in machines]
+    room = min(_MOST_EXPORTERS, *rooms)
+    return room if room > 1 else 0
+
+
+def _count(
+    machine: SweepMachine, *, cores: int, host_gib: int, gpu_gib: int, gpus: int = 1, left: int = 0
 ) -> int:
-    """How many workers each of ``gpus`` GPUs of a host can have, on any of ``machines``; at most
-    ``most``, and 0 without room for one."""
-    room = [most]
-    for machine in machines:
-        host, gpu = machine.environment.host, machine.environment.gpu
-        room.append((host.usable_cpus - cores_left) // need.cores // gpus)
-        room.append((host.memory_bytes >> 30) // need.host_gib // gpus)
-        if gpu is not None:
-            room.append((gpu.memory_bytes >> 30) // need.gpu_gib)
-    return max(0, min(room))
+    """How many workers of such needs each of ``gpus`` GPUs of a host can have; ``left`` cores are
+    for the sweep itself and the machine."""
+    host, gpu = machine.environment.host, machine.environment.gpu
+    in_memory = (host.memory_bytes >> 30) // host_gib
+    rooms = [(host.usable_cpus - left) // cores // gpus, in_memory // gpus]
+    if gpu is not None:
+        rooms.append((gpu.memory_bytes >> 30) // gpu_gib)
+    return min(rooms)

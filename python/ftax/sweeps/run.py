@@ -7,45 +7,51 @@ time measures on a device, and writes each to the results file before it listens
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ftax.errors import InvalidArgumentError
-from ftax.machines.environment import collect_environment
+from ftax.machines.environment import Environment, collect_environment
+from ftax.records.store import append_record
 from ftax.steps.given import use_threads
 from ftax.steps.setting import normalize_device
-from ftax.sweeps.exports import Exporter, Unit, choose_workers, make_units, read_exported
+from ftax.sweeps.exports import make_units, read_exported
 from ftax.sweeps.grid import Grid, join_cells
-from ftax.sweeps.job import Group, Job
-from ftax.sweeps.lane import Lane, TaskQueue
+from ftax.sweeps.job import LOOKS, Group, Job
+from ftax.sweeps.lane import WAITING, Lane
 from ftax.sweeps.lock import lock_folder
-from ftax.sweeps.plan import choose_items, make_tasks
+from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import SweepMachine
-from ftax.sweeps.results import SweepResults
+from ftax.sweeps.record import SweepMachine, SweepRun, SweepTimes
+from ftax.sweeps.results import RUNS_FILE, SweepResults
+from ftax.sweeps.room import choose_exporters, choose_sharers
 from ftax.sweeps.setup import (
     FULL,
     QUICK,
     choose_devices,
     choose_looks,
-    note_run,
-    note_times,
     read_known,
     set_aside,
 )
-from ftax.sweeps.step_clock import StepClock
 from ftax.sweeps.store import CellStore
-from ftax.sweeps.turns import Turn, Turns, choose_sharers
+from ftax.sweeps.turns import Turn, Turns
 from ftax.timing.session import Plan, Progress
 from ftax.workers.process import Stop, work_side_by_side
 
 LIMIT_S = 300.0
+# Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
+# libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
+_TOGETHER = 60
+_TOLD = ("build", "measure", *LOOKS)  # in the progress
 
 
 def run_sweep(
@@ -109,8 +115,7 @@ def run_sweep(
             "retry_failed is for a folder with results; give resume too, or leave it out"
         )
     place, cells = Path(folder), join_cells(grids)
-    effort = QUICK if quick else FULL
-    plan = replace(plan or effort.plan, seed=seed)
+    plan = replace(plan or (QUICK if quick else FULL), seed=seed)
     devices = choose_devices(cells, gpus)
     with lock_folder(place), use_threads(threads):
         store = CellStore(place, cells, read_known(place, resume))
@@ -133,16 +138,24 @@ def run_sweep(
             "quick": quick, "trace": trace, "retry_failed": retry_failed, "limit_s": limit_s,
             "gpus": list(gpus), "workers": workers, "threads": torch.get_num_threads(),
         }  # fmt: skip
-        utc = note_run(place, grids, settings, seed, len(cells), len(items))
+        run = SweepRun(
+            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            seed=seed,
+            grids=tuple(grid.to_dict() for grid in grids),
+            settings=settings,
+            cells=len(cells),
+            missing=len(items),
+        )
+        append_record(place / RUNS_FILE, run)
         missing = set_aside(store, items, devices, machines)
-        done = len(cells) - sum(item.time for item in missing.values())
+        to_time = {place for place, item in missing.items() if item.time}
         tasks = make_tasks(cells, missing, seed)
         sweep = _Sweep(
             store=store,
             queue=TaskQueue(tasks),
-            progress=SweepProgress(len(cells), done, progress),
+            progress=SweepProgress(len(cells), to_time, progress),
             plan=plan,
-            trace_iterations=effort.trace_iterations,
+            trace_iterations=2 if quick else 3,
             limit_s=limit_s,
             end_at=end_at,
             threads=torch.get_num_threads(),
@@ -152,22 +165,20 @@ def run_sweep(
         # A file is made for one device, and which of several takes a cell is not known.
         fixed = {name: device for name, device in devices.items()
                  if name != "cuda" or len(shared) == 1}  # fmt: skip
-        is_late = False
         try:
             sweep.export(
                 make_units(tasks, cells, fixed, read_exported(place)),
-                place,
-                choose_workers(machines.values()) if exporters is None else exporters,
+                choose_exporters(machines.values()) if exporters is None else exporters,
             )
-            is_late |= sweep.run(on_gpus, shared)
+            sweep.run(on_gpus, shared)
             # Never beside a GPU: they share the host.
-            is_late |= sweep.run(["cpu"] if "cpu" in devices else [], [])
+            sweep.run(["cpu"] if "cpu" in devices else [], [])
         finally:
-            note_times(place, utc, sweep.spent)
-        return replace(store.collect(), is_late=is_late)
+            append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=sweep.seconds))
+        return replace(store.collect(), is_late=sweep.is_late)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Sweep:
     """What the lanes of a sweep share."""
 
@@ -181,79 +192,74 @@ class _Sweep:
     threads: int  # asked once: in another thread torch may answer otherwise
     workers: int  # of one GPU
     machines: Mapping[str, str]
-    spent: list[dict[str, float]] = field(default_factory=list)  # of each device
+    seconds: dict[str, float] = field(default_factory=dict)  # of each step, over all devices
+    is_late: bool = False  # the time was over, and something was left
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def run(self, devices: Sequence[str], shared: Sequence[str]) -> bool:
+    def run(self, devices: Sequence[str], shared: Sequence[str]) -> None:
         """The lanes of all devices side by side, until there is nothing left for any of them, or
-        the time is over, which is the answer."""
+        the time is over. GPUs in ``shared`` also take what is for any."""
+        workers = self._count_workers(devices)
+        turns = {device: Turns() for device in devices}
         with closing(Stop()) as stop:
-            by_device = [self._make_lanes(device, shared, stop) for device in devices]
+            works = []
             # One of each GPU, then the next of each: tasks may be fewer than lanes, and the first
             # GPU's would take them all.
-            lanes = list(chain.from_iterable(zip(*by_device, strict=True)))
-            work_side_by_side([lane.run for lane in lanes], stop)
-        return any(lane.is_late for lane in lanes)
+            for device in [*devices] * workers:
+                lane = self._make_lane(device, turns[device], stop)
+                jobs = self._list_jobs(device, workers, len(shared) if device in shared else 0)
+                works.append(partial(self._follow, lane, jobs, workers))
+            work_side_by_side(works, stop)
 
-    def export(self, units: list[Unit], folder: Path, workers: int) -> None:
+    def export(self, units: Sequence[Task], workers: int) -> None:
         """Have the units exported by so many workers; by none if one would do it all."""
-        workers = min(workers, len(units))
-        if workers < 2:
-            return
-        start = time.monotonic()
-        with closing(Stop()) as stop:
-            exporter = Exporter(
-                units=units,
-                cells=self.store.cells,
-                folder=folder,
-                make_job=lambda device, groups: replace(
-                    self._make_job(device, groups), threads=max(1, self.threads // workers)
-                ),
-                limit_s=self.limit_s,
-                stop=stop,
-                progress=self.progress,
+        for device in dict.fromkeys(unit.device for unit in units):
+            mine = [unit for unit in units if unit.device == device]
+            count = min(workers, len(mine))
+            if count < 2:
+                continue
+            start, threads = time.monotonic(), max(1, self.threads // count)
+            # The iterator of a list, from which several threads may take.
+            jobs = iter(
+                [
+                    self._make_job(device, unit.groups, threads=threads, exports=True)
+                    for unit in mine
+                ]
             )
-            try:
-                work_side_by_side([exporter.work] * workers, stop)
-            finally:
-                self.spent.append({"export": time.monotonic() - start})
+            self.progress.expect_exports(sum(unit.size for unit in mine))
+            with closing(Stop()) as stop:
+                lanes = [self._make_lane(device, Turns(), stop) for _ in range(count)]
+                try:
+                    work_side_by_side(
+                        [partial(self._follow_exports, lane, jobs) for lane in lanes], stop
+                    )
+                finally:
+                    self._spend("export", start, 1)
 
-    def _make_turns(self, device: str, stop: Stop) -> list[Turn | None]:
-        """One for each lane of the device; a lane that has it to itself needs none."""
-        if device == "cpu" or self.workers == 1:
-            return [None]
-        turns = Turns()
-        return [Turn(turns, stop) for _ in range(self.workers)]
+    def _count_workers(self, devices: Sequence[str]) -> int:
+        """Of each of the devices."""
+        return 1 if "cpu" in devices else self.workers
 
-    def _make_lanes(self, device: str, shared: Sequence[str], stop: Stop) -> list[Lane]:
-        clock, turns = StepClock(), self._make_turns(device, stop)
-        self.spent.append(clock.seconds)
-        lanes = max(1, len(shared)) * len(turns)
-        return [
-            Lane(
-                device=device,
-                spend=clock.add_worker(),
-                shares=device in shared,
-                lanes=lanes,
-                workers=len(turns),
-                queue=self.queue,
-                store=self.store,
-                make_job=self._make_job if turn is None else self._make_job_ahead,
-                machine=self.machines.get(device, next(iter(self.machines.values()))),
-                limit_s=self.limit_s,
-                end_at=self.end_at,
-                stop=stop,
-                turn=turn,
-                progress=self.progress,
-            )
-            for turn in turns
-        ]
+    def _make_lane(self, device: str, turns: Turns, stop: Stop) -> Lane:
+        return Lane(device=device, limit_s=self.limit_s, stop=stop, turn=Turn(turns, stop))
 
-    def _make_job_ahead(self, device: str, groups: tuple[Group, ...]) -> Job:
-        threads = max(1, self.threads // self.workers)  # who get ready beside each other
-        return replace(self._make_job(device, groups), threads_ahead=threads)
+    def _list_jobs(self, device: str, workers: int, sharing: int) -> Iterator[dict[str, Any]]:
+        """What one of ``workers`` on a device does, until the time is over; ``sharing``: how many
+        devices take what is for any GPU, 0 if this one does not."""
+        ahead = None if workers == 1 else max(1, self.threads // workers)
+        while not self.is_late:
+            most = 1 if device == "cpu" else _TOGETHER
+            tasks = self.queue.take(device, sharing > 0, most, workers * max(1, sharing))
+            if not tasks:
+                return
+            if self.end_at is not None and time.monotonic() > self.end_at:
+                self.is_late = True
+                return
+            groups = tuple(group for task in tasks for group in task.groups)
+            yield self._make_job(device, groups, threads_ahead=ahead)
 
-    def _make_job(self, device: str, groups: tuple[Group, ...]) -> Job:
-        return Job(
+    def _make_job(self, device: str, groups: tuple[Group, ...], **changes: Any) -> dict[str, Any]:
+        job = Job(
             device=device,
             groups=groups,
             threads=self.threads,
@@ -261,3 +267,56 @@ class _Sweep:
             trace_iterations=self.trace_iterations,
             end_at=self.end_at,
         )
+        return replace(job, **changes).to_dict()
+
+    def _follow(self, lane: Lane, jobs: Iterable[Mapping[str, Any]], workers: int) -> None:
+        """Have a lane, one of ``workers`` of its device, do jobs, and note each result at once."""
+        machine = self.machines.get(lane.device, next(iter(self.machines.values()), ""))
+        step, since = WAITING, time.monotonic()
+        try:
+            with closing(lane.run(jobs)) as results:
+                for result in results:
+                    if result["say"] == "begin":
+                        step, since = result["step"], self._spend(step, since, workers)
+                        self._tell(step, result["places"])
+                    elif result["say"] == "machine":
+                        environment = Environment.from_dict(result["environment"])
+                        machine = self.store.add_machine(environment)
+                    else:
+                        self._note(result, machine, lane.device)
+        finally:
+            self._spend(step, since, workers)
+
+    def _spend(self, step: str, since: float, workers: int) -> float:
+        """Note the time since then as one of ``workers`` of a device; the time that it is now."""
+        now = time.monotonic()
+        with self._lock:
+            self.seconds[step] = self.seconds.get(step, 0.0) + (now - since) / workers
+        return now
+
+    def _note(self, result: dict[str, Any], machine: str, device: str) -> None:
+        say, place = result.pop("say"), result.pop("place", None)
+        if say == "measured":
+            self.store.add_measured(place, machine, device, result)
+        elif say == "failed":
+            self.store.add_failed(place, machine, **result)
+        elif say == "looked":
+            self.store.add_look(place, **result)
+        elif say == "late":
+            self.is_late = True
+        if say in ("measured", "failed"):
+            self.progress.finish([place])
+
+    def _tell(self, step: str, places: Sequence[int]) -> None:
+        if step == "prepare":
+            self.progress.note_ready(places)
+        if step in _TOLD and places:
+            self.progress.tell(step, self.store.cells[places[0]].label(), len(places))
+
+    def _follow_exports(self, lane: Lane, jobs: Iterable[Mapping[str, Any]]) -> None:
+        with closing(lane.run(jobs)) as results:
+            for result in results:
+                if result["say"] == "exported":
+                    self.store.add_export(result["place"], result["seconds"], result["reason"])
+                elif result["say"] == "begin" and result["step"] == "export":
+                    self.progress.tell_export(self.store.cells[result["places"][0]].label())

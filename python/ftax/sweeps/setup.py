@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ftax.errors import InvalidArgumentError
-from ftax.records.store import append_record
 from ftax.runtimes.catalogue import find_runtime
 from ftax.steps.setting import normalize_device
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import LOOKS, Item
-from ftax.sweeps.record import SweepCell, SweepMachine, SweepRun, SweepTimes
-from ftax.sweeps.results import CELLS_FILE, RUNS_FILE, SweepResults
+from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.results import CELLS_FILE, SweepResults
 from ftax.sweeps.store import CellStore
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How long a sweep stays with a size, and how many iterations a trace of it has."""
-
-    plan: Plan
-    trace_iterations: int
-
-
 _ALL_ROUNDS = 1e-6  # a precision that is never met: unless the time limit comes first
-FULL = Effort(
-    plan=Plan(
-        max_rounds=20, round_ms=5.0, duration_s=2.0, patience_s=0.5, target_ratio=_ALL_ROUNDS
-    ),
-    trace_iterations=3,
-)
-QUICK = Effort(
-    plan=Plan(max_rounds=4, round_ms=4.0, duration_s=0.5, target_ratio=_ALL_ROUNDS),
-    trace_iterations=2,
-)
+# How long a sweep stays with a size.
+FULL = Plan(max_rounds=20, round_ms=5.0, duration_s=2.0, patience_s=0.5, target_ratio=_ALL_ROUNDS)
+QUICK = Plan(max_rounds=4, round_ms=4.0, duration_s=0.5, target_ratio=_ALL_ROUNDS)
 
 
 def choose_devices(cells: Sequence[Cell], gpus: Sequence[str]) -> dict[str, str]:
@@ -82,38 +62,6 @@ def read_known(folder: Path, resume: bool) -> tuple[SweepCell, ...]:
             "only what is missing, or choose another folder"
         )
     return known
-
-
-def note_run(
-    folder: Path,
-    grids: Sequence[Grid],
-    settings: Mapping[str, Any],
-    seed: int,
-    cells: int,
-    missing: int,
-) -> str:
-    """Write down what this run is about, beside the cells; the time that it is known by."""
-    utc = datetime.now(UTC).isoformat(timespec="milliseconds")
-    append_record(
-        folder / RUNS_FILE,
-        SweepRun(
-            utc=utc,
-            seed=seed,
-            grids=tuple(grid.to_dict() for grid in grids),
-            settings=settings,
-            cells=cells,
-            missing=missing,
-        ),
-    )
-    return utc
-
-
-def note_times(folder: Path, utc: str, seconds: Iterable[Mapping[str, float]]) -> None:
-    """Write down where the time of that run went, given the steps of each lane."""
-    total: Counter[str] = Counter()
-    for lane in seconds:
-        total.update(lane)
-    append_record(folder / RUNS_FILE, SweepTimes(utc=utc, seconds=dict(total)))
 
 
 def set_aside(

@@ -16,8 +16,8 @@ from ftax.machines.environment import Environment
 from ftax.records.fields import FrozenMap
 from ftax.records.store import append_record
 from ftax.sweeps.looks import FOUND
-from ftax.sweeps.record import SweepCell, SweepMachine
-from ftax.sweeps.results import CELLS_FILE, SweepResults
+from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine
+from ftax.sweeps.results import CELLS_FILE, EXPORTS_FILE, SweepResults
 from ftax.timing.cell import Cell
 
 
@@ -43,25 +43,14 @@ class CellStore:
     def add_measured(self, place: int, machine: str, gpu: str, fields: Mapping[str, Any]) -> None:
         """A cell with its rounds; ``gpu`` is the device that measured it, of several."""
         facts = {**fields["facts"], **({"gpu": gpu} if gpu != "cpu" else {})}
-        self._write(
-            SweepCell(
-                cell=self.cells[place],
-                machine=machine,
-                status="measured",
-                **{**fields, "facts": facts},
-            )
-        )
+        self._add(place, machine, status="measured", **{**fields, "facts": facts})
 
     def add_failed(
         self, place: int, machine: str, status: Any, reason: str, seconds: float = 0.0
     ) -> None:
         """A cell without rounds, and why."""
-        self._write(
-            SweepCell(
-                cell=self.cells[place], machine=machine, status=status,
-                reason=reason or "no reason was given", seconds=seconds,
-            )
-        )  # fmt: skip
+        reason = reason or "no reason was given"
+        self._add(place, machine, status=status, reason=reason, seconds=seconds)
 
     def add_look(
         self,
@@ -86,11 +75,20 @@ class CellStore:
             )
         )
 
+    def add_export(self, place: int, seconds: float, reason: str) -> None:
+        """What was exported for a cell, or why it could not be."""
+        record = SweepExport(cell=self.cells[place], seconds=seconds, reason=reason)
+        with self._lock:
+            append_record(self.path.with_name(EXPORTS_FILE), record)
+
     def collect(self) -> SweepResults:
         """All that is in the file; nothing if the time was over before there was one."""
         if not self.path.exists():
             return SweepResults(cells=(), machines=FrozenMap({}))
         return SweepResults.load(self.path)
+
+    def _add(self, place: int, machine: str, **fields: Any) -> None:
+        self._write(SweepCell(cell=self.cells[place], machine=machine, **fields))
 
     def _write(self, cell: SweepCell) -> None:
         with self._lock:

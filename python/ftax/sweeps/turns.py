@@ -7,23 +7,12 @@ between two cells. A measurement so waits for one cell of each other worker, not
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Literal
 
-from ftax.sweeps.record import SweepMachine
-from ftax.sweeps.room import Need, count_room
 from ftax.workers.process import Stop, Stopped
 
 State = Literal["away", "getting ready", "waiting to measure", "measuring"]
 _LOOK_S = 0.2  # at whether the sweep is to end
-_MOST = 4  # so many get ready faster than one measures
-_NEED = Need(cores=4, host_gib=8, gpu_gib=20)  # who waits keeps what is ready on the device
-
-
-def choose_sharers(machines: Iterable[SweepMachine], gpus: int) -> int:
-    """How many workers share each of so many GPUs of one host: as many as have room, up to 4; 1 if
-    there is no GPU."""
-    return max(1, count_room(machines, _NEED, most=_MOST, gpus=gpus)) if gpus else 1
 
 
 class Turns:

@@ -2,30 +2,49 @@
 timed beside a neighbour on the host is timed once more, when the rest is done.
 
 The surprising choice: what looks at the GPU is imported only when the last round is over, so that
-nothing of it can have been there during one. Where time is short, timing ends early enough for the
-looks: a cell without them has to be made ready once more, which takes longer than all else.
+nothing of it can have been there during one; all else is imported before the first job. Where time
+is short, timing ends early enough for the looks: a cell without them has to be made ready once
+more, which takes longer than all else.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 
 import torch
+import torch.utils.flop_counter  # seconds, of counting work
 
 from ftax.errors import UnavailableError
 from ftax.machines.environment import collect_environment
+from ftax.machines.gpu_condition import expect_idle
 from ftax.machines.nvml import open_gpu
 from ftax.steps.given import use_threads
 from ftax.sweeps.cells import Bench
 from ftax.sweeps.job import Ask, Group, Job, Say
 from ftax.timing.session import quiet
+from ftax.workers.child import Line
 
 # Seconds, all generous: a look, what has to be made ready again for it, and timing.
 _LOOK_S = {"utilisation": 1.0, "trace": 0.3, "memory": 6.0}
 _ANEW_S, _GROUP_S = 2.7, 5.0
 _LATER_GROUP_S = 1.5  # timing one more: not generous, since many make up for each other
+
+
+def work(job: Mapping[str, Any], line: Line) -> bool:
+    """The task of a worker: one job; whether the process is still fit for timing.
+
+    Before it goes on it asks its parent, who answers when it may, and names the processes that idle
+    on the device meanwhile.
+    """
+
+    def ask(purpose: str) -> None:
+        line.say("ask", purpose=purpose)
+        expect_idle(line.hear() or [])
+
+    return run_job(Job.from_dict(job), line.say, ask)
 
 
 def run_job(job: Job, say: Say, ask: Ask = lambda purpose: None) -> bool:
@@ -50,16 +69,18 @@ def run_job(job: Job, say: Say, ask: Ask = lambda purpose: None) -> bool:
                 bench.get_ready_ahead(_take_in_time(job))
             bench.wait()
         timed: list[Group] = []
+        noisy = {}
         with _keep_ready(job.device):
             for group in job.groups:
                 if is_late(job, [*timed, group]):
                     say("late")
                     break
-                bench.time_group(group)
+                if outcome := bench.time_group(group):
+                    noisy[group] = outcome
                 timed.append(group)
-            for group in [*bench.noisy]:
+            for group, outcome in noisy.items():
                 if not is_late(job, timed):
-                    bench.time_again(group)
+                    bench.time_again(group, outcome)
         wanted = [group for group in timed if any(item.looks for item in group.items)]
         if not wanted:
             return True

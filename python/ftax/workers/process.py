@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -258,28 +259,15 @@ def run_task(
 def work_side_by_side(works: Sequence[Callable[[], None]], stop: Stop) -> None:
     """Each in a thread of its own until all have ended; raises the first error, and Ctrl-C, once
     ``stop`` has ended the others."""
-    faults: list[BaseException] = []
-
-    def run(work: Callable[[], None]) -> None:
+    with ThreadPoolExecutor(len(works) or 1) as threads:
+        left = {threads.submit(work) for work in works}
         try:
-            work()
-        except BaseException as error:
-            faults.append(error)
+            while left:
+                ended, left = wait(left, _LOOK_S, FIRST_EXCEPTION)
+                for future in ended:
+                    future.result()
+        finally:
             stop.set()
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():
-                thread.join(_LOOK_S)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    if faults:
-        raise faults[0]
 
 
 def _make_error(answer: Mapping[str, Any]) -> FtaxError:

@@ -5,11 +5,11 @@ gives widths and not heads.
 """
 
 import re
+from typing import Any
 
 from ftax.errors import InvalidArgumentError
-from ftax.steps.inputs import make_token_ids
 from ftax.steps.spec import ModelSpec
-from ftax.steps.zoo.huggingface import TINY_ENCODER, from_config
+from ftax.steps.zoo.entries import BOTH, text_model
 
 _HEAD_WIDTH = 64
 _VOCABULARY, _POSITIONS, _TYPES = 30_522, 512, 2
@@ -19,40 +19,31 @@ _NAME = re.compile(r"bert-(\d+)x(\d+)")
 
 
 def make_bert(
-    *,
     layers: int,
     width: int,
+    *,
     name: str | None = None,
-    source: str = "transformers.BertModel, BERT-base with another depth or width",
-    paper_name: str | None = None,
+    form: str = "BERT-base with another depth or width",
     paper_section: str = "4.2.1",
+    **own: Any,
 ) -> ModelSpec:
     """The entry for a BERT of `layers` layers that are `width` wide; feed-forward is 4 widths."""
     heads = width // _HEAD_WIDTH
-    return ModelSpec(
-        name=name or f"bert-{layers}x{width}",
-        family="text",
-        description=f"BERT encoder with pooler: {layers} layers of width {width}, {heads} heads",
-        source=source,
+    return text_model(
+        name or f"bert-{layers}x{width}",
+        f"BERT encoder with pooler: {layers} layers of width {width}, {heads} heads",
+        "BertModel",
+        form,
         paper_section=paper_section,
-        paper_name=paper_name,
         parameter_count=count_bert_parameters(layers, width),
-        size=128,
-        max_size=_POSITIONS,
-        tiny_size=8,
-        attentions=("sdpa", "eager"),
-        build=from_config(
-            model="BertModel",
-            config="BertConfig",
-            settings={
-                "num_hidden_layers": layers,
-                "hidden_size": width,
-                "num_attention_heads": heads,
-                "intermediate_size": 4 * width,
-            },
-            tiny=TINY_ENCODER,
-        ),
-        make_inputs=make_token_ids,
+        attentions=BOTH,
+        settings={
+            "num_hidden_layers": layers,
+            "hidden_size": width,
+            "num_attention_heads": heads,
+            "intermediate_size": 4 * width,
+        },
+        **own,
     )
 
 
@@ -82,34 +73,30 @@ def parse_bert(name: str) -> ModelSpec | None:
             f"{name!r} has width {width}: give a multiple of {_HEAD_WIDTH}, the width of a head, "
             f"up to {_MAX_WIDTH}"
         )
-    return make_bert(layers=layers, width=width)
+    return make_bert(layers, width)
 
 
-BERT_MODELS: tuple[ModelSpec, ...] = (
+BERT_MODELS = (
     make_bert(
+        12,
+        768,
         name="bert-base",
-        layers=12,
-        width=768,
-        source="transformers.BertModel, configuration of bert-base-uncased",
+        form="configuration of bert-base-uncased",
         paper_section="4",
         paper_name="bert",
     ),
     make_bert(
+        24,
+        1024,
         name="bert-large",
-        layers=24,
-        width=1024,
-        source="transformers.BertModel, configuration of bert-large-uncased",
+        form="configuration of bert-large-uncased",
         paper_section="4",
     ),
     # The rows of Table 1: attention 768 wide with feed-forward 3072, and twice that.
-    make_bert(
-        name="bert-768", layers=12, width=768, paper_name="bert-sa768-fc3072", paper_section="5"
-    ),
-    make_bert(
-        name="bert-1536", layers=12, width=1536, paper_name="bert-sa1536-fc6144", paper_section="5"
-    ),
+    make_bert(12, 768, name="bert-768", paper_section="5", paper_name="bert-sa768-fc3072"),
+    make_bert(12, 1536, name="bert-1536", paper_section="5", paper_name="bert-sa1536-fc6144"),
     # Half and twice the depth of BERT-base, and half its width.
-    make_bert(layers=6, width=768),
-    make_bert(layers=24, width=768),
-    make_bert(layers=12, width=384),
+    make_bert(6, 768),
+    make_bert(24, 768),
+    make_bert(12, 384),
 )

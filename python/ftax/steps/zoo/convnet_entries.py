@@ -11,14 +11,14 @@ from ftax.steps.zoo.convnets import (
     EFFICIENTNET_LITE1_STAGES,
     MNASNET_STAGES,
     InvertedBottleneckNet,
+    ShuffleNetV2,
     from_network,
+    from_torchvision,
     make_alexnet,
     make_squeezenet,
     make_vgg16,
 )
-from ftax.steps.zoo.image_entry import image_model
-from ftax.steps.zoo.shufflenet import ShuffleNetV2
-from ftax.steps.zoo.torchvision_models import from_torchvision
+from ftax.steps.zoo.entries import image_model
 
 _NARROW = {"width": 0.125, "classes": 10}
 # Any narrower, and two stages of inverted bottlenecks would be equally wide, with a residual that

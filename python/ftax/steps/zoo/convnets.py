@@ -1,16 +1,20 @@
-"""Convolutional networks that the transformers library does not have, in plain torch.
+"""Convolutional networks that the transformers library does not have: in plain torch, or from
+torchvision where that is installed.
 
-The surprising choice: they are written from their papers' tables instead of taken from torchvision.
+The surprising choice: most are written from their papers' tables instead of taken from torchvision.
 The paper's Figure 12 needs them, and torchvision has to match torch release by release. Layers,
 parameters and multiply-accumulates are those of torchvision (EfficientNet-Lite: of timm).
 """
 
+import importlib
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from ftax.errors import UnavailableError
 from ftax.steps.spec import Build, Variant
 
 
@@ -51,6 +55,7 @@ _SQUEEZENET_FIRES = (
     *((48, 192), (48, 192), (64, 256), (64, 256)),
 )
 _SQUEEZENET_POOLS = (0, 3, 7)
+_SHUFFLENET_REPEATS = (4, 8, 4)  # of the units of each stage
 
 
 def from_network(
@@ -62,6 +67,30 @@ def from_network(
         return network(**{**settings, **(tiny if variant.tiny else {})})
 
     return build
+
+
+def from_torchvision(model: str, *, tiny: Mapping[str, Any], **settings: Any) -> Build:
+    """`from_network` of `torchvision.models.<model>`.
+
+    The build raises UnavailableError where torchvision does not import: the entry is listed all the
+    same, so that a sweep says what is missing instead of leaving the row out.
+    """
+
+    def network(**chosen: Any) -> nn.Module:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                models: Any = importlib.import_module("torchvision.models")
+            # A torchvision built for another torch fails on its own operators: no ImportError.
+            except (ImportError, RuntimeError, OSError) as error:
+                raise UnavailableError(
+                    f"this model needs the torchvision package, which does not import ({error}): "
+                    "pip install the torchvision that belongs to your torch"
+                ) from error
+            built: nn.Module = getattr(models, model)(**chosen)
+        return built
+
+    return from_network(network, tiny=tiny, **settings)
 
 
 def make_conv_block(
@@ -145,6 +174,69 @@ class InvertedBottleneckNet(nn.Module):
         blocks.append(make_conv_block(inner, head, 1, activation=activation))
         self.features = nn.Sequential(*blocks)
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(head, classes))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (batch, classes)."""
+        logits: torch.Tensor = self.classifier(self.features(images).mean((2, 3)))
+        return logits
+
+
+class ShuffleUnit(nn.Module):
+    """Half of the channels pass, or a second branch strides; then both halves are interleaved."""
+
+    def __init__(self, inner: int, outer: int, stride: int) -> None:
+        super().__init__()
+        half = outer // 2
+        self.splits = stride == 1
+        self.shortcut = (
+            None
+            if self.splits
+            else nn.Sequential(
+                make_conv_block(inner, inner, 3, stride=stride, groups=inner, activation=None),
+                make_conv_block(inner, half, 1),
+            )
+        )
+        self.branch = nn.Sequential(
+            make_conv_block(half if self.splits else inner, half, 1),
+            make_conv_block(half, half, 3, stride=stride, groups=half, activation=None),
+            make_conv_block(half, half, 1),
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Features (batch, outer, side / stride, side / stride)."""
+        if self.shortcut is None:
+            left, right = images.chunk(2, dim=1)
+        else:
+            left, right = self.shortcut(images), images
+        joined = torch.cat([left, self.branch(right)], dim=1)
+        batch, channels, height, width = joined.shape
+        shuffled = joined.view(batch, 2, channels // 2, height, width).transpose(1, 2)
+        return shuffled.reshape(batch, channels, height, width)
+
+
+class ShuffleNetV2(nn.Module):
+    """ShuffleNetV2 (Ma et al. 2018); `channels` of the stem, of the three stages, and of the head.
+
+    They follow no rule (24, 116, 232, 464), so that a width factor would not give the published
+    network.
+    """
+
+    def __init__(self, *, channels: tuple[int, int, int, int, int], classes: int = 1000) -> None:
+        super().__init__()
+        stem, *stages, head = channels
+        units: list[nn.Module] = []
+        inner = stem
+        for outer, repeats in zip(stages, _SHUFFLENET_REPEATS, strict=True):
+            for place in range(repeats):
+                units.append(ShuffleUnit(inner, outer, 2 if place == 0 else 1))
+                inner = outer
+        self.features = nn.Sequential(
+            make_conv_block(3, stem, 3, stride=2),
+            nn.MaxPool2d(3, 2, 1),
+            *units,
+            make_conv_block(inner, head, 1),
+        )
+        self.classifier = nn.Linear(head, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Logits (batch, classes)."""

@@ -39,23 +39,14 @@ _WEIGHT_FILES = (
 _CHOICES = ("attn_implementation", "experts_implementation")
 # Of each of these something is made in Python before anything asks for memory.
 _MOST = {"layer": 10_000, "expert": 10_000, "num_labels": 1_000_000}
-# The widths of a tiny encoder, in the words that most configurations share.
-TINY_ENCODER: Mapping[str, Any] = {
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "vocab_size": 1000,
-}
 
 
 def from_config(
-    *,
     model: str,
-    config: str,
     settings: Mapping[str, Any] | None = None,
     tiny: Mapping[str, Any] | None = None,
 ) -> Callable[[Variant], nn.Module]:
-    """A `ModelSpec.build` that makes `transformers.<model>(transformers.<config>(**settings))`.
+    """A `ModelSpec.build` that makes `transformers.<model>` in a configuration of `settings`.
 
     `tiny` are the settings that the tiny form changes on top: widths, never depths or operators.
     """
@@ -71,7 +62,7 @@ def from_config(
             # In passing, some say that they pad or miss a fused kernel: the entry's note does too.
             for name in (architecture.__module__, "transformers.integrations.hub_kernels"):
                 logging.getLogger(name).setLevel(logging.ERROR)
-            built: nn.Module = architecture(getattr(transformers, config)(**chosen))
+            built: nn.Module = architecture(architecture.config_class(**chosen))
         return built
 
     return build

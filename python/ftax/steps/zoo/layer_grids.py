@@ -6,7 +6,7 @@ before a sweep.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from ftax.errors import InvalidArgumentError
@@ -27,41 +27,44 @@ _RECURRENT = {"w": (512, 768, 1024, 2048, 4096), "x": (1, 2, 4)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGrid:
-    """Names of layers, and the batches and lengths to run each at; None is what the name says."""
+    """The sizes of one kind of layer by their letters in its names, and the batches and lengths to
+    run each at; None is the length that the name says."""
 
-    models: tuple[str, ...]
-    batches: tuple[int, ...]
-    sequences: tuple[int | None, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Template:
     sizes: Mapping[str, tuple[int, ...]]
     batches: tuple[int, ...]
     sequences: tuple[int | None, ...] = (None,)
+    kind: str = ""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of all sizes."""
+        return tuple(
+            layer_name(self.kind, **dict(zip(self.sizes, values, strict=True)))
+            for values in product(*self.sizes.values())
+        )
 
 
 _TEMPLATES = {
-    "layer-feed-forward": _Template(
+    "layer-feed-forward": LayerGrid(
         sizes={"w": _WIDTHS, "x": (1, 2, 4, 8, 16)},
         batches=_POWERS[:7],
         sequences=_POWERS[:10],
     ),
-    "layer-conv1d": _Template(
+    "layer-conv1d": LayerGrid(
         sizes={"w": (1, 3, 5), "k": (3, 5, 7, 9), "s": (1, 2, 5)},
         batches=_POWERS[:6],
         sequences=_WIDTHS,
     ),
-    "layer-conv2d": _Template(sizes=_CONVOLUTION, batches=_POWERS[:7]),
-    "layer-inverted-bottleneck": _Template(sizes=_CONVOLUTION, batches=_POWERS[:11]),
-    "layer-norm": _Template(sizes={"w": _POWERS}, batches=(1,), sequences=(128,)),
-    "layer-attention": _Template(
+    "layer-conv2d": LayerGrid(sizes=_CONVOLUTION, batches=_POWERS[:7]),
+    "layer-inverted-bottleneck": LayerGrid(sizes=_CONVOLUTION, batches=_POWERS[:11]),
+    "layer-norm": LayerGrid(sizes={"w": _POWERS}, batches=(1,), sequences=(128,)),
+    "layer-attention": LayerGrid(
         sizes={"w": (16, 32, 64, 128, 256), "h": (1, 2, 4, 8, 16)},
         batches=(1,),
         sequences=_POWERS[:11],
     ),
-    "layer-rnn": _Template(sizes=_RECURRENT, batches=_POWERS[:5], sequences=_POWERS[:8]),
-    "layer-lstm": _Template(sizes=_RECURRENT, batches=_POWERS[:5], sequences=_POWERS[:8]),
+    "layer-rnn": LayerGrid(sizes=_RECURRENT, batches=_POWERS[:5], sequences=_POWERS[:8]),
+    "layer-lstm": LayerGrid(sizes=_RECURRENT, batches=_POWERS[:5], sequences=_POWERS[:8]),
 }
 
 
@@ -82,9 +85,4 @@ def make_layer_grid(kind: str, only: Mapping[str, tuple[int, ...]] | None = None
             raise InvalidArgumentError(
                 f"only has {letter!r}, but the grid of {kind} has {takes}: give one of these"
             )
-    axes = {letter: only.get(letter, values) for letter, values in template.sizes.items()}
-    names = tuple(
-        layer_name(kind, **dict(zip(axes, values, strict=True)))
-        for values in product(*axes.values())
-    )
-    return LayerGrid(models=names, batches=template.batches, sequences=template.sequences)
+    return replace(template, kind=kind, sizes={**template.sizes, **only})

@@ -9,18 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError
+from ftax.steps.inputs import make_normal
 from ftax.steps.spec import MakeInputs, ModelSpec, Variant
 from ftax.steps.zoo.convnets import InvertedBottleneck
-from ftax.steps.zoo.layer_modules import (
-    SelfAttention,
-    make_features,
-    make_feed_forward,
-    make_planes,
-    make_signals,
-)
 
 # What the letters in a name stand for; the number without a letter is the width.
 LETTERS = {
@@ -37,27 +32,61 @@ _TINY_WIDTH, _TINY_HEAD, _TINY_LENGTH, _TINY_IMAGE = 32, 4, 8, 16
 
 Sizes = Mapping[str, int]
 
+_FEATURES = make_normal(lambda module, shape: (shape.batch, shape.size, module.input_width))
+_SIGNALS = make_normal(lambda module, shape: (shape.batch, module.input_width, shape.size))
+_PLANES = make_normal(
+    lambda module, shape: (shape.batch, module.input_width, shape.size, shape.size)
+)
+
+
+class SelfAttention(nn.Module):
+    """Query, key, value and output projections around the fused attention operator.
+
+    torch.nn.MultiheadAttention calls, in inference, one closed operator that no model of the zoo
+    uses.
+    """
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Features (batch, sequence, width), as the input."""
+        batch, sequence, width = features.shape
+        query, key, value = (
+            project(features).view(batch, sequence, self.heads, -1).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
+        )
+        attended = nn.functional.scaled_dot_product_attention(query, key, value)
+        joined: torch.Tensor = self.output(attended.transpose(1, 2).reshape(batch, sequence, width))
+        return joined
+
+
+def _make_feed_forward(width: int, layers: int) -> nn.Sequential:
+    """`layers` times a square linear layer and a ReLU."""
+    modules: list[nn.Module] = []
+    for _ in range(layers):
+        modules += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*modules)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerType:
-    """One kind of layer. `sizes` are the letters that its names take, with their defaults; the
-    output is as wide as the input unless a name says otherwise."""
+    """One kind of layer, which takes features (batch, sequence, width) unless it makes others.
+
+    `sizes` are the letters that its names take, with their defaults; the output is as wide as the
+    input unless a name says otherwise.
+    """
 
     name: str
     description: str
     source: str
     sizes: Sizes
     build: Callable[[Sizes], nn.Module]
-    count_parameters: Callable[[Sizes], int]
-    make_inputs: MakeInputs = make_features
+    make_inputs: MakeInputs = _FEATURES
     # The default length of one request; that of images is the size "i".
     length: int = 128
-
-
-def _count_bottleneck(n: Sizes) -> int:
-    wide = n["w"] * n["e"]
-    expansion = 0 if n["e"] == 1 else n["w"] * wide + 2 * wide
-    return expansion + wide * n["k"] ** 2 + 2 * wide + wide * n["o"] + 2 * n["o"]
 
 
 _TYPES = (
@@ -66,8 +95,7 @@ _TYPES = (
         description="linear layer and ReLU",
         source="torch.nn.Linear",
         sizes={"w": 768, "x": 1},
-        build=lambda n: make_feed_forward(n["w"], n["x"]),
-        count_parameters=lambda n: n["x"] * (n["w"] ** 2 + n["w"]),
+        build=lambda n: _make_feed_forward(n["w"], n["x"]),
     ),
     LayerType(
         name="layer-conv1d",
@@ -75,8 +103,7 @@ _TYPES = (
         source="torch.nn.Conv1d",
         sizes={"w": 3, "k": 3, "s": 1},
         build=lambda n: nn.Conv1d(n["w"], n["w"], n["k"], n["s"], n["k"] // 2),
-        count_parameters=lambda n: n["w"] ** 2 * n["k"] + n["w"],
-        make_inputs=make_signals,
+        make_inputs=_SIGNALS,
         length=1024,
     ),
     LayerType(
@@ -85,8 +112,7 @@ _TYPES = (
         source="torch.nn.Conv2d",
         sizes={"w": 64, "o": 64, "k": 3, "s": 1, "i": 56},
         build=lambda n: nn.Conv2d(n["w"], n["o"], n["k"], n["s"]),
-        count_parameters=lambda n: n["w"] * n["o"] * n["k"] ** 2 + n["o"],
-        make_inputs=make_planes,
+        make_inputs=_PLANES,
     ),
     LayerType(
         name="layer-inverted-bottleneck",
@@ -94,8 +120,7 @@ _TYPES = (
         source="plain torch, after Sandler et al. (2018)",
         sizes={"w": 32, "o": 32, "k": 3, "s": 1, "e": 6, "i": 56},
         build=lambda n: InvertedBottleneck(n["w"], n["o"], n["k"], stride=n["s"], expansion=n["e"]),
-        count_parameters=_count_bottleneck,
-        make_inputs=make_planes,
+        make_inputs=_PLANES,
     ),
     LayerType(
         name="layer-norm",
@@ -103,7 +128,6 @@ _TYPES = (
         source="torch.nn.LayerNorm",
         sizes={"w": 768},
         build=lambda n: nn.LayerNorm(n["w"]),
-        count_parameters=lambda n: 2 * n["w"],
     ),
     LayerType(
         name="layer-attention",
@@ -111,7 +135,6 @@ _TYPES = (
         source="plain torch around torch.nn.functional.scaled_dot_product_attention",
         sizes={"w": 256, "h": 4},
         build=lambda n: SelfAttention(n["w"], n["h"]),
-        count_parameters=lambda n: 4 * (n["w"] ** 2 + n["w"]),
     ),
     LayerType(
         name="layer-rnn",
@@ -119,7 +142,6 @@ _TYPES = (
         source="torch.nn.RNN",
         sizes={"w": 512, "x": 1},
         build=lambda n: nn.RNN(n["w"], n["w"], n["x"], nonlinearity="relu", batch_first=True),
-        count_parameters=lambda n: n["x"] * 2 * (n["w"] ** 2 + n["w"]),
     ),
     LayerType(
         name="layer-lstm",
@@ -127,7 +149,6 @@ _TYPES = (
         source="torch.nn.LSTM",
         sizes={"w": 512, "x": 1},
         build=lambda n: nn.LSTM(n["w"], n["w"], n["x"], batch_first=True),
-        count_parameters=lambda n: n["x"] * 8 * (n["w"] ** 2 + n["w"]),
     ),
 )
 LAYER_TYPES: dict[str, LayerType] = {kind.name: kind for kind in _TYPES}
@@ -163,15 +184,15 @@ def _make_spec(name: str) -> ModelSpec:
         module.input_width = chosen["w"]  # type: ignore[assignment]
         return module
 
+    with torch.device("meta"):
+        unfilled = kind.build(sizes)
     described = ", ".join(f"{LETTERS[letter]} {size}" for letter, size in sizes.items())
     return ModelSpec(
         name=name,
         family="layer",
         description=f"{kind.description} ({described})",
         source=kind.source,
-        paper_section=None,
-        paper_name=None,
-        parameter_count=kind.count_parameters(sizes),
+        parameter_count=sum(weights.numel() for weights in unfilled.parameters()),
         build=build,
         make_inputs=kind.make_inputs,
         size=side or kind.length,

@@ -9,15 +9,10 @@ from typing import Any
 
 from torch import nn
 
-from ftax.steps.spec import Build, Variant
-from ftax.steps.zoo.image_entry import from_classifier, image_model
+from ftax.steps.spec import Build, ModelSpec, Variant
+from ftax.steps.zoo.entries import classifier, from_classifier
 
-_SOURCE = "transformers.ResNetForImageClassification, configuration of microsoft/resnet-"
 _TINY = {"embedding_size": 8, "hidden_sizes": [16, 32, 64, 128]}
-
-
-def _from_resnet(*depths: int) -> Build:
-    return from_classifier("ResNet", settings={"depths": list(depths)}, tiny=_TINY)
 
 
 def _with_wide_bottlenecks(*, groups: int = 1) -> Build:
@@ -47,62 +42,68 @@ def _widen(block: Any, groups: int) -> Any:
     return wide
 
 
+def _resnet(name: str, description: str, layers: int, **own: Any) -> ModelSpec:
+    form = f"configuration of microsoft/resnet-{layers}"
+    return classifier(name, description, "ResNet", form, **{"tiny": _TINY, **own})
+
+
+def _wide(name: str, description: str, form: str, *, groups: int = 1, **own: Any) -> ModelSpec:
+    form = f"configuration of microsoft/resnet-50, bottlenecks with reduction 2{form}"
+    build = _with_wide_bottlenecks(groups=groups)
+    return classifier(name, description, "ResNet", form, tiny={}, build=build, **own)
+
+
 RESNETS = (
-    image_model(
+    _resnet(
         "resnet-18",
         "ResNet-18 with its 1000-class head: 20 convolutions in 8 basic blocks",
-        source=f"{_SOURCE}18",
+        18,
         paper_name="resnet18",
         parameter_count=11_689_512,
-        build=from_classifier(
-            "ResNet",
-            settings={
-                "layer_type": "basic",
-                "depths": [2, 2, 2, 2],
-                "hidden_sizes": [64, 128, 256, 512],
-            },
-            # The first stage is as wide as the stem, so that it has no projection.
-            tiny={"embedding_size": 8, "hidden_sizes": [8, 16, 32, 64]},
-        ),
+        settings={
+            "layer_type": "basic",
+            "depths": [2, 2, 2, 2],
+            "hidden_sizes": [64, 128, 256, 512],
+        },
+        # The first stage is as wide as the stem, so that it has no projection.
+        tiny={"embedding_size": 8, "hidden_sizes": [8, 16, 32, 64]},
     ),
-    image_model(
+    _resnet(
         "resnet-50",
         "ResNet-50 with its 1000-class head: 53 convolutions in 16 bottlenecks",
-        source=f"{_SOURCE}50",
+        50,
         paper_name="resnet50",
         parameter_count=25_557_032,
-        build=_from_resnet(3, 4, 6, 3),
     ),
-    image_model(
+    _resnet(
         "resnet-101",
         "ResNet-101 with its 1000-class head: 104 convolutions in 33 bottlenecks",
-        source=f"{_SOURCE}101",
+        101,
         paper_name="resnet101",
         parameter_count=44_549_160,
-        build=_from_resnet(3, 4, 23, 3),
+        settings={"depths": [3, 4, 23, 3]},
     ),
-    image_model(
+    _resnet(
         "resnet-152",
         "ResNet-152 with its 1000-class head: 155 convolutions in 50 bottlenecks",
-        source=f"{_SOURCE}152",
+        152,
         paper_name="resnet152",
         parameter_count=60_192_808,
-        build=_from_resnet(3, 8, 36, 3),
+        settings={"depths": [3, 8, 36, 3]},
     ),
-    image_model(
+    _wide(
         "wide-resnet-50-2",
         "Wide ResNet-50-2: ResNet-50 with bottlenecks of twice the width",
-        source=f"{_SOURCE}50, bottlenecks with reduction 2",
+        "",
         paper_name="wide_resnet50_2",
         parameter_count=68_883_240,
-        build=_with_wide_bottlenecks(),
     ),
-    image_model(
+    _wide(
         "resnext-50-32x4d",
         "ResNeXt-50 32x4d: ResNet-50 with wider bottlenecks in 32 groups",
-        source=f"{_SOURCE}50, bottlenecks with reduction 2 and 32 groups",
+        " and 32 groups",
+        groups=32,
         paper_name="resnext50_32x4d",
         parameter_count=25_028_904,
-        build=_with_wide_bottlenecks(groups=32),
     ),
 )

@@ -4,104 +4,97 @@ The surprising choice: what transformers has is taken from there, not from torch
 paper ran: layers, strides and parameter counts are the same, and it needs no further package.
 """
 
-from ftax.steps.spec import Build
 from ftax.steps.zoo.convnet_entries import CONVNETS
-from ftax.steps.zoo.image_entry import from_classifier, image_model
+from ftax.steps.zoo.entries import BOTH, classifier
 from ftax.steps.zoo.resnets import RESNETS
 
-
-def _vit(patch: int) -> Build:
-    tiny = {
-        "image_size": 64,
-        "hidden_size": 32,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-    }
-    return from_classifier("ViT", settings={"patch_size": patch}, tiny=tiny)
-
+_TINY_VIT = {
+    "image_size": 64,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
 
 _OTHERS = (
-    image_model(
+    classifier(
         "mobilenet-v2",
         "MobileNetV2: 17 inverted bottlenecks",
-        source="transformers.MobileNetV2ForImageClassification without TensorFlow's padding",
+        "MobileNetV2",
+        "without TensorFlow's padding",
         paper_name="mobilenet_v2",
         parameter_count=3_504_872,
         # That padding would be an operator of its own before each convolution.
-        build=from_classifier(
-            "MobileNetV2", settings={"tf_padding": False}, tiny={"depth_multiplier": 0.25}
-        ),
+        settings={"tf_padding": False},
+        tiny={"depth_multiplier": 0.25},
     ),
-    image_model(
+    classifier(
         "efficientnet-b0",
         "EfficientNet-B0: 16 inverted bottlenecks with squeeze-and-excitation",
-        source="transformers.EfficientNetForImageClassification, configuration of "
-        "google/efficientnet-b0",
+        "EfficientNet",
+        "configuration of google/efficientnet-b0",
         parameter_count=5_288_548,
-        build=from_classifier(
-            "EfficientNet",
-            settings={
-                "width_coefficient": 1.0,
-                "depth_coefficient": 1.0,
-                "hidden_dim": 1280,
-                "depthwise_padding": [16],
-            },
-            tiny={"width_coefficient": 0.25, "hidden_dim": 320},
-        ),
+        settings={
+            "width_coefficient": 1.0,
+            "depth_coefficient": 1.0,
+            "hidden_dim": 1280,
+            "depthwise_padding": [16],
+        },
+        tiny={"width_coefficient": 0.25, "hidden_dim": 320},
     ),
-    image_model(
+    classifier(
         "vit-b-16",
         "ViT-B/16: 12 layers of width 768 on 196 patches and a class token",
-        source="transformers.ViTForImageClassification, configuration of "
-        "google/vit-base-patch16-224",
+        "ViT",
+        "configuration of google/vit-base-patch16-224",
         parameter_count=86_567_656,
         tiny_size=64,
-        attentions=("sdpa", "eager"),
-        build=_vit(16),
+        attentions=BOTH,
+        settings={"patch_size": 16},
+        tiny=_TINY_VIT,
     ),
-    image_model(
+    classifier(
         "vit-b-32",
         "ViT-B/32: 12 layers of width 768 on 49 patches and a class token",
-        source="transformers.ViTForImageClassification with patches of 32 pixels",
+        "ViT",
+        "with patches of 32 pixels",
         paper_name="vit32",
         parameter_count=88_224_232,
         tiny_size=64,
-        attentions=("sdpa", "eager"),
-        build=_vit(32),
+        attentions=BOTH,
+        settings={"patch_size": 32},
+        tiny=_TINY_VIT,
     ),
-    image_model(
+    classifier(
         "swin-t",
         "Swin-T: 12 layers of attention in windows of 7x7 patches",
-        source="transformers.SwinForImageClassification, configuration of "
-        "microsoft/swin-tiny-patch4-window7-224",
+        "Swin",
+        "configuration of microsoft/swin-tiny-patch4-window7-224",
         parameter_count=28_288_354,
         # As many stages of shifted windows as with 224 pixels and windows of 7.
         tiny_size=64,
-        build=from_classifier("Swin", tiny={"image_size": 64, "window_size": 2, "embed_dim": 24}),
+        tiny={"image_size": 64, "window_size": 2, "embed_dim": 24},
     ),
-    image_model(
+    classifier(
         "regnet-y-400mf",
         "RegNetY-400MF: 16 blocks of grouped convolutions with squeeze-and-excitation",
-        source="transformers.RegNetForImageClassification, configuration of facebook/regnet-y-004",
+        "RegNet",
+        "configuration of facebook/regnet-y-004",
         parameter_count=4_344_144,
-        build=from_classifier(
-            "RegNet",
-            settings={
-                "depths": [1, 3, 6, 6],
-                "hidden_sizes": [48, 104, 208, 440],
-                "groups_width": 8,
-            },
-            # Fewer classes would have larger weights, and logits beyond those of other models.
-            tiny={"embedding_size": 16, "hidden_sizes": [24, 32, 40, 48], "num_labels": 100},
-        ),
+        settings={
+            "depths": [1, 3, 6, 6],
+            "hidden_sizes": [48, 104, 208, 440],
+            "groups_width": 8,
+        },
+        # Fewer classes would have larger weights, and logits beyond those of other models.
+        tiny={"embedding_size": 16, "hidden_sizes": [24, 32, 40, 48], "num_labels": 100},
     ),
-    image_model(
+    classifier(
         "convnext-t",
         "ConvNeXt-T: 18 blocks of depthwise 7x7 convolutions",
-        source="transformers.ConvNextForImageClassification, configuration of "
-        "facebook/convnext-tiny-224",
+        "ConvNext",
+        "configuration of facebook/convnext-tiny-224",
         parameter_count=28_589_128,
-        build=from_classifier("ConvNext", tiny={"hidden_sizes": [8, 16, 32, 64]}),
+        tiny={"hidden_sizes": [8, 16, 32, 64]},
     ),
 )
 

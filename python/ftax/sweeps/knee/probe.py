@@ -105,7 +105,9 @@ class Prober:
         prepared = self.prepare(loaded)
         self._note_outputs(size, prepared)
         point = self._measure(size, prepared)
-        if point is None or point.problem is not None or self.stopped:
+        # Where the gate could not tell once, it would wait for its watchdog at every size.
+        has_gate = self.plateau_gate[0] is not None
+        if point is None or point.problem is not None or self.stopped or not has_gate:
             return point
         issue_ns, device_ns = self._gate(prepared)
         return replace(point, issue_ns=issue_ns, device_ns=device_ns)
@@ -167,9 +169,7 @@ class Prober:
             seed=self.plan.seed + self._sessions,
         )
         self._sessions += 1
-        session = measure(
-            self.loaded, [self.plateau, prepared], plan, partial(self._tell_round, size)
-        )
+        session = measure(self.loaded, [self.plateau, prepared], plan, partial(self._tell, size))
         for measurement in session.measurements[:1]:
             if measurement is not None:
                 self._waited_s += float(measurement.checks.get("waited_for_core_s", 0.0))  # type: ignore[arg-type]
@@ -179,11 +179,8 @@ class Prober:
 
     def _gate(self, prepared: Candidate) -> tuple[float | None, float | None]:
         """Issue and device time of one request; None on a CPU, and where the gate cannot tell."""
-        first = not hasattr(self, "plateau_gate")
         if self.loaded.device == "cpu" or not hasattr(_core, "measure_gated"):
             return None, None
-        if not first and self.plateau_gate[0] is None:
-            return None, None  # it would wait for its watchdog again, at every size
         gated = try_gate(prepared, repetitions=_GATE_REPETITIONS)
         if gated.reason is not None:
             self._warnings.append(f"issue time: {gated.reason}")
@@ -196,10 +193,7 @@ class Prober:
         if problem := prepared.checks.judge_outputs().problem:
             self._warnings.append(f"outputs at {self.over} {size}: {problem}")
 
-    def _tell(self, size: int, phase: str) -> None:
-        self._tell_round(size, phase, 0, 1)
-
-    def _tell_round(self, size: int, phase: str, done: int, total: int) -> None:
+    def _tell(self, size: int, phase: str, done: int = 0, total: int = 1) -> None:
         if self.progress:
             self.progress(f"{self.over} {size}: {phase}", done, total)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, ResultsError
@@ -21,9 +21,6 @@ from ftax.records.result import Result
 from ftax.sweeps.knee.search import Answer, find_ends
 from ftax.timing.cell import Cell
 from ftax.timing.trust import DISTURBED_IN, find_doubt_of_waits
-
-if TYPE_CHECKING:
-    pass
 
 Over = Literal["batch", "sequence"]
 Verdict = Literal["found", "at-once", "beyond", "limited", "cannot-tell"]
