@@ -8,7 +8,7 @@ from ftax import InvalidArgumentError, ResultsError
 from ftax.paper.claims import study as claims
 from ftax.paper.claims.paper import Formulas, find_operand
 from ftax.paper.claims.record import find_claim, list_claims
-from ftax.paper.claims.substitutes import RELATIONS, SUBSTITUTES
+from ftax.paper.claims.scope import list_amendments
 
 EVERY = list_claims()
 
@@ -42,14 +42,25 @@ def test_a_changed_number_of_the_paper_is_noticed():
     assert found.computed["cut_b1"] != pytest.approx(claim.computed["cut_b1"], rel=1e-3)
 
 
+def list_changes(field):
+    """By claim, the conditions of which a field is another today: number -> its text."""
+    found = {
+        name: {index: change[field] for index, change in amended.changes.items() if field in change}
+        for name, amended in list_amendments().items()
+    }
+    return {name: texts for name, texts in found.items() if texts}
+
+
+RELATIONS, SUBSTITUTES = list_changes("relation"), list_changes("expression")
+
+
 @pytest.mark.parametrize("name", RELATIONS)
 def test_a_relation_without_its_size_holds_wherever_the_condition_does(name):
     claim = find_claim(name)
     operands = {key: find_operand(selector).value for key, selector in claim.operands.items()}
-    texts = [relation for relation, _ in RELATIONS[name].values()]
-    formulas = Formulas.compile(claim.operands, claim.compute, texts)
-    found = formulas.run(operands)
-    for index, text, holds in zip(RELATIONS[name], texts, found.tests, strict=True):
+    texts = RELATIONS[name]
+    found = Formulas.compile(claim.operands, claim.compute, texts.values()).run(operands)
+    for (index, text), holds in zip(texts.items(), found.tests, strict=True):
         assert isinstance(holds, bool)
         assert holds or not claim.tests[index].holds, text
 
@@ -59,9 +70,9 @@ def test_what_a_condition_says_today_the_papers_data_answer_as_they_did(name):
     """A batch past the paper's knee is one that the paper calls large, and so on."""
     claim = find_claim(name)
     operands = {key: find_operand(selector).value for key, selector in claim.operands.items()}
-    texts = [formula for formula, _ in SUBSTITUTES[name].values()]
-    found = Formulas.compile(claim.operands, claim.compute, texts).run(operands)
-    assert found.tests == tuple(claim.tests[index].holds for index in SUBSTITUTES[name])
+    texts = SUBSTITUTES[name]
+    found = Formulas.compile(claim.operands, claim.compute, texts.values()).run(operands)
+    assert found.tests == tuple(claim.tests[index].holds for index in texts)
 
 
 def test_a_selector_has_to_mean_one_row():
