@@ -126,9 +126,9 @@ def test_digitised_figures_agree_with_the_raw_runs_that_are_shown():
 
 def _list_printed(item):
     from ftax.paper.figures.printed import read_points
-    from ftax.paper.items import models as items_models
+    from ftax.paper.items import figures
 
-    for plot in getattr(items_models, f"make_{item.name}")():
+    for plot in getattr(figures, f"make_{item.name}")():
         for line in plot.printed:
             for point in read_points(line, "batch"):
                 yield plot, line, point
