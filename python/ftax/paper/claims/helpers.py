@@ -12,11 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from ftax.errors import InvalidArgumentError
-
 # A size is still on the plateau while its latency is within this factor of the smallest so far.
 PLATEAU_FACTOR = 1.3
-LONGEST_RANGE = 1000
 
 
 class LackingError(Exception):
@@ -101,24 +98,9 @@ def correlate_ranks(left: Sequence[float], right: Sequence[float]) -> float:
     return float(products / (sum(a * a for a in one) * sum(b * b for b in other)) ** 0.5)
 
 
-def compute_mean(values: Sequence[float]) -> float:
-    """The arithmetic mean."""
-    return sum(values) / len(values)
-
-
 def compute_cut(old: float, new: float) -> float:
     """Reduction of latency, in %."""
     return 100 * (1 - new / old)
-
-
-def make_range(*bounds: int) -> list[int]:
-    """`range` as a list of bounded length."""
-    numbers = range(*bounds)
-    if len(numbers) > LONGEST_RANGE:
-        raise InvalidArgumentError(
-            f"range has {len(numbers)} numbers; a formula of a claim may use {LONGEST_RANGE}"
-        )
-    return list(numbers)
 
 
 def _pair(left: Sequence[float], right: Sequence[float]) -> list[tuple[float, float]]:
@@ -133,7 +115,7 @@ HELPERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "past": find_past,
         "plateau": find_plateau,
         "spearman": correlate_ranks,
-        "mean": compute_mean,
+        "mean": lambda values: sum(values) / len(values),
         "cut": compute_cut,
         "cuts": lambda old, new: [compute_cut(o, n) for o, n in _pair(old, new)],
         "spread": lambda *values: max(values) / min(values),
@@ -150,7 +132,7 @@ HELPERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "zip": lambda *lists: list(zip(*lists)),
         "round": round,
         "sorted": sorted,
-        "range": make_range,
+        "range": lambda *bounds: list(range(*bounds)),
         "list": list,
     }
 )
