@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ftax import InvalidArgumentError, ResultsError
-from ftax.paper.claims import study as claims
-from ftax.paper.claims.paper import Formulas, find_operand
+from ftax.paper.claims.paper import Formulas, evaluate_claim, find_operand
 from ftax.paper.claims.record import find_claim, list_claims
 from ftax.paper.claims.scope import list_amendments
 
@@ -15,7 +14,7 @@ EVERY = list_claims()
 
 @pytest.mark.parametrize("claim", EVERY, ids=[claim.id for claim in EVERY])
 def test_stored_numbers_and_verdicts_are_computed_again(claim):
-    found = claims.evaluate_claim(claim)
+    found = evaluate_claim(claim)
     assert found.computed.keys() == claim.computed.keys()
     for name, value in claim.computed.items():
         assert found.computed[name] == pytest.approx(value, rel=1e-3, abs=1e-3), name

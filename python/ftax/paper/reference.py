@@ -67,11 +67,6 @@ class PaperRow:
         """Whether the texts have natural lengths and are padded to `size`."""
         return self.input.endswith(_PADDED)
 
-    @property
-    def module_calls(self) -> float | None:
-        """Calls of leaf modules, which the note holds for some rows."""
-        return self.read_note("nn_calls")
-
     def read_note(self, name: str) -> float | None:
         """The number after "name=" in the note."""
         found = re.search(re.escape(name) + r"=([\d.]+)", self.note)
@@ -143,7 +138,7 @@ def _make_row(row: Mapping[str, str]) -> PaperRow:
     return PaperRow(**values)
 
 
-_FIELDS = (*_COLUMNS, "figure", "size", "is_padded", "module_calls")
+_FIELDS = (*_COLUMNS, "figure", "size", "is_padded")
 
 
 def _make_choices(name: str, value: Any) -> Collection[Any]:

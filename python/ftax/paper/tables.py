@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ftax.machines.gpu import GpuFacts
+from ftax.paper.claims.translation import FRAMEWORKS
 from ftax.paper.drift import Drift
 from ftax.paper.figures.printed import BASELINE_GPU
 from ftax.paper.figures.view import View, find_interval
@@ -20,13 +21,6 @@ from ftax.sweeps.record import SweepCell
 
 _DASH = "-"
 _SCALING_MODELS = {"768": "bert-768", "1536": "bert-1536"}  # by width
-_TABLE3_RUNTIMES = {  # the paper's name: ours
-    "pytorch-eager": "eager/python",
-    "torchscript": "torchscript/python",
-    "cuda-graphs": "cuda-graph/python",
-    "onnxruntime": "onnxruntime/python",
-    "ort-cuda-graphs": "onnxruntime-cuda-graph/python",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +141,7 @@ def make_table2(view: View) -> Rows:
 def want_table3(setting: Setting) -> Iterable[Want]:
     """The cells of Table 3, and, but for a quick run, the batches and the memory that the paper
     left out."""
-    for runtime in _TABLE3_RUNTIMES.values():
+    for runtime in FRAMEWORKS.values():
         yield Want(
             model="bert-base",
             runtime=runtime,
@@ -178,7 +172,7 @@ def make_table3(view: View) -> Rows:
     rows = []
     for batch in _find_table3_batches(view, dtype):
         for row in read_table("table3_utilization.csv"):
-            runtime = _TABLE3_RUNTIMES[row["framework"]]
+            runtime = FRAMEWORKS[row["framework"]]
             cell = view.find("bert-base", runtime, dtype, batch, TEXT_LENGTH)
             paper = (row["latency_ms"], row["sms_active_pct"], row["warp_occupancy_pct"])
             rows.append(

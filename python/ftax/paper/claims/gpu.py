@@ -10,7 +10,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ftax.paper.claims.scope import RequiredCell
 from ftax.paper.claims.today import Wanted
 from ftax.paper.drift import Drift, find_drift, find_drifting_share, join_repetitions
 from ftax.sweeps.record import SweepCell, SweepMachine
+from ftax.sweeps.results import SweepResults
 from ftax.timing.cell import Cell
 
 # The paper's names of GPUs in the names that drivers give them.
@@ -43,18 +44,6 @@ _OF_CELL = {
     "sms_active_pct": ("sm_active_ratio", 100.0, "share of active SMs"),
     "warp_occupancy_pct": ("sm_occupancy_ratio", 100.0, "occupancy of warps"),
 }
-
-
-class Results(Protocol):
-    """What is read of results; `ftax.sweeps.results.SweepResults` is one."""
-
-    @property
-    def cells(self) -> Sequence[SweepCell]:
-        """Measured or not, each once."""
-
-    @property
-    def machines(self) -> Mapping[str, SweepMachine]:
-        """By the id that cells name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,15 +158,12 @@ class Gpu:
         return Missing(f"{own.label()} has no count of {name}")
 
 
-def list_gpus(results: Results) -> tuple[Gpu, ...]:
+def list_gpus(results: SweepResults) -> tuple[Gpu, ...]:
     """The machines of results that measured anything, in the order of their cells."""
-    by_machine: dict[str, list[SweepCell]] = {}
-    for cell in results.cells:
-        by_machine.setdefault(cell.machine, []).append(cell)
     gpus = [
-        _make_gpu(results.machines.get(name), cells)
-        for name, cells in by_machine.items()
-        if any(cell.status == "measured" for cell in cells)
+        _make_gpu(part.machines.get(name), part.cells)
+        for name, part in results.split_by_machine().items()
+        if any(cell.status == "measured" for cell in part.cells)
     ]
     labels = [gpu.label for gpu in gpus]
     return tuple(

@@ -11,24 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.clock import bring_to_one_clock, weigh_clock
-from ftax.paper.claims.gpu import Gpu, Results, Sampler, list_gpus
+from ftax.paper.claims.gpu import Gpu, Sampler, list_gpus
 from ftax.paper.claims.helpers import Missing
-from ftax.paper.claims.paper import evaluate_claim
-from ftax.paper.claims.record import Claim, Verdict, find_claim, list_claims
-from ftax.paper.claims.scope import RequiredCell
-from ftax.paper.claims.today import ClaimPlan, make_plan, required_cells
+from ftax.paper.claims.record import Claim, Verdict, list_claims
+from ftax.paper.claims.today import ClaimPlan, make_plan
 from ftax.paper.claims.verdict import judge, refuse
-
-__all__ = [
-    "Claim",
-    "RequiredCell",
-    "Verdict",
-    "evaluate_claim",
-    "find_claim",
-    "list_claims",
-    "required_cells",
-    "test_claims",
-]
+from ftax.sweeps.results import SweepResults
 
 RESAMPLES = 400
 FEWEST_RESAMPLES = 200
@@ -36,7 +24,7 @@ _FEWEST_GPUS = 2  # for what is said of all GPUs
 
 
 def test_claims(
-    results: Results,
+    results: SweepResults,
     *,
     claims: Iterable[Claim] | None = None,  # noqa: PT028
     resamples: int = RESAMPLES,  # noqa: PT028

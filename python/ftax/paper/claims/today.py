@@ -15,7 +15,7 @@ from typing import Any
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.paper import Element, Formulas, find_names, find_operand
-from ftax.paper.claims.record import Claim, list_claims
+from ftax.paper.claims.record import Claim, TestOutcome, TestVerdict, list_claims
 from ftax.paper.claims.scope import (
     CONSISTENCY,
     OWN_NUMBERS,
@@ -83,6 +83,11 @@ class PlannedTest:
     relation: str
     left: str
     devices: frozenset[str]
+
+    def make_verdict(self, today: TestOutcome, **more: Any) -> TestVerdict:
+        """What it is worth."""
+        stated = {name: getattr(self, name) for name in (*Condition._fields, "paper")}
+        return TestVerdict(**stated, today=today, **more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

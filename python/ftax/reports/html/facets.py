@@ -93,16 +93,6 @@ class Facet:
         return {getattr(point.cell, self.over) for point in self.every}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """One filter of the page: a field, its values, and how many of each there are."""
-
-    name: str
-    values: tuple[str, ...]
-    counts: tuple[int, ...] = ()
-    label: str = ""  # the name, unless it is given
-
-
 def sort_models(points: Sequence[Point]) -> list[Point]:
     """The points in the order of the zoo's models, which is the paper's: texts, speech, images.
     Others follow in the order in which they were measured."""
