@@ -15,7 +15,6 @@ from typing import Any
 from ftax.errors import ResultsError
 from ftax.paper.claims.expression import Formula, UndefinedError, compile_formula, run_formula
 from ftax.paper.claims.helpers import LackingError, Missing
-from ftax.paper.claims.record import Claim, PaperVerdict, name_verdict
 from ftax.paper.claims.scope import find_varied, split_selector
 from ftax.paper.reference import PaperRow, list_rows, read_table
 
@@ -60,11 +59,6 @@ class Evaluation:
     computed: Mapping[str, Any]
     tests: tuple[bool | Missing, ...]
 
-    @property
-    def verdict(self) -> PaperVerdict:
-        """Of the tests that have a value."""
-        return name_verdict(tuple(test for test in self.tests if isinstance(test, bool)))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formulas:
@@ -94,14 +88,6 @@ class Formulas:
             computed=computed,
             tests=tuple(item if isinstance(item, Missing) else bool(item) for item in outcomes),
         )
-
-
-def evaluate_claim(claim: Claim) -> Evaluation:
-    """The claim on the paper's own data."""
-    formulas = Formulas.compile(
-        claim.operands, claim.compute, [test.expression for test in claim.tests]
-    )
-    return formulas.run({name: find_operand(s).value for name, s in claim.operands.items()})
 
 
 def find_operand(selector: Mapping[str, Any]) -> Operand:

@@ -77,15 +77,6 @@ def find_claim(name: str) -> Claim:
     )
 
 
-def name_verdict(holds: tuple[bool, ...]) -> PaperVerdict:
-    """All, some or none of the tests; no tests are no data."""
-    if not holds:
-        return "no data"
-    if all(holds):
-        return "holds"
-    return "partly" if any(holds) else "does not hold"
-
-
 # Fields that the file calls so too.
 _SAME = ("id", "section", "kind", "origin", "expected", "operands", "compute", "computed")
 
