@@ -31,7 +31,7 @@ from ftax.reports.html.receipts import make_receipt_views
 from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
 from ftax.reports.html.view import Charts, Study, TableView, make_notices
-from ftax.reports.table import Rows
+from ftax.reports.table import Cell, Rows
 from ftax.sweeps.knee.record import Knee
 from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 
@@ -144,22 +144,15 @@ def _describe_times(environments: Sequence[Environment]) -> str:
 
 
 def _make_file_table(sources: Sources) -> TableView:
-    return TableView(
-        rows=Rows(
-            title="Files",
-            columns=("file", "records", "lines that could not be read"),
-            numeric=("lines that could not be read",),
-            rows=tuple(
-                (
-                    file.name,
-                    ", ".join(_count(number, kind) for kind, number in sorted(file.kinds.items()))
-                    or "none",
-                    str(len(file.problems)),
-                )
-                for file in sources.files
-            ),
-        )
-    )
+    def list_kinds(kinds: Mapping[str, int]) -> str:
+        return ", ".join(_count(number, kind) for kind, number in sorted(kinds.items())) or "none"
+
+    cells: dict[str, Cell] = {
+        "file": "name",
+        "records": ("kinds", list_kinds),
+        "lines that could not be read": ("problems", lambda problems: str(len(problems))),
+    }
+    return TableView(rows=Rows.of("Files", sources.files, cells, text=("file", "records")))
 
 
 def _make_record_table(found: Sequence[Found], machines: Machines) -> TableView:
