@@ -13,7 +13,7 @@ from typing import Any
 
 from ftax.paper.claims.gpu import Gpu, Sampler, is_latency
 from ftax.paper.claims.helpers import Missing
-from ftax.paper.claims.today import DRIFT, ClaimPlan, PlannedOperand, Wanted
+from ftax.paper.claims.today import DRIFT, ClaimPlan, Wanted
 from ftax.paper.claims.translation import UNKNOWN
 
 # Which machine stands for a GPU of the paper; why none does.
@@ -62,16 +62,18 @@ def collect_numbers(plan: ClaimPlan, choose: Choose, sampler: Sampler) -> Number
         notes.append(f"no interval: {_join(sorted(short))} has one round")
     gpu = choose(UNKNOWN)
     drift = gpu.drift.within if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
-    scopes = () if short else _make_scopes(plan.operands, columns, sampler.resamples)
+
+    def make_scope(columns: Mapping[str, list[Any]]) -> dict[str, Any]:
+        many = {name: plan.operands[name].many for name in columns}
+        scope = {name: values if many[name] else values[0] for name, values in columns.items()}
+        return {DRIFT: drift, **scope}
+
     return Numbers(
-        point={
-            DRIFT: drift,
-            **{
-                name: values if plan.operands[name].many else values[0]
-                for name, values in points.items()
-            },
-        },
-        resamples=tuple({DRIFT: drift, **scope} for scope in scopes),
+        point=make_scope(points),
+        resamples=tuple(
+            make_scope({name: [draws[i] for draws in items] for name, items in columns.items()})
+            for i in range(0 if short else sampler.resamples)
+        ),
         notes=tuple(notes),
     )
 
@@ -101,20 +103,6 @@ def _read_draws(
                 short.add(cell.cell.label())
             return list(sampler.draw(cell, gpu.drift).tolist())
     return [point] * sampler.resamples
-
-
-def _make_scopes(
-    operands: Mapping[str, PlannedOperand], columns: Mapping[str, list[Any]], resamples: int
-) -> tuple[Mapping[str, Any], ...]:
-    scopes: list[dict[str, Any]] = [{} for _ in range(resamples)]
-    for name, items in columns.items():
-        if operands[name].many:
-            for scope, values in zip(scopes, zip(*items)):
-                scope[name] = list(values)
-        else:
-            for scope, value in zip(scopes, items[0]):
-                scope[name] = value
-    return tuple(scopes)
 
 
 def _find_dropped(plan: ClaimPlan, choose: Choose) -> dict[tuple[str, ...], frozenset[str]]:

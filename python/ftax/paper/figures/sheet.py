@@ -83,7 +83,6 @@ class Sheet:
     title: str
     note: str  # of the method, and of what was not measured
     panels: tuple[Panel, ...]
-    missing: tuple[Missing, ...] = ()
 
     @property
     def measured(self) -> bool:

@@ -17,8 +17,7 @@ from ftax.paper.figures.plots import Plot, make_panels
 from ftax.paper.figures.sheet import Missing, Panel, Sheet
 from ftax.paper.figures.view import View
 from ftax.paper.items import figures
-from ftax.paper.items.claims import want_claims
-from ftax.paper.items.drift import want_drift
+from ftax.paper.items.wants import want_claims, want_drift
 from ftax.paper.missing import find_missing
 from ftax.paper.setting import Setting, Want
 from ftax.reports.table import Rows
@@ -48,10 +47,6 @@ class Item:
         """Which of the two it is."""
         return "table" if self.make_panels is None else "figure"
 
-    def make_grids(self, setting: Setting) -> tuple[Grid, ...]:
-        """What can be run on the device of the setting."""
-        return make_grids(self.make_wants(setting), setting)
-
     def make_sheet(self, view: View, missing: Sequence[Missing] = ()) -> Sheet:
         """What a figure shows of a machine. Raises InvalidArgumentError for a table."""
         if self.make_panels is None:
@@ -66,7 +61,6 @@ class Item:
             title=f"Figure {number}: {self.title}",
             note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(view),
-            missing=tuple(missing),
         )
 
     def find_missing(self, setting: Setting, view: View | None) -> tuple[Missing, ...]:

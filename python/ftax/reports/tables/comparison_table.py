@@ -41,12 +41,7 @@ _LINE: Mapping[str, Field] = {
 }
 
 
-def draw_comparison(comparison: Comparison) -> Printout:
-    """One comparison as it is printed."""
-    return draw_comparisons([comparison])
-
-
-def draw_comparisons(comparisons: Sequence[Comparison]) -> Printout:
+def draw_comparisons(*comparisons: Comparison) -> Printout:
     """Comparisons of some results with the same first one."""
     first = comparisons[0]
     cells: dict[str, list[str]] = {first.a: [first.name_a]}
@@ -68,16 +63,12 @@ def draw_comparisons(comparisons: Sequence[Comparison]) -> Printout:
         tables=tuple(tables),
         notes=tuple(text for item in comparisons if (text := describe_largest(item))),
         warnings=tuple(dict.fromkeys(warnings)),
-        numbers=lambda: number_comparisons(comparisons),
+        numbers=lambda: Numbers.of(_COLUMNS, _list_numbers(comparisons)),
     )
 
 
-def number_comparisons(comparisons: Sequence[Comparison]) -> Numbers:
-    """A row a runtime and a line, of each result against the first one."""
-    return Numbers.of(_COLUMNS, _list_numbers(comparisons))
-
-
 def _list_numbers(comparisons: Sequence[Comparison]) -> Iterator[dict[str, Scalar]]:
+    """A row a runtime and a line, of each result against the first one."""
     for whole in comparisons:
         sides = {"a": whole.name_a, "b": whole.name_b}
         for item in (whole, *whole.runtimes):

@@ -81,15 +81,12 @@ def make_point_table(knee: Knee) -> Rows:
     )
 
 
-def draw_knee(knee: Knee) -> Printout:
-    """One knee as it is printed."""
-    return draw_knees([knee])
-
-
-def draw_knees(knees: Sequence[Knee]) -> Printout:
+def draw_knees(*knees: Knee) -> Printout:
     """Tables, then what one should know beside them."""
     return Printout(
-        numbers=lambda: number_knees(knees),
+        numbers=lambda: Numbers.of(
+            _COLUMNS, [row for knee in knees for row in _list_numbers(knee)]
+        ),
         tables=tuple(make_knee_tables(knees)),
         warnings=tuple(
             dict.fromkeys(
@@ -101,12 +98,8 @@ def draw_knees(knees: Sequence[Knee]) -> Printout:
     )
 
 
-def number_knees(knees: Sequence[Knee]) -> Numbers:
-    """A row a probed size, the plateau first; what the knee is stands in each."""
-    return Numbers.of(_COLUMNS, (row for knee in knees for row in _list_numbers(knee)))
-
-
 def _list_numbers(knee: Knee) -> Iterator[dict[str, Scalar]]:
+    """A row a probed size, the plateau first; what the knee is stands in each."""
     answer = read_all(knee, _KNEE)
     yield {
         **answer, "size": knee.low, "answer": "on", "latency_ns": _find_plateau(knee), "ratio": 1.0,

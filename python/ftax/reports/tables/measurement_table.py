@@ -38,12 +38,7 @@ FIELDS: Mapping[str, Field] = {
 }
 
 
-def draw_measurement(measurement: Measurement) -> Printout:
-    """One measurement as it is printed."""
-    return draw_measurements([measurement])
-
-
-def draw_measurements(measurements: Sequence[Measurement]) -> Printout:
+def draw_measurements(*measurements: Measurement) -> Printout:
     """Some measurements as they are printed."""
     return Printout(
         tables=(make_measurement_table(measurements),),

@@ -55,12 +55,10 @@ def draw_sweep(results: SweepResults, *, is_whole: bool = False) -> Printout:
     if not is_whole and len(results.cells) > _MOST_ROWS:
         missing = [cell for cell in results.cells if cell.status != "measured"]
         tables = [make_missing_table(missing)] if missing else []
-    return Printout(tables=tuple(tables), numbers=lambda: number_cells(results.cells))
-
-
-def number_cells(cells: Iterable[SweepCell]) -> Numbers:
-    """A row a cell, measured or not."""
-    return Numbers.of(_FIELDS, [read_all(cell, _FIELDS) for cell in cells])
+    return Printout(
+        tables=tuple(tables),
+        numbers=lambda: Numbers.of(_FIELDS, [read_all(cell, _FIELDS) for cell in results.cells]),
+    )
 
 
 def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
