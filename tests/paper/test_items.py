@@ -10,7 +10,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.paper.figures.sheet import COLUMNS
 from ftax.paper.figures.view import split_views
 from ftax.paper.items.catalogue import find_item, list_items, make_grids, make_wants
-from ftax.paper.missing import NOT_RUN, describe_missing
+from ftax.paper.missing import NOT_RUN, describe_missing, find_missing
 from ftax.paper.reference import select
 from ftax.paper.setting import Setting
 from ftax.runtimes.catalogue import list_runtimes
@@ -166,7 +166,7 @@ def test_the_length_panel_is_at_the_largest_batch():
 
 def test_all_is_missing_without_results():
     item = find_item("fig5")
-    missing = item.find_missing(GPU, None)
+    missing = find_missing(item.make_wants(GPU), GPU, None)
     assert {gap.reason for gap in missing} == {NOT_RUN}
     assert sum(gap.count for gap in missing) == len(
         join_cells(make_grids(item.make_wants(GPU), GPU))
@@ -183,7 +183,7 @@ def test_what_failed_is_missing_with_its_reason_and_the_rest_is_drawn():
         if cell.batch != 64
     )
     (view,) = split_views(results)
-    missing = item.find_missing(GPU, view)
+    missing = find_missing(item.make_wants(GPU), GPU, view)
     counts = {gap.reason: 0 for gap in missing}
     for gap in missing:
         counts[gap.reason] += gap.count
@@ -212,7 +212,7 @@ def test_busy_time_that_nobody_traced_is_said_to_lack():
         make_cell(cell, busy_ns=None, facts={"trace": "buffers were lost"}) for cell in cells
     )
     (view,) = split_views(results)
-    missing = item.find_missing(GPU, view)
+    missing = find_missing(item.make_wants(GPU), GPU, view)
     assert {gap.reason for gap in missing} == {"no busy time: buffers were lost"}
     (share,) = (panel for panel in item.make_sheet(view).panels if panel.shows == "share")
     assert [series.measured for series in share.series] == [False]  # the paper's, in fp16
@@ -221,14 +221,16 @@ def test_busy_time_that_nobody_traced_is_said_to_lack():
 def test_a_cpu_lacks_what_only_a_gpu_runs():
     item = find_item("fig5")
     view = make_view(item, CPU)
-    missing = item.find_missing(CPU, view)
+    missing = find_missing(item.make_wants(CPU), CPU, view)
     assert {gap.reason for gap in missing} == {"cuda-graph/python does not run on a CPU"}
     assert sum(gap.count for gap in missing) == len(CPU.batches)
 
 
 def test_a_quick_run_says_what_it_leaves_out():
     quick = Setting.choose(device="cuda", quick=True)
-    (gap,) = find_item("fig10").find_missing(quick, make_view(find_item("fig10"), quick))
+    (gap,) = find_missing(
+        find_item("fig10").make_wants(quick), quick, make_view(find_item("fig10"), quick)
+    )
     assert gap.what == "gpt2-generate torchscript/python fp16, b1 s128 to b64 s128"
     assert "quick" in gap.reason
 
@@ -241,7 +243,7 @@ def test_generation_is_measured_in_the_papers_dtype_where_there_is_a_choice():
         for kind, setting in (("gpu", GPU), ("cpu", CPU))
     }  # fmt: skip
     assert dtypes == {"gpu": {"fp16"}, "cpu": {"fp32"}}
-    reasons = {gap.reason for gap in item.find_missing(GPU, make_view(item))}
+    reasons = {gap.reason for gap in find_missing(item.make_wants(GPU), GPU, make_view(item))}
     assert reasons == {"left out in fp32: it takes long to make ready, and the paper has fp16"}
 
 

@@ -21,6 +21,14 @@ from ftax.errors import InvalidArgumentError
 TABLES = ("table1_scaling.csv", "table2_hardware.csv", "table3_utilization.csv")
 HARDWARE_TODAY = "hardware_today.csv"  # not the paper's: GPUs as their vendors describe them
 
+# The paper's frameworks on dense input; the host is Python in all of its runs.
+FRAMEWORKS = {
+    "pytorch-eager": "eager/python",
+    "torchscript": "torchscript/python",
+    "cuda-graphs": "cuda-graph/python",
+    "onnxruntime": "onnxruntime/python",
+    "ort-cuda-graphs": "onnxruntime-cuda-graph/python",
+}
 _PADDED = "-padded"
 
 

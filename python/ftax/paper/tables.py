@@ -7,14 +7,14 @@ the table; no table is left out for one dash.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from ftax.paper.claims.translation import FRAMEWORKS
 from ftax.paper.drift import Drift
 from ftax.paper.figures.printed import BASELINE_GPU
 from ftax.paper.figures.view import View, find_interval
-from ftax.paper.reference import find_hardware, read_table
+from ftax.paper.reference import FRAMEWORKS, find_hardware, read_table
 from ftax.paper.setting import TEXT_LENGTH, Setting, Want
 from ftax.reports.numbers import read
 from ftax.reports.table import NOTHING, Cell, Rows, say
@@ -138,24 +138,20 @@ def want_table3(setting: Setting) -> Iterable[Want]:
     """The cells of Table 3, and, but for a quick run, the batches and the memory that the paper
     left out."""
     for runtime in FRAMEWORKS.values():
-        yield Want(
+        want = Want(
             model="bert-base",
             runtime=runtime,
             dtype=setting.main_dtype,
-            batches=(1,) if setting.quick else setting.batches,
+            batches=(1,),
             sequences=(TEXT_LENGTH,),
             utilisation=True,
             needs=("sm_active_ratio", "sm_occupancy_ratio"),
         )
-        if not setting.quick:
-            yield Want(
-                model="bert-base",
-                runtime=runtime,
-                dtype=setting.main_dtype,
-                batches=(1,),
-                sequences=(TEXT_LENGTH,),
-                memory=True,
-            )
+        if setting.quick:
+            yield want
+        else:
+            yield replace(want, batches=setting.batches)
+            yield replace(want, utilisation=False, needs=(), memory=True)
 
 
 def make_table3(view: View) -> Rows:

@@ -19,7 +19,7 @@ from ftax.paper.figures.drawing import check_matplotlib, save_sheet
 from ftax.paper.figures.sheet import write_csv
 from ftax.paper.figures.view import View, split_views
 from ftax.paper.items.catalogue import Item
-from ftax.paper.missing import has_measured
+from ftax.paper.missing import find_missing, has_measured
 from ftax.paper.run import Study
 from ftax.paper.setting import Setting
 from ftax.paper.today import Shown, describe_today
@@ -91,9 +91,10 @@ def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
 
 def write_item(item: Item, view: View, setting: Setting, folder: Path) -> Shown:
     """Write a figure or a table of one machine; nothing but the reasons if nothing was measured."""
-    shown = Shown(item=item, measured=False, missing=item.find_missing(setting, view))
+    wants = tuple(item.make_wants(setting))
+    shown = Shown(item=item, measured=False, missing=find_missing(wants, setting, view))
     if item.make_table is not None:
-        if not has_measured(item.make_wants(setting), setting, view):
+        if not has_measured(wants, setting, view):
             return shown
         table = item.make_table(view)
         files = _write_rows(table, folder / "tables", item.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -19,9 +19,9 @@ from ftax.paper.claims.helpers import Missing
 from ftax.paper.claims.scope import RequiredCell
 from ftax.paper.claims.today import Wanted
 from ftax.paper.drift import Drift, find_drift, find_drifting_share, join_repetitions
+from ftax.paper.figures.view import find_kind, find_place
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
-from ftax.timing.cell import Cell
 
 # The paper's names of GPUs in the names that drivers give them.
 GPU_NAMES = {
@@ -71,19 +71,19 @@ class Gpu:
         every = tuple(
             cell
             for cell in cells
-            if cell.cell.device.partition(":")[0] == kind and not cell.cell.options.get("tiny")
+            if find_kind(cell.cell) == kind and not cell.cell.options.get("tiny")
         )
         joined = join_repetitions(every)
         chosen: dict[RequiredCell, SweepCell] = {}
         for cell in every:
-            place = _find_place(cell.cell)
+            place = RequiredCell(*find_place(cell.cell))
             if place not in chosen or len(cell.cell.options) <= len(chosen[place].cell.options):
                 chosen[place] = cell
         return cls(
             label=label,
             kind=kind,
             cells=chosen,
-            repeated={_find_place(cell): found for cell, found in joined.items()},
+            repeated={RequiredCell(*find_place(cell)): found for cell, found in joined.items()},
             drift=find_drift(every),
             every=every,
         )
@@ -160,28 +160,19 @@ class Gpu:
 
 def list_gpus(results: SweepResults) -> tuple[Gpu, ...]:
     """The machines of results that measured anything, in the order of their cells."""
-    gpus = [
-        _make_gpu(part.machines.get(name), part.cells)
-        for name, part in results.split_by_machine().items()
-        if any(cell.status == "measured" for cell in part.cells)
-    ]
+    gpus = []
+    for name, part in results.split_by_machine().items():
+        measured = [cell.cell for cell in part.cells if cell.status == "measured"]
+        if measured:
+            kind = "cuda" if "cuda" in map(find_kind, measured) else "cpu"
+            label = _name_machine(part.machines.get(name), kind)
+            gpus.append(Gpu.of(label, kind, part.cells))
     labels = [gpu.label for gpu in gpus]
     return tuple(
         replace(gpu, label=f"{gpu.label} ({labels[: index + 1].count(gpu.label)})")
         if labels.count(gpu.label) > 1 else gpu
         for index, gpu in enumerate(gpus)
     )  # fmt: skip
-
-
-def _make_gpu(machine: SweepMachine | None, cells: Sequence[SweepCell]) -> Gpu:
-    kinds = {cell.cell.device.partition(":")[0] for cell in cells if cell.status == "measured"}
-    kind = "cuda" if "cuda" in kinds else "cpu"
-    return Gpu.of(_name_machine(machine, kind), kind, cells)
-
-
-def _find_place(cell: Cell) -> RequiredCell:
-    framework = f"{cell.runtime}/{cell.host}"
-    return RequiredCell(cell.model, framework, cell.dtype, cell.batch, cell.sequence)
 
 
 def _name_machine(machine: SweepMachine | None, kind: str) -> str:

@@ -8,7 +8,7 @@ it does not look at the batch that is missing.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -101,6 +101,13 @@ def correlate_ranks(left: Sequence[float], right: Sequence[float]) -> float:
 def compute_cut(old: float, new: float) -> float:
     """Reduction of latency, in %."""
     return 100 * (1 - new / old)
+
+
+def list_some(texts: Iterable[str], most: int, *, between: str = "; ", more: str) -> str:
+    """The first of many texts, and how many more there are: ``more`` holds {}."""
+    listed = list(texts)
+    rest = more.format(len(listed) - most) if len(listed) > most else ""
+    return between.join(listed[:most]) + rest
 
 
 def _pair(left: Sequence[float], right: Sequence[float]) -> list[tuple[float, float]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftax.paper.claims.gpu import Gpu, Sampler, is_latency
-from ftax.paper.claims.helpers import Missing
+from ftax.paper.claims.helpers import Missing, list_some
 from ftax.paper.claims.today import DRIFT, ClaimPlan, Wanted
 from ftax.paper.claims.translation import UNKNOWN
 
@@ -22,6 +22,7 @@ Choose = Callable[[str], Gpu | Missing]
 _FEWEST_MODELS = 3
 _LEAST_SHARE = 0.5
 _FEWEST_ROUNDS = 2
+_MOST_NAMES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def collect_numbers(plan: ClaimPlan, choose: Choose, sampler: Sampler) -> Number
         ]
     notes = [_describe_dropped(models, left_out) for models, left_out in dropped.items()]
     if short:
-        notes.append(f"no interval: {_join(sorted(short))} has one round")
+        notes.append(f"no interval: {_list(sorted(short))} has one round")
     gpu = choose(UNKNOWN)
     drift = gpu.drift.within if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
 
@@ -120,10 +121,9 @@ def _find_dropped(plan: ClaimPlan, choose: Choose) -> dict[tuple[str, ...], froz
 
 
 def _describe_dropped(models: tuple[str, ...], left_out: frozenset[str]) -> str:
-    names = _join([model for model in models if model in left_out])
+    names = _list([model for model in models if model in left_out])
     return f"over {len(models) - len(left_out)} of the paper's {len(models)} models: no {names}"
 
 
-def _join(names: list[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _list(names: list[str]) -> str:
+    return list_some(names, _MOST_NAMES, between=", ", more=" and {} more")

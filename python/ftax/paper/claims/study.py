@@ -73,13 +73,8 @@ def _test_claim(
     kinds = {gpu.label for gpu in gpus}
     if plan.gpus and len(kinds) < _FEWEST_GPUS:
         (label,) = kinds
-        return [
-            refuse(
-                plan,
-                f"it is about {len(plan.gpus)} GPUs, and these are results of one",
-                machine=label,
-            )
-        ]
+        reason = f"it is about {len(plan.gpus)} GPUs, and these are results of one"
+        return [refuse(plan, reason, machine=label)]
     chosen = [
         (gpu.choose_for(wanted), at_one.choose_for(wanted))
         for gpu, at_one in zip(gpus, steady, strict=True)
@@ -96,12 +91,10 @@ def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Ver
     devices = sorted(frozenset[str]().union(*(test.devices for test in plan.tests)))
     present = {device: gpu for device in devices for gpu in reversed(gpus) if gpu.is_a(device)}
     if not present:
-        wanted = ", ".join(devices)
-        return refuse(
-            plan,
-            f"it is about {wanted} and needs results of each; these are of {labels}",
-            machine=labels,
+        reason = (
+            f"it is about {', '.join(devices)} and needs results of each; these are of {labels}"
         )
+        return refuse(plan, reason, machine=labels)
 
     absent = Missing(f"there are no results of {', '.join(sorted(set(devices) - set(present)))}")
 

@@ -9,6 +9,7 @@ from typing import get_args
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from ftax.paper.claims.helpers import list_some
 from ftax.paper.claims.record import OUTCOMES, ClaimValue, PaperVerdict, Verdict
 from ftax.reports.table import NOTHING, Cell, Rows
 from ftax.reports.terminal import plain
@@ -130,9 +131,8 @@ def render_claims(verdicts: Sequence[Verdict]) -> RenderableType:
 def describe_numbers(verdict: Verdict) -> str:
     """The first numbers of a claim, the paper's before today's: "cut_b1 73.3 -> 81.2 [80.9, 81.6]";
     a dash if it computes none."""
-    shown = [_describe_value(value) for value in verdict.values[:_MOST_VALUES]]
-    more = len(verdict.values) - len(shown)
-    return "; ".join(shown) + (f"; and {more} more" if more else "") if shown else "-"
+    values = map(_describe_value, verdict.values)
+    return list_some(values, _MOST_VALUES, more="; and {} more") or NOTHING
 
 
 def describe_reason(verdict: Verdict) -> str:

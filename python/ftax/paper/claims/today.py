@@ -26,13 +26,13 @@ from ftax.paper.claims.scope import (
     split_selector,
 )
 from ftax.paper.claims.translation import (
-    FRAMEWORKS,
     UNKNOWN,
     UNSTATED_DTYPE,
     find_model,
     translate_row,
 )
 from ftax.paper.claims.words import word_condition
+from ftax.paper.reference import FRAMEWORKS
 
 DRIFT = "drift"  # in formulas: of the machine, within a worker; 0 where nothing says so
 _TABLE_3 = "table3_utilization.csv"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ftax.paper.claims.gpu import Sampler, is_latency
-from ftax.paper.claims.helpers import Missing
+from ftax.paper.claims.helpers import Missing, list_some
 from ftax.paper.claims.judge import judge_resamples, judge_test, name_outcome, settle
 from ftax.paper.claims.numbers import Choose, Numbers, collect_numbers
 from ftax.paper.claims.paper import Evaluation, find_names
@@ -171,9 +171,8 @@ def _describe_missing(tests: Iterable[TestVerdict]) -> str:
     missing = [test for test in every if test.today == "not tested"]
     if not missing:
         return ""
-    reasons = list(dict.fromkeys(test.why for test in missing))
-    more = f"; and {len(reasons) - _MOST_REASONS} more reasons" if len(reasons) > 3 else ""
-    told = "; ".join(reasons[:_MOST_REASONS]) + more
+    reasons = dict.fromkeys(test.why for test in missing)
+    told = list_some(reasons, _MOST_REASONS, more="; and {} more reasons")
     if len(missing) == len(every):
         return told
     return f"{len(missing)} of {len(every)} conditions not tested: {told}"

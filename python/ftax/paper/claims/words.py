@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from ftax.paper.claims.helpers import list_some
 from ftax.paper.claims.record import Outcome, TestVerdict
 from ftax.paper.claims.scope import find_amendment
 
@@ -71,7 +72,11 @@ def describe_verdict(
         ("open: ", open_words),
         ("not tested: ", list_words("not tested")),
     )  # fmt: skip
-    told = [kind + _join(dict.fromkeys(words)) for kind, words in groups if words]
+    told = [
+        kind + list_some(dict.fromkeys(words), _MOST, more="; and {} more")
+        for kind, words in groups
+        if words
+    ]
     together = ""
     if outcome == "not resolved" and not open_words:
         together = f". Open is whether all of that is so at once ({reason})"
@@ -92,9 +97,3 @@ def _find_lead(words: Sequence[str]) -> str:
 def _begin(told: Iterable[str]) -> list[str]:
     parts = list(told)
     return [parts[0], *(part[0].upper() + part[1:] for part in parts[1:])]
-
-
-def _join(words: Iterable[str]) -> str:
-    listed = list(words)
-    more = f"; and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
-    return "; ".join(listed[:_MOST]) + more

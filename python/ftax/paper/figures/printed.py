@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ftax.paper.claims.translation import FRAMEWORKS
 from ftax.paper.figures.sheet import Point
-from ftax.paper.reference import PaperRow, select
+from ftax.paper.reference import FRAMEWORKS, PaperRow, select
 
 BASELINE_GPU = "RTX-8000"  # Section 4
 # The paper's names of our runtimes.

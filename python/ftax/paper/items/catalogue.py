@@ -18,7 +18,6 @@ from ftax.paper.figures.sheet import Missing, Panel, Sheet
 from ftax.paper.figures.view import View
 from ftax.paper.items import figures
 from ftax.paper.items.wants import want_claims, want_drift
-from ftax.paper.missing import find_missing
 from ftax.paper.setting import Setting, Want
 from ftax.reports.table import Rows
 from ftax.sweeps.grid import Grid
@@ -62,10 +61,6 @@ class Item:
             note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(view),
         )
-
-    def find_missing(self, setting: Setting, view: View | None) -> tuple[Missing, ...]:
-        """What it wants and has not got, with the reasons."""
-        return find_missing(self.make_wants(setting), setting, view)
 
 
 def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Plot, ...]]) -> Item:
