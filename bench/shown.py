@@ -21,7 +21,7 @@ from ftax import Comparison, Receipt, compare
 from ftax.records.store import read_records
 from ftax.reports.tables.comparison_table import (
     describe_largest,
-    draw_comparison,
+    draw_comparisons,
     make_change_table,
     make_line_change_table,
 )
@@ -43,7 +43,7 @@ CHANGES: Mapping[str, Callable[[Comparison], RenderableType]] = {
     "lines": make_line_change_table,
     "runtimes": lambda comparison: make_change_table([comparison]),
     "largest": lambda comparison: plain(describe_largest(comparison)),
-    "all": draw_comparison,
+    "all": draw_comparisons,
 }
 _BLOCK = re.compile(r"<!-- shown: (?P<what>[^>]*?) -->\n```\n(?P<text>.*?)```\n", re.DOTALL)
 

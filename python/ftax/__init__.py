@@ -36,7 +36,7 @@ _KINDS |= {
     "claim-verdict": _Kind(record="ftax.paper.claims.record:Verdict"),
     "comparison": _Kind(
         record="ftax.timing.comparison:Comparison",
-        drawing="ftax.reports.tables.comparison_table:draw_comparison",
+        drawing="ftax.reports.tables.comparison_table:draw_comparisons",
     ),
     "conformance": _Kind(
         record="ftax.runtimes.plugins.conform.report:Conformance",
@@ -47,11 +47,11 @@ _KINDS |= {
         drawing="ftax.reports.tables.comparison_table:draw_hosts",
     ),
     "knee": _Kind(
-        record="ftax.sweeps.knee.record:Knee", drawing="ftax.reports.tables.knee_table:draw_knee"
+        record="ftax.sweeps.knee.record:Knee", drawing="ftax.reports.tables.knee_table:draw_knees"
     ),
     "measurement": _Kind(
         record="ftax.timing.measurement:Measurement",
-        drawing="ftax.reports.tables.measurement_table:draw_measurement",
+        drawing="ftax.reports.tables.measurement_table:draw_measurements",
     ),
     "receipt": _Kind(
         record="ftax.ladders.receipt:Receipt",

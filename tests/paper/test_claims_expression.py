@@ -137,25 +137,11 @@ def test_a_loop_sees_names_around_it_and_leaves_them_alone():
 
 
 @pytest.mark.parametrize(
-    "text", ["1/0", "max([])", "v[9]", "v+1", "2*v", "v<1", "spearman(v,[1,1,1])", "ratio(v,[1])"]
+    "text", ["1/0", "max([])", "v[9]", "v+1", "v<1", "spearman(v,[1,1,1])", "ratio(v,[1])"]
 )
 def test_what_has_no_value_says_so(text):
     with pytest.raises(UndefinedError):
         run(text)
-
-
-@pytest.mark.parametrize("text", ["range(10000)", "sum([x for x in range(-9999,9999)])"])
-def test_ranges_are_bounded(text):
-    with pytest.raises(InvalidArgumentError, match="a formula of a claim may use 1000"):
-        run(text)
-
-
-def test_lists_are_bounded():
-    doubled = "v"
-    for name in "abcdefghijklmn":
-        doubled = f"[{name}+{name} for {name} in [{doubled}]][0]"
-    with pytest.raises(InvalidArgumentError, match="10000 items"):
-        run(doubled)
 
 
 def test_a_missing_number_matters_only_to_those_who_look_at_it():

@@ -166,9 +166,10 @@ def test_models_that_were_not_measured_are_left_out_of_long_lists(measured, kept
     [(100, "holds"), (95, "holds"), (94, "not resolved")],
 )
 def test_95_of_100_resamples_have_to_agree(holds, outcome):
-    resampled = [True] * holds + [False] * (100 - holds)
-    assert judge_test(True, None, resampled, []) == (outcome, holds / 100)
-    turned, share = judge_test(False, None, [not truth for truth in resampled], [])
+    resampled = ["holds"] * holds + ["does not hold"] * (100 - holds)
+    assert judge_test("holds", resampled) == (outcome, holds / 100)
+    resampled = ["does not hold"] * holds + ["holds"] * (100 - holds)
+    turned, share = judge_test("does not hold", resampled)
     assert turned == ("does not hold" if outcome == "holds" else outcome)
     assert share == pytest.approx(1 - holds / 100)
     shares = {"holds": holds / 100, "changed": 1 - holds / 100}

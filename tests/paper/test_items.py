@@ -10,7 +10,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.paper.figures.sheet import COLUMNS
 from ftax.paper.figures.view import split_views
 from ftax.paper.items.catalogue import find_item, list_items, make_grids, make_wants
-from ftax.paper.missing import NOT_RUN, describe_missing
+from ftax.paper.missing import NOT_RUN, describe_missing, find_missing
 from ftax.paper.reference import select
 from ftax.paper.setting import Setting
 from ftax.runtimes.catalogue import list_runtimes
@@ -34,7 +34,9 @@ TABLES = [item for item in list_items() if item.kind == "table"]
 
 
 def make_view(item, setting=GPU, choose=lambda _: True):
-    (view,) = split_views(measure_all(join_cells(item.make_grids(setting)), choose))
+    (view,) = split_views(
+        measure_all(join_cells(make_grids(item.make_wants(setting), setting)), choose)
+    )
     return view
 
 
@@ -64,7 +66,7 @@ def test_what_an_item_wants_exists(item, device, quick):
     assert {want.model for want in wants} <= models
     assert {want.runtime for want in wants} <= runtimes
     # A grid checks dtypes, sizes and devices by itself.
-    assert join_cells(item.make_grids(setting))
+    assert join_cells(make_grids(item.make_wants(setting), setting))
 
 
 def test_claims_want_cells_that_exist():
@@ -78,14 +80,14 @@ def test_claims_want_cells_that_exist():
 def test_cells_of_several_items_are_run_once():
     items = [find_item(name) for name in ("fig3", "fig4", "fig9")]
     cells = join_cells(make_grids(make_wants(items, GPU, claims=False), GPU))
-    apart = [join_cells(item.make_grids(GPU)) for item in items]
+    apart = [join_cells(make_grids(item.make_wants(GPU), GPU)) for item in items]
     assert len(cells) == len(set(cells)) < sum(len(part) for part in apart)
     assert set(cells) == set().union(*apart)
 
 
 @pytest.mark.parametrize("item", FIGURES, ids=lambda item: item.name)
 def test_a_figure_shows_the_numbers_put_in_and_the_papers(item):
-    cells = join_cells(item.make_grids(GPU))
+    cells = join_cells(make_grids(item.make_wants(GPU), GPU))
     view = make_view(item)
     sheet = item.make_sheet(view)
     rows = read_rows(sheet)
@@ -126,9 +128,9 @@ def test_digitised_figures_agree_with_the_raw_runs_that_are_shown():
 
 def _list_printed(item):
     from ftax.paper.figures.printed import read_points
-    from ftax.paper.items import models as items_models
+    from ftax.paper.items import figures
 
-    for plot in getattr(items_models, f"make_{item.name}")():
+    for plot in getattr(figures, f"make_{item.name}")():
         for line in plot.printed:
             for point in read_points(line, "batch"):
                 yield plot, line, point
@@ -164,14 +166,16 @@ def test_the_length_panel_is_at_the_largest_batch():
 
 def test_all_is_missing_without_results():
     item = find_item("fig5")
-    missing = item.find_missing(GPU, None)
+    missing = find_missing(item.make_wants(GPU), GPU, None)
     assert {gap.reason for gap in missing} == {NOT_RUN}
-    assert sum(gap.count for gap in missing) == len(join_cells(item.make_grids(GPU)))
+    assert sum(gap.count for gap in missing) == len(
+        join_cells(make_grids(item.make_wants(GPU), GPU))
+    )
 
 
 def test_what_failed_is_missing_with_its_reason_and_the_rest_is_drawn():
     item = find_item("fig13")
-    cells = join_cells(item.make_grids(GPU))
+    cells = join_cells(make_grids(item.make_wants(GPU), GPU))
     reason = "onnx is not here"
     results = make_results(
         make_failed(cell, reason) if cell.runtime == "torchscript" else make_cell(cell)
@@ -179,7 +183,7 @@ def test_what_failed_is_missing_with_its_reason_and_the_rest_is_drawn():
         if cell.batch != 64
     )
     (view,) = split_views(results)
-    missing = item.find_missing(GPU, view)
+    missing = find_missing(item.make_wants(GPU), GPU, view)
     counts = {gap.reason: 0 for gap in missing}
     for gap in missing:
         counts[gap.reason] += gap.count
@@ -194,7 +198,8 @@ def test_what_failed_is_missing_with_its_reason_and_the_rest_is_drawn():
 
 def test_nothing_measured_is_no_sheet_of_today():
     item = find_item("fig10")
-    (view,) = split_views(measure_all(join_cells(find_item("fig13").make_grids(GPU))))
+    other = find_item("fig13").make_wants(GPU)
+    (view,) = split_views(measure_all(join_cells(make_grids(other, GPU))))
     sheet = item.make_sheet(view)
     assert not sheet.measured
     assert sheet.panels  # the paper's own lines are still there
@@ -202,12 +207,12 @@ def test_nothing_measured_is_no_sheet_of_today():
 
 def test_busy_time_that_nobody_traced_is_said_to_lack():
     item = find_item("fig3")
-    cells = join_cells(item.make_grids(GPU))
+    cells = join_cells(make_grids(item.make_wants(GPU), GPU))
     results = make_results(
         make_cell(cell, busy_ns=None, facts={"trace": "buffers were lost"}) for cell in cells
     )
     (view,) = split_views(results)
-    missing = item.find_missing(GPU, view)
+    missing = find_missing(item.make_wants(GPU), GPU, view)
     assert {gap.reason for gap in missing} == {"no busy time: buffers were lost"}
     (share,) = (panel for panel in item.make_sheet(view).panels if panel.shows == "share")
     assert [series.measured for series in share.series] == [False]  # the paper's, in fp16
@@ -216,14 +221,16 @@ def test_busy_time_that_nobody_traced_is_said_to_lack():
 def test_a_cpu_lacks_what_only_a_gpu_runs():
     item = find_item("fig5")
     view = make_view(item, CPU)
-    missing = item.find_missing(CPU, view)
+    missing = find_missing(item.make_wants(CPU), CPU, view)
     assert {gap.reason for gap in missing} == {"cuda-graph/python does not run on a CPU"}
     assert sum(gap.count for gap in missing) == len(CPU.batches)
 
 
 def test_a_quick_run_says_what_it_leaves_out():
     quick = Setting.choose(device="cuda", quick=True)
-    (gap,) = find_item("fig10").find_missing(quick, make_view(find_item("fig10"), quick))
+    (gap,) = find_missing(
+        find_item("fig10").make_wants(quick), quick, make_view(find_item("fig10"), quick)
+    )
     assert gap.what == "gpt2-generate torchscript/python fp16, b1 s128 to b64 s128"
     assert "quick" in gap.reason
 
@@ -231,12 +238,12 @@ def test_a_quick_run_says_what_it_leaves_out():
 def test_generation_is_measured_in_the_papers_dtype_where_there_is_a_choice():
     item = find_item("fig10")
     dtypes = {
-        kind: {cell.dtype for cell in join_cells(item.make_grids(setting))
+        kind: {cell.dtype for cell in join_cells(make_grids(item.make_wants(setting), setting))
                if cell.model == "gpt2-generate"}
         for kind, setting in (("gpu", GPU), ("cpu", CPU))
     }  # fmt: skip
     assert dtypes == {"gpu": {"fp16"}, "cpu": {"fp32"}}
-    reasons = {gap.reason for gap in item.find_missing(GPU, make_view(item))}
+    reasons = {gap.reason for gap in find_missing(item.make_wants(GPU), GPU, make_view(item))}
     assert reasons == {"left out in fp32: it takes long to make ready, and the paper has fp16"}
 
 
@@ -286,7 +293,7 @@ def test_table_1_shows_what_was_measured_by_turns():
 def test_table_2_has_what_the_vendor_states_of_a_known_gpu():
     facts = replace(MACHINE.environment, gpu=make_gpu("NVIDIA H200"))
     machine = replace(MACHINE, environment=facts)
-    cells = join_cells(find_item("table2").make_grids(GPU))
+    cells = join_cells(make_grids(find_item("table2").make_wants(GPU), GPU))
     (view,) = split_views(make_results(map(make_cell, cells), machines=(machine,)))
     table = find_item("table2").make_table(view)
     ours = dict(zip(table.columns, table.rows[-1]))

@@ -9,7 +9,7 @@ from ftax.paper.figures.drawing import save_sheet
 from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
 from ftax.paper.figures.styles import choose_styles
 from ftax.paper.figures.view import split_views
-from ftax.paper.items.catalogue import find_item, list_items
+from ftax.paper.items.catalogue import find_item, list_items, make_grids
 from ftax.paper.setting import Setting
 from ftax.sweeps.grid import join_cells
 from support.paper_results import make_results, measure_all
@@ -23,7 +23,7 @@ FIGURES = [item.name for item in list_items() if item.kind == "figure"]
 @functools.cache
 def make_sheet(name):
     item = find_item(name)
-    (view,) = split_views(measure_all(join_cells(item.make_grids(GPU))))
+    (view,) = split_views(measure_all(join_cells(make_grids(item.make_wants(GPU), GPU))))
     return item.make_sheet(view)
 
 

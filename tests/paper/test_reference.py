@@ -37,11 +37,11 @@ def test_inputs_are_read_as_sizes():
 
 
 def test_module_calls_stand_in_the_note():
-    with_calls = [row for row in list_rows() if row.module_calls is not None]
+    with_calls = [row for row in list_rows() if row.read_note("nn_calls") is not None]
     without = select(figure="Figure 3")
     assert len(with_calls) > 1000
-    assert all(f"nn_calls={row.module_calls:.0f}" in row.note for row in with_calls)
-    assert {row.module_calls for row in without} == {None}
+    assert all(f"nn_calls={row.read_note('nn_calls'):.0f}" in row.note for row in with_calls)
+    assert {row.read_note("nn_calls") for row in without} == {None}
 
 
 def test_an_unknown_field_is_refused_with_the_known_ones():

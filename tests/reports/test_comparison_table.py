@@ -44,7 +44,7 @@ def test_a_runtime_has_a_row_a_result():
 def test_any_number_of_results_stands_in_one_table():
     sides = {name: make_runtime(EAGER, us) for name, us in (("a", 10), ("b", 11), ("c", 9))}
     found = [compare(sides["a"], sides[name], names=("a", name)) for name in ("b", "c")]
-    drawn = draw_comparisons(found)
+    drawn = draw_comparisons(*found)
     (table,) = drawn.tables
     assert read_column(table, "result") == ["a", "b", "c"]
     assert read_column(table, "verdict") == ["-", "slower", "faster"]
@@ -57,7 +57,7 @@ def test_any_number_of_results_stands_in_one_table():
 
 def test_two_measurements_need_no_table():
     found = compare(make_measurement([100, 101, 99]), make_measurement([200, 201, 199]))
-    assert draw_comparisons([found]).tables == ()
+    assert draw_comparisons(found).tables == ()
 
 
 def test_the_line_that_changed_most_is_said():

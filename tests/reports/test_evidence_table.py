@@ -3,7 +3,7 @@
 import dataclasses
 
 from ftax.ladders.receipt import Receipt
-from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_table
+from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_tables
 from support.evidence import EAGER, GRAPH, make_all_evidence, make_evidence, make_gate, make_rungs
 
 LATENCIES = (1000, 700, 500, 300, 200)
@@ -29,7 +29,7 @@ def test_a_rung_is_a_row():
 
 def test_a_cpu_has_no_such_tables():
     assert make_evidence_tables(make_receipt(())) == []
-    assert make_top_table(make_receipt(()), limit=3) is None
+    assert make_top_tables(make_receipt(()), limit=3) == []
 
 
 def test_an_unreliable_trace_shows_no_number_of_its_own():
@@ -61,7 +61,7 @@ def test_top_kernels_are_those_of_the_lowest_reliable_trace():
     first = make_evidence(EAGER, "a", "b")[0]
     second = make_evidence(("eager", "cpp"), "c", "d", "c")[0]
     broken = make_evidence(GRAPH, dropped_records=1)[0]
-    table = make_top_table(make_receipt([first, second, broken]), limit=1)
+    (table,) = make_top_tables(make_receipt([first, second, broken]), limit=1)
     assert table.title == "Kernels of eager/cpp by time (150 ns)"
     ((kernel, *numbers),) = table.rows
     assert kernel.startswith("c [grid")

@@ -38,11 +38,11 @@ def make_printouts():
     receipt = make_cpu_receipt(make_runtime(ORT, 300.0))
     sweep = SweepResults(cells=(make_measured(make_cell()),), machines={MACHINE.id: MACHINE})
     return {
-        "bench": draw_measurements([make_measurement([100, 101])]),
+        "bench": draw_measurements(make_measurement([100, 101])),
         "tax": draw_receipt(receipt),
         "ops": draw_operators(receipt, limit=1, by_kind=True),
-        "compare": draw_comparisons([compare(receipt, receipt)]),
-        "knee": draw_knees([make_knee("eager", make_environments()[0], last_on=8)]),
+        "compare": draw_comparisons(compare(receipt, receipt)),
+        "knee": draw_knees(make_knee("eager", make_environments()[0], last_on=8)),
         "sweep": draw_sweep(sweep),
         "trace": draw_trace(make_repeated_trace("a", "b")),
         "models": draw_models(full=False),
@@ -66,7 +66,7 @@ def test_a_header_is_there_without_a_row():
 
 def test_a_measurement_is_numbers_in_ns_with_its_ends():
     measurement = make_measurement([100, 102, 98, 100]).with_label("before")
-    (row,) = read(draw_measurements([measurement]))
+    (row,) = read(draw_measurements(measurement))
     assert (row["label"], row["runtime"], row["host"]) == ("before", "eager", "python")
     assert float(row["latency_ns"]) == measurement.latency_ns == 100.0
     assert (float(row["low_ns"]), float(row["high_ns"])) == measurement.interval_ns
@@ -103,7 +103,7 @@ def test_a_gpu_receipt_has_its_evidence_in_the_rows_of_its_runtimes():
 
 def test_a_comparison_has_ratios_of_runtimes_and_differences_of_lines():
     before, after = make_cpu_receipt(), make_cpu_receipt(eager_us=2000.0)
-    rows = read(draw_comparisons([compare(before, after, names=("x", "y"))]))
+    rows = read(draw_comparisons(compare(before, after, names=("x", "y"))))
     assert {(row["a"], row["b"]) for row in rows} == {("x", "y")}
     whole = rows[0]
     assert (whole["part"], whole["name"], whole["verdict"]) == ("runtime", "eager/python", "slower")
@@ -124,7 +124,7 @@ def test_cells_of_a_sweep_are_rows_whether_measured_or_not():
 
 def test_a_knee_is_a_row_a_size():
     knee = make_knee("eager", make_environments()[0], last_on=8)
-    rows = read(draw_knees([knee]))
+    rows = read(draw_knees(knee))
     assert [int(row["size"]) for row in rows] == [1, *sorted(p.size for p in knee.points)]
     assert rows[0]["ratio"] == "1.0" and {row["last_on"] for row in rows} == {str(knee.last_on)}
     assert rows[-1]["answer"] == "off"
@@ -150,10 +150,10 @@ def test_a_value_without_a_column_is_refused_and_one_that_lacks_is_empty():
 
 
 def test_names_of_others_are_no_formulas_in_csv():
-    text = draw_measurements([make_measurement([1, 2]).with_label("=1+cmd|'/C calc'!A0")])
+    text = draw_measurements(make_measurement([1, 2]).with_label("=1+cmd|'/C calc'!A0"))
     assert text.to_numbers().to_csv().splitlines()[1].startswith("'=1+cmd")
 
 
 def test_rows_stay_rows_whatever_the_runtimes_are():
     both = [make_runtime(EAGER, 1.0), make_runtime(FLAT, 2.0)]
-    assert [row["runtime"] for row in read(draw_measurements(both))] == ["eager", "flat"]
+    assert [row["runtime"] for row in read(draw_measurements(*both))] == ["eager", "flat"]

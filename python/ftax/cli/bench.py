@@ -45,7 +45,7 @@ def bench(
         runs = run_jobs([job], processes=processes, progress=progress)
     measurements = [item.with_label(label) for item in runs.sides[0]]
     with saved(output.json, measurements):
-        drawn = draw_measurements(measurements)
+        drawn = draw_measurements(*measurements)
         if len(hosts) == 2 and processes == 1 and job.plan.mode == "latency":
             drawn = draw_hosts(HostComparison(python=measurements[0], cpp=measurements[1]))
         show(drawn, output)

@@ -113,7 +113,7 @@ def compare(
             for side in others
         ]
         with saved(output.json, results):
-            show(draw_comparisons(results), output)
+            show(draw_comparisons(*results), output)
     if runs is not None:
         leave_if_ended(runs, processes)
     if any(result.verdict in _FAILURES[fail_on] for result in results):

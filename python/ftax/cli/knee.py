@@ -80,7 +80,7 @@ def knee(
             )  # fmt: skip
         if not knees:
             raise failures[0][2]  # there is no row to show
-        drawn = draw_knees(knees)
+        drawn = draw_knees(*knees)
         tables = (*drawn.tables, *make_failure_table(failures))
         show(replace(drawn, tables=tables), output)
     if interrupted:

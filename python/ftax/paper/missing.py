@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ftax.paper.claims.helpers import list_some
 from ftax.paper.figures.sheet import Missing
 from ftax.paper.figures.view import View, find_place
 from ftax.paper.setting import Setting, Want
@@ -50,10 +51,11 @@ def describe_missing(missing: Iterable[Missing]) -> list[str]:
     reasons: dict[str, list[Missing]] = {}
     for item in missing:
         reasons.setdefault(item.reason, []).append(item)
-    return [
-        f"{_count_cells(items)}: {reason} ({'; '.join(_names(items))})"
-        for reason, items in reasons.items()
-    ]
+    lines = []
+    for reason, items in reasons.items():
+        what = list_some((item.what for item in items), 4, more="; and {} more")
+        lines.append(f"{_count_cells(items)}: {reason} ({what})")
+    return lines
 
 
 def _find_gaps(want: Want, setting: Setting, view: View | None) -> Iterable[tuple[str, str]]:
@@ -97,8 +99,3 @@ def _join(sizes: list[str]) -> str:
 def _count_cells(items: list[Missing]) -> str:
     count = sum(item.count for item in items)
     return "1 cell" if count == 1 else f"{count} cells"
-
-
-def _names(items: list[Missing]) -> list[str]:
-    shown = [item.what for item in items[:4]]
-    return shown + ([f"and {len(items) - 4} more"] if len(items) > 4 else [])

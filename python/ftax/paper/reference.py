@@ -21,6 +21,14 @@ from ftax.errors import InvalidArgumentError
 TABLES = ("table1_scaling.csv", "table2_hardware.csv", "table3_utilization.csv")
 HARDWARE_TODAY = "hardware_today.csv"  # not the paper's: GPUs as their vendors describe them
 
+# The paper's frameworks on dense input; the host is Python in all of its runs.
+FRAMEWORKS = {
+    "pytorch-eager": "eager/python",
+    "torchscript": "torchscript/python",
+    "cuda-graphs": "cuda-graph/python",
+    "onnxruntime": "onnxruntime/python",
+    "ort-cuda-graphs": "onnxruntime-cuda-graph/python",
+}
 _PADDED = "-padded"
 
 
@@ -66,11 +74,6 @@ class PaperRow:
     def is_padded(self) -> bool:
         """Whether the texts have natural lengths and are padded to `size`."""
         return self.input.endswith(_PADDED)
-
-    @property
-    def module_calls(self) -> float | None:
-        """Calls of leaf modules, which the note holds for some rows."""
-        return self.read_note("nn_calls")
 
     def read_note(self, name: str) -> float | None:
         """The number after "name=" in the note."""
@@ -143,7 +146,7 @@ def _make_row(row: Mapping[str, str]) -> PaperRow:
     return PaperRow(**values)
 
 
-_FIELDS = (*_COLUMNS, "figure", "size", "is_padded", "module_calls")
+_FIELDS = (*_COLUMNS, "figure", "size", "is_padded")
 
 
 def _make_choices(name: str, value: Any) -> Collection[Any]:

@@ -42,11 +42,11 @@ _SLOW = {
 # concatenations of densenet161: its one cell ends here.
 _LIMITS_S = {"cuda": 60.0, "cpu": 300.0}
 _ONLY_PAPERS_DTYPE = {"gpt2-generate": "fp16"}  # where it is among the dtypes of a run
+# A quick run takes the first.
 _DTYPES = {"cuda": ("fp16", "fp32"), "cpu": ("fp32",)}
 # How often the cells are measured again that show how far the machine drifts; a quick run does not
 # look for that.
 _REPETITIONS = {("cuda", False): 10, ("cpu", False): 4}
-_QUICK_DTYPES = {"cuda": ("fp16",), "cpu": ("fp32",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Setting:
         lengths: of texts, where latency is drawn over the length.
         length_batch: their batch; the paper's panel was measured at 128.
         late_knees: whether models that never leave the plateau get larger batches too.
-        repetitions: how many times more the cells of `ftax.paper.items.drift` are measured.
+        repetitions: how many times more the cells are measured that show drift.
         tiny: the zoo's tiny models: the same operators in the same order, no real widths.
     """
 
@@ -122,7 +122,7 @@ class Setting:
         chosen = tuple(sorted(set(batches or usual)))
         return cls(
             device=device,
-            dtypes=dtypes or (_QUICK_DTYPES if quick else _DTYPES)[kind],
+            dtypes=dtypes or _DTYPES[kind][: 1 if quick else None],
             batches=chosen,
             lengths=lengths,
             length_batch=chosen[-1],

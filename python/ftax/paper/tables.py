@@ -7,30 +7,23 @@ the table; no table is left out for one dash.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
-from ftax.machines.gpu import GpuFacts
 from ftax.paper.drift import Drift
 from ftax.paper.figures.printed import BASELINE_GPU
 from ftax.paper.figures.view import View, find_interval
-from ftax.paper.reference import find_hardware, read_table
+from ftax.paper.reference import FRAMEWORKS, find_hardware, read_table
 from ftax.paper.setting import TEXT_LENGTH, Setting, Want
-from ftax.reports.table import Rows
+from ftax.reports.numbers import read
+from ftax.reports.table import NOTHING, Cell, Rows, say
 from ftax.sweeps.record import SweepCell
 
-_DASH = "-"
 _SCALING_MODELS = {"768": "bert-768", "1536": "bert-1536"}  # by width
-_TABLE3_RUNTIMES = {  # the paper's name: ours
-    "pytorch-eager": "eager/python",
-    "torchscript": "torchscript/python",
-    "cuda-graphs": "cuda-graph/python",
-    "onnxruntime": "onnxruntime/python",
-    "ort-cuda-graphs": "onnxruntime-cuda-graph/python",
-}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingRow:
+class ScalingRow(NamedTuple):
     """A row of Table 1: BERT with one thing made larger, and the paper's latency."""
 
     model: str
@@ -76,29 +69,26 @@ def make_table1(view: View) -> Rows:
     Cells that were repeated together are shown by their repetitions.
     """
     dtypes = _find_dtypes(view)
-    columns = [_find_scaling(view, dtype) for dtype in dtypes]
-    rows = []
-    for index, row in enumerate(read_scaling()):
-        cells = [column[index] for column in columns]
-        rows.append(
-            (
-                *(row.width, row.feed_forward, str(row.batch), str(row.sequence)),
-                *(format_latency(cell, view.drift) for cell in cells),
-                *(_format_each(cell) for cell in cells),
-                f"{row.latency_ms:.1f}",
-                f"{row.latency_ms / row.batch:.1f}",
-            )
-        )
-    numbers = ("width", "feed-forward", "batch", "tokens")
-    ours = tuple(
-        f"{dtype}{each} (ms), {view.label}" for each in ("", " a request") for dtype in dtypes
-    )
-    theirs = (f"the paper (ms), {BASELINE_GPU}", "the paper, a request")
-    return Rows(
-        title="Table 1: BERT in eager, one thing at a time made larger",
-        columns=(*numbers, *ours, *theirs),
-        numeric=(*numbers, *ours, *theirs),
-        rows=tuple(rows),
+    ours: dict[str, Cell] = {}
+    for written, each in (
+        (partial(format_latency, drift=view.drift), ""),
+        (_format_each, " a request"),
+    ):
+        for dtype in dtypes:
+            cells = dict(zip(read_scaling(), _find_scaling(view, dtype), strict=True))
+            ours[f"{dtype}{each} (ms), {view.label}"] = (cells.get, written)
+    return Rows.of(
+        "Table 1: BERT in eager, one thing at a time made larger",
+        read_scaling(),
+        {
+            "width": "width",
+            "feed-forward": "feed_forward",
+            "batch": "batch",
+            "tokens": "sequence",
+            **ours,
+            f"the paper (ms), {BASELINE_GPU}": ("latency_ms", "{:.1f}".format),
+            "the paper, a request": lambda row: f"{row.latency_ms / row.batch:.1f}",
+        },
     )
 
 
@@ -109,9 +99,9 @@ def _find_scaling(view: View, dtype: str) -> list[SweepCell | None]:
     return repeated if None not in repeated else [view.cells.get(place) for place in places]
 
 
-def _format_each(cell: SweepCell | None) -> str:
-    if cell is None or cell.status != "measured":
-        return _DASH
+def _format_each(cell: SweepCell) -> str:
+    if cell.status != "measured":
+        return NOTHING
     return f"{cell.latency_ns / cell.cell.batch / 1e6:.3g}"
 
 
@@ -133,7 +123,7 @@ def make_table2(view: View) -> Rows:
         "bandwidth (GB/s)", "FP16 (TFLOP/s)", "source",
     )  # fmt: skip
     printed = [
-        (*(value or _DASH for value in row.values()), "the paper")
+        (*(value or NOTHING for value in row.values()), "the paper")
         for row in read_table("table2_hardware.csv")
     ]
     return Rows(
@@ -147,25 +137,21 @@ def make_table2(view: View) -> Rows:
 def want_table3(setting: Setting) -> Iterable[Want]:
     """The cells of Table 3, and, but for a quick run, the batches and the memory that the paper
     left out."""
-    for runtime in _TABLE3_RUNTIMES.values():
-        yield Want(
+    for runtime in FRAMEWORKS.values():
+        want = Want(
             model="bert-base",
             runtime=runtime,
             dtype=setting.main_dtype,
-            batches=(1,) if setting.quick else setting.batches,
+            batches=(1,),
             sequences=(TEXT_LENGTH,),
             utilisation=True,
             needs=("sm_active_ratio", "sm_occupancy_ratio"),
         )
-        if not setting.quick:
-            yield Want(
-                model="bert-base",
-                runtime=runtime,
-                dtype=setting.main_dtype,
-                batches=(1,),
-                sequences=(TEXT_LENGTH,),
-                memory=True,
-            )
+        if setting.quick:
+            yield want
+        else:
+            yield replace(want, batches=setting.batches)
+            yield replace(want, utilisation=False, needs=(), memory=True)
 
 
 def make_table3(view: View) -> Rows:
@@ -173,55 +159,55 @@ def make_table3(view: View) -> Rows:
     paper, and at the batches that it left out."""
     dtypes = _find_dtypes(view)
     dtype = "fp16" if "fp16" in dtypes else next(iter(dtypes), "fp16")
-    measured = ("latency (ms)", "SMs active (%)", "occupancy (%)", "kernels", "memory (MB)")
-    printed = tuple(f"{name}, the paper" for name in measured[:3])
-    rows = []
-    for batch in _find_table3_batches(view, dtype):
-        for row in read_table("table3_utilization.csv"):
-            runtime = _TABLE3_RUNTIMES[row["framework"]]
-            cell = view.find("bert-base", runtime, dtype, batch, TEXT_LENGTH)
-            paper = (row["latency_ms"], row["sms_active_pct"], row["warp_occupancy_pct"])
-            rows.append(
-                (
-                    row["framework_as_printed"],
-                    row["graph_compilation"],
-                    row["kernel_serialization"],
-                    str(batch),
-                    format_latency(cell, view.drift),
-                    _format_ratio(cell.sm_active_ratio if cell else None),
-                    _format_ratio(cell.sm_occupancy_ratio if cell else None),
-                    _DASH if cell is None or cell.kernels is None else str(cell.kernels),
-                    _format_megabytes(cell),
-                    *(paper if batch == 1 else (_DASH,) * len(paper)),
-                )
-            )
-    return Rows(
-        title=f"Table 3: BERT, {dtype}, on {view.label} and, at batch 1, in the paper",
-        columns=("framework", "compilation", "serialisation", "batch", *measured, *printed),
-        numeric=("batch", *measured, *printed),
-        rows=tuple(rows),
+
+    def print_paper(column: str) -> Cell:
+        return lambda place: place[0][column] if place[1] == 1 else None
+
+    places = [
+        (
+            row,
+            batch,
+            view.find("bert-base", FRAMEWORKS[row["framework"]], dtype, batch, TEXT_LENGTH),
+        )
+        for batch in _find_table3_batches(view, dtype)
+        for row in read_table("table3_utilization.csv")
+    ]
+    return Rows.of(
+        f"Table 3: BERT, {dtype}, on {view.label} and, at batch 1, in the paper",
+        places,
+        {
+            "framework": lambda place: place[0]["framework_as_printed"],
+            "compilation": lambda place: place[0]["graph_compilation"],
+            "serialisation": lambda place: place[0]["kernel_serialization"],
+            "batch": "1",
+            "latency (ms)": ("2", partial(format_latency, drift=view.drift)),
+            "SMs active (%)": ("2.sm_active_ratio", _format_ratio),
+            "occupancy (%)": ("2.sm_occupancy_ratio", _format_ratio),
+            "kernels": "2.kernels",
+            "memory (MB)": ("2.device_bytes", lambda count: f"{count / 1e6:.0f}"),
+            "latency (ms), the paper": print_paper("latency_ms"),
+            "SMs active (%), the paper": print_paper("sms_active_pct"),
+            "occupancy (%), the paper": print_paper("warp_occupancy_pct"),
+        },
+        text=("framework", "compilation", "serialisation"),
     )
 
 
 def _find_table3_batches(view: View, dtype: str) -> list[int]:
     """Batch 1, and those of which the counters were read."""
-    read = {
+    known = {
         place[3]
         for place, cell in view.cells.items()
         if (place[0], place[2], place[4]) == ("bert-base", dtype, TEXT_LENGTH)
         and cell.sm_active_ratio is not None
     }
-    return sorted({1, *read})
+    return sorted({1, *known})
 
 
-def _format_megabytes(cell: SweepCell | None) -> str:
-    return _DASH if cell is None or cell.device_bytes is None else f"{cell.device_bytes / 1e6:.0f}"
-
-
-def format_latency(cell: SweepCell | None, drift: Drift | None = None) -> str:
+def format_latency(cell: SweepCell, drift: Drift | None = None) -> str:
     """Latency in ms with its interval; a dash for a cell without rounds."""
-    if cell is None or cell.status != "measured":
-        return _DASH
+    if cell.status != "measured":
+        return NOTHING
     text, interval = f"{cell.latency_ns / 1e6:.3g}", find_interval(cell, drift)
     if interval is None:
         return text
@@ -242,24 +228,18 @@ def _describe_machine(view: View) -> tuple[str, ...]:
     stated = find_hardware(gpu.name) if gpu else {}
     memory_bytes = gpu.memory_bytes if gpu else facts.host.memory_bytes if facts else None
     return (
-        (facts.host.cpu_model if facts else None) or _DASH,
+        (facts.host.cpu_model if facts else None) or NOTHING,
         gpu.name.removeprefix("NVIDIA ") if gpu else "none",
-        stated.get("gpu_arch", _DASH),
-        stated.get("core_count", _DASH),
-        stated.get("tensor_cores", _DASH),
-        _format_clock(gpu),
-        _DASH if memory_bytes is None else f"{memory_bytes / 1e9:.0f}",
-        stated.get("mem_bw_gb_s", _DASH),
-        stated.get("fp16_tflops", _DASH),
+        stated.get("gpu_arch", NOTHING),
+        stated.get("core_count", NOTHING),
+        stated.get("tensor_cores", NOTHING),
+        say(read(gpu, "max_sm_clock_mhz"), lambda mhz: f"{mhz / 1e3:.2f} (largest)"),
+        say(memory_bytes, lambda count: f"{count / 1e9:.0f}"),
+        stated.get("mem_bw_gb_s", NOTHING),
+        stated.get("fp16_tflops", NOTHING),
         "this machine; its vendor" if stated else "this machine",
     )
 
 
-def _format_clock(gpu: GpuFacts | None) -> str:
-    if gpu is None or gpu.max_sm_clock_mhz is None:
-        return _DASH
-    return f"{gpu.max_sm_clock_mhz / 1e3:.2f} (largest)"
-
-
-def _format_ratio(ratio: float | None) -> str:
-    return _DASH if ratio is None else f"{100 * ratio:.1f}"
+def _format_ratio(ratio: float) -> str:
+    return f"{100 * ratio:.1f}"

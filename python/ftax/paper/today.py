@@ -38,7 +38,6 @@ _STEPS = {
     "start": "starting processes",
     "wait": "waiting for quiet",
 }
-_SHORT = ("cannot be tested here",)  # one line a reason, not one a claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,6 @@ def count_outcomes(verdicts: Sequence[Verdict]) -> str:
 
 def _describe_run(view: View, setting: Setting, days: Sequence[str]) -> str:
     measured = sum(cell.status == "measured" for cell in view.cells.values())
-    software = "" if view.machine is None else _describe_software(view)
     tiny = (
         " These are tiny models: the shapes of curves may mean something, no number does, and no "
         "claim is tested on them."
@@ -95,7 +93,8 @@ def _describe_run(view: View, setting: Setting, days: Sequence[str]) -> str:
     quick = " A quick run: few rounds, few sizes." if setting.quick else ""
     when = f" on {' and '.join(days)}" if days else ""
     more = f" and {len(view.repetitions)} of them once more" if view.repetitions else ""
-    return f"{view.label}{software}; {measured} cells measured{more}{when}.{quick}{tiny}"
+    where = f"{view.label}{_describe_software(view)}"
+    return f"{where}; {measured} cells measured{more}{when}.{quick}{tiny}"
 
 
 def _describe_times(view: View, times: Mapping[str, float]) -> str:
@@ -137,7 +136,7 @@ def _describe_claims(verdicts: Sequence[Verdict]) -> list[str]:
         if not mine:
             continue
         lines += [f"### {name[0].upper()}{name[1:]} ({len(mine)})", ""]
-        if name in _SHORT:
+        if name == "cannot be tested here":  # one line a reason, not one a claim
             reasons: dict[str, list[str]] = {}
             for item in mine:
                 reasons.setdefault(item.reason, []).append(item.id)

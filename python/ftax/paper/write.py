@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
@@ -16,10 +16,10 @@ from ftax.paper.claims.record import Verdict
 from ftax.paper.claims.study import test_claims
 from ftax.paper.claims.tables import make_claims_tables
 from ftax.paper.figures.drawing import check_matplotlib, save_sheet
-from ftax.paper.figures.sheet import Missing, write_csv
+from ftax.paper.figures.sheet import write_csv
 from ftax.paper.figures.view import View, split_views
 from ftax.paper.items.catalogue import Item
-from ftax.paper.missing import has_measured
+from ftax.paper.missing import find_missing, has_measured
 from ftax.paper.run import Study
 from ftax.paper.setting import Setting
 from ftax.paper.today import Shown, describe_today
@@ -91,19 +91,24 @@ def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
 
 def write_item(item: Item, view: View, setting: Setting, folder: Path) -> Shown:
     """Write a figure or a table of one machine; nothing but the reasons if nothing was measured."""
-    missing = item.find_missing(setting, view)
-    if item.kind == "table":
-        return _write_table(item, view, setting, missing, folder)
-    sheet = item.make_sheet(view, missing)
+    wants = tuple(item.make_wants(setting))
+    shown = Shown(item=item, measured=False, missing=find_missing(wants, setting, view))
+    if item.make_table is not None:
+        if not has_measured(wants, setting, view):
+            return shown
+        table = item.make_table(view)
+        files = _write_rows(table, folder / "tables", item.name)
+        return replace(shown, measured=True, files=files, table=table)
+    sheet = item.make_sheet(view, shown.missing)
     if not sheet.measured:
-        return Shown(item=item, measured=False, missing=missing)
-    figures, data = _make_folders(folder, "figures", "data")
+        return shown
+    figures, data = folder / "figures", folder / "data"
+    for place in (figures, data):
+        place.mkdir(parents=True, exist_ok=True)
     path = data / f"{item.name}.csv"
     path.write_text(sheet.to_csv(), "utf-8")
     files = (*save_sheet(sheet, figures / item.name), path)
-    return Shown(
-        item=item, measured=True, missing=missing, files=files, rows=tuple(sheet.to_rows())
-    )
+    return replace(shown, measured=True, files=files, rows=tuple(sheet.to_rows()))
 
 
 def write_claims(results: SweepResults, folder: Path) -> tuple[Verdict, ...]:
@@ -136,33 +141,10 @@ def make_slug(label: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "machine"
 
 
-def _write_table(
-    item: Item, view: View, setting: Setting, missing: tuple[Missing, ...], folder: Path
-) -> Shown:
-    if item.make_table is None:
-        raise InvalidArgumentError(f"{item.name} has nothing to write")
-    if not has_measured(item.make_wants(setting), setting, view):
-        return Shown(item=item, measured=False, missing=missing)
-    table = item.make_table(view)
-    return Shown(
-        item=item, measured=True, missing=missing,
-        files=_write_rows(table, folder / "tables", item.name), table=table,
-    )  # fmt: skip
-
-
 def _write_rows(table: Rows, folder: Path, name: str) -> tuple[Path, ...]:
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {"csv": table.to_csv(), "md": table.to_markdown()}
     paths = []
-    for ending, text in texts.items():
-        path = folder / f"{name}.{ending}"
-        path.write_text(text, "utf-8")
-        paths.append(path)
+    for ending, text in (("csv", table.to_csv()), ("md", table.to_markdown())):
+        paths.append(folder / f"{name}.{ending}")
+        paths[-1].write_text(text, "utf-8")
     return tuple(paths)
-
-
-def _make_folders(folder: Path, *names: str) -> Sequence[Path]:
-    paths = [folder / name for name in names]
-    for path in paths:
-        path.mkdir(parents=True, exist_ok=True)
-    return paths

@@ -6,7 +6,7 @@ what is not said in a colour of its own is readable in both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from ftax.reports.table import Printout, Rows
@@ -36,21 +36,18 @@ def _list_parts(printout: Printout) -> Iterator[str]:
 
 def _make_table(table: Rows) -> str:
     sides = ["right" if name in table.numeric else "left" for name in table.columns]
-    head = "".join(
-        f'<th style="{_HEAD}{_CELL}{side}">{_escape(name)}</th>'
-        for name, side in zip(table.columns, sides, strict=True)
-    )
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f'<td style="{_CELL}{side}">{_escape(text)}</td>'
-            for text, side in zip(row, sides, strict=True)
+
+    def make_row(tag: str, style: str, texts: Sequence[str]) -> str:
+        cells = (
+            f'<{tag} style="{style}{side}">{_escape(text)}</{tag}>'
+            for text, side in zip(texts, sides, strict=True)
         )
-        + "</tr>"
-        for row in table.rows
-    )
+        return f"<tr>{''.join(cells)}</tr>"
+
+    head = make_row("th", _HEAD + _CELL, table.columns)
+    rows = "".join(make_row("td", _CELL, row) for row in table.rows)
     title = f"<b>{_escape(table.title)}</b>" if table.title else ""
-    body = f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
+    body = f"<thead>{head}</thead><tbody>{rows}</tbody>"
     return f'{title}<table style="{_TABLE}">{body}</table>'
 
 

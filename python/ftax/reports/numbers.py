@@ -7,18 +7,27 @@ relies on the header and not on what one machine happened to have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 from ftax.errors import UnavailableError
 from ftax.reports.csv_text import write_csv
-from ftax.timing.cell import Cell
 
 Scalar = str | int | float | bool | None
 
+# How a column is read: an attribute, one of an attribute ("summary.p50_ns"), an item of one
+# ("interval_ns.0"), or what makes it.
+Field = str | Callable[[Any], Any]
+
+_CELL = ("model", "runtime", "host", "device", "dtype", "batch", "sequence")
 # What a row is of. A label is what the user calls the result.
-CELL = ("label", "model", "runtime", "host", "device", "dtype", "batch", "sequence")
+CELL: Mapping[str, Field] = MappingProxyType(
+    {"label": "label", **{name: f"cell.{name}" for name in _CELL}}
+)
+# The same of a result that has no label.
+BARE_CELL: Mapping[str, Field] = MappingProxyType({**CELL, "label": lambda _: ""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +38,7 @@ class Numbers:
     rows: tuple[tuple[Scalar, ...], ...]
 
     @classmethod
-    def of(cls, columns: Sequence[str], rows: Iterable[Mapping[str, Scalar]]) -> Self:
+    def of(cls, columns: Collection[str], rows: Iterable[Mapping[str, Scalar]]) -> Self:
         """From one mapping a row; what it lacks is nothing.
 
         Raises KeyError for a name that is no column: it would be lost.
@@ -57,16 +66,19 @@ class Numbers:
         return pandas.DataFrame(list(self.rows), columns=list(self.columns))
 
 
-def describe_cell(cell: Cell, label: str = "") -> dict[str, Scalar]:
-    """The columns `CELL` of a row."""
-    fields: dict[str, Scalar] = {name: getattr(cell, name) for name in CELL[1:]}
-    return {"label": label, **fields}
+def read(item: Any, field: Field) -> Any:
+    """What ``field`` is of an item; None where anything on the way to it is."""
+    if callable(field):
+        return field(item)
+    for name in field.split("."):
+        if item is not None:
+            item = item[int(name)] if name.isdigit() else getattr(item, name)
+    return item
 
 
-def split_ends(name: str, ends: Sequence[float] | None, unit: str = "") -> dict[str, Scalar]:
-    """An interval as two columns, ``name`` and its unit with low and high."""
-    low, high = ends if ends is not None else (None, None)
-    return {f"{name}low{unit}": low, f"{name}high{unit}": high}
+def read_all(item: object, fields: Mapping[str, Field]) -> dict[str, Scalar]:
+    """By column, what each field is."""
+    return {column: read(item, field) for column, field in fields.items()}
 
 
 def _write(value: Scalar) -> str:

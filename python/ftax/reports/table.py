@@ -7,8 +7,9 @@ table says which columns give way, and a line below all tables names those that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 from rich import box
 from rich.cells import cell_len
@@ -16,9 +17,13 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
 from ftax.reports.csv_text import write_csv
-from ftax.reports.numbers import Numbers
+from ftax.reports.numbers import Field, Numbers, read
 from ftax.reports.terminal import clean, clean_line, plain
 
+# Of a column: what is read of an item, and how it is written.
+Cell = Field | tuple[Field, Callable[[Any], str]]
+
+NOTHING = "-"
 _GAP = 2  # columns of a terminal between two of a table
 _TEXT_WIDTH = 13  # that a text keeps before a column gives way for it: "bitwise equal"
 _MOST_WORD = 20  # of a word that may be broken
@@ -41,6 +46,25 @@ class Rows:
     rows: tuple[tuple[str, ...], ...]
     gives_way: tuple[str, ...] = ()
     legend: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        items: Iterable[Any],
+        cells: Mapping[str, Cell],
+        *,
+        text: Collection[str] = (),
+        **more: Any,
+    ) -> Self:
+        """A row an item; ``cells`` are how each column is written, and all but ``text`` numeric."""
+        return cls(
+            title=title,
+            columns=tuple(cells),
+            numeric=tuple(name for name in cells if name not in text),
+            rows=tuple(tuple(_write(item, cell) for cell in cells.values()) for item in items),
+            **more,
+        )
 
     def __rich_console__(
         self, console: object, options: ConsoleOptions
@@ -176,6 +200,16 @@ class Printout:
     def to_markdown(self) -> str:
         """For a page: the tables alone."""
         return "\n".join(table.to_markdown() for table in self.tables)
+
+
+def say(value: Any, write: Callable[[Any], str] = str) -> str:
+    """A cell of a table: a dash where there is nothing to write."""
+    return NOTHING if value is None else write(value)
+
+
+def _write(item: object, cell: Cell) -> str:
+    field, write = cell if isinstance(cell, tuple) else (cell, str)
+    return say(read(item, field), write)
 
 
 def _say_missing(names: Sequence[str], width: int) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,9 @@ from ftax.paper.claims.helpers import Missing
 from ftax.paper.claims.scope import RequiredCell
 from ftax.paper.claims.today import Wanted
 from ftax.paper.drift import Drift, find_drift, find_drifting_share, join_repetitions
+from ftax.paper.figures.view import find_kind, find_place
 from ftax.sweeps.record import SweepCell, SweepMachine
-from ftax.timing.cell import Cell
+from ftax.sweeps.results import SweepResults
 
 # The paper's names of GPUs in the names that drivers give them.
 GPU_NAMES = {
@@ -43,18 +44,6 @@ _OF_CELL = {
     "sms_active_pct": ("sm_active_ratio", 100.0, "share of active SMs"),
     "warp_occupancy_pct": ("sm_occupancy_ratio", 100.0, "occupancy of warps"),
 }
-
-
-class Results(Protocol):
-    """What is read of results; `ftax.sweeps.results.SweepResults` is one."""
-
-    @property
-    def cells(self) -> Sequence[SweepCell]:
-        """Measured or not, each once."""
-
-    @property
-    def machines(self) -> Mapping[str, SweepMachine]:
-        """By the id that cells name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +71,19 @@ class Gpu:
         every = tuple(
             cell
             for cell in cells
-            if cell.cell.device.partition(":")[0] == kind and not cell.cell.options.get("tiny")
+            if find_kind(cell.cell) == kind and not cell.cell.options.get("tiny")
         )
         joined = join_repetitions(every)
         chosen: dict[RequiredCell, SweepCell] = {}
         for cell in every:
-            place = _find_place(cell.cell)
+            place = RequiredCell(*find_place(cell.cell))
             if place not in chosen or len(cell.cell.options) <= len(chosen[place].cell.options):
                 chosen[place] = cell
         return cls(
             label=label,
             kind=kind,
             cells=chosen,
-            repeated={_find_place(cell): found for cell, found in joined.items()},
+            repeated={RequiredCell(*find_place(cell)): found for cell, found in joined.items()},
             drift=find_drift(every),
             every=every,
         )
@@ -169,33 +158,21 @@ class Gpu:
         return Missing(f"{own.label()} has no count of {name}")
 
 
-def list_gpus(results: Results) -> tuple[Gpu, ...]:
+def list_gpus(results: SweepResults) -> tuple[Gpu, ...]:
     """The machines of results that measured anything, in the order of their cells."""
-    by_machine: dict[str, list[SweepCell]] = {}
-    for cell in results.cells:
-        by_machine.setdefault(cell.machine, []).append(cell)
-    gpus = [
-        _make_gpu(results.machines.get(name), cells)
-        for name, cells in by_machine.items()
-        if any(cell.status == "measured" for cell in cells)
-    ]
+    gpus = []
+    for name, part in results.split_by_machine().items():
+        measured = [cell.cell for cell in part.cells if cell.status == "measured"]
+        if measured:
+            kind = "cuda" if "cuda" in map(find_kind, measured) else "cpu"
+            label = _name_machine(part.machines.get(name), kind)
+            gpus.append(Gpu.of(label, kind, part.cells))
     labels = [gpu.label for gpu in gpus]
     return tuple(
         replace(gpu, label=f"{gpu.label} ({labels[: index + 1].count(gpu.label)})")
         if labels.count(gpu.label) > 1 else gpu
         for index, gpu in enumerate(gpus)
     )  # fmt: skip
-
-
-def _make_gpu(machine: SweepMachine | None, cells: Sequence[SweepCell]) -> Gpu:
-    kinds = {cell.cell.device.partition(":")[0] for cell in cells if cell.status == "measured"}
-    kind = "cuda" if "cuda" in kinds else "cpu"
-    return Gpu.of(_name_machine(machine, kind), kind, cells)
-
-
-def _find_place(cell: Cell) -> RequiredCell:
-    framework = f"{cell.runtime}/{cell.host}"
-    return RequiredCell(cell.model, framework, cell.dtype, cell.batch, cell.sequence)
 
 
 def _name_machine(machine: SweepMachine | None, kind: str) -> str:

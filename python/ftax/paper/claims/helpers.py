@@ -8,15 +8,12 @@ it does not look at the batch that is missing.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
-from ftax.errors import InvalidArgumentError
-
 # A size is still on the plateau while its latency is within this factor of the smallest so far.
 PLATEAU_FACTOR = 1.3
-LONGEST_RANGE = 1000
 
 
 class LackingError(Exception):
@@ -101,24 +98,16 @@ def correlate_ranks(left: Sequence[float], right: Sequence[float]) -> float:
     return float(products / (sum(a * a for a in one) * sum(b * b for b in other)) ** 0.5)
 
 
-def compute_mean(values: Sequence[float]) -> float:
-    """The arithmetic mean."""
-    return sum(values) / len(values)
-
-
 def compute_cut(old: float, new: float) -> float:
     """Reduction of latency, in %."""
     return 100 * (1 - new / old)
 
 
-def make_range(*bounds: int) -> list[int]:
-    """`range` as a list of bounded length."""
-    numbers = range(*bounds)
-    if len(numbers) > LONGEST_RANGE:
-        raise InvalidArgumentError(
-            f"range has {len(numbers)} numbers; a formula of a claim may use {LONGEST_RANGE}"
-        )
-    return list(numbers)
+def list_some(texts: Iterable[str], most: int, *, between: str = "; ", more: str) -> str:
+    """The first of many texts, and how many more there are: ``more`` holds {}."""
+    listed = list(texts)
+    rest = more.format(len(listed) - most) if len(listed) > most else ""
+    return between.join(listed[:most]) + rest
 
 
 def _pair(left: Sequence[float], right: Sequence[float]) -> list[tuple[float, float]]:
@@ -133,7 +122,7 @@ HELPERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "past": find_past,
         "plateau": find_plateau,
         "spearman": correlate_ranks,
-        "mean": compute_mean,
+        "mean": lambda values: sum(values) / len(values),
         "cut": compute_cut,
         "cuts": lambda old, new: [compute_cut(o, n) for o, n in _pair(old, new)],
         "spread": lambda *values: max(values) / min(values),
@@ -150,7 +139,7 @@ HELPERS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "zip": lambda *lists: list(zip(*lists)),
         "round": round,
         "sorted": sorted,
-        "range": make_range,
+        "range": lambda *bounds: list(range(*bounds)),
         "list": list,
     }
 )

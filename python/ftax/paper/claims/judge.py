@@ -19,27 +19,23 @@ Truth = bool | Missing
 _ROUNDING = 1e-9
 
 
-def judge_test(
-    point: Truth,
-    relation: Truth | None,
-    resampled: Sequence[Truth],
-    resampled_relation: Sequence[Truth],
-) -> tuple[TestOutcome, float | None]:
-    """A condition today, and the share of resamples in which it holds.
+def name_outcome(truth: Truth, relation: Truth | None) -> TestOutcome:
+    """Of a condition that has a value; ``relation`` is the same with its size left open, None where
+    it has no such form. In a resample in which it has no value, it does not hold."""
+    if truth is True:
+        return "holds"
+    return "another size" if relation is True else "does not hold"
 
-    ``relation`` is the condition with its size left open, None where it has no such form. In a
-    resample in which a formula has no value, the condition does not hold.
-    """
-    if isinstance(point, Missing):
-        return "not tested", None
-    outcome = _name(point, relation)
-    if not resampled:
-        return outcome, None
-    with_relation: Sequence[Truth | None] = resampled_relation or [None] * len(resampled)
-    outcomes = [_name(one, other) for one, other in zip(resampled, with_relation, strict=True)]
-    share = outcomes.count("holds") / len(outcomes)
-    agreed = outcomes.count(outcome) / len(outcomes)
-    return (outcome if _is_resolved(agreed) else "not resolved"), share
+
+def judge_test(
+    point: TestOutcome, resampled: Sequence[TestOutcome]
+) -> tuple[TestOutcome, float | None]:
+    """A condition today, and the share of resamples in which it holds."""
+    if point == "not tested" or not resampled:
+        return point, None
+    agreed = resampled.count(point) / len(resampled)
+    share = resampled.count("holds") / len(resampled)
+    return (point if _is_resolved(agreed) else "not resolved"), share
 
 
 def judge_claim(outcomes: Sequence[TestOutcome]) -> Outcome:
@@ -55,26 +51,16 @@ def judge_claim(outcomes: Sequence[TestOutcome]) -> Outcome:
 
 
 def judge_resamples(
-    tests: Sequence[tuple[Truth, Truth | None, Sequence[Truth], Sequence[Truth]]],
+    tests: Sequence[tuple[TestOutcome, Sequence[TestOutcome]]],
 ) -> tuple[Outcome, dict[str, float]]:
     """The claim on the measured means, and the share of resamples with each outcome.
 
     A test that has no value as measured stays out of every resample.
     """
-    made = [test for test in tests if not isinstance(test[0], Missing)]
-    point = judge_claim([_name(truth, relation) for truth, relation, _, _ in made])
-    count = len(made[0][2]) if made else 0
-    votes: Counter[str] = Counter()
-    for index in range(count):
-        votes[
-            judge_claim(
-                [
-                    _name(truths[index], relations[index] if relations else None)
-                    for _, _, truths, relations in made
-                ]
-            )
-        ] += 1
-    return point, {outcome: votes[outcome] / count for outcome in votes}
+    made = [test for test in tests if test[0] != "not tested"]
+    point = judge_claim([outcome for outcome, _ in made])
+    votes = Counter(map(judge_claim, zip(*(resampled for _, resampled in made))))
+    return point, {outcome: count / votes.total() for outcome, count in votes.items()}
 
 
 def settle(point: Outcome, shares: dict[str, float]) -> tuple[Outcome, str]:
@@ -88,9 +74,3 @@ def settle(point: Outcome, shares: dict[str, float]) -> tuple[Outcome, str]:
 
 def _is_resolved(share: float) -> bool:
     return share >= RESOLVED_SHARE - _ROUNDING
-
-
-def _name(truth: Truth, relation: Truth | None) -> TestOutcome:
-    if truth is True:
-        return "holds"
-    return "another size" if relation is True else "does not hold"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftax.paper.claims.gpu import Gpu, Sampler, is_latency
-from ftax.paper.claims.helpers import Missing
-from ftax.paper.claims.today import DRIFT, ClaimPlan, PlannedOperand, Wanted
+from ftax.paper.claims.helpers import Missing, list_some
+from ftax.paper.claims.today import DRIFT, ClaimPlan, Wanted
 from ftax.paper.claims.translation import UNKNOWN
 
 # Which machine stands for a GPU of the paper; why none does.
@@ -22,6 +22,7 @@ Choose = Callable[[str], Gpu | Missing]
 _FEWEST_MODELS = 3
 _LEAST_SHARE = 0.5
 _FEWEST_ROUNDS = 2
+_MOST_NAMES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +60,21 @@ def collect_numbers(plan: ClaimPlan, choose: Choose, sampler: Sampler) -> Number
         ]
     notes = [_describe_dropped(models, left_out) for models, left_out in dropped.items()]
     if short:
-        notes.append(f"no interval: {_join(sorted(short))} has one round")
+        notes.append(f"no interval: {_list(sorted(short))} has one round")
     gpu = choose(UNKNOWN)
     drift = gpu.drift.within if isinstance(gpu, Gpu) and gpu.drift is not None else 0.0
-    scopes = () if short else _make_scopes(plan.operands, columns, sampler.resamples)
+
+    def make_scope(columns: Mapping[str, list[Any]]) -> dict[str, Any]:
+        many = {name: plan.operands[name].many for name in columns}
+        scope = {name: values if many[name] else values[0] for name, values in columns.items()}
+        return {DRIFT: drift, **scope}
+
     return Numbers(
-        point={
-            DRIFT: drift,
-            **{
-                name: values if plan.operands[name].many else values[0]
-                for name, values in points.items()
-            },
-        },
-        resamples=tuple({DRIFT: drift, **scope} for scope in scopes),
+        point=make_scope(points),
+        resamples=tuple(
+            make_scope({name: [draws[i] for draws in items] for name, items in columns.items()})
+            for i in range(0 if short else sampler.resamples)
+        ),
         notes=tuple(notes),
     )
 
@@ -103,20 +106,6 @@ def _read_draws(
     return [point] * sampler.resamples
 
 
-def _make_scopes(
-    operands: Mapping[str, PlannedOperand], columns: Mapping[str, list[Any]], resamples: int
-) -> tuple[Mapping[str, Any], ...]:
-    scopes: list[dict[str, Any]] = [{} for _ in range(resamples)]
-    for name, items in columns.items():
-        if operands[name].many:
-            for scope, values in zip(scopes, zip(*items)):
-                scope[name] = list(values)
-        else:
-            for scope, value in zip(scopes, items[0]):
-                scope[name] = value
-    return tuple(scopes)
-
-
 def _find_dropped(plan: ClaimPlan, choose: Choose) -> dict[tuple[str, ...], frozenset[str]]:
     """By list of models, those without a number in any operand over the list."""
     found: dict[tuple[str, ...], set[str]] = {}
@@ -132,10 +121,9 @@ def _find_dropped(plan: ClaimPlan, choose: Choose) -> dict[tuple[str, ...], froz
 
 
 def _describe_dropped(models: tuple[str, ...], left_out: frozenset[str]) -> str:
-    names = _join([model for model in models if model in left_out])
+    names = _list([model for model in models if model in left_out])
     return f"over {len(models) - len(left_out)} of the paper's {len(models)} models: no {names}"
 
 
-def _join(names: list[str], most: int = 6) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _list(names: list[str]) -> str:
+    return list_some(names, _MOST_NAMES, between=", ", more=" and {} more")

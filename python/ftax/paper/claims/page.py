@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ftax.paper.claims.helpers import list_some
 from ftax.paper.claims.record import OUTCOMES, ClaimValue, Verdict
 from ftax.paper.claims.tables import explain_outcome, format_number
 from ftax.reports.html.sources import Found
@@ -106,6 +107,4 @@ def _describe_value(value: ClaimValue) -> tuple[str, ...]:
 
 
 def _join(texts: Iterable[str]) -> str:
-    listed = list(texts)
-    more = f" and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
-    return "; ".join(listed[:_MOST]) + more
+    return list_some(texts, _MOST, more=" and {} more")

@@ -15,7 +15,7 @@ from typing import Any
 from ftax.errors import ResultsError
 from ftax.paper.claims.expression import Formula, UndefinedError, compile_formula, run_formula
 from ftax.paper.claims.helpers import LackingError, Missing
-from ftax.paper.claims.record import Claim, PaperVerdict, name_verdict
+from ftax.paper.claims.scope import find_varied, split_selector
 from ftax.paper.reference import PaperRow, list_rows, read_table
 
 _NOTE = "note:"
@@ -59,11 +59,6 @@ class Evaluation:
     computed: Mapping[str, Any]
     tests: tuple[bool | Missing, ...]
 
-    @property
-    def verdict(self) -> PaperVerdict:
-        """Of the tests that have a value."""
-        return name_verdict(tuple(test for test in self.tests if isinstance(test, bool)))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formulas:
@@ -95,24 +90,10 @@ class Formulas:
         )
 
 
-def evaluate_claim(claim: Claim) -> Evaluation:
-    """The claim on the paper's own data."""
-    formulas = Formulas.compile(
-        claim.operands, claim.compute, [test.expression for test in claim.tests]
-    )
-    return formulas.run({name: find_operand(s).value for name, s in claim.operands.items()})
-
-
 def find_operand(selector: Mapping[str, Any]) -> Operand:
     """The rows that a selector means. Raises ResultsError unless it means exactly one each."""
-    lists = [name for name, value in selector.items() if isinstance(value, list)]
-    if len(lists) > 1:
-        raise ResultsError(f"selector {dict(selector)} varies {lists}; it may vary one field")
-    if not lists:
-        return Operand(elements=(_find_element(selector),))
-    over = lists[0]
-    elements = tuple(_find_element({**selector, over: value}) for value in selector[over])
-    return Operand(elements=elements, over=over)
+    elements = tuple(map(_find_element, split_selector(selector)))
+    return Operand(elements=elements, over=find_varied(selector))
 
 
 def find_names(text: str) -> frozenset[str]:

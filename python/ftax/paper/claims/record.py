@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.reference import read_data
@@ -23,13 +23,7 @@ Outcome = Literal["holds", "changed", "does not hold", "not resolved", "cannot b
 TestOutcome = Literal["holds", "another size", "does not hold", "not resolved", "not tested"]
 Share = Annotated[float, Rule("a share from 0 to 1", lambda value: 0 <= value <= 1)]
 
-OUTCOMES: tuple[Outcome, ...] = (
-    "holds",
-    "changed",
-    "does not hold",
-    "not resolved",
-    "cannot be tested here",
-)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +54,6 @@ class Claim:
     kind: str
     origin: str
     expected: str
-    remark: str
     operands: Mapping[str, Mapping[str, Any]]
     compute: Mapping[str, str]
     computed: Mapping[str, Any]
@@ -84,29 +77,16 @@ def find_claim(name: str) -> Claim:
     )
 
 
-def name_verdict(holds: tuple[bool, ...]) -> PaperVerdict:
-    """All, some or none of the tests; no tests are no data."""
-    if not holds:
-        return "no data"
-    if all(holds):
-        return "holds"
-    return "partly" if any(holds) else "does not hold"
+# Fields that the file calls so too.
+_SAME = ("id", "section", "kind", "origin", "expected", "operands", "compute", "computed")
 
 
 def _make_claim(item: Mapping[str, Any]) -> Claim:
     stored: dict[Any, PaperVerdict] = {True: "holds", "partly": "partly", False: "does not hold"}
     verdict = stored[item["reproduced_from_papers_own_data"]]
     return Claim(
-        id=item["id"],
-        section=item["section"],
+        **{name: item[name] for name in _SAME},
         text=item["claim"],
-        kind=item["kind"],
-        origin=item["origin"],
-        expected=item["expected"],
-        remark=item["remark"],
-        operands=item["operands"],
-        compute=item["compute"],
-        computed=item["computed"],
         tests=tuple(
             ClaimTest(expression=test["expr"], about=test["about"], holds=test["holds"])
             for test in item["tests"]

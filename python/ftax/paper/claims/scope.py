@@ -1,15 +1,22 @@
-"""What the file of claims does not say: what cannot be tested, and formulas where it has none.
+"""What the file of claims does not say: how each is put to the test today, from a file of its own.
 
 The surprising choice: where the paper's repository has no numbers the formulas are ours, and their
-conditions have no outcome on the paper's side.
+conditions have no outcome on the paper's side. data/README.md says what the file may hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from ftax.errors import ResultsError
+from ftax.paper.reference import read_data
+
+CONSISTENCY = "consistency-check"
+OWN_NUMBERS = "it compares numbers of the paper with each other; there is nothing to measure"
 
 
 class RequiredCell(NamedTuple):
@@ -41,164 +48,60 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddedFormulas:
-    """Formulas for a claim of which the paper's repository has no data; ours, over today's cells.
+class Amendment:
+    """What a claim is today, as far as it is not what the file of claims says.
 
-    ``columns`` are those of operands that are no latency.
+    Attributes:
+        untestable: why no results can test it.
+        names_its_gpus: each condition looks at one GPU, and yet it means that one and no other.
+        saying: what its conditions say, around the file's short words for each.
+        keeps_names: whether names of GPUs stay in these words.
+        operands: selectors of today's cells, instead of the paper's operands and formulas.
+        changes: of conditions, by number: fields of `Condition` that are others.
     """
 
-    operands: Mapping[str, RequiredCell | tuple[RequiredCell, ...]]
-    compute: Mapping[str, str]
-    tests: tuple[Condition, ...]
-    columns: Mapping[str, str] = field(default_factory=dict)
+    untestable: str = ""
+    names_its_gpus: bool = False
+    saying: str = "{}"
+    keeps_names: bool = False
+    operands: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    compute: Mapping[str, str] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    changes: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
-CONSISTENCY = "consistency-check"
-OWN_NUMBERS = "it compares numbers of the paper with each other; there is nothing to measure"
-_PEAKS = "it compares peak rates of two GPUs from Table 2; no latency tells a peak rate"
-
-UNTESTABLE: Mapping[str, str] = MappingProxyType(
-    {
-        "S1-flops-growth": _PEAKS,
-        "S5-peak-2.75x": _PEAKS,
-        "S4.2.2-funnel-training": "it is about training and quoted from other work; ftax measures "
-        "inference",
-    }
-)
-
-# Each condition looks at one GPU, and yet it means that one and no other.
-NAMES_ITS_GPUS = frozenset({"S4.3-1080ti-bert-not-bound"})
-
-_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
-_EAGER = "eager/python"
+@functools.cache
+def list_amendments() -> Mapping[str, Amendment]:
+    """By the ids of claims."""
+    return {name: _make(item) for name, item in json.loads(read_data("claims_today.json")).items()}
 
 
-# As in Table 3.
-FRAMEWORKS = (
-    "eager/python",
-    "torchscript/python",
-    "cuda-graph/python",
-    "onnxruntime/python",
-    "onnxruntime-cuda-graph/python",
-)
+def find_amendment(claim: str) -> Amendment:
+    """That of the claim with this id; one that changes nothing for most."""
+    return list_amendments().get(claim, Amendment())
 
 
-def make_series(model: str, framework: str = _EAGER) -> tuple[RequiredCell, ...]:
-    """A model of texts over the paper's batches, in fp16."""
-    return tuple(RequiredCell(model, framework, "fp16", batch, 128) for batch in _BATCHES)
+def find_varied(selector: Mapping[str, Any]) -> str:
+    """The field of a selector that has a list of values; "" if each has one.
+
+    Raises ResultsError if several have.
+    """
+    lists = [name for name, value in selector.items() if isinstance(value, list)]
+    if len(lists) > 1:
+        raise ResultsError(f"selector {dict(selector)} varies {lists}; it may vary one field")
+    return lists[0] if lists else ""
 
 
-ADDED: Mapping[str, AddedFormulas] = MappingProxyType(
-    {
-        "S5-fnet": AddedFormulas(
-            operands={
-                f"{name}{dtype[2:]}": RequiredCell(model, framework, dtype, 1, 128)
-                for name, model, framework in (
-                    ("f", "fnet", _EAGER),
-                    ("o", "bert-base", "onnxruntime/python"),
-                )
-                for dtype in ("fp16", "fp32")
-            },
-            compute={"cut_fp16": "cut(o16,f16)", "cut_fp32": "cut(o32,f32)"},
-            tests=(
-                Condition(
-                    "within(cut_fp16,10.31,1)",
-                    "in fp16 FNet in eager is 10.31 % faster than BERT in ONNX Runtime, within 1 "
-                    "point",
-                    "cut_fp16>0",
-                    "in fp16 FNet in eager is faster than BERT in ONNX Runtime",
-                ),
-                Condition(
-                    "within(cut_fp32,10.31,1)",
-                    "in fp32 FNet in eager is 10.31 % faster than BERT in ONNX Runtime, within 1 "
-                    "point",
-                    "cut_fp32>0",
-                    "in fp32 FNet in eager is faster than BERT in ONNX Runtime",
-                ),
-            ),
-        ),
-        "S5-fft-unsupported": AddedFormulas(
-            operands={
-                "runs": tuple(
-                    RequiredCell("fnet", framework, "fp32", 1, 128) for framework in FRAMEWORKS
-                ),
-            },
-            columns={"runs": "runs"},
-            compute={"runs_by_framework": "[x for x in runs]"},
-            tests=(
-                Condition("runs[1]==0", "TorchScript does not run FNet"),
-                Condition("runs[3]==0", "ONNX Runtime does not run FNet"),
-            ),
-        ),
-        "S2-compilation-fewer-launches": AddedFormulas(
-            operands={
-                "kernels": tuple(
-                    RequiredCell("bert-base", framework, "fp16", 1, 128) for framework in FRAMEWORKS
-                ),
-                "memory": tuple(
-                    RequiredCell("bert-base", framework, "fp16", 1, 128) for framework in FRAMEWORKS
-                ),
-            },
-            columns={"kernels": "kernels", "memory": "device_mb"},
-            compute={
-                "kernels_by_framework": "[x for x in kernels]",
-                "device_mb_by_framework": "[x for x in memory]",
-            },
-            tests=(
-                Condition("kernels[1]<kernels[0]", "TorchScript has fewer kernels than eager"),
-                Condition("kernels[3]<kernels[0]", "ONNX Runtime has fewer kernels than eager"),
-                Condition("memory[1]<memory[0]", "TorchScript takes less memory than eager"),
-                Condition("memory[3]<memory[0]", "ONNX Runtime takes less memory than eager"),
-            ),
-        ),
-        "S4.1-resnet50-93.35": AddedFormulas(
-            operands={
-                f"r{dtype[2:]}": tuple(
-                    RequiredCell("resnet-50", framework, dtype, 1, None) for framework in FRAMEWORKS
-                )
-                for dtype in ("fp16", "fp32")
-            },
-            compute={
-                f"cuts_{bits}": f"[cut(r{bits}[0],x) for x in r{bits}[1:]]" for bits in ("16", "32")
-            },
-            tests=(
-                Condition(
-                    "any(within(x,93.35,1) for x in cuts_16+cuts_32)",
-                    "a framework cuts ResNet-50's latency by 93.35 % at batch 1, within 1 point",
-                    "max(cuts_16+cuts_32)>0",
-                    "a framework is faster than eager for ResNet-50 at batch 1",
-                ),
-            ),
-        ),
-        "S4.2.1-fig6-bert-variants": AddedFormulas(
-            operands={
-                "base": make_series("bert-base"),
-                "narrow": make_series("bert-12x384"),
-                "wide": make_series("bert-1536"),
-                "shallow": make_series("bert-6x768"),
-                "deep": make_series("bert-24x768"),
-            },
-            compute={
-                "plateau_spread_across_width": "spread(plateau(narrow),plateau(base),"
-                "plateau(wide))",
-                "knees_by_width": "[knee(narrow),knee(base),knee(wide)]",
-                "plateaus_ms_by_depth": "[plateau(shallow),plateau(base),plateau(deep)]",
-            },
-            tests=(
-                Condition(
-                    "plateau_spread_across_width<1.3",
-                    "the plateaus of BERT 384, 768 and 1536 wide are the same within 1.3 times",
-                ),
-                Condition(
-                    "knees_by_width[0]>=knees_by_width[1]>=knees_by_width[2] "
-                    "and knees_by_width[0]>knees_by_width[2]",
-                    "wider BERT leaves the plateau earlier",
-                ),
-                Condition(
-                    "plateaus_ms_by_depth[0]<plateaus_ms_by_depth[1]<plateaus_ms_by_depth[2]",
-                    "deeper BERT has a higher plateau",
-                ),
-            ),
-        ),
-    }
-)
+def split_selector(selector: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A selector of one thing for each value of the list in it."""
+    over = find_varied(selector)
+    for value in selector[over] if over else ():
+        yield {**selector, over: value}
+    if not over:
+        yield dict(selector)
+
+
+def _make(item: Mapping[str, Any]) -> Amendment:
+    conditions = tuple(Condition(**each) for each in item.get("conditions", ()))
+    changes = {int(index): change for index, change in item.get("changes", {}).items()}
+    return Amendment(**{**item, "conditions": conditions, "changes": changes})

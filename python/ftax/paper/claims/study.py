@@ -11,24 +11,12 @@ from collections.abc import Iterable, Sequence
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.clock import bring_to_one_clock, weigh_clock
-from ftax.paper.claims.gpu import Gpu, Results, Sampler, list_gpus
+from ftax.paper.claims.gpu import Gpu, Sampler, list_gpus
 from ftax.paper.claims.helpers import Missing
-from ftax.paper.claims.paper import evaluate_claim
-from ftax.paper.claims.record import Claim, Verdict, find_claim, list_claims
-from ftax.paper.claims.scope import RequiredCell
-from ftax.paper.claims.today import ClaimPlan, make_plan, required_cells
+from ftax.paper.claims.record import Claim, Verdict, list_claims
+from ftax.paper.claims.today import ClaimPlan, make_plan
 from ftax.paper.claims.verdict import judge, refuse
-
-__all__ = [
-    "Claim",
-    "RequiredCell",
-    "Verdict",
-    "evaluate_claim",
-    "find_claim",
-    "list_claims",
-    "required_cells",
-    "test_claims",
-]
+from ftax.sweeps.results import SweepResults
 
 RESAMPLES = 400
 FEWEST_RESAMPLES = 200
@@ -36,7 +24,7 @@ _FEWEST_GPUS = 2  # for what is said of all GPUs
 
 
 def test_claims(
-    results: Results,
+    results: SweepResults,
     *,
     claims: Iterable[Claim] | None = None,  # noqa: PT028
     resamples: int = RESAMPLES,  # noqa: PT028
@@ -85,13 +73,8 @@ def _test_claim(
     kinds = {gpu.label for gpu in gpus}
     if plan.gpus and len(kinds) < _FEWEST_GPUS:
         (label,) = kinds
-        return [
-            refuse(
-                plan,
-                f"it is about {len(plan.gpus)} GPUs, and these are results of one",
-                machine=label,
-            )
-        ]
+        reason = f"it is about {len(plan.gpus)} GPUs, and these are results of one"
+        return [refuse(plan, reason, machine=label)]
     chosen = [
         (gpu.choose_for(wanted), at_one.choose_for(wanted))
         for gpu, at_one in zip(gpus, steady, strict=True)
@@ -108,12 +91,10 @@ def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Ver
     devices = sorted(frozenset[str]().union(*(test.devices for test in plan.tests)))
     present = {device: gpu for device in devices for gpu in reversed(gpus) if gpu.is_a(device)}
     if not present:
-        wanted = ", ".join(devices)
-        return refuse(
-            plan,
-            f"it is about {wanted} and needs results of each; these are of {labels}",
-            machine=labels,
+        reason = (
+            f"it is about {', '.join(devices)} and needs results of each; these are of {labels}"
         )
+        return refuse(plan, reason, machine=labels)
 
     absent = Missing(f"there are no results of {', '.join(sorted(set(devices) - set(present)))}")
 

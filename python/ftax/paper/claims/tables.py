@@ -9,8 +9,9 @@ from typing import get_args
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from ftax.paper.claims.helpers import list_some
 from ftax.paper.claims.record import OUTCOMES, ClaimValue, PaperVerdict, Verdict
-from ftax.reports.table import Rows
+from ftax.reports.table import NOTHING, Cell, Rows
 from ftax.reports.terminal import plain
 
 _STYLE = {
@@ -20,6 +21,8 @@ _STYLE = {
     "not resolved": "magenta",
     "cannot be tested here": "dim",
 }
+_ANSWERS = {True: "holds", False: "does not hold", None: "no data"}
+_NUMBERS = {"paper": "paper", "today": "today", "95 % low": "low", "95 % high": "high"}
 _MOST_VALUES = 3
 _MOST_NUMBERS = 4
 
@@ -36,87 +39,73 @@ def make_claims_tables(verdicts: Sequence[Verdict]) -> list[Rows]:
 
 def make_claims_table(verdicts: Sequence[Verdict]) -> Rows:
     """A row a verdict."""
-    return Rows(
-        title="Claims of the paper",
-        columns=("claim", "section", "what it says", "paper's data", "today", "in a sentence",
-                 "machine", "conditions", "paper -> today", "why"),
-        numeric=("conditions",),
-        rows=tuple(
-            (
-                verdict.id,
-                verdict.section,
-                verdict.claim,
-                verdict.paper,
-                verdict.today,
-                verdict.sentence or "-",
-                verdict.machine or "-",
-                _count_conditions(verdict),
-                describe_numbers(verdict),
-                describe_reason(verdict) or "-",
-            )
-            for verdict in verdicts
-        ),
-    )  # fmt: skip
+    cells: dict[str, Cell] = {
+        "claim": "id",
+        "section": "section",
+        "what it says": "claim",
+        "paper's data": "paper",
+        "today": "today",
+        "in a sentence": lambda verdict: verdict.sentence or NOTHING,
+        "machine": lambda verdict: verdict.machine or NOTHING,
+        "conditions": _count_conditions,
+        "paper -> today": describe_numbers,
+        "why": lambda verdict: describe_reason(verdict) or NOTHING,
+    }
+    return Rows.of("Claims of the paper", verdicts, cells, text={*cells} - {"conditions"})
 
 
 def make_outcome_table(verdicts: Sequence[Verdict]) -> Rows:
     """How many claims have which outcome, by that of the paper's own data."""
-    papers = get_args(PaperVerdict)
-    counts: Counter[tuple[str, str]] = Counter(
-        (verdict.today, verdict.paper) for verdict in verdicts
-    )
-    return Rows(
-        title="Today, by what the paper's own data say",
-        columns=("today", "all", *papers),
-        numeric=("all", *papers),
-        rows=tuple(
-            (
-                outcome,
-                str(sum(counts[outcome, paper] for paper in papers)),
-                *(str(counts[outcome, paper]) for paper in papers),
-            )
-            for outcome in OUTCOMES
-        ),
+    counts = Counter((verdict.today, verdict.paper) for verdict in verdicts)
+
+    def count(*papers: PaperVerdict) -> Cell:
+        return lambda outcome: sum(counts[outcome, paper] for paper in papers)
+
+    papers: tuple[PaperVerdict, ...] = get_args(PaperVerdict)
+    return Rows.of(
+        "Today, by what the paper's own data say",
+        OUTCOMES,
+        {"today": str, "all": count(*papers), **{paper: count(paper) for paper in papers}},
+        text=("today",),
     )
 
 
 def make_condition_table(verdicts: Sequence[Verdict]) -> Rows:
     """A row a condition."""
-    answers = {True: "holds", False: "does not hold", None: "no data"}
-    return Rows(
-        title="Conditions",
-        columns=("claim", "machine", "condition", "formula", "paper's data", "today", "resamples",
-                 "why"),
-        numeric=("resamples",),
-        rows=tuple(
-            (
-                verdict.id,
-                verdict.machine or "-",
-                test.about or "-",
-                test.expression,
-                answers[test.paper],
-                test.today,
-                "-" if test.share is None else f"{test.share:.0%}",
-                test.why or "-",
-            )
-            for verdict in verdicts
-            for test in verdict.tests
-        ),
-    )  # fmt: skip
+    cells: dict[str, Cell] = {
+        "claim": "0.id",
+        "machine": lambda pair: pair[0].machine or NOTHING,
+        "condition": lambda pair: pair[1].about or NOTHING,
+        "formula": "1.expression",
+        "paper's data": lambda pair: _ANSWERS[pair[1].paper],
+        "today": "1.today",
+        "resamples": ("1.share", "{:.0%}".format),
+        "why": lambda pair: pair[1].why or NOTHING,
+    }
+    pairs = [(verdict, test) for verdict in verdicts for test in verdict.tests]
+    return Rows.of("Conditions", pairs, cells, text={*cells} - {"resamples"})
 
 
 def make_value_table(verdicts: Sequence[Verdict]) -> Rows:
     """A row a number, and for each item of a list."""
-    rows = []
-    for verdict in verdicts:
-        for value in verdict.values:
-            rows += [(verdict.id, verdict.machine or "-", *row) for row in _split(value)]
-    columns = ("name", "formula", "paper", "today", "95 % low", "95 % high", "why")
-    return Rows(
-        title="Numbers of the claims",
-        columns=("claim", "machine", *columns),
-        numeric=("paper", "today", "95 % low", "95 % high"),
-        rows=tuple(rows),
+    places = [
+        (verdict, value, index, max(len(value.paper), len(value.today), 1))
+        for verdict in verdicts
+        for value in verdict.values
+        for index in range(max(len(value.paper), len(value.today), 1))
+    ]
+    return Rows.of(
+        "Numbers of the claims",
+        places,
+        {
+            "claim": "0.id",
+            "machine": lambda place: place[0].machine or NOTHING,
+            "name": lambda place: place[1].name + (f"[{place[2]}]" if place[3] > 1 else ""),
+            "formula": "1.formula",
+            **{column: _find_number(field) for column, field in _NUMBERS.items()},
+            "why": lambda place: place[1].why or NOTHING,
+        },
+        text=("claim", "machine", "name", "formula", "why"),
     )
 
 
@@ -142,9 +131,8 @@ def render_claims(verdicts: Sequence[Verdict]) -> RenderableType:
 def describe_numbers(verdict: Verdict) -> str:
     """The first numbers of a claim, the paper's before today's: "cut_b1 73.3 -> 81.2 [80.9, 81.6]";
     a dash if it computes none."""
-    shown = [_describe_value(value) for value in verdict.values[:_MOST_VALUES]]
-    more = len(verdict.values) - len(shown)
-    return "; ".join(shown) + (f"; and {more} more" if more else "") if shown else "-"
+    values = map(_describe_value, verdict.values)
+    return list_some(values, _MOST_VALUES, more="; and {} more") or NOTHING
 
 
 def describe_reason(verdict: Verdict) -> str:
@@ -183,18 +171,12 @@ def _count_conditions(verdict: Verdict) -> str:
     return f"{holding} of {verdict.tested}" if verdict.tested else "-"
 
 
-def _split(value: ClaimValue) -> list[tuple[str, ...]]:
-    count = max(len(value.paper), len(value.today), 1)
-    columns = [value.paper, value.today, value.low, value.high]
-    return [
-        (
-            value.name if count == 1 else f"{value.name}[{index}]",
-            value.formula,
-            *(format_number(items[index]) if index < len(items) else "-" for items in columns),
-            value.why or "-",
-        )
-        for index in range(count)
-    ]
+def _find_number(field: str) -> Cell:
+    def find(place: tuple[Verdict, ClaimValue, int, int]) -> str | None:
+        numbers = getattr(place[1], field)
+        return format_number(numbers[place[2]]) if place[2] < len(numbers) else None
+
+    return find
 
 
 def _format_list(numbers: tuple[float, ...]) -> str:

@@ -11,29 +11,28 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.paper import Element, Formulas, find_names, find_operand
-from ftax.paper.claims.record import Claim, list_claims
+from ftax.paper.claims.record import Claim, TestOutcome, TestVerdict, list_claims
 from ftax.paper.claims.scope import (
-    ADDED,
     CONSISTENCY,
-    NAMES_ITS_GPUS,
     OWN_NUMBERS,
-    UNTESTABLE,
-    AddedFormulas,
     Condition,
     RequiredCell,
+    find_amendment,
+    find_varied,
+    split_selector,
 )
-from ftax.paper.claims.substitutes import REFORMULATED, RELATIONS, SUBSTITUTES
 from ftax.paper.claims.translation import (
-    FRAMEWORKS,
     UNKNOWN,
     UNSTATED_DTYPE,
     find_model,
     translate_row,
 )
 from ftax.paper.claims.words import word_condition
+from ftax.paper.reference import FRAMEWORKS
 
 DRIFT = "drift"  # in formulas: of the machine, within a worker; 0 where nothing says so
 _TABLE_3 = "table3_utilization.csv"
@@ -85,6 +84,11 @@ class PlannedTest:
     left: str
     devices: frozenset[str]
 
+    def make_verdict(self, today: TestOutcome, **more: Any) -> TestVerdict:
+        """What it is worth."""
+        stated = {name: getattr(self, name) for name in (*Condition._fields, "paper")}
+        return TestVerdict(**stated, today=today, **more)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPlan:
@@ -132,12 +136,13 @@ def make_plan(claim: Claim) -> ClaimPlan:
 @functools.cache
 def _make_plan(name: str) -> ClaimPlan:
     claim = next(claim for claim in list_claims() if claim.id == name)
-    reason = OWN_NUMBERS if claim.origin == CONSISTENCY else UNTESTABLE.get(name, "")
-    added = ADDED.get(name) or REFORMULATED.get(name)
-    if added is not None:
-        operands, compute = _plan_added(added), added.compute
+    amended = find_amendment(name)
+    reason = OWN_NUMBERS if claim.origin == CONSISTENCY else amended.untestable
+    if amended.operands:
+        operands = {name: _plan_added(item) for name, item in amended.operands.items()}
     else:
-        operands, compute = {} if reason else _plan_operands(claim), claim.compute
+        operands = {} if reason else _plan_operands(claim)
+    compute = amended.compute or claim.compute
     devices = _Devices(operands, compute)
     tests = tuple(
         PlannedTest(**condition._asdict(), paper=paper, devices=devices.of(condition.expression))
@@ -154,7 +159,7 @@ def _make_plan(name: str) -> ClaimPlan:
             compute,
             [test.expression for test in tests] + relations,
         ),
-        needs_named_gpus=name in NAMES_ITS_GPUS or any(len(test.devices) > 1 for test in tests),
+        needs_named_gpus=amended.names_its_gpus or any(len(test.devices) > 1 for test in tests),
         gpus=_find_gpus(tests),
         reason=reason,
     )
@@ -168,33 +173,24 @@ def _find_gpus(tests: Sequence[PlannedTest]) -> frozenset[str]:
 
 def _list_conditions(claim: Claim) -> list[tuple[Condition, bool | None]]:
     """Each condition of today, and whether the paper's data meet it."""
-    added = ADDED.get(claim.id) or REFORMULATED.get(claim.id)
-    if added is not None:
-        papers: list[bool | None] = [test.holds for test in claim.tests]
-        papers = papers or [None] * len(added.tests)
-        return list(zip(added.tests, papers, strict=True))
-    relations, changed = RELATIONS.get(claim.id, {}), SUBSTITUTES.get(claim.id, {})
-    return [
-        (
-            Condition(
-                *changed.get(index, (test.expression, word_condition(claim.id, test.about))),
-                *relations.get(index, ("", "")),
-            ),
-            test.holds,
+    amended = find_amendment(claim.id)
+    papers: list[bool | None] = [test.holds for test in claim.tests]
+    conditions = amended.conditions or tuple(
+        Condition(test.expression, word_condition(claim.id, test.about))._replace(
+            **amended.changes.get(index, {})
         )
         for index, test in enumerate(claim.tests)
-    ]
+    )
+    return list(zip(conditions, papers or [None] * len(conditions), strict=True))
 
 
-def _plan_added(added: AddedFormulas) -> dict[str, PlannedOperand]:
-    """Operands that are cells of today from the start."""
-    planned = {}
-    for name, value in added.operands.items():
-        cells: tuple[RequiredCell, ...] = (value,) if isinstance(value, RequiredCell) else value
-        column = added.columns.get(name, "latency_ms")
-        items = tuple(Wanted(column=column, cell=cell) for cell in cells)
-        planned[name] = PlannedOperand(items=items, many=not isinstance(value, RequiredCell))
-    return planned
+def _plan_added(selector: Mapping[str, Any]) -> PlannedOperand:
+    """An operand that is cells of today from the start."""
+    items = tuple(
+        Wanted(column=cell.pop("column", "latency_ms"), cell=RequiredCell(**cell))
+        for cell in split_selector(selector)
+    )
+    return PlannedOperand(items=items, many=bool(find_varied(selector)))
 
 
 def _plan_operands(claim: Claim) -> dict[str, PlannedOperand]:

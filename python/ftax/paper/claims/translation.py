@@ -10,16 +10,8 @@ import functools
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.scope import RequiredCell
-from ftax.paper.reference import PaperRow
+from ftax.paper.reference import FRAMEWORKS, PaperRow
 
-# The paper's frameworks on dense input; the host is Python in all of its runs.
-FRAMEWORKS = {
-    "pytorch-eager": "eager/python",
-    "torchscript": "torchscript/python",
-    "cuda-graphs": "cuda-graph/python",
-    "onnxruntime": "onnxruntime/python",
-    "ort-cuda-graphs": "onnxruntime-cuda-graph/python",
-}
 _PADDED_FRAMEWORKS = {"pytorch-eager": "padded/python", "bettertransformer": "nested/python"}
 
 UNKNOWN = "unknown"

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ftax.paper.claims.gpu import Sampler, is_latency
-from ftax.paper.claims.helpers import Missing
-from ftax.paper.claims.judge import Truth, judge_resamples, judge_test, settle
+from ftax.paper.claims.helpers import Missing, list_some
+from ftax.paper.claims.judge import judge_resamples, judge_test, name_outcome, settle
 from ftax.paper.claims.numbers import Choose, Numbers, collect_numbers
 from ftax.paper.claims.paper import Evaluation, find_names
-from ftax.paper.claims.record import ClaimValue, Outcome, TestVerdict, Verdict
+from ftax.paper.claims.record import ClaimValue, Outcome, TestOutcome, TestVerdict, Verdict
 from ftax.paper.claims.today import ClaimPlan
 from ftax.paper.claims.words import describe_verdict
 
@@ -27,17 +27,7 @@ _MOST_REASONS = 3
 
 def refuse(plan: ClaimPlan, reason: str, *, machine: str = "") -> Verdict:
     """The verdict of a claim that cannot be tested."""
-    tests = tuple(
-        TestVerdict(
-            expression=test.expression,
-            about=test.about,
-            paper=test.paper,
-            relation=test.relation,
-            left=test.left,
-            today="not tested",
-        )
-        for test in plan.tests
-    )
+    tests = tuple(test.make_verdict("not tested") for test in plan.tests)
     return _make_verdict(plan, "cannot be tested here", reason, machine=machine, tests=tests)
 
 
@@ -55,18 +45,21 @@ def judge(
     resampled = [] if idle else [plan.formulas.run(scope) for scope in numbers.resamples]
     kept_tests, kept_values = _find_kept(plan) if merge else _keep_all(plan)
     cases = _make_cases(plan, point, resampled, kept_tests)
-    tests = tuple(
-        _make_test(plan, index, case) for index, case in zip(kept_tests, cases, strict=True)
-    )
-    outcome, shares = judge_resamples(cases)
-    today, reason = settle(outcome, shares)
+    tests = []
+    for index, case in zip(kept_tests, cases, strict=True):
+        outcome, share = judge_test(*case)
+        truth = point.tests[index]
+        why = truth.why if isinstance(truth, Missing) else ""
+        tests.append(plan.tests[index].make_verdict(outcome, share=share, why=why))
+    whole, shares = judge_resamples(cases)
+    today, reason = settle(whole, shares)
     values = [_make_value(plan, name, point, resampled) for name in kept_values]
     return _make_verdict(
         plan,
         today,
         "; ".join(filter(None, (reason, _describe_missing(tests)))),
         machine=machine,
-        tests=tests,
+        tests=tuple(tests),
         values=tuple(value for value in values if value is not None),
         shares=shares,
         resamples=len(resampled),
@@ -103,61 +96,35 @@ def _make_verdict(
 
 def _make_cases(
     plan: ClaimPlan, point: Evaluation, resampled: Sequence[Evaluation], kept: Sequence[int]
-) -> list[tuple[Truth, Truth | None, list[Truth], list[Truth]]]:
-    """For each condition: as measured, its relation, and both in each resample."""
-    places = _find_relations(plan)
+) -> list[tuple[TestOutcome, list[TestOutcome]]]:
+    """The outcome of each condition as measured, and in each resample."""
+    with_relation = [index for index, test in enumerate(plan.tests) if test.relation]
+
+    def name(found: Evaluation, index: int) -> TestOutcome:
+        relation = None
+        if index in with_relation:  # they stand behind the conditions
+            relation = found.tests[len(plan.tests) + with_relation.index(index)]
+        return name_outcome(found.tests[index], relation)
+
     return [
         (
-            point.tests[index],
-            point.tests[places[index]] if index in places else None,
-            [evaluation.tests[index] for evaluation in resampled],
-            [evaluation.tests[places[index]] for evaluation in resampled]
-            if index in places
-            else [],
+            "not tested" if isinstance(point.tests[index], Missing) else name(point, index),
+            [name(evaluation, index) for evaluation in resampled],
         )
         for index in kept
     ]
 
 
-def _find_relations(plan: ClaimPlan) -> dict[int, int]:
-    """Number of a condition -> that of its relation among the formulas."""
-    with_relation = [index for index, test in enumerate(plan.tests) if test.relation]
-    return {index: len(plan.tests) + place for place, index in enumerate(with_relation)}
-
-
-def _make_test(
-    plan: ClaimPlan, index: int, case: tuple[Truth, Truth | None, list[Truth], list[Truth]]
-) -> TestVerdict:
-    test = plan.tests[index]
-    today, share = judge_test(*case)
-    return TestVerdict(
-        expression=test.expression,
-        about=test.about,
-        paper=test.paper,
-        relation=test.relation,
-        left=test.left,
-        today=today,
-        share=share,
-        why=case[0].why if isinstance(case[0], Missing) else "",
-    )
-
-
 def _make_value(
     plan: ClaimPlan, name: str, point: Evaluation, resampled: Sequence[Evaluation]
 ) -> ClaimValue | None:
-    paper = flatten(plan.claim.computed.get(name, ()))
-    today = flatten(point.computed[name])
-    if isinstance(today, Missing) or isinstance(paper, Missing):
-        why = today.why if isinstance(today, Missing) else "it has no value"
-        return ClaimValue(
-            name=name,
-            formula=plan.compute[name],
-            paper=() if isinstance(paper, Missing) else paper,
-            why=why,
-        )
+    paper = tuple(map(float, _list_leaves(plan.claim.computed.get(name, ()))))
+    today = _flatten(point.computed[name])
+    if isinstance(today, Missing):
+        return ClaimValue(name=name, formula=plan.compute[name], paper=paper, why=today.why)
     if not today:
         return None
-    draws = [flatten(each.computed[name]) for each in resampled] if _has_rounds(plan, name) else []
+    draws = [_flatten(each.computed[name]) for each in resampled] if _has_rounds(plan, name) else []
     low, high = _find_interval(today, draws)
     return ClaimValue(
         name=name, formula=plan.compute[name], paper=paper, today=today, low=low, high=high
@@ -170,19 +137,17 @@ def _has_rounds(plan: ClaimPlan, name: str) -> bool:
     return any(is_latency(item) for operand in used for item in plan.operands[operand].items)
 
 
-def flatten(value: Any) -> tuple[float, ...] | Missing:
+def _flatten(value: Any) -> tuple[float, ...] | Missing:
     """The numbers of a value; a `Missing` if one of them is."""
-    if isinstance(value, Missing):
-        return value
-    if not isinstance(value, list | tuple):
-        return (float(value),)
-    found: list[float] = []
-    for item in value:
-        numbers = flatten(item)
-        if isinstance(numbers, Missing):
-            return numbers
-        found += numbers
-    return tuple(found)
+    leaves = _list_leaves(value)
+    lacking = [leaf for leaf in leaves if isinstance(leaf, Missing)]
+    return lacking[0] if lacking else tuple(map(float, leaves))
+
+
+def _list_leaves(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in _list_leaves(item)]
+    return [value]
 
 
 def _find_interval(
@@ -206,9 +171,8 @@ def _describe_missing(tests: Iterable[TestVerdict]) -> str:
     missing = [test for test in every if test.today == "not tested"]
     if not missing:
         return ""
-    reasons = list(dict.fromkeys(test.why for test in missing))
-    more = f"; and {len(reasons) - _MOST_REASONS} more reasons" if len(reasons) > 3 else ""
-    told = "; ".join(reasons[:_MOST_REASONS]) + more
+    reasons = dict.fromkeys(test.why for test in missing)
+    told = list_some(reasons, _MOST_REASONS, more="; and {} more reasons")
     if len(missing) == len(every):
         return told
     return f"{len(missing)} of {len(every)} conditions not tested: {told}"

@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from ftax.paper.claims.helpers import list_some
 from ftax.paper.claims.record import Outcome, TestVerdict
+from ftax.paper.claims.scope import find_amendment
 
 _MOST = 4  # conditions of one outcome that a sentence names
 
@@ -35,63 +37,13 @@ _CODE = re.compile(
 )
 _DEVICE = re.compile(r"^RTX-8000 |^2080Ti (?=eager)")  # where any GPU is meant
 
-# What conditions of a claim say that name nothing but what they look at.
-_SAYINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "S1-macs-vs-latency": "over six models of BERT's family: {}",
-        "S3.2-fewer-flops-no-faster": "eager BERT: {}",
-        "S4-fp16-knee-later": "fp16 leaves the plateau no earlier than fp32: {}",
-        "S4-flat-seq": "BERT over short lengths: {}",
-        "S4-fp16-no-gain-b1": "BERT and ResNet-50: {}",
-        "S4-knee-differs": "BERT and ResNet-50 have different knees: {}",
-        "S4-time-per-mac": "time per MAC of BERT and ResNet-50: {}",
-        "S4.1-torchscript-other-gpus": "TorchScript beats eager for BERT at b=1: {}",
-        "S4.1-avg-torchscript": "TorchScript's average gain is 34.16 %: {}",
-        "S4.1-cudagraphs-small": "CUDA graphs cut {}",
-        "S4.1-cudagraphs-large": "CUDA graphs: {} (over half of the latency)",
-        "S4.1-nested-large": "nested tensors cut {}, of dense and of padded eager",
-        "S4.2.1-depth-both-regimes": "latency of ResNets: {}",
-        "S4.2.1-width-resnet": "the wide ResNet-50 against ResNet-50 at b=1: {}",
-        "S4.2.1-wide-earlier-knee": "the wide ResNet-50 leaves the plateau earlier: {}",
-        "S4.2.1-wide-steeper": "the wide ResNet-50 takes longer for each further image: {}",
-        "S4.2.2-funnel-small": "Funnel is slower than BERT at b=1: {}",
-        "S4.2.2-funnel-large": "Funnel against BERT: {}",
-        "S4.2.2-funnel-large-other-gpus": "Funnel is slower than BERT at large batch: {}",
-        "S4.2.3-efficient-slower-small": "MobileBERT and SqueezeBERT are slower than BERT: {}",
-        "S4.2.3-efficient-faster-large": "faster than BERT at b=128: {}",
-        "S4.2.3-worse-flop-rate": "MobileBERT and SqueezeBERT do fewer MACs a second: {}",
-        "S4.3-bound-on-all-gpus": "flat up to batch 2: {}",
-        "S5-nested-80.56": "nested tensors cut 80.56 % at b=128 within 0.05 point: {}",
-        "S5-over16-converge-models": "over the models: {}",
-        "S5-over16-converge-frameworks": "slowest framework over fastest: {}",
-        "S5-inverted-residual-per-flop": "inverted residuals take {}",
-        "S5-flops-poor-small": "MACs predict the latency at b=1 poorly (rank correlation under "
-        "0.5): {}",
-        "S5-flops-poor-large": "at b=128: {}",
-        "S6-bert-less-bound": "BERT leaves the plateau before ResNet-50: {}",
-        "B-latency-order": "for BERT at b=1: {}",
-        "B-utilisation-rises": "active SMs and occupancy for BERT at b=1: {}",
-        "B-suboptimal": "active SMs and occupancy are {}",
-        "C-gpt2-bound": "GPT-2 generating: {}",
-        "C-gpt2-torchscript": "TorchScript for GPT-2: {}",
-        "D-depth-vision": "latency of ResNets: {}",
-        "D-low-flop-more-bound": "leaves the plateau after ResNet-50: {}",
-        "E-wavlm-bound": "WavLM: {}",
-        "E-wavlm-earlier": "WavLM leaves the plateau before BERT: {}",
-        "E-wavlm-input": "samples are {}",
-        "S4-knee-slower-framework": "no faster framework leaves the plateau later: {}",
-        "S4.1-gain-shrinks": "the gain is larger at b=1 than at b=128: {}",
-    }
-)
-_KEPT = frozenset({"S4.3-bound-on-all-gpus", "S4.1-torchscript-other-gpus"})  # names of GPUs
-
 
 def word_condition(claim: str, about: str) -> str:
     """What a condition of a claim says, given the file's short words for it."""
     codes = {**_CODES, **_VISION} if claim.startswith("D-") else _CODES
     words = _CODE.sub(lambda found: _expand(found, codes), _DEVICE.sub("", about))
-    words = about if claim in _KEPT else words
-    return _SAYINGS.get(claim, "{}").format(words)
+    amended = find_amendment(claim)
+    return amended.saying.format(about if amended.keeps_names else words)
 
 
 def _expand(found: re.Match[str], codes: Mapping[str, str]) -> str:
@@ -120,7 +72,11 @@ def describe_verdict(
         ("open: ", open_words),
         ("not tested: ", list_words("not tested")),
     )  # fmt: skip
-    told = [kind + _join(dict.fromkeys(words)) for kind, words in groups if words]
+    told = [
+        kind + list_some(dict.fromkeys(words), _MOST, more="; and {} more")
+        for kind, words in groups
+        if words
+    ]
     together = ""
     if outcome == "not resolved" and not open_words:
         together = f". Open is whether all of that is so at once ({reason})"
@@ -141,9 +97,3 @@ def _find_lead(words: Sequence[str]) -> str:
 def _begin(told: Iterable[str]) -> list[str]:
     parts = list(told)
     return [parts[0], *(part[0].upper() + part[1:] for part in parts[1:])]
-
-
-def _join(words: Iterable[str]) -> str:
-    listed = list(words)
-    more = f"; and {len(listed) - _MOST} more" if len(listed) > _MOST else ""
-    return "; ".join(listed[:_MOST]) + more

@@ -8,23 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from ftax.paper.figures.sheet import Point
-from ftax.paper.reference import PaperRow, select
+from ftax.paper.reference import FRAMEWORKS, PaperRow, select
 
 BASELINE_GPU = "RTX-8000"  # Section 4
-PAPER_RUNTIMES: Mapping[str, str] = MappingProxyType(
-    {
-        "eager/python": "pytorch-eager",
-        "torchscript/python": "torchscript",
-        "cuda-graph/python": "cuda-graphs",
-        "onnxruntime/python": "onnxruntime",
-        "onnxruntime-cuda-graph/python": "ort-cuda-graphs",
-        "nested/python": "bettertransformer",
-    }
-)
+# The paper's names of our runtimes.
+PAPER_RUNTIMES = {ours: name for name, ours in FRAMEWORKS.items()}
+PAPER_RUNTIMES["nested/python"] = "bettertransformer"
 
 _RAW_RUNS = "JaredFern/Framework-Tax@9d9ee85:experiments/pretrained/2022_1025_pretrained"
 

@@ -6,24 +6,15 @@ else, so that every mark on the picture is a line of the file.
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from typing import Literal
 
+from ftax.reports import csv_text
+
 Shows = Literal["latency", "share", "split"]
 COLUMNS = (
-    "item",
-    "panel",
-    "series",
-    "x_name",
-    "x",
-    "latency_ms",
-    "low",
-    "high",
-    "busy_ms",
-    "source",
-)
+    "item", "panel", "series", "x_name", "x", "latency_ms", "low", "high", "busy_ms", "source",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +83,6 @@ class Sheet:
     title: str
     note: str  # of the method, and of what was not measured
     panels: tuple[Panel, ...]
-    missing: tuple[Missing, ...] = ()
 
     @property
     def measured(self) -> bool:
@@ -125,11 +115,7 @@ class Sheet:
 
 def write_csv(rows: list[tuple[str, ...]]) -> str:
     """Rows of sheets under the head that they share."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(rows)
-    return buffer.getvalue()
+    return csv_text.write_csv(COLUMNS, rows, numeric=COLUMNS)
 
 
 def _format(value: float | None) -> str:

@@ -56,39 +56,28 @@ class View:
         """
         if sequence is not None:
             return self.cells.get((model, runtime, dtype, batch, sequence))
-        lengths = self._find_lengths(model, runtime, dtype)
+        lengths = {place[4] for place in self._list_places(model, runtime, dtype)}
         if len(lengths) > 1:
             raise InvalidArgumentError(
                 f"{model} {runtime} {dtype} was measured with the sequences "
                 f"{sorted(lengths, key=str)}; say which one is meant"
             )
-        return next(
-            (self.cells.get((model, runtime, dtype, batch, length)) for length in lengths), None
-        )
+        return self.cells.get((model, runtime, dtype, batch, next(iter(lengths), None)))
 
     def find_batches(
         self, model: str, runtime: str, dtype: str, sequence: int | None = None
     ) -> tuple[int, ...]:
         """The batches with such a cell, ascending."""
-        return tuple(
-            sorted(
-                {
-                    place[3]
-                    for place in self.cells
-                    if place[:3] == (model, runtime, dtype) and sequence in (None, place[4])
-                }
-            )
-        )
+        places = self._list_places(model, runtime, dtype)
+        return tuple(sorted({place[3] for place in places if sequence in (None, place[4])}))
 
     def find_sequences(self, model: str, runtime: str, dtype: str, batch: int) -> tuple[int, ...]:
         """The sequences with such a cell, ascending."""
-        wanted = (model, runtime, dtype, batch)
-        return tuple(
-            sorted(place[4] for place in self.cells if place[:4] == wanted and place[4] is not None)
-        )
+        places = self._list_places(model, runtime, dtype)
+        return tuple(sorted(place[4] for place in places if place[3] == batch and place[4]))
 
-    def _find_lengths(self, model: str, runtime: str, dtype: str) -> set[int | None]:
-        return {place[4] for place in self.cells if place[:3] == (model, runtime, dtype)}
+    def _list_places(self, model: str, runtime: str, dtype: str) -> list[Place]:
+        return [place for place in self.cells if place[:3] == (model, runtime, dtype)]
 
 
 def split_views(results: SweepResults) -> tuple[View, ...]:
@@ -152,15 +141,12 @@ def name_machine(machine: SweepMachine | None, kind: str) -> str:
 
 def _make_view(cells: list[SweepCell], machine: SweepMachine | None, kind: str) -> View:
     tiny = all(is_tiny(cell.cell) for cell in cells)
-    kept: dict[Place, SweepCell] = {}
-    for cell in cells:
-        if is_tiny(cell.cell) != tiny:
-            continue
-        place = find_place(cell.cell)
-        other = kept.get(place)
-        if other is None or len(cell.cell.options) < len(other.cell.options):
-            kept[place] = cell
     own = [cell for cell in cells if is_tiny(cell.cell) == tiny]
+    kept: dict[Place, SweepCell] = {}
+    for cell in own:
+        place = find_place(cell.cell)
+        pair = (kept.get(place, cell), cell)
+        kept[place] = min(pair, key=lambda cell: len(cell.cell.options))
     return View(
         label=name_machine(machine, kind) + (", tiny models" if tiny else ""),
         device=kind,

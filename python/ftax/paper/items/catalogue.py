@@ -16,10 +16,8 @@ from ftax.paper import tables
 from ftax.paper.figures.plots import Plot, make_panels
 from ftax.paper.figures.sheet import Missing, Panel, Sheet
 from ftax.paper.figures.view import View
-from ftax.paper.items import frameworks, hardware, models, overhead
-from ftax.paper.items.claims import want_claims
-from ftax.paper.items.drift import want_drift
-from ftax.paper.missing import find_missing
+from ftax.paper.items import figures
+from ftax.paper.items.wants import want_claims, want_drift
 from ftax.paper.setting import Setting, Want
 from ftax.reports.table import Rows
 from ftax.sweeps.grid import Grid
@@ -48,10 +46,6 @@ class Item:
         """Which of the two it is."""
         return "table" if self.make_panels is None else "figure"
 
-    def make_grids(self, setting: Setting) -> tuple[Grid, ...]:
-        """What can be run on the device of the setting."""
-        return make_grids(self.make_wants(setting), setting)
-
     def make_sheet(self, view: View, missing: Sequence[Missing] = ()) -> Sheet:
         """What a figure shows of a machine. Raises InvalidArgumentError for a table."""
         if self.make_panels is None:
@@ -66,12 +60,7 @@ class Item:
             title=f"Figure {number}: {self.title}",
             note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
             panels=self.make_panels(view),
-            missing=tuple(missing),
         )
-
-    def find_missing(self, setting: Setting, view: View | None) -> tuple[Missing, ...]:
-        """What it wants and has not got, with the reasons."""
-        return find_missing(self.make_wants(setting), setting, view)
 
 
 def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Plot, ...]]) -> Item:
@@ -89,39 +78,39 @@ def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Pl
 
 _ITEMS = (
     _figure("fig1", "multiply-accumulates and latency of BERT's family, batch 1",
-            "The paper: fewer multiply-accumulates are not less latency.", overhead.make_fig1),
+            "The paper: fewer multiply-accumulates are not less latency.", figures.make_fig1),
     _figure("fig2", "framework overhead and compute",
-            "The paper's sketch of Section 3, drawn of a measurement.", overhead.make_fig2),
+            "The paper's sketch of Section 3, drawn of a measurement.", figures.make_fig2),
     _figure("fig3", "framework overhead of BERT against the batch",
             "Latency, the device's time in it, and the share that is left. Ours is the union of "
-            "kernel intervals, the paper's their sum.", overhead.make_fig3),
+            "kernel intervals, the paper's their sum.", figures.make_fig3),
     _figure("fig4", "BERT and ResNet-50 in three frameworks",
             "The paper: latency stays flat while the framework is the bottleneck.",
-            frameworks.make_fig4),
+            figures.make_fig4),
     _figure("fig5", "CUDA graphs and nested tensors on BERT",
             "The paper: graphs help small batches, nested tensors large ones. Its padded eager "
-            "line is of a draft of the figure.", frameworks.make_fig5),
+            "line is of a draft of the figure.", figures.make_fig5),
     _figure("fig6", "BERT scaled in depth and width",
             "The paper: depth moves the plateau, width its end. Its numbers were not published.",
-            models.make_fig6),
+            figures.make_fig6),
     _figure("fig7", "BERT and Funnel Transformer",
             "The paper: fewer multiply-accumulates, and yet slower at every batch.",
-            models.make_fig7),
+            figures.make_fig7),
     _figure("fig8", "BERT and its efficient variants",
             "The paper: the efficient ones are slower at small batches, faster at large ones.",
-            models.make_fig8),
+            figures.make_fig8),
     _figure("fig9", "one model on many GPUs, in eager",
-            "This machine among the paper's seven GPUs.", hardware.make_fig9),
+            "This machine among the paper's seven GPUs.", figures.make_fig9),
     _figure("fig10", "GPT-2 generating 16 tokens",
             "The paper's times fit one forward pass better than 16 steps of decoding.",
-            models.make_fig10),
+            figures.make_fig10),
     _figure("fig11", "residual networks, deeper and wider, in TorchScript",
-            "The paper: depth costs at every batch, width only at large ones.", models.make_fig11),
+            "The paper: depth costs at every batch, width only at large ones.", figures.make_fig11),
     _figure("fig12", "small image models and ResNet-50, in eager",
-            "The paper: the less there is to compute, the longer the plateau.", models.make_fig12),
+            "The paper: the less there is to compute, the longer the plateau.", figures.make_fig12),
     _figure("fig13", "WavLM on two seconds of sound",
             "The paper: speech leaves the plateau at smaller batches than text.",
-            models.make_fig13),
+            figures.make_fig13),
     Item(name="table1", title="BERT scaled in batch, length and width",
          shows="The paper: none of them costs anything at batch 1.",
          make_wants=tables.want_table1, make_table=tables.make_table1),

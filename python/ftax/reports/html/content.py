@@ -8,30 +8,14 @@ from typing import Any
 
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
+from ftax.reports.html import comparisons, facets, knees, receipts
 from ftax.reports.html.charts import Looks
-from ftax.reports.html.comparisons import make_comparison_views
-from ftax.reports.html.comparisons import make_lead as make_comparison_lead
-from ftax.reports.html.facets import (
-    LATENCY,
-    OVERHEAD,
-    draw_facets,
-    draw_work,
-    make_choices,
-    make_facets,
-    make_point_tables,
-    sort_models,
-)
-from ftax.reports.html.facets import make_lead as make_facet_lead
-from ftax.reports.html.knees import make_knee_views
-from ftax.reports.html.knees import make_lead as make_knee_lead
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.points import collect_environments, collect_points
-from ftax.reports.html.receipts import make_lead as make_receipt_lead
-from ftax.reports.html.receipts import make_receipt_views
 from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.sweeps import Sweeps, make_missing_table, read_sweeps
 from ftax.reports.html.view import Charts, Study, TableView, make_notices
-from ftax.reports.table import Rows
+from ftax.reports.table import Cell, Rows
 from ftax.sweeps.knee.record import Knee
 from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine, SweepRun, SweepTimes
 
@@ -60,29 +44,32 @@ def make_content(
         *(sweeps.machines[name].environment for name in used),
     ]
     machines = Machines(environments)
-    points = sort_models(collect_points([*shown, *sweeps.cells], machines, sweeps.machines))
-    knees = [item for item in shown if isinstance(item.record, Knee)]
-    looks = Looks([*(point.cell for point in points), *(item.record.cell for item in knees)])
-    facets = make_facets(points)
-    receipts = make_receipt_views([i for i in shown if isinstance(i.record, Receipt)], machines)
-    knee_views = make_knee_views(knees, machines, looks)
-    comparisons = make_comparison_views(shown)
+    points = collect_points([*shown, *sweeps.cells], machines, sweeps.machines)
+    points = facets.sort_models(points)
+    found = [item for item in shown if isinstance(item.record, Knee)]
+    looks = Looks([*(point.cell for point in points), *(item.record.cell for item in found)])
+    all_facets = facets.make_facets(points)
+    receipt_views = receipts.make_receipt_views(
+        [item for item in shown if isinstance(item.record, Receipt)], machines
+    )
+    knee_views = knees.make_knee_views(found, machines, looks)
+    comparison_views = comparisons.make_comparison_views(shown)
     study = describe_study(shown, sweeps)
     records = _make_record_table(shown, machines)
     leads = (
-        make_receipt_lead(receipts),
+        receipts.make_lead(receipt_views),
         study.lead,
-        make_comparison_lead(comparisons),
-        None if receipts else make_facet_lead(facets, looks),
-        make_knee_lead(knee_views, knees),
+        comparisons.make_lead(comparison_views),
+        None if receipt_views else facets.make_lead(all_facets, looks),
+        knees.make_lead(knee_views, found),
     )
     charts: dict[str, list[tuple[Machine, Charts]]] = {}
     for machine in machines:
-        own = [facet for facet in facets if facet.machine is machine]
+        own = [facet for facet in all_facets if facet.machine is machine]
         for name, drawn in (
-            ("latency", draw_facets(own, LATENCY, looks)),
-            ("overhead", draw_facets(own, OVERHEAD, looks)),
-            ("work", draw_work(points, machine, looks)),
+            ("latency", facets.draw_facets(own, facets.LATENCY, looks)),
+            ("overhead", facets.draw_facets(own, facets.OVERHEAD, looks)),
+            ("work", facets.draw_work(points, machine, looks)),
         ):
             if drawn:
                 charts.setdefault(name, []).append((machine, drawn))
@@ -93,13 +80,13 @@ def make_content(
         "machine_table": TableView(rows=machines.make_table()),
         "measured": _describe_times(environments),
         "files": _make_file_table(sources),
-        "receipts": receipts,
-        "choices": make_choices(points),
+        "receipts": receipt_views,
+        "choices": facets.make_choices(points),
         "charts": charts,
-        "point_tables": make_point_tables(points, machines),
+        "point_tables": facets.make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
         "knees": knee_views,
-        "comparisons": comparisons,
+        "comparisons": comparison_views,
         "claims": study.claims,
         "items": study.items,
         "record_table": records,
@@ -144,22 +131,15 @@ def _describe_times(environments: Sequence[Environment]) -> str:
 
 
 def _make_file_table(sources: Sources) -> TableView:
-    return TableView(
-        rows=Rows(
-            title="Files",
-            columns=("file", "records", "lines that could not be read"),
-            numeric=("lines that could not be read",),
-            rows=tuple(
-                (
-                    file.name,
-                    ", ".join(_count(number, kind) for kind, number in sorted(file.kinds.items()))
-                    or "none",
-                    str(len(file.problems)),
-                )
-                for file in sources.files
-            ),
-        )
-    )
+    def list_kinds(kinds: Mapping[str, int]) -> str:
+        return ", ".join(_count(number, kind) for kind, number in sorted(kinds.items())) or "none"
+
+    cells: dict[str, Cell] = {
+        "file": "name",
+        "records": ("kinds", list_kinds),
+        "lines that could not be read": ("problems", lambda problems: str(len(problems))),
+    }
+    return TableView(rows=Rows.of("Files", sources.files, cells, text=("file", "records")))
 
 
 def _make_record_table(found: Sequence[Found], machines: Machines) -> TableView:

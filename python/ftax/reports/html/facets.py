@@ -7,7 +7,7 @@ batch only are points of one chart over the length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,14 +29,13 @@ from ftax.reports.html.charts import (
 from ftax.reports.html.machines import Machine
 from ftax.reports.html.points import Point, describe_options
 from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
-from ftax.reports.table import Rows
+from ftax.reports.table import NOTHING, Cell, Rows, say
 from ftax.steps.zoo.registry import list_models
 from ftax.timing.units import format_interval, format_latency, format_time
 
 FILTERS = ("model", "runtime", "host", "dtype", "device", "sequence")
 _ALWAYS = FILTERS[:4]
 _OF_LINES = ("runtime", "host", "dtype")
-_NOTHING = "-"
 _TEXT = (*FILTERS[:5], "options", "mode", "95 % interval")
 # Columns of the table that are there only where they tell two points of the page apart.
 _SELDOM = ("device", "sequence", "options", "mode", "overhead share", "kernel time", "GMACs")
@@ -91,16 +90,6 @@ class Facet:
     def sizes(self) -> set[int]:
         """Where on the axis they are."""
         return {getattr(point.cell, self.over) for point in self.every}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """One filter of the page: a field, its values, and how many of each there are."""
-
-    name: str
-    values: tuple[str, ...]
-    counts: tuple[int, ...] = ()
-    label: str = ""  # the name, unless it is given
 
 
 def sort_models(points: Sequence[Point]) -> list[Point]:
@@ -333,63 +322,45 @@ def make_choices(points: Sequence[Point]) -> list[tuple[str, str, list[str]]]:
 
 def make_keys(point: Point) -> Keys:
     """What filters compare, as the table of all measurements writes it."""
-    cell = point.cell
-    return {
-        "model": cell.model,
-        "runtime": cell.runtime,
-        "host": cell.host,
-        "dtype": cell.dtype,
-        "device": cell.device,
-        "sequence": _NOTHING if cell.sequence is None else str(cell.sequence),
-    }
+    return {name: say(getattr(point.cell, name)) for name in FILTERS}
 
 
 def make_point_tables(points: Sequence[Point], machines: Iterable[Machine]) -> list[TableView]:
     """A row a point of each machine that has any, with what is known of it; models in order."""
     order = list(dict.fromkeys(point.cell.model for point in points))
     listed = sorted(
-        ((point, _make_row(point)) for point in points),
-        key=lambda item: (
-            order.index(item[0].cell.model),
-            item[0].runtime,
-            item[0].cell.dtype,
-            item[0].cell.batch,
+        points,
+        key=lambda point: (
+            order.index(point.cell.model),
+            point.runtime,
+            point.cell.dtype,
+            point.cell.batch,
         ),
     )
-    names = [
-        name
-        for name in (listed[0][1] if listed else ())
-        if name not in _SELDOM or len({row[name] for _, row in listed}) > 1
-    ]
-    return [
-        TableView(
-            rows=Rows(
-                title=f"Measurements of {machine.label}",
-                columns=tuple(names),
-                numeric=tuple(name for name in names if name not in _TEXT),
-                rows=tuple(tuple(row[name] for name in names) for _, row in mine),
-            ),
-            records=tuple(point.ref for point, _ in mine),
-            filtered=True,
-        )
-        for machine in machines
-        if (mine := [(point, row) for point, row in listed if point.machine is machine])
-    ]
-
-
-def _make_row(point: Point) -> dict[str, str]:
-    share = point.overhead_share
-    options = describe_options(point.cell)
-    return {
-        **{name: value for name, value in make_keys(point).items() if name != "sequence"},
-        "batch": str(point.cell.batch),
-        "sequence": make_keys(point)["sequence"],
-        "options": options or _NOTHING,
-        "mode": point.mode,
-        "latency": format_latency(point.latency_ns, point.doubt, point.disturbance),
-        "95 % interval": format_interval(point.interval_ns),
-        "rounds": str(point.rounds),
-        "overhead share": _NOTHING if share is None else f"{share:.1%}",
-        "kernel time": _NOTHING if point.kernel_ns is None else format_time(point.kernel_ns),
-        "GMACs": _NOTHING if point.macs is None else f"{point.macs / 1e9:.3g}",
+    every = Rows.of("", listed, _CELLS)
+    texts = dict(zip(every.columns, zip(*every.rows)))
+    cells = {
+        name: cell
+        for name, cell in _CELLS.items()
+        if name not in _SELDOM or len(set(texts.get(name, ()))) > 1
     }
+    tables = []
+    for machine in machines:
+        if mine := [point for point in listed if point.machine is machine]:
+            rows = Rows.of(f"Measurements of {machine.label}", mine, cells, text=_TEXT)
+            refs = tuple(point.ref for point in mine)
+            tables.append(TableView(rows=rows, records=refs, filtered=True))
+    return tables
+
+
+_CELLS: Mapping[str, Cell] = {
+    **{name: f"cell.{name}" for name in (*FILTERS[:5], "batch", "sequence")},
+    "options": lambda point: describe_options(point.cell) or NOTHING,
+    "mode": "mode",
+    "latency": lambda point: format_latency(point.latency_ns, point.doubt, point.disturbance),
+    "95 % interval": lambda point: format_interval(point.interval_ns),
+    "rounds": "rounds",
+    "overhead share": ("overhead_share", "{:.1%}".format),
+    "kernel time": ("kernel_ns", format_time),
+    "GMACs": ("macs", lambda macs: f"{macs / 1e9:.3g}"),
+}

@@ -73,23 +73,19 @@ class Machines:
     def make_table(self) -> Rows:
         """A row a fact, a column a machine; the first column tells where machines differ."""
         machines = list(self._by_key.values())
-        names = dict.fromkeys(name for machine in machines for name in machine.facts)
         rows = []
-        for name in names:
+        for name in dict.fromkeys(name for machine in machines for name in machine.facts):
             values = [machine.facts.get(name, _NOTHING) for machine in machines]
-            differs = ("differs",) if len(set(values)) > 1 else ("",)
-            rows.append((name, *values, *(differs if len(machines) > 1 else ())))
+            rows.append((name, *values, "differs" if len(set(values)) > 1 else ""))
         sources = ["; ".join(commits) for commits in self._commits.values()]
-        rows.append(("measured by", *sources, *([""] if len(machines) > 1 else [])))
+        rows.append(("measured by", *sources, ""))
+        columns = ("fact", *(f"machine {machine.name}" for machine in machines), "compared")
+        last = None if len(machines) > 1 else -1  # one is compared with nothing
         return Rows(
             title="What each machine is: hardware, software, switches",
-            columns=(
-                "fact",
-                *(f"machine {machine.name}" for machine in machines),
-                *(["compared"] if len(machines) > 1 else []),
-            ),
+            columns=columns[:last],
             numeric=(),
-            rows=tuple(rows),
+            rows=tuple(row[:last] for row in rows),
         )
 
 

@@ -17,16 +17,11 @@ from ftax.reports.html.charts import Ends
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.sources import Found
 from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Part, Scale, TableView
-from ftax.reports.table import Rows
-from ftax.reports.tables.energy_table import (
-    describe_idle,
-    describe_missing,
-    make_energy_tax_table,
-    make_gpu_table,
-)
-from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_table
+from ftax.reports.table import Cell, Rows
+from ftax.reports.tables.energy_table import draw_gpu_readings
+from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_tables
 from ftax.reports.tables.receipt_table import make_line_table, make_operator_table
-from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_table
+from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency, format_time
 
@@ -262,26 +257,26 @@ def _draw_runtime(row: RuntimeRow, scale: Scale, longest: float, is_split: bool,
 def _list_groups(
     receipt: Receipt, ref: str
 ) -> list[tuple[str, tuple[TableView, ...], tuple[str, ...]]]:
-    evidence = make_evidence_tables(receipt)
-    top = make_top_table(receipt, limit=_KERNELS)
-    unavailable = make_unavailable_table(receipt)
-    groups: list[tuple[str, list[Rows], list[str]]] = [
-        ("The ladder as a table", [make_line_table(receipt)], []),
-        ("Runtimes compared",
-         [*make_runtime_tables(receipt), *([] if unavailable is None else [unavailable])], []),
-        ("Evidence from the device", [*evidence, *([] if top is None else [top])], []),
-    ]  # fmt: skip
-    if receipt.readings:
-        energy = receipt.energy_tax()
-        tables = [make_gpu_table(receipt.readings)]
-        tables += [make_energy_tax_table(energy)] if energy else []
-        notes = [*describe_idle(receipt.readings), *describe_missing(receipt.readings)]
-        groups.append(("Energy, utilisation, memory", tables, notes))
+    gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
+    groups: list[tuple[str, Sequence[Rows], Sequence[str]]] = [
+        ("The ladder as a table", [make_line_table(receipt)], ()),
+        (
+            "Runtimes compared",
+            [*make_runtime_tables(receipt), *make_unavailable_tables(receipt)],
+            (),
+        ),
+        (
+            "Evidence from the device",
+            [*make_evidence_tables(receipt), *make_top_tables(receipt, limit=_KERNELS)],
+            (),
+        ),
+        ("Energy, utilisation, memory", gpu.tables, (*gpu.notes, *gpu.warnings)),
+    ]
     if receipt.operator_costs:
         table = make_operator_table(receipt, limit=_OPERATORS, by_kind=True)
-        groups.append(("Operators by host time", [table], []))
+        groups.append(("Operators by host time", [table], ()))
     if receipt.floors_ns:
-        groups.append(("What the machine itself costs", [_make_floors(receipt)], []))
+        groups.append(("What the machine itself costs", [_make_floors(receipt)], ()))
     return [
         (title, tuple(TableView(rows=rows, record=ref) for rows in tables), tuple(notes))
         for title, tables, notes in groups
@@ -290,9 +285,5 @@ def _list_groups(
 
 
 def _make_floors(receipt: Receipt) -> Rows:
-    return Rows(
-        title="Floors of the machine",
-        columns=("what", "time"),
-        numeric=("time",),
-        rows=tuple((name, f"{value:,.1f} ns") for name, value in receipt.floors_ns.items()),
-    )
+    cells: dict[str, Cell] = {"what": "0", "time": ("1", "{:,.1f} ns".format)}
+    return Rows.of("Floors of the machine", receipt.floors_ns.items(), cells, text=("what",))

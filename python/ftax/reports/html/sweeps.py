@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ftax.errors import ResultsError
 from ftax.reports.html.sources import Found, Sources
 from ftax.reports.html.view import TableView
-from ftax.reports.table import Rows
+from ftax.reports.table import Cell, Rows
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import keep_last
 
@@ -62,15 +62,11 @@ def make_missing_table(cells: Sequence[Found]) -> TableView | None:
     missing = [item for item in cells if item.record.status != "measured"]
     if not missing:
         return None
-    return TableView(
-        rows=Rows(
-            title=f"Cells of sweeps that were not measured: {len(missing)}",
-            columns=("cell", "status", "why"),
-            numeric=(),
-            rows=tuple(
-                (item.record.cell.label(), item.record.status, item.record.reason)
-                for item in missing
-            ),
-        ),
-        records=tuple(item.ref for item in missing),
-    )
+    columns: dict[str, Cell] = {
+        "cell": lambda item: item.record.cell.label(),
+        "status": "record.status",
+        "why": "record.reason",
+    }
+    title = f"Cells of sweeps that were not measured: {len(missing)}"
+    rows = Rows.of(title, missing, columns, text=columns)
+    return TableView(rows=rows, records=tuple(item.ref for item in missing))

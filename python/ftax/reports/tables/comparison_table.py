@@ -3,32 +3,45 @@ line of a receipt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ftax.reports.numbers import Numbers, Scalar, split_ends
-from ftax.reports.table import Printout, Rows
+from ftax.reports.numbers import Field, Numbers, Scalar, read_all
+from ftax.reports.table import NOTHING, Printout, Rows, say
 from ftax.reports.tables.measurement_table import make_measurement_table, number_measurements
 from ftax.timing.comparison import Comparison, LineChange
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
 
-_NOTHING = "-"
-
-
 _COLUMNS = (
     "part", "name", "a", "b", "cell_a", "cell_b", "a_ns", "b_ns", "ratio", "ratio_low",
     "ratio_high", "difference_ns", "difference_low_ns", "difference_high_ns", "confidence",
     "verdict", "p_value", "unit", "units_a", "units_b", "units_needed", "doubt",
 )  # fmt: skip
+_RUNTIME: Mapping[str, Field] = {
+    "name": "runtime",
+    "cell_a": "a",
+    "cell_b": "b",
+    "a_ns": "latency_a_ns",
+    "b_ns": "latency_b_ns",
+    "ratio": "ratio",
+    "ratio_low": "ratio_interval.0",
+    "ratio_high": "ratio_interval.1",
+    **{name: name for name in _COLUMNS[_COLUMNS.index("confidence") :]},
+}
+_LINE: Mapping[str, Field] = {
+    "name": "name",
+    "a_ns": "a_ns",
+    "b_ns": "b_ns",
+    "difference_ns": "difference_ns",
+    "difference_low_ns": "interval_ns.0",
+    "difference_high_ns": "interval_ns.1",
+    "verdict": "verdict",
+    "doubt": "doubt",
+}
 
 
-def draw_comparison(comparison: Comparison) -> Printout:
-    """One comparison as it is printed."""
-    return draw_comparisons([comparison])
-
-
-def draw_comparisons(comparisons: Sequence[Comparison]) -> Printout:
+def draw_comparisons(*comparisons: Comparison) -> Printout:
     """Comparisons of some results with the same first one."""
     first = comparisons[0]
     cells: dict[str, list[str]] = {first.a: [first.name_a]}
@@ -50,34 +63,19 @@ def draw_comparisons(comparisons: Sequence[Comparison]) -> Printout:
         tables=tuple(tables),
         notes=tuple(text for item in comparisons if (text := describe_largest(item))),
         warnings=tuple(dict.fromkeys(warnings)),
-        numbers=lambda: number_comparisons(comparisons),
+        numbers=lambda: Numbers.of(_COLUMNS, _list_numbers(comparisons)),
     )
 
 
-def number_comparisons(comparisons: Sequence[Comparison]) -> Numbers:
-    """A row a runtime and a line, of each result against the first one."""
-    return Numbers.of(_COLUMNS, _list_numbers(comparisons))
-
-
 def _list_numbers(comparisons: Sequence[Comparison]) -> Iterator[dict[str, Scalar]]:
+    """A row a runtime and a line, of each result against the first one."""
     for whole in comparisons:
         sides = {"a": whole.name_a, "b": whole.name_b}
         for item in (whole, *whole.runtimes):
-            yield {
-                "part": "runtime", "name": item.runtime, **sides, "cell_a": item.a,
-                "cell_b": item.b, "a_ns": item.latency_a_ns, "b_ns": item.latency_b_ns,
-                "ratio": item.ratio, **split_ends("ratio_", item.ratio_interval),
-                "confidence": item.confidence, "verdict": item.verdict, "p_value": item.p_value,
-                "unit": item.unit, "units_a": item.units_a, "units_b": item.units_b,
-                "units_needed": item.units_needed, "doubt": item.doubt,
-            }  # fmt: skip
+            yield {"part": "runtime", **sides, **read_all(item, _RUNTIME)}
         for line in whole.lines:
-            yield {
-                "part": "line", "name": line.name, **sides, "a_ns": line.a_ns, "b_ns": line.b_ns,
-                "difference_ns": line.difference_ns,
-                **split_ends("difference_", line.interval_ns, "_ns"),
-                "confidence": whole.confidence, "verdict": line.verdict, "doubt": line.doubt,
-            }  # fmt: skip
+            own = {"confidence": whole.confidence, **read_all(line, _LINE)}
+            yield {"part": "line", **sides, **own}
 
 
 def _collect_warnings(comparison: Comparison) -> Iterator[str]:
@@ -108,12 +106,14 @@ def make_change_table(comparisons: Sequence[Comparison]) -> Rows:
         for item in (comparison, *comparison.runtimes):
             by_label.setdefault(item.runtime, []).append(item)
     for label, items in by_label.items():
-        rows.append((label, items[0].name_a, _format_time(items[0].latency_a_ns), *[_NOTHING] * 3))
+        rows.append(
+            (label, items[0].name_a, say(items[0].latency_a_ns, format_time), *[NOTHING] * 3)
+        )
         rows += [
             (
                 "",
                 item.name_b,
-                _format_time(item.latency_b_ns),
+                say(item.latency_b_ns, format_time),
                 f"{item.ratio - 1:+.1%}",
                 "{:+.1f} to {:+.1f}%".format(*(100 * (end - 1) for end in item.ratio_interval)),
                 _format_verdict(item.verdict),
@@ -149,9 +149,9 @@ def make_line_change_table(comparison: Comparison) -> Rows:
         rows=tuple(
             (
                 line.name,
-                _format_time(line.a_ns),
-                _format_time(line.b_ns),
-                _NOTHING if line.difference_ns is None else _format_difference(line.difference_ns),
+                say(line.a_ns, format_time),
+                say(line.b_ns, format_time),
+                say(line.difference_ns, _format_difference),
                 format_interval(line.interval_ns),
                 _format_verdict(line.verdict),
             )
@@ -178,10 +178,6 @@ def describe_largest(comparison: Comparison) -> str:
 
 def _format_verdict(verdict: str) -> str:
     return verdict.replace("-", " ")
-
-
-def _format_time(time_ns: float | None) -> str:
-    return _NOTHING if time_ns is None else format_time(time_ns)
 
 
 def _format_difference(time_ns: float) -> str:

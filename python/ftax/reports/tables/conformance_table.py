@@ -10,16 +10,7 @@ from ftax.reports.table import Printout, Rows
 from ftax.runtimes.plugins.conform.report import Conformance
 
 
-def make_conformance_table(found: Conformance) -> Rows:
-    """Every check with its result and the reason."""
-    return Rows(
-        title=found.describe(),
-        columns=("check", "result", "why"),
-        numeric=(),
-        rows=tuple((finding.name, finding.status, finding.reason) for finding in found.findings),
-    )
-
-
 def draw_conformance(found: Conformance) -> Printout:
-    """The checks as they are printed."""
-    return Printout(tables=(make_conformance_table(found),))
+    """Every check with its result and the reason, as they are printed."""
+    cells = {"check": "name", "result": "status", "why": "reason"}
+    return Printout(tables=(Rows.of(found.describe(), found.findings, cells, text=cells),))

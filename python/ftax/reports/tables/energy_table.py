@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ftax.instruments.energy import Energy, EnergyLine, IdlePower
-from ftax.instruments.memory import PeakMemory
+from ftax.instruments.energy import EnergyLine, IdlePower
 from ftax.instruments.readings import GpuReadings
-from ftax.instruments.utilisation import Utilisation
 from ftax.reports.table import Printout, Rows
-
-_MISSING = "-"
 
 
 def draw_gpu_readings(
@@ -33,52 +29,41 @@ def draw_gpu_readings(
 
 def make_gpu_table(readings: Sequence[GpuReadings]) -> Rows:
     """A row a runtime; energies are of one inference."""
-    numeric = (
-        "energy",
-        "above idle",
-        "mean power",
-        "SMs active",
-        "warp occupancy",
-        "DRAM bandwidth",
-        "tensor active",
-        "peak memory",
-        "reserved",
-    )
-    return Rows(
-        title="Energy, utilisation and memory of one inference",
-        columns=("runtime", "host", *numeric),
-        numeric=numeric,
+    return Rows.of(
+        "Energy, utilisation and memory of one inference",
+        readings,
+        {
+            "runtime": "runtime",
+            "host": "host",
+            "energy": ("energy.joules_per_inference", format_joules),
+            "above idle": ("energy.joules_above_idle", format_joules),
+            "mean power": ("energy.mean_power_w", "{:.0f} W".format),
+            "SMs active": ("utilisation.sms_active_pct", _format_share),
+            "warp occupancy": ("utilisation.warp_occupancy_pct", _format_share),
+            "DRAM bandwidth": ("utilisation.dram_bandwidth_pct", _format_share),
+            "tensor active": ("utilisation.tensor_active_pct", _format_share),
+            "peak memory": ("memory.allocated_bytes", format_bytes),
+            "reserved": ("memory.reserved_bytes", format_bytes),
+        },
+        text=("runtime", "host"),
         gives_way=("reserved", "tensor active", "warp occupancy", "DRAM bandwidth", "mean power",
                    "peak memory", "SMs active"),
-        rows=tuple(
-            (
-                item.runtime,
-                item.host,
-                *_format_energy(item.energy),
-                *_format_utilisation(item.utilisation),
-                *_format_memory(item.memory),
-            )
-            for item in readings
-        ),
     )  # fmt: skip
 
 
 def make_energy_tax_table(lines: Sequence[EnergyLine]) -> Rows:
     """What each step down the ladder saves of one inference's energy; lines sum to the top's."""
-    return Rows(
-        title="Energy tax",
-        columns=("from", "to", "energy", "above idle", "share"),
-        numeric=("energy", "above idle", "share"),
-        rows=tuple(
-            (
-                line.upper if line.resolved else f"{line.upper} (not resolved)",
-                line.lower or "(rest)",
-                format_joules(line.joules),
-                format_joules(line.joules_above_idle),
-                f"{line.share_ratio:.1%}",
-            )
-            for line in lines
-        ),
+    return Rows.of(
+        "Energy tax",
+        lines,
+        {
+            "from": lambda line: line.upper + ("" if line.resolved else " (not resolved)"),
+            "to": lambda line: line.lower or "(rest)",
+            "energy": ("joules", format_joules),
+            "above idle": ("joules_above_idle", format_joules),
+            "share": ("share_ratio", "{:.1%}".format),
+        },
+        text=("from", "to"),
     )
 
 
@@ -120,32 +105,8 @@ def _round(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.3g}"
 
 
-def _format_energy(energy: Energy | None) -> tuple[str, ...]:
-    if energy is None:
-        return (_MISSING,) * 3
-    return (
-        format_joules(energy.joules_per_inference),
-        format_joules(energy.joules_above_idle),
-        f"{energy.mean_power_w:.0f} W",
-    )
-
-
-def _format_utilisation(utilisation: Utilisation | None) -> tuple[str, ...]:
-    if utilisation is None:
-        return (_MISSING,) * 4
-    values = (
-        utilisation.sms_active_pct,
-        utilisation.warp_occupancy_pct,
-        utilisation.dram_bandwidth_pct,
-        utilisation.tensor_active_pct,
-    )
-    return tuple(_MISSING if value is None else f"{value:.1f} %" for value in values)
-
-
-def _format_memory(memory: PeakMemory | None) -> tuple[str, ...]:
-    if memory is None:
-        return (_MISSING,) * 2
-    return format_bytes(memory.allocated_bytes), format_bytes(memory.reserved_bytes)
+def _format_share(percent: float) -> str:
+    return f"{percent:.1f} %"
 
 
 def _describe_idle(idle: IdlePower) -> str:

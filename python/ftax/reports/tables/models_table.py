@@ -6,11 +6,12 @@ between them, so that the page cannot say anything that the registry does not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
-from ftax.reports.numbers import Numbers
-from ftax.reports.table import Printout, Rows
+from ftax.reports.numbers import Field, Numbers, read_all
+from ftax.reports.table import Cell, Printout, Rows
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import list_models
 
@@ -18,10 +19,33 @@ _START, _END = "<!-- zoo: generated -->", "<!-- zoo: end -->"
 _SHORT_UNITS = {"pixels a side": "px"}
 
 
-_COLUMNS = (
-    "name", "family", "parameters", "input_size", "input_unit", "paper_name", "paper_section",
-    "dtypes", "description", "source", "note",
-)  # fmt: skip
+_FIELDS: Mapping[str, Field] = {
+    "name": "name",
+    "family": "family",
+    "parameters": "parameter_count",
+    "input_size": "size",
+    "input_unit": "unit",
+    "paper_name": "paper_name",
+    "paper_section": "paper_section",
+    "dtypes": lambda spec: " ".join(spec.dtypes),
+    "description": "description",
+    "source": "source",
+    "note": "note",
+}
+_CELLS: Mapping[str, Cell] = {
+    "name": "name",
+    "family": "family",
+    "parameters": ("parameter_count", lambda count: f"{count / 1e6:.1f} M"),
+    "input": lambda spec: _describe_size(spec),
+    "paper name": "paper_name",
+    "description": "description",
+}
+_MORE: Mapping[str, Cell] = {  # too long for a terminal
+    "paper section": "paper_section",
+    "dtypes": lambda spec: " ".join(spec.dtypes),
+    "source": "source",
+    "note": "note",
+}
 
 
 def draw_models(*, full: bool) -> Printout:
@@ -30,39 +54,18 @@ def draw_models(*, full: bool) -> Printout:
 
 
 def _number_models() -> Numbers:
-    return Numbers.of(
-        _COLUMNS,
-        [
-            {
-                "name": spec.name,
-                "family": spec.family,
-                "parameters": spec.parameter_count,
-                "input_size": spec.size,
-                "input_unit": spec.unit,
-                "paper_name": spec.paper_name,
-                "paper_section": spec.paper_section,
-                "dtypes": " ".join(spec.dtypes),
-                "description": spec.description,
-                "source": spec.source,
-                "note": spec.note,
-            }
-            for spec in list_models()
-        ],
-    )
+    return Numbers.of(_FIELDS, [read_all(spec, _FIELDS) for spec in list_models()])
 
 
 def list_rows(*, full: bool) -> Rows:
     """One row for each model of the zoo; `full` adds what is too long for a terminal."""
-    columns = ("name", "family", "parameters", "input", "paper name", "description")
-    extra = ("paper section", "dtypes", "source", "note") if full else ()
-    return Rows(
-        title="Models",
-        columns=(*columns, *extra),
-        numeric=("parameters", "input"),
-        gives_way=("paper name", "family", *extra),
-        rows=tuple(
-            (*_describe(spec), *(_describe_fully(spec) if full else ())) for spec in list_models()
-        ),
+    more = _MORE if full else {}
+    return Rows.of(
+        "Models",
+        list_models(),
+        {**_CELLS, **more},
+        text={*_CELLS, *more} - {"parameters", "input"},
+        gives_way=("paper name", "family", *more),
     )
 
 
@@ -101,23 +104,12 @@ def update_page(text: str) -> str:
     return f"{before}{_START}\n{render_zoo()}{_END}{after}"
 
 
-def _describe(spec: ModelSpec) -> tuple[str, ...]:
-    return (
-        spec.name,
-        spec.family,
-        f"{spec.parameter_count / 1e6:.1f} M",
-        f"{spec.size} {_SHORT_UNITS.get(spec.unit, spec.unit)}",
-        spec.paper_name or "-",
-        spec.description,
-    )
-
-
-def _describe_fully(spec: ModelSpec) -> tuple[str, ...]:
-    return (spec.paper_section or "-", " ".join(spec.dtypes), spec.source, spec.note)
+def _describe_size(spec: ModelSpec) -> str:
+    return f"{spec.size} {_SHORT_UNITS.get(spec.unit, spec.unit)}"
 
 
 def _describe_limits(spec: ModelSpec) -> str:
-    size = f"{spec.size} {_SHORT_UNITS.get(spec.unit, spec.unit)}"
+    size = _describe_size(spec)
     if spec.fixed_size:
         return f"{size} only"
     limits = [f"at least {spec.min_size}"] if spec.min_size > 1 else []

@@ -7,35 +7,66 @@ one's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import PARTS
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.lines import Line
 from ftax.ladders.receipt import OperatorCost, Receipt
-from ftax.ladders.rows import RuntimeRow
-from ftax.reports.numbers import CELL, Numbers, Scalar, describe_cell, split_ends
-from ftax.reports.tables.measurement_table import describe_numbers
+from ftax.reports.numbers import CELL, Field, Numbers, Scalar, read_all
+from ftax.reports.tables.measurement_table import FIELDS
 
-_ROW = (
-    "speedup_ratio", "saved_ns", "outputs", "outputs_equal", "tolerance", "kernels", "kernel_ns",
-    "busy_ns", "issue_ns", "tax_left_ns", "tax_removed_ns", "busy_removed_ns", "examples_per_s",
-    "calls_to_pay_back",
-)  # fmt: skip
-_READINGS = (
-    "energy_j", "energy_above_idle_j", "mean_power_w", "sms_active_pct", "warp_occupancy_pct",
-    "dram_bandwidth_pct", "tensor_active_pct", "allocated_bytes", "reserved_bytes",
-)  # fmt: skip
+# Of a row of the runtimes compared, beside its measurement.
+_ROW: Mapping[str, Field] = {
+    **{
+        name: name
+        for name in (
+            "speedup_ratio", "saved_ns", "outputs", "outputs_equal", "tolerance", "kernels",
+            "kernel_ns", "busy_ns", "issue_ns", "tax_left_ns", "tax_removed_ns", "busy_removed_ns",
+            "examples_per_s", "calls_to_pay_back",
+        )
+    },
+    "speedup_low": "speedup_interval.0",
+    "speedup_high": "speedup_interval.1",
+    "saved_low_ns": "saved_interval_ns.0",
+    "saved_high_ns": "saved_interval_ns.1",
+}  # fmt: skip
+_EVIDENCE: Mapping[str, Field] = {
+    name: name for name in ("copies", "fills", "same_kernels", "duration_ratio", "device_ns")
+}
 _TIMELINE = ("traced_wall_ns", *(f"traced_{part}" for part in PARTS))
+_PREPARATION: Mapping[str, Field] = {
+    "preparation_s": "preparation.seconds",
+    "preparation_host_bytes": "preparation.peak_host_bytes",
+    "preparation_device_bytes": "preparation.peak_device_bytes",
+    "from_cache": "preparation.from_cache",
+}
+_READINGS: Mapping[str, Field] = {
+    "energy_j": "energy.joules_per_inference",
+    "energy_above_idle_j": "energy.joules_above_idle",
+    "mean_power_w": "energy.mean_power_w",
+    "sms_active_pct": "utilisation.sms_active_pct",
+    "warp_occupancy_pct": "utilisation.warp_occupancy_pct",
+    "dram_bandwidth_pct": "utilisation.dram_bandwidth_pct",
+    "tensor_active_pct": "utilisation.tensor_active_pct",
+    "allocated_bytes": "memory.allocated_bytes",
+    "reserved_bytes": "memory.reserved_bytes",
+}
+_LINE: Mapping[str, Field] = {
+    "name": "name",
+    "latency_ns": "time_ns",
+    "low_ns": "interval_ns.0",
+    "high_ns": "interval_ns.1",
+    "share_ratio": "share_ratio",
+    "resolved": "resolved",
+    "host_ns": "host_ns",
+    "why": lambda line: line.doubt or line.problem,
+}
 _COLUMNS = (
     "part", "name", *CELL, "latency_ns", "low_ns", "high_ns", "confidence", "share_ratio",
     "resolved", "host_ns", "p50_ns", "p90_ns", "p99_ns", "min_ns", "max_ns", "samples", "rounds",
-    "rounds_counted", *_ROW, "speedup_low", "speedup_high", "saved_low_ns", "saved_high_ns",
-    "copies", "fills", "same_kernels", "duration_ratio", "device_ns", *_TIMELINE,
-    "preparation_s", "preparation_host_bytes", "preparation_device_bytes", "from_cache",
-    *_READINGS, "why",
+    "rounds_counted", *_ROW, *_EVIDENCE, *_TIMELINE, *_PREPARATION, *_READINGS, "why",
 )  # fmt: skip
+_MEASURED = {name: field for name, field in FIELDS.items() if name in _COLUMNS}
 _OPERATORS = (
     "model", "operator", "module", "calls", "build_ns", "call_ns", "release_ns", "total_ns",
     "share_ratio",
@@ -75,88 +106,30 @@ def number_operators(receipt: Receipt, *, by_kind: bool) -> Numbers:
 
 def _list_rows(receipt: Receipt) -> Iterator[dict[str, Scalar]]:
     top = receipt.rungs[0]
-    cell = describe_cell(top.cell, receipt.label) | {"runtime": None, "host": None}
+    cell = read_all(top, CELL) | {"label": receipt.label, "runtime": None, "host": None}
     for line in receipt.lines:
-        yield {"part": "line", **cell, **_describe_line(line), "confidence": top.confidence}
+        own = {"confidence": top.confidence, **read_all(line, _LINE)}
+        yield {"part": "line", **cell, **own}
     evidence = {item.place: item for item in receipt.evidence}
     readings = {item.place: item for item in receipt.readings}
     for row in receipt.runtimes:
         place = row.measurement.place
         yield {
             "part": "runtime",
-            **_describe_runtime(row),
-            **_describe_evidence(evidence.get(place)),
-            **_describe_readings(readings.get(place)),
+            **read_all(row.measurement, _MEASURED),
+            "name": row.label,
+            **read_all(row, {**_ROW, **_PREPARATION}),
+            "why": row.doubt or row.excluded,
+            **read_all(evidence.get(place), _EVIDENCE),
+            **_describe_timeline(evidence.get(place)),
+            **read_all(readings.get(place), _READINGS),
         }
     for item in receipt.unavailable:
-        yield {
-            "part": "unavailable",
-            "name": str(item.place),
-            **cell,
-            "runtime": item.runtime,
-            "host": item.host,
-            "why": item.reason,
-        }
+        own = {"runtime": item.runtime, "host": item.host, "why": item.reason}
+        yield {"part": "unavailable", "name": str(item.place), **cell, **own}
 
 
-def _describe_line(line: Line) -> dict[str, Scalar]:
-    return {
-        "name": line.name,
-        "latency_ns": line.time_ns,
-        **split_ends("", line.interval_ns, "_ns"),
-        "share_ratio": line.share_ratio,
-        "resolved": line.resolved,
-        "host_ns": line.host_ns,
-        "why": line.doubt or line.problem,
-    }
-
-
-def _describe_runtime(row: RuntimeRow) -> dict[str, Scalar]:
-    measured, cost = describe_numbers(row.measurement), row.preparation
-    return {
-        **{name: value for name, value in measured.items() if name in _COLUMNS},
-        "name": row.label,
-        **{name: getattr(row, name) for name in _ROW},
-        **split_ends("speedup_", row.speedup_interval),
-        **split_ends("saved_", row.saved_interval_ns, "_ns"),
-        "preparation_s": None if cost is None else cost.seconds,
-        "preparation_host_bytes": None if cost is None else cost.peak_host_bytes,
-        "preparation_device_bytes": None if cost is None else cost.peak_device_bytes,
-        "from_cache": None if cost is None else cost.from_cache,
-        "why": row.doubt or row.excluded,
-    }
-
-
-def _describe_evidence(item: RungEvidence | None) -> dict[str, Scalar]:
-    if item is None:
+def _describe_timeline(item: RungEvidence | None) -> dict[str, Scalar]:
+    if item is None or item.timeline is None:
         return {}
-    found: dict[str, Scalar] = {
-        "copies": item.copies,
-        "fills": item.fills,
-        "same_kernels": item.same_kernels,
-        "duration_ratio": item.duration_ratio,
-        "device_ns": item.device_ns,
-    }
-    if item.timeline is not None:
-        for name in _TIMELINE:
-            found[name] = item.timeline.median_ns(name.removeprefix("traced_"))
-    return found
-
-
-def _describe_readings(item: GpuReadings | None) -> dict[str, Scalar]:
-    if item is None:
-        return {}
-    found: dict[str, Scalar] = {}
-    if (energy := item.energy) is not None:
-        found |= {
-            "energy_j": energy.joules_per_inference,
-            "energy_above_idle_j": energy.joules_above_idle,
-            "mean_power_w": energy.mean_power_w,
-        }
-    if (used := item.utilisation) is not None:
-        names = ("sms_active_pct", "warp_occupancy_pct", "dram_bandwidth_pct", "tensor_active_pct")
-        found |= {name: getattr(used, name) for name in names}
-    if (memory := item.memory) is not None:
-        found["allocated_bytes"] = memory.allocated_bytes
-        found["reserved_bytes"] = memory.reserved_bytes
-    return found
+    return {name: item.timeline.median_ns(name.removeprefix("traced_")) for name in _TIMELINE}

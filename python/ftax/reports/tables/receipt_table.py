@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ftax.ladders.lines import Line
-from ftax.ladders.receipt import OperatorCost, Receipt
-from ftax.reports.table import Printout, Rows
+from ftax.ladders.receipt import Receipt
+from ftax.reports.table import Printout, Rows, say
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.evidence_table import make_evidence_tables
 from ftax.reports.tables.receipt_numbers import number_operators, number_receipt
 from ftax.reports.tables.runtime_table import (
     make_runtime_tables,
-    make_unavailable_table,
+    make_unavailable_tables,
     show_adoption,
 )
 from ftax.timing.trust import NOT_RESOLVED
@@ -25,13 +25,12 @@ from ftax.timing.units import (
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:
     """Receipt, latencies, the runtimes compared, on a GPU evidence, and what is unavailable."""
-    tables = [
+    return [
         make_line_table(receipt),
         *make_runtime_tables(receipt),
         *make_evidence_tables(receipt),
+        *make_unavailable_tables(receipt),
     ]
-    unavailable = make_unavailable_table(receipt)
-    return tables if unavailable is None else [*tables, unavailable]
 
 
 def draw_operators(receipt: Receipt, *, limit: int, by_kind: bool) -> Printout:
@@ -47,23 +46,19 @@ def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
     total = sum(cost.total_ns for cost in receipt.operator_costs) or 1.0
     if by_kind:
         return _make_kinds(receipt, total, limit)
-    rows = [
-        (
-            cost.operator,
-            cost.module or "(model)",
-            format_time(cost.build_ns),
-            format_time(cost.call_ns),
-            format_time(cost.release_ns),
-            f"{cost.total_ns / total:.1%}",
-        )
-        for cost in receipt.operators()[:limit]
-    ]
     model = receipt.rungs[0].cell.model
-    return Rows(
-        title=f"Operator calls of {model} by host time ({format_time(total)})",
-        columns=("operator", "module", "arguments", "call", "release", "share"),
-        numeric=("arguments", "call", "release", "share"),
-        rows=tuple(rows),
+    return Rows.of(
+        f"Operator calls of {model} by host time ({format_time(total)})",
+        receipt.operators()[:limit],
+        {
+            "operator": "operator",
+            "module": lambda cost: cost.module or "(model)",
+            "arguments": ("build_ns", format_time),
+            "call": ("call_ns", format_time),
+            "release": ("release_ns", format_time),
+            "share": lambda cost: f"{cost.total_ns / total:.1%}",
+        },
+        text=("operator", "module"),
     )
 
 
@@ -131,34 +126,29 @@ def _make_line(line: Line, with_host: bool) -> tuple[str, ...]:
         format_time(line.time_ns),
         format_interval(line.interval_ns),
         "-" if line.doubt else f"{line.share_ratio:.1%}",
-        *([] if not with_host else ["-" if line.host_ns is None else format_time(line.host_ns)]),
+        *([say(line.host_ns, format_time)] if with_host else []),
         line.removes,
     )
 
 
 def _format_issue(receipt: Receipt) -> str:
     issue = next((item.issue_ns for item in receipt.evidence), None)
-    return "-" if issue is None else format_time(issue)
+    return say(issue, format_time)
 
 
 def _make_kinds(receipt: Receipt, total: float, limit: int) -> Rows:
-    kinds: dict[str, list[OperatorCost]] = {}
+    kinds: dict[str, list[float]] = {}
     for cost in receipt.operator_costs:
-        kinds.setdefault(cost.operator, []).append(cost)
-    sums = {name: sum(c.total_ns for c in costs) for name, costs in kinds.items()}
-    order = sorted(sums, key=lambda name: -sums[name])[:limit]
-    return Rows(
-        title=f"Operators of {receipt.rungs[0].cell.model} by host time ({format_time(total)})",
-        columns=("operator", "calls", "total", "per call", "share"),
-        numeric=("calls", "total", "per call", "share"),
-        rows=tuple(
-            (
-                name,
-                str(len(kinds[name])),
-                format_time(sums[name]),
-                format_time(sums[name] / len(kinds[name])),
-                f"{sums[name] / total:.1%}",
-            )
-            for name in order
-        ),
+        kinds.setdefault(cost.operator, []).append(cost.total_ns)
+    return Rows.of(
+        f"Operators of {receipt.rungs[0].cell.model} by host time ({format_time(total)})",
+        sorted(kinds.items(), key=lambda kind: -sum(kind[1]))[:limit],
+        {
+            "operator": "0",
+            "calls": lambda kind: len(kind[1]),
+            "total": lambda kind: format_time(sum(kind[1])),
+            "per call": lambda kind: format_time(sum(kind[1]) / len(kind[1])),
+            "share": lambda kind: f"{sum(kind[1]) / total:.1%}",
+        },
+        text=("operator",),
     )

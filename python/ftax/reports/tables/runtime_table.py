@@ -11,13 +11,12 @@ from textwrap import indent
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
 from ftax.ladders.runtime_comparison import RuntimeComparison
-from ftax.reports.table import Printout, Rows
+from ftax.reports.table import NOTHING, Printout, Rows, say
 from ftax.reports.tables.energy_table import format_bytes
 from ftax.reports.tables.receipt_numbers import number_receipt
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_latency, format_time
 
-_NOTHING = "-"
 _TEXT = ("runtime", "host", "of", "outputs", "kernels against eager's")
 _GIVE_WAY = ("p90", "p50", "p99", "limit", "95 % of speed-up", "throughput", "of", "speed-up",
              "kernel time", "issue time", "kernels against eager's", "kernels",
@@ -42,24 +41,19 @@ def make_runtime_tables(receipt: Receipt) -> list[Rows]:
     return [*tables, _make_table(title, [_describe_preparation(row) for row in rows])]
 
 
-def make_unavailable_table(receipt: Receipt) -> Rows | None:
-    """What could not be measured; None if all could."""
+def make_unavailable_tables(receipt: Receipt) -> list[Rows]:
+    """What could not be measured; none if all could."""
     if not receipt.unavailable:
-        return None
-    return Rows(
-        title="Not measured",
-        columns=("runtime", "host", "why"),
-        numeric=(),
-        rows=tuple((u.runtime, u.host, u.reason) for u in receipt.unavailable),
-    )
+        return []
+    cells = {"runtime": "runtime", "host": "host", "why": "reason"}
+    return [Rows.of("Not measured", receipt.unavailable, cells, text=cells)]
 
 
 def draw_runtimes(comparison: RuntimeComparison) -> Printout:
     """What `ftax.compare_runtimes` gives, as it is printed: a receipt without the ladder."""
     receipt = comparison.receipt
-    unavailable = make_unavailable_table(receipt)
     return Printout(
-        tables=(*make_runtime_tables(receipt), *([] if unavailable is None else [unavailable])),
+        tables=(*make_runtime_tables(receipt), *make_unavailable_tables(receipt)),
         notes=(receipt.recommendation, *show_adoption(receipt)),
         warnings=tuple(receipt.collect_warnings()),
         numbers=lambda: number_receipt(receipt),
@@ -81,40 +75,40 @@ def _describe_latency(row: RuntimeRow) -> dict[str, str]:
         "p90": format_time(summary.p90_ns),
         "p99": format_time(summary.p99_ns),
         **_describe_speedup(row),
-        "throughput": _NOTHING if rate is None else f"{_format_rate(rate)}/s",
+        "throughput": say(rate, _format_rate),
         **_describe_outputs(row),
     }
 
 
 def _describe_work(row: RuntimeRow) -> dict[str, str]:
     def format_if_sure(time_ns: float | None) -> str:
-        return NOT_RESOLVED if row.doubt and time_ns is not None else _format_time(time_ns)
+        return NOT_RESOLVED if row.doubt and time_ns is not None else say(time_ns, format_time)
 
     return {
         **_name(row),
         "saved": format_if_sure(row.saved_ns),
         "tax removed": format_if_sure(row.tax_removed_ns),
-        "device time removed": _format_time(row.busy_removed_ns),
+        "device time removed": say(row.busy_removed_ns, format_time),
         "tax left": format_if_sure(row.tax_left_ns),
-        "kernels": _NOTHING if row.kernels is None else str(row.kernels),
-        "kernel time": _format_time(row.kernel_ns),
-        "kernels against eager's": row.difference or _NOTHING,
-        "issue time": _format_time(row.issue_ns),
+        "kernels": say(row.kernels),
+        "kernel time": say(row.kernel_ns, format_time),
+        "kernels against eager's": row.difference or NOTHING,
+        "issue time": say(row.issue_ns, format_time),
     }
 
 
 def _describe_preparation(row: RuntimeRow) -> dict[str, str]:
     cost, calls = row.preparation, row.calls_to_pay_back
-    seconds = _NOTHING
+    seconds = NOTHING
     if cost.seconds is not None:
         seconds = f"{cost.seconds:.2g} s{' (cached)' if cost.from_cache else ''}"
     return {
         **_name(row),
         "preparation": seconds,
-        "peak host memory": _format_bytes(cost.peak_host_bytes),
-        "peak device memory": _format_bytes(cost.peak_device_bytes),
-        "saves a call": _format_time(row.saved_ns if row.is_faster else None),
-        "paid back after": _NOTHING if calls is None else f"{calls:,} calls",
+        "peak host memory": say(cost.peak_host_bytes, format_bytes),
+        "peak device memory": say(cost.peak_device_bytes, format_bytes),
+        "saves a call": say(row.saved_ns if row.is_faster else None, format_time),
+        "paid back after": say(calls, "{:,} calls".format),
     }
 
 
@@ -123,7 +117,7 @@ def _name(row: RuntimeRow) -> dict[str, str]:
 
 
 def _make_table(title: str, rows: list[dict[str, str]]) -> Rows:
-    columns = [name for name in rows[0] if any(row[name] != _NOTHING for row in rows)]
+    columns = [name for name in rows[0] if any(row[name] != NOTHING for row in rows)]
     return Rows(
         title=title,
         columns=tuple(columns),
@@ -136,7 +130,7 @@ def _make_table(title: str, rows: list[dict[str, str]]) -> Rows:
 def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
     """The speed-up, and of what if that is not Python eager."""
     base, interval, ratio = row.baseline, row.speedup_interval, row.speedup_ratio
-    told = {"speed-up": _NOTHING, "95 % of speed-up": _NOTHING, "of": _NOTHING}
+    told = {"speed-up": NOTHING, "95 % of speed-up": NOTHING, "of": NOTHING}
     if base is None or ratio is None:
         return told
     told["speed-up"] = NOT_RESOLVED if row.doubt else f"{ratio:.2f}x"
@@ -149,7 +143,7 @@ def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
 
 def _describe_outputs(row: RuntimeRow) -> dict[str, str]:
     """What became of the outputs, and how far they may be from eager's."""
-    words, limit = row.outputs.removeprefix("equal "), _NOTHING
+    words, limit = row.outputs.removeprefix("equal "), NOTHING
     if row.is_top:
         words = "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
     elif row.tolerance is not None and row.outputs_equal and words != row.outputs:
@@ -157,13 +151,5 @@ def _describe_outputs(row: RuntimeRow) -> dict[str, str]:
     return {"outputs": words, "limit": limit}
 
 
-def _format_time(time_ns: float | None) -> str:
-    return _NOTHING if time_ns is None else format_time(time_ns)
-
-
-def _format_bytes(count: int | None) -> str:
-    return _NOTHING if count is None else format_bytes(count)
-
-
 def _format_rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+    return f"{rate:,.0f}/s" if rate >= 100 else f"{rate:.3g}/s"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ftax.reports.numbers import CELL, Numbers, Scalar, describe_cell, split_ends
-from ftax.reports.table import Printout, Rows
+from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
+from ftax.reports.table import NOTHING, Printout, Rows, say
 from ftax.timing.units import format_interval, format_latency
 
 if TYPE_CHECKING:
@@ -19,10 +19,18 @@ _READINGS = (
     "peak_device_bytes", "device_bytes", "macs", "operators", "modules", "parameter_count",
     "seconds",
 )  # fmt: skip
-_NUMBERS = (
-    *CELL, "status", "why", "machine", "latency_ns", "low_ns", "high_ns", "rounds",
-    "overhead_ratio", *_READINGS,
-)  # fmt: skip
+_FIELDS: Mapping[str, Field] = {
+    **BARE_CELL,
+    "status": "status",
+    "why": lambda cell: cell.doubt or cell.disturbance if _is_measured(cell) else cell.reason,
+    "machine": "machine",
+    "latency_ns": lambda cell: cell.latency_ns if _is_measured(cell) else None,
+    "low_ns": lambda cell: read(cell, "interval_ns.0") if _is_measured(cell) else None,
+    "high_ns": lambda cell: read(cell, "interval_ns.1") if _is_measured(cell) else None,
+    "rounds": lambda cell: len(cell.values_ns),
+    "overhead_ratio": "overhead_share",
+    **{name: name for name in _READINGS},
+}
 _MOST_ROWS = 60  # of a terminal; --csv prints all
 
 
@@ -47,25 +55,10 @@ def draw_sweep(results: SweepResults, *, is_whole: bool = False) -> Printout:
     if not is_whole and len(results.cells) > _MOST_ROWS:
         missing = [cell for cell in results.cells if cell.status != "measured"]
         tables = [make_missing_table(missing)] if missing else []
-    return Printout(tables=tuple(tables), numbers=lambda: number_cells(results.cells))
-
-
-def number_cells(cells: Iterable[SweepCell]) -> Numbers:
-    """A row a cell, measured or not."""
-    return Numbers.of(_NUMBERS, map(_describe_numbers, cells))
-
-
-def _describe_numbers(cell: SweepCell) -> dict[str, Scalar]:
-    row: dict[str, Scalar] = {
-        **describe_cell(cell.cell), "status": cell.status, "why": cell.reason,
-        "machine": cell.machine, "rounds": len(cell.values_ns),
-        "overhead_ratio": cell.overhead_share,
-        **{name: getattr(cell, name) for name in _READINGS},
-    }  # fmt: skip
-    if cell.status == "measured":
-        row |= {"latency_ns": cell.latency_ns, **split_ends("", cell.interval_ns, "_ns")}
-        row["why"] = cell.doubt or cell.disturbance
-    return row
+    return Printout(
+        tables=tuple(tables),
+        numbers=lambda: Numbers.of(_FIELDS, [read_all(cell, _FIELDS) for cell in results.cells]),
+    )
 
 
 def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
@@ -74,49 +67,48 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
     for cell in cells:
         name = f"{cell.cell.runtime}/{cell.cell.host}"
         groups.setdefault((cell.status, name, cell.reason), []).append(cell)
-    return Rows(
-        title="Not measured",
-        columns=("status", "cells", "runtime", "for example", "why"),
-        numeric=("cells",),
-        rows=tuple(
-            (status, str(len(found)), runtime, found[0].cell.label(), reason)
-            for (status, runtime, reason), found in groups.items()
-        ),
+    return Rows.of(
+        "Not measured",
+        groups.items(),
+        {
+            "status": "0.0",
+            "cells": lambda group: len(group[1]),
+            "runtime": "0.1",
+            "for example": lambda group: group[1][0].cell.label(),
+            "why": "0.2",
+        },
+        text=("status", "runtime", "for example", "why"),
     )
 
 
 def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
     """What all cells have in common stands in the title."""
-    places = {name: [_say(getattr(cell.cell, name)) for cell in cells] for name in _COLUMNS}
-    differ = [name for name in _COLUMNS if len(set(places[name])) > 1]
+    places = {name: {say(getattr(cell.cell, name)) for cell in cells} for name in _COLUMNS}
+    differ = {name: f"cell.{name}" for name in _COLUMNS if len(places[name]) > 1}
     alike = ", ".join(
-        f"{name} {places[name][0]}"
+        f"{name} {value}"
         for name in _COLUMNS
-        if name not in differ and places[name][0] != "-"
+        for value in places[name]
+        if name not in differ and value != NOTHING
     )
-    numeric = ("latency", "95 % interval", "overhead", "kernels", "GMACs")
-    return Rows(
-        title=f"{title}{': ' if alike else ''}{alike}",
-        columns=(*differ, *numeric),
-        numeric=(*(name for name in ("batch", "sequence") if name in differ), *numeric),
+    return Rows.of(
+        f"{title}{': ' if alike else ''}{alike}",
+        cells,
+        {
+            **differ,
+            "latency": lambda cell: format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
+            "95 % interval": lambda cell: format_interval(cell.interval_ns),
+            "overhead": (
+                lambda cell: None if cell.doubt else cell.overhead_share,
+                "{:.0%}".format,
+            ),
+            "kernels": "kernels",
+            "GMACs": ("macs", lambda macs: f"{macs / 1e9:.3g}"),
+        },
+        text=_COLUMNS[:5],
         gives_way=("GMACs", "kernels", "overhead"),
-        rows=tuple(
-            (*(places[name][row] for name in differ), *_make_row(cell))
-            for row, cell in enumerate(cells)
-        ),
     )
 
 
-def _make_row(cell: SweepCell) -> tuple[str, ...]:
-    share = None if cell.doubt else cell.overhead_share
-    return (
-        format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
-        format_interval(cell.interval_ns),
-        "-" if share is None else f"{share:.0%}",
-        _say(cell.kernels),
-        "-" if cell.macs is None else f"{cell.macs / 1e9:.3g}",
-    )
-
-
-def _say(value: object) -> str:
-    return "-" if value is None else str(value)
+def _is_measured(cell: SweepCell) -> bool:
+    return cell.status == "measured"

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ftax.instruments.trace.durations import DurationComparison
 from ftax.instruments.trace.integrity import judge
-from ftax.instruments.trace.kernel_set import KernelDifference, KernelSet
+from ftax.instruments.trace.kernel_set import KernelSet
 from ftax.instruments.trace.names import demangle, shorten_all
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.timeline import PARTS, Timeline, compute_timeline
-from ftax.reports.numbers import Numbers, Scalar
+from ftax.reports.numbers import Field, Numbers, Scalar, read_all
 from ftax.reports.table import Printout, Rows
 from ftax.timing.units import format_time
 
-_CELL = ("model", "runtime", "host", "device")
-_COLUMNS = (
-    "part", *_CELL, "kernel", "grid", "block", "shared_bytes", "count", "total_ns", "median_ns",
-    "wall_ns", *PARTS,
-)  # fmt: skip
+_CELL = {name: name for name in ("model", "runtime", "host", "device")}
+_KERNEL: Mapping[str, Field] = {
+    "kernel": lambda entry: demangle(entry.key.name),
+    "grid": lambda entry: "x".join(map(str, entry.key.grid)),
+    "block": lambda entry: "x".join(map(str, entry.key.block)),
+    "shared_bytes": "key.shared_bytes",
+    "count": "count",
+    "total_ns": "total_ns",
+    "median_ns": "median_ns",
+}
+_COLUMNS = ("part", *_CELL, *_KERNEL, "wall_ns", *PARTS)
 _HEADS = {
     "device_busy_ns": "device busy",
     "before_first_ns": "before first",
@@ -50,49 +55,35 @@ def draw_trace(trace: Trace, *, limit: int = 15) -> Printout:
 
 def _number_kernels(trace: Trace) -> Numbers:
     """A row a kernel of one inference, longest first, and one of the parts of its wall time."""
-    cell: dict[str, Scalar] = {name: getattr(trace, name) for name in _CELL}
+    cell = read_all(trace, _CELL)
     kernels, timeline = KernelSet.of(trace), compute_timeline(trace)
-    iterations = len(kernels.sums_ns)
-    rows: list[dict[str, Scalar]] = [
-        {"part": "timeline", **cell}
-        | {name: timeline.median_ns(name) for name in ("wall_ns", *PARTS)}
-    ]
-    rows += [
-        {
-            "part": "kernel",
-            **cell,
-            "kernel": demangle(entry.key.name),
-            "grid": "x".join(map(str, entry.key.grid)),
-            "block": "x".join(map(str, entry.key.block)),
-            "shared_bytes": entry.key.shared_bytes,
-            "count": entry.count,
-            "total_ns": entry.total_ns / iterations,
-            "median_ns": entry.median_ns,
-        }
-        for entry in kernels.entries
-    ]
+    parts = {name: timeline.median_ns(name) for name in ("wall_ns", *PARTS)}
+    rows: list[dict[str, Scalar]] = [{"part": "timeline", **cell, **parts}]
+    for entry in kernels.entries:
+        total_ns = entry.total_ns / len(kernels.sums_ns)
+        row = {**read_all(entry, _KERNEL), "total_ns": total_ns}
+        rows.append({"part": "kernel", **cell, **row})
     return Numbers.of(_COLUMNS, rows)
 
 
 def make_timeline_table(timelines: Sequence[Timeline]) -> Rows:
     """A row a rung: the median of each part over its iterations."""
-    parts = [part for part in PARTS if _is_used(part, timelines)]
-    columns = ("wall", *(_HEADS[part] for part in parts), "busy share")
-    rows = [
-        (
-            label,
-            format_time(timeline.median_ns("wall_ns")),
-            *(format_time(timeline.median_ns(part)) for part in parts),
-            f"{timeline.busy_ratio:.1%}",
-        )
-        for label, timeline in zip(_shorten_labels(timelines), timelines, strict=True)
-    ]
-    return Rows(
-        title="Where the wall time of a traced iteration goes (medians; tracing slows it)",
-        columns=("rung", *columns),
-        numeric=columns,
+    alike = _find_alike(timelines)
+    parts = {
+        head: lambda timeline, part=part: format_time(timeline.median_ns(part))
+        for part, head in {"wall_ns": "wall", **_HEADS}.items()
+        if _is_used(part, timelines)
+    }
+    return Rows.of(
+        "Where the wall time of a traced iteration goes (medians; tracing slows it)",
+        timelines,
+        {
+            "rung": lambda timeline: _shorten(timeline.label, alike),
+            **parts,
+            "busy share": ("busy_ratio", "{:.1%}".format),
+        },
+        text=("rung",),
         gives_way=("tail", "before first", "device busy"),
-        rows=tuple(rows),
     )
 
 
@@ -102,60 +93,28 @@ def make_kernel_table(kernels: KernelSet, *, limit: int) -> Rows:
     total_ns = sum(kernels.sums_ns) or 1
     top = kernels.entries[:limit]
     short = shorten_all({entry.key.name for entry in top})
-    return Rows(
-        title=f"Kernels of {kernels.label} by time ({format_time(kernels.sum_ns)} an iteration)",
-        columns=("kernel", "count", "total", "mean", "share"),
-        numeric=("count", "total", "mean", "share"),
-        rows=tuple(
-            (
-                entry.key.describe(short[entry.key.name]),
-                str(entry.count),
-                format_time(entry.total_ns / iterations),
-                format_time(entry.total_ns / len(entry.durations_ns)),
-                f"{entry.total_ns / total_ns:.1%}",
-            )
-            for entry in top
-        ),
+    return Rows.of(
+        f"Kernels of {kernels.label} by time ({format_time(kernels.sum_ns)} an iteration)",
+        top,
+        {
+            "kernel": lambda entry: entry.key.describe(short[entry.key.name]),
+            "count": "count",
+            "total": lambda entry: format_time(entry.total_ns / iterations),
+            "mean": lambda entry: format_time(entry.total_ns / len(entry.durations_ns)),
+            "share": lambda entry: f"{entry.total_ns / total_ns:.1%}",
+        },
+        text=("kernel",),
     )
 
 
-def make_difference_table(difference: KernelDifference) -> Rows:
-    """What two rungs did not run equally often; no rows if nothing differs."""
-    return Rows(
-        title=f"Device work that differs: {difference.a} (a) and {difference.b} (b)",
-        columns=("kernel, copy or fill", "in a", "in b"),
-        numeric=("in a", "in b"),
-        rows=tuple((what, str(a), str(b)) for what, a, b in difference.rows()),
-    )
+def _find_alike(timelines: Sequence[Timeline]) -> set[str]:
+    """The words that all of several labels have; what is left of one is "eager/cpp"."""
+    words = [set(timeline.label.split()) for timeline in timelines]
+    return set.intersection(*words) if len(words) > 1 else set()
 
 
-def make_duration_table(comparison: DurationComparison, *, limit: int) -> Rows:
-    """The kernels whose durations differ between two rungs, dearest difference first."""
-    flagged = comparison.flagged[:limit]
-    short = shorten_all({kernel.key.name for kernel in flagged})
-    return Rows(
-        title=f"Kernel durations that differ: {comparison.a} (a) and {comparison.b} (b), "
-        f"b / a of all kernels {comparison.sum_ratio:.3f}",
-        columns=("kernel", "count", "a", "b", "b / a"),
-        numeric=("count", "a", "b", "b / a"),
-        rows=tuple(
-            (
-                kernel.key.describe(short[kernel.key.name]),
-                str(kernel.count),
-                format_time(kernel.a_ns),
-                format_time(kernel.b_ns),
-                f"{kernel.ratio:.2f}",
-            )
-            for kernel in flagged
-        ),
-    )
-
-
-def _shorten_labels(timelines: Sequence[Timeline]) -> list[str]:
-    """Without the words that all of several labels have: "eager/cpp"."""
-    words = [timeline.label.split() for timeline in timelines]
-    alike = set.intersection(*map(set, words)) if len(words) > 1 else set()
-    return [" ".join(word for word in label if word not in alike) for label in words]
+def _shorten(label: str, alike: set[str]) -> str:
+    return " ".join(word for word in label.split() if word not in alike)
 
 
 def _is_used(part: str, timelines: Sequence[Timeline]) -> bool:
