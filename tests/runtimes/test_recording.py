@@ -86,9 +86,9 @@ def test_observers_record_the_same_program(tiny_zoo: Workspace) -> None:
     assert by_key.visible_operators == by_mode.operators == log_operators(loaded.call)
     assert len(by_key.output_slots) == len(by_mode.output_slots)
     modules = [
-        step["module"] for step in by_key.steps if step["fill"] is None and not step["hidden"]
+        call["module"] for call in by_key.calls if call["fill"] is None and not call["hidden"]
     ]
-    assert modules == [step["module"] for step in by_mode.steps]
+    assert modules == [call["module"] for call in by_mode.calls]
     for returned, replayed in outputs:
         assert all(map(same_bits, returned, replayed))
         assert all(map(same_bits, replayed, outputs[0][0]))
