@@ -63,10 +63,10 @@ class Running:
 
 
 def run_python(
-    code: str, *arguments: str, environment: Mapping[str, str] | None = None
+    code: str, *, cwd: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Like ``python -c CODE ARGUMENTS`` on one thread, with ftax and transformers imported."""
-    return _run(code, ["-c", *arguments], None, environment)
+    """Like ``python -c CODE`` on one thread, with ftax and transformers imported."""
+    return _run(code, ["-c"], cwd, environment)
 
 
 def _run(
