@@ -22,6 +22,10 @@ from ftax.steps.loaded import LoadedModel
 from support.forks import can_fork, forked_workers
 from support.small_models import Nest, normal
 
+# Or inductor compiles and loads a library for each kind of vector that the CPU might have, again in
+# each cache.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
+
 
 def _find_cuda_obstacle() -> str | None:
     return None if torch.cuda.is_available() else "torch finds no CUDA device"
@@ -70,7 +74,7 @@ def _quick_workers() -> Iterator[None]:
 def _little_garbage() -> Iterator[None]:
     """Each measurement looks through all objects for garbage, which takes longer than the tiny
     models of most tests: what was there before stays frozen."""
-    gc.collect(1)
+    gc.collect()
     gc.freeze()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gc, "unfreeze", lambda: None)
