@@ -4,18 +4,27 @@ The surprising choice: FTAX_REQUIRE_GPU=1 makes a test that would be skipped for
 so that a run meant for a GPU cannot pass by not using it.
 """
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import ftax
+import ftax.workers.process
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
+from support.forks import can_fork, forked_workers
 from support.small_models import Nest, normal
+
+# Or inductor compiles and loads a library for each kind of vector that the CPU might have, again in
+# each cache.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
 
 def _find_cuda_obstacle() -> str | None:
@@ -55,9 +64,37 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(obstacle)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _quick_workers() -> Iterator[None]:
+    with forked_workers(ftax.workers.process) if can_fork() else nullcontext():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _little_garbage() -> Iterator[None]:
+    """Each measurement looks through all objects for garbage, which takes longer than the tiny
+    models of most tests: what was there before stays frozen."""
+    gc.collect()
+    gc.freeze()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, "unfreeze", lambda: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session")
+def _shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shared-cache")
+
+
+@pytest.fixture
+def shared_cache(_shared_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that do not ask what is made: what others made is found again."""
+    monkeypatch.setenv("FTAX_CACHE", str(_shared_folder))
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import importlib
 import inspect
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from typer.main import get_command
 import ftax
 from ftax.cli.commands import app
 from ftax.runtimes.plugins.conform import suite
+from support.forks import run_python
 from support.plugins import compile_c
 from support.records import make_measurement
 from support.signatures import list_options
@@ -174,9 +174,7 @@ def test_results_are_read_as_documented(tmp_path):
     ((code, _),) = list_blocks(ROOT / "docs" / "results.md")
     make_measurement([100, 110]).save(tmp_path / "first.jsonl")
     script = f'import ftax\n(measurement,) = ftax.Measurement.load("first.jsonl")\n{code}'
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_python(script, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "results.jsonl").exists()
 

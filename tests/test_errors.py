@@ -1,9 +1,6 @@
 """Faults that need no GPU: memory that runs out, workers that die, tools that are not there."""
 
 import json
-import os
-import subprocess
-import sys
 import weakref
 
 import pytest
@@ -24,6 +21,7 @@ from ftax.steps.setting import Setting
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan
 from support.evidence import EAGER, GRAPH, KERNELS, LADDER
+from support.forks import run_command
 from support.small_models import load_function, normal
 from support.traces import make_repeated_trace
 from support.workers import say, use_script
@@ -177,12 +175,8 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_built(monkeypa
 
 def test_tax_with_no_trace_to_write_says_so_and_keeps_the_receipt(tmp_path):
     chrome, saved = tmp_path / "out.json", tmp_path / "receipt.jsonl"
-    command = [sys.executable, "-c", "from ftax.cli import main; main()", "tax", "bert-base"]
-    quick = ["--tiny", "--rounds", "3", "--warmup", "2", "--runtimes", "none"]
-    result = subprocess.run(
-        [*command, *quick, "--trace", str(chrome), "--json", str(saved)],
-        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    quick = ("tax", "bert-base", "--tiny", "--rounds", "3", "--warmup", "2", "--runtimes", "none")
+    result = run_command(*quick, "--trace", str(chrome), "--json", str(saved))
     assert result.returncode == 3, result.stderr
     assert "there is no trace to write" in result.stderr
     assert not chrome.exists()

@@ -12,7 +12,7 @@ from ftax.ladders.run import run_tax
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.session import Plan
 
-QUICK = Plan(rounds=2, warmup=1)
+QUICK = Plan(rounds=2, warmup=1, round_ms=1.0)
 FULL = OSError(errno.ENOSPC, "No space left on device", "there")
 
 

@@ -3,46 +3,31 @@
 import csv
 import io
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
 
 import ftax
+from support.forks import Running, run_command
 from support.records import make_measurement
 
 QUICK = ("--tiny", "--rounds", "4", "--warmup", "2")
-COMMAND = (sys.executable, "-m", "ftax")
 ENVIRONMENT = {"COLUMNS": "200", "OMP_NUM_THREADS": "1"}  # one thread: what is tested is not speed
 
 
-def run(*arguments, **environment):
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **ENVIRONMENT, **environment},
-        check=False,
-    )
+def run(*arguments):
+    return run_command(*arguments, environment=ENVIRONMENT)
 
 
 def start(*arguments):
-    return subprocess.Popen(
-        [*COMMAND, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **ENVIRONMENT},
-    )
+    return Running(*arguments, environment=ENVIRONMENT)
 
 
 def test_tax_prints_a_receipt_and_saves_it(tmp_path):
     path = tmp_path / "receipt.jsonl"
-    result = run("tax", "resnet-50", *QUICK, "--runtimes", "none", "--json", str(path))
+    result = run("tax", "bert-1x64", *QUICK, "--runtimes", "none", "--json", str(path))
     assert result.returncode == 0, result.stderr
     assert "interpreter and bindings" in result.stdout
     record = json.loads(path.read_text())
@@ -99,16 +84,17 @@ def test_a_file_of_several_cells_of_a_runtime_is_no_side_of_a_comparison(tmp_pat
 
 def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
     path = tmp_path / "sides.jsonl"
-    command = ("compare", "resnet-50", "resnet-50", "--tiny", "--rounds", "4", "--processes", "99")
+    command = ("compare", "bert-1x64", "bert-1x64", "--rounds", "4", "--processes", "99")
     process = start(*command, "--json", str(path))
     for line in process.stderr:
         if "getting ready, process 2 of 99" in line:
             process.send_signal(signal.SIGINT)
             break
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130, stderr
-    assert "b against a: " in stdout
-    assert "interrupted; this is the answer of 1 of 99 processes, and the same command" in stderr
+    result = process.end(timeout=60)
+    assert result.returncode == 130, result.stderr
+    assert "b against a: " in result.stdout
+    said = "interrupted; this is the answer of 1 of 99 processes, and the same command"
+    assert said in result.stderr
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
     assert kinds == ["measurement", "measurement", "comparison"]
 
@@ -137,20 +123,18 @@ def test_knee_prints_the_answer_and_its_sizes_and_saves_each_runtime(tmp_path):
 
 def test_ctrl_c_keeps_the_knees_that_are_done(tmp_path):
     path = tmp_path / "knees.jsonl"
-    options = ("--tiny", "--high", "2", "--rounds", "20", "--runtime", "eager", "--host", "both")
-    process = start("knee", "bert-base", *options, "--json", str(path))
+    options = ("--high", "2", "--rounds", "20", "--runtime", "eager", "--host", "both")
+    process = start("knee", "bert-1x64", *options, "--json", str(path))
     for line in process.stderr:
         if "eager/cpp: batch 1: preparing" in line:
             break
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "eager" in output
+    result = process.end(timeout=120)
+    assert result.returncode == 130, result.stderr
+    assert "eager" in result.stdout
     assert len(path.read_text().splitlines()) >= 1
-    assert (
-        f"interrupted; the tables are of the sizes and runtimes until then, it is in {path}"
-        in errors
-    )
+    said = f"interrupted; the tables are of the sizes and runtimes until then, it is in {path}"
+    assert said in result.stderr
 
 
 def test_ops_names_operators_and_modules():
@@ -198,17 +182,18 @@ def test_wrong_usage_is_one_sentence_and_exit_code_2(arguments, code, message):
 
 def test_ctrl_c_leaves_what_was_measured(tmp_path):
     path = tmp_path / "receipt.jsonl"
-    options = ("tax", "resnet-50", "--tiny", "--runtimes", "none", "--rounds", "100000")
+    options = ("tax", "bert-1x64", "--runtimes", "none", "--rounds", "100000")
     process = start(*options, "--json", str(path))
     for line in process.stderr:
         if line.rstrip().endswith(": round"):
             break
-    time.sleep(3.0)  # some hundred rounds on an idle machine, one on a very busy one
+    time.sleep(1.5)  # some rounds on an idle machine, one on a very busy one
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "interrupted after" in output
-    assert f"interrupted; the receipt is of what was measured until then, it is in {path}" in errors
+    result = process.end(timeout=120)
+    assert result.returncode == 130, result.stderr
+    assert "interrupted after" in result.stdout
+    said = f"interrupted; the receipt is of what was measured until then, it is in {path}"
+    assert said in result.stderr
     record = json.loads(path.read_text())["record"]
     assert record["rungs"][0]["stop_reason"] == "interrupted"
     assert len(record["rungs"][0]["samples_ns"]) >= 1

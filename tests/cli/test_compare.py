@@ -1,26 +1,17 @@
 """`ftax compare`: results from files and cells, more than two, and the exit codes of a gate."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 import ftax
+from support.forks import run_command
 from support.records import make_measurement
 from support.runtimes_receipt import ORT, make_cpu_receipt, make_runtime
 
 
 def run(*arguments, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "ftax", "compare", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    return run_command("compare", *map(str, arguments), cwd=cwd, environment={"COLUMNS": "80"})
 
 
 def make_receipt(label="", eager_us=1000.0):
@@ -129,13 +120,7 @@ def test_a_file_of_both_hosts_is_compared_host_by_host(tmp_path):
 
 def test_labels_are_given_when_measuring(tmp_path):
     path = tmp_path / "r.jsonl"
-    command = [sys.executable, "-m", "ftax", "bench", "bert-1x64", "--runtime", "flat"]
-    done = subprocess.run(
-        [*command, "--rounds", "3", "--label", "before", "--json", str(path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    command = ("bench", "bert-1x64", "--runtime", "flat", "--rounds", "3")
+    done = run_command(*command, "--label", "before", "--json", str(path))
     assert done.returncode == 0, done.stderr
     assert [item.label for item in ftax.Measurement.load(path)] == ["before"]

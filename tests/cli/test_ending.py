@@ -8,14 +8,10 @@ import textwrap
 
 import pytest
 
+from support.forks import run_command, run_python
+
 COMMAND = (sys.executable, "-m", "ftax")
 ENVIRONMENT = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-
-
-def run(*arguments):
-    return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, env=ENVIRONMENT, check=False
-    )
 
 
 def run_failing(statement, **environment):
@@ -32,13 +28,7 @@ def run_failing(statement, **environment):
         sys.argv = ["ftax", "models"]
         main()
     """
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        env={**ENVIRONMENT, **environment},
-        check=False,
-    )
+    return run_python(textwrap.dedent(code), environment={"COLUMNS": "200", **environment})
 
 
 @pytest.mark.parametrize(
@@ -76,7 +66,7 @@ def test_a_fault_of_ftax_says_what_where_with_what_and_how_to_see_more():
 
 
 def test_the_help_names_the_codes():
-    said = " ".join(run("--help").stdout.split())
+    said = " ".join(run_command("--help", environment={"COLUMNS": "200"}).stdout.split())
     assert "0 done" in said and "70 a fault of ftax" in said and "FTAX_TRACEBACK=1" in said
 
 
@@ -177,12 +167,12 @@ def test_a_program_that_imports_ftax_still_gets_the_error(tmp_path):
 
 def test_wrong_usage_is_one_sentence_without_anything_that_commands_a_terminal():
     for argument in ("--n\x1b[2Jo", "\x1b[2J[/x]"):
-        result = run("tax", "gpt2", argument)
+        result = run_command("tax", "gpt2", argument)
         assert result.returncode == 2
         assert r"\x1b[2J" in result.stderr and "\x1b" not in result.stderr
         assert result.stderr.count("\n") == 1
 
 
 def test_csv_and_markdown_together_are_refused_before_anything_is_measured():
-    result = run("bench", "no-such-model", "--csv", "--markdown")
+    result = run_command("bench", "no-such-model", "--csv", "--markdown")
     assert (result.returncode, "not both" in result.stderr) == (2, True)

@@ -5,8 +5,6 @@ import io
 import json
 import os
 import stat
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from ftax.cli.show import keep_rounds, saved
 from ftax.errors import ResultsError
 from ftax.reports.progress import show_progress
 from ftax.timing.measurement import Measurement
+from support.forks import run_command
 from support.records import make_measurement
 
 
@@ -122,18 +121,8 @@ def test_a_name_cannot_begin_a_line_of_its_own(capsys):
     assert capsys.readouterr().err == r"a\nftax: done\x1b[2J: round\r" + "\n"
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "ftax", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-
-
 def test_json_on_standard_output_is_records_and_nothing_else(tmp_path):
-    done = run("bench", "bert-1x64", "--runtime", "flat", "--rounds", "3", "--json", "-")
+    done = run_command("bench", "bert-1x64", "--runtime", "flat", "--rounds", "3", "--json", "-")
     assert done.returncode == 0, done.stderr
     (tmp_path / "r.jsonl").write_text(done.stdout)
     (measurement,) = Measurement.load(tmp_path / "r.jsonl")
@@ -144,18 +133,20 @@ def test_json_on_standard_output_is_records_and_nothing_else(tmp_path):
 def test_compare_prints_its_record_too(tmp_path):
     for name in ("a", "b"):
         make_measurement([100, 101, 99]).save(tmp_path / f"{name}.jsonl")
-    done = run("compare", *(str(tmp_path / f"{name}.jsonl") for name in ("a", "b")), "--json", "-")
+    done = run_command(
+        "compare", *(str(tmp_path / f"{name}.jsonl") for name in ("a", "b")), "--json", "-"
+    )
     assert json.loads(done.stdout)["kind"] == "comparison"
 
 
 @pytest.mark.parametrize("options", [("--csv", "--json", "-"), ("--json", "-", "--markdown")])
 def test_two_things_on_standard_output_are_refused(options):
-    done = run("bench", "no-such-model", *options)
+    done = run_command("bench", "no-such-model", *options)
     assert done.returncode == 2 and "has standard output for itself" in done.stderr
 
 
 def test_csv_of_a_receipt_has_one_header():
-    done = run("tax", "bert-1x64", "--rounds", "3", "--runtimes", "none", "--csv")
+    done = run_command("tax", "bert-1x64", "--rounds", "3", "--runtimes", "none", "--csv")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
     assert [row["part"] for row in rows] == ["line"] * 3 + ["runtime"] * 3

@@ -1,9 +1,5 @@
 """What every command line tool does: --version, -h, and completion in a shell."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -11,22 +7,13 @@ from typer.testing import CliRunner
 import ftax
 from ftax.cli.commands import app
 from ftax.cli.version import describe_versions
+from support.forks import run_command
 
 COMMANDS = [command.name for command in app.registered_commands]
 
 
-def run(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "ftax", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        check=False,
-    )
-
-
 def test_version_names_ftax_torch_and_python():
-    result = run("--version")
+    result = run_command("--version")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith(f"ftax {ftax.__version__} (")
     assert f" torch {torch.__version__} (" in result.stdout
@@ -58,7 +45,7 @@ def test_h_is_help(command):
 
 def test_a_shell_is_told_what_could_come_next():
     asked = {"_FTAX_COMPLETE": "complete_bash", "COMP_WORDS": "ftax tax --thr", "COMP_CWORD": "2"}
-    result = run(**asked)
+    result = run_command(environment=asked)
     assert (result.returncode, result.stderr) == (0, "")
     assert sorted(result.stdout.split()) == ["--threads", "--throughput"]
 

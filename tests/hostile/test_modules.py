@@ -38,16 +38,6 @@ SHORT = ftax.Plan(rounds=3, warmup=2, duration_s=5.0, round_ms=0.2)
 CASES = [pytest.param(case, id=name, marks=case.marks) for name, case in TABLE.items()]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _little_garbage() -> Iterator[None]:
-    """Each receipt looks through all objects for garbage, three times, which takes longer than all
-    else here: what was there before stays frozen."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc, "unfreeze", lambda: None)
-        yield
-    gc.unfreeze()
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_false_looks_true(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     spaces = []

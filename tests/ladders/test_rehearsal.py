@@ -58,8 +58,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("installed")
 def test_what_takes_its_process_down_costs_one_row():
     receipt = ftax.tax(
-        "resnet-50",
-        tiny=True,
+        "bert-1x64",
         runtimes=["sound", "broken", "fatal"],
         hosts=("python",),
         rehearse=True,

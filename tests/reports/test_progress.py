@@ -14,6 +14,7 @@ import ftax.reports.progress as place
 from ftax import InvalidArgumentError, Plan
 from ftax.reports.progress import is_watched, show_progress
 from ftax.timing.watched import tell_interrupted, watched
+from support.forks import run_python
 
 SCRIPT = """
 import time
@@ -56,13 +57,8 @@ def test_a_terminal_gets_a_bar_from_python_too():
 
 def test_false_is_silence_and_a_pipe_gets_nothing():
     assert run_in_terminal(SCRIPT.format(progress=False)) == ("", "True\n")
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(progress=None)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    done = run_python(SCRIPT.format(progress=None))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 def test_true_is_a_line_a_phase_where_nobody_sees_what_moves(capsys):

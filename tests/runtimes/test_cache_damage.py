@@ -5,8 +5,6 @@ import io
 import os
 import resource
 import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from ftax.runtimes.compilers import aoti
 from ftax.runtimes.disk import write_through_memory
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
+from support.forks import run_python
 
 CONTENT = "content " * 100
 
@@ -150,12 +149,7 @@ EXPORT = """
 
 @pytest.mark.parametrize("runtime", ["torchscript", "torchscript-frozen", "onnxruntime"])
 def test_an_export_to_a_full_disk_is_said_and_does_not_end_the_process(runtime: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(EXPORT.format(runtime=runtime))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = run_python(textwrap.dedent(EXPORT.format(runtime=runtime)))
     assert result.returncode == 0, result.stderr[-2000:]
     assert "cannot be written" in result.stdout and "make room" in result.stdout
 

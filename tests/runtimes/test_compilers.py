@@ -6,7 +6,6 @@ because each compilation costs half a minute.
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
+from support.forks import run_python
 from support.small_models import load_function, normal, same_bits
 from support.workers import say, use_script
 
@@ -107,9 +107,7 @@ if facts["from_cache"]:
     print(facts["from_cache_seconds"] < facts["seconds"])
 """
     for expected in (["False"], ["True", "1", "0", "True"]):
-        worker = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=False
-        )
+        worker = run_python(script)
         assert worker.stdout.split() == expected, worker.stderr
 
 

@@ -25,7 +25,7 @@ from ftax.runtimes.plugins import entry_points as module
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.session import Plan
 
-QUICK = Plan(rounds=3, warmup=5)
+QUICK = Plan(rounds=3, warmup=5, round_ms=1.0)
 
 
 class Distribution:

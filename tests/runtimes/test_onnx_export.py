@@ -173,7 +173,7 @@ def test_a_model_without_free_sizes_is_exported_for_each(
         raise UnsupportedError("input_0 is of size 2 in dimension 0 for good")
 
     monkeypatch.setattr(onnx_sizes, "export_onnx", refuse)
-    loaded = ftax.load_model("resnet-50", tiny=True)
+    loaded = ftax.load_model("layer-feed-forward-64", tiny=True)
     for batch in (1, 2):
         workspace = Workspace(loaded.with_size(batch=batch), many_sizes=True)
         prepared = find_runtime("onnxruntime").prepare(workspace, "cpp")

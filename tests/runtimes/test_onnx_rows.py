@@ -26,9 +26,9 @@ from ftax.timing.session import Plan, make_cell
 from support.onnx_models import CPU, make_inputs, save_model
 from support.small_models import load_function, normal
 
-pytestmark = pytest.mark.needs_ort
+pytestmark = [pytest.mark.needs_ort, pytest.mark.usefixtures("shared_cache")]
 HOSTS: list[Host] = ["python", "cpp"]
-QUICK = Plan(rounds=2, warmup=1)
+QUICK = Plan(rounds=2, warmup=1, round_ms=1.0)
 
 
 @pytest.fixture(scope="module")

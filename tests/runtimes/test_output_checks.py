@@ -21,7 +21,7 @@ from ftax.timing.checks import Checks
 from support.records import make_measurement
 from support.small_models import load_function, normal
 
-SHORT = ftax.Plan(rounds=3, warmup=2)
+SHORT = ftax.Plan(rounds=3, warmup=2, round_ms=1.0)
 POSITIVE = normal(3, 4).abs()
 WRONG = {"bitwise": False, "within_tolerance": False, "difference": 1.0, "tolerance": 1e-4,
          "problem": "outputs differ by 1.0e+00 (limit 1e-04)", "has_nan": False}  # fmt: skip

@@ -25,7 +25,7 @@ from ftax.timing.session import Plan
 from support.plugins import THROWING, VERSION_1, compile_c, compile_cpp, compile_text
 from support.small_models import normal
 
-QUICK = Plan(rounds=3, warmup=5)
+QUICK = Plan(rounds=3, warmup=5, round_ms=1.0)
 
 
 @pytest.fixture
@@ -73,14 +73,14 @@ def test_library_has_no_python_host(mlp: LoadedModel, library: str) -> None:
         ("crashes-in-create", "create: the worker process was ended by SIGABRT"),
         ("crashes-in-enqueue", "enqueue: the worker process was ended by SIGSEGV"),
         ("exits", "enqueue: the worker process ended with exit code 7"),
-        ("hangs", "enqueue: the worker process ran past 15 s"),
+        ("hangs", "enqueue: the worker process ran past 3 s"),
         ("writes-nothing", "garbage on the model's inputs"),
     ],
 )
 def test_bad_library_costs_only_its_own_row(
     fault: str, reason: str, mlp: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FTAX_PREPARE_SECONDS", "15")
+    monkeypatch.setenv("FTAX_PREPARE_SECONDS", "3" if fault == "hangs" else "15")
     receipt = ftax.tax(mlp, runtimes=[compile_c(tmp_path, fault)], plan=QUICK, operators=False)
     assert len(receipt.rungs) == 3
     assert receipt.others == ()

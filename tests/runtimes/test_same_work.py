@@ -11,7 +11,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.timing.session import measure, require
 from support.small_models import Grows, Lambda, load_function, normal
 
-SHORT = ftax.Plan(rounds=4, warmup=2)
+SHORT = ftax.Plan(rounds=4, warmup=2, round_ms=1.0)
 
 
 class Cache(nn.Module):

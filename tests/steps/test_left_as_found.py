@@ -12,7 +12,7 @@ from ftax.runtimes.environment_variables import environment_with
 from ftax.steps.state import Snapshot, leave_as_found
 from support.small_models import normal
 
-SHORT = ftax.Plan(rounds=3, warmup=2)
+SHORT = ftax.Plan(rounds=3, warmup=2, round_ms=1.0)
 X = normal(3, 4)
 
 

@@ -33,7 +33,7 @@ def without_neighbours(monkeypatch):
     monkeypatch.setattr(module, "_NOISY", 1.0)
 
 
-def make_job(*batches, model="bert-base", runtimes=("eager",), looks=()):
+def make_job(*batches, model="bert-1x64", runtimes=("eager",), looks=()):
     places = iter(range(100))
     groups = tuple(
         Group(

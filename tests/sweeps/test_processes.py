@@ -4,6 +4,7 @@ import json
 import math
 import os
 import random
+import subprocess
 
 import pytest
 
@@ -19,7 +20,7 @@ PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
 
 
 def make_job(**changes):
-    fields = {"model": "resnet-50", "plan": PLAN, "setting": Setting(tiny=True)}
+    fields = {"model": "bert-1x64", "plan": PLAN, "setting": Setting(tiny=True)}
     return BenchJob(**{**fields, **changes})
 
 
@@ -66,7 +67,8 @@ def test_a_worker_that_dies_says_why(tmp_path, monkeypatch):
         "import ftax.runtimes.prepare as p\np.prepare = lambda *args, **options: 1 / 0\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    with pytest.raises(ftax.RunnerError, match=r"for resnet-50 failed: .*ZeroDivisionError"):
+    monkeypatch.setattr("ftax.workers.process.subprocess", subprocess)  # no fork: Python starts
+    with pytest.raises(ftax.RunnerError, match=r"for bert-1x64 failed: .*ZeroDivisionError"):
         run_jobs([make_job()], processes=2)
 
 

@@ -312,7 +312,7 @@ def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_pat
     monkeypatch.setattr(_Sweep, "_count_workers", lambda sweep, devices: sweep.workers)
     monkeypatch.setattr(Lane, "run", note)
     grid = Grid(models=("bert-base", "resnet-18", "gpt2"), runtimes=("eager/python", "flat/python"),
-                batches=(1, 2), setting=Setting(tiny=True))  # fmt: skip
+                setting=Setting(tiny=True))  # fmt: skip
     results = run_sweep([grid], tmp_path, quick=True, workers=2, threads=2, exporters=0)
     assert {cell.cell for cell in results.cells} == set(grid.cells())
     assert {cell.status for cell in results.cells} == {"measured"}

@@ -25,6 +25,12 @@ from ftax.timing.candidate import Candidate
 from ftax.timing.session import Plan, Session, _summarise_probes, measure, quiet, require
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _little_garbage() -> None:
+    """Here nobody keeps the collector from its work."""
+    gc.unfreeze()
+
+
 def make_python_runner(function: Callable[[], object], name: str = "python") -> _core.PythonRunner:
     return _core.PythonRunner(function, name, device="cpu", grad_mode=_core.GradMode.inference)
 

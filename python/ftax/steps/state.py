@@ -25,6 +25,9 @@ from ftax.steps.tensors import copy_into, same_bytes
 
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed
 _PLAIN_CONTAINERS = (list, dict, set, deque)
+# Most of what attributes hold: asked first, since a large model has a hundred thousand of them.
+_LEAVES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device})
+_NOT_FOLLOWED = (nn.Module, nn.Parameter)
 
 # What parameters held that a model was seen to write into, by identity. Others are not copied: they
 # may fill the memory that there is.
@@ -106,18 +109,19 @@ class Snapshot:
         self._containers[id(container)] = (container, container.copy())
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in items:
-            if not isinstance(value, nn.Module | nn.Parameter):
+            if type(value) not in _LEAVES and not isinstance(value, _NOT_FOLLOWED):
                 self._keep(_name_inner(name, key), value, depth + 1)
 
     def _keep(self, name: str, value: Any, depth: int) -> None:
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, _PLAIN_CONTAINERS):
+            if depth <= _DEPTH:
+                self._keep_container(name, value, depth)
+        elif isinstance(value, torch.Tensor):
             self._keep_tensor(name, value)
         elif isinstance(value, torch.Generator):
             self._generators.append((value, value.get_state()))
         elif depth > _DEPTH:
             return
-        elif isinstance(value, _PLAIN_CONTAINERS):
-            self._keep_container(name, value, depth)
         elif isinstance(value, tuple):
             for place, item in enumerate(value):
                 self._keep(_name_inner(name, place), item, depth + 1)
