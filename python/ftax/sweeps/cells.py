@@ -29,7 +29,7 @@ from ftax.timing.session import Session, measure
 
 _NOISY = 0.5  # of the rounds that count were disturbed: more, and a group is timed again
 _MANY = 3  # sizes, from which one export for all takes less time than one each
-_SHARING = "onnxruntime"  # how the names begin of runtimes that share an export
+SHARING = "onnxruntime"  # how the names begin of runtimes that share an export
 _LEAST_FREE_SHARE = 0.5  # of the device's memory, below which nothing is kept ready
 _LEAST_FREE_AHEAD = 0.6  # and below which nothing more is made ready ahead
 
@@ -168,7 +168,7 @@ class Bench:
         exported = [
             other
             for other in self._share_build(group)
-            if any(item.runtime.startswith(_SHARING) for item in other.items)
+            if any(item.runtime.startswith(SHARING) for item in other.items)
         ]
         return len(exported) >= _MANY
 

@@ -13,11 +13,14 @@ from pathlib import Path
 
 from ftax.records.store import read_records
 from ftax.runtimes.catalogue import find_runtime
+from ftax.sweeps.cells import SHARING
 from ftax.sweeps.job import Group, Item
 from ftax.sweeps.plan import Task
 from ftax.sweeps.record import SweepExport
 from ftax.sweeps.results import EXPORTS_FILE
 from ftax.timing.cell import Cell
+
+_FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
 
 
 def read_exported(folder: Path) -> set[str]:
@@ -32,8 +35,9 @@ def read_exported(folder: Path) -> set[str]:
 def make_units(
     tasks: Sequence[Task], cells: Sequence[Cell], devices: Mapping[str, str], exported: set[str]
 ) -> list[Task]:
-    """What is to be exported of each model in one dtype, which one worker does with the model built
-    once; the largest first.
+    """What is to be exported, the largest first: of a model in one dtype all cells that share an
+    export, and few at a time of those that have a file each. One worker does it with the model
+    built once.
 
     ``devices`` are those that tasks of a device will run on; tasks of others are left out, and on a
     GPU what chooses kernels by timing them.
@@ -45,12 +49,22 @@ def make_units(
         is_new = cells[item.place].key() not in exported
         return item.time and bool(spec.files) and may_share and is_new
 
-    units: dict[tuple[str, object], list[Group]] = {}
+    units: dict[tuple[str, object, bool], list[Group]] = {}
     for task in tasks:
         for group in task.groups if task.device in devices else ():
-            items = tuple(item for item in group.items if is_wanted(item, task.device))
-            if items:
-                key = (devices[task.device], group.build_key)
-                units.setdefault(key, []).append(replace(group, items=items))
-    made = [Task(device=device, groups=tuple(groups)) for (device, _), groups in units.items()]
+            for shares in (True, False):
+                items = tuple(
+                    item
+                    for item in group.items
+                    if is_wanted(item, task.device) and item.runtime.startswith(SHARING) == shares
+                )
+                if items:
+                    key = (devices[task.device], group.build_key, shares)
+                    units.setdefault(key, []).append(replace(group, items=items))
+    made = [
+        Task(device=device, groups=tuple(groups[first : first + most]))
+        for (device, _, shares), groups in units.items()
+        for most in (len(groups) if shares else _FEW,)
+        for first in range(0, len(groups), most)
+    ]
     return sorted(made, key=lambda unit: -unit.size)
