@@ -1,14 +1,8 @@
 """Tables of traces: the numbers in them, and columns only where there is something to say."""
 
-from ftax.instruments.trace.durations import compare_durations
-from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
+from ftax.instruments.trace.kernel_set import KernelSet
 from ftax.instruments.trace.timeline import compute_timeline
-from ftax.reports.tables.timeline_table import (
-    make_difference_table,
-    make_duration_table,
-    make_kernel_table,
-    make_timeline_table,
-)
+from ftax.reports.tables.timeline_table import make_kernel_table, make_timeline_table
 from support.traces import make_kernel, make_repeated_trace, make_trace
 
 
@@ -40,21 +34,3 @@ def test_top_kernels_have_count_total_mean_and_share():
     table = make_kernel_table(kernels, limit=1)
     assert table.rows == (("a [grid 2x1x1, block 32x1x1]", "2", "100 ns", "50 ns", "66.7%"),)
     assert "150 ns an iteration" in table.title
-
-
-def test_a_difference_lists_both_counts():
-    a, b = (KernelSet.of(make_repeated_trace(*names)) for names in (["a", "b"], ["b", "b"]))
-    table = make_difference_table(compare_kernel_sets(a, b))
-    assert table.rows == (
-        ("a [grid 2x1x1, block 32x1x1]", "1", "0"),
-        ("b [grid 2x1x1, block 32x1x1]", "1", "2"),
-    )
-    assert make_difference_table(compare_kernel_sets(a, a)).rows == ()
-
-
-def test_durations_list_only_kernels_that_differ():
-    a = KernelSet.of(make_trace(kernels=(make_kernel(1000, 1400, "a"), make_kernel(1500, 1600))))
-    b = KernelSet.of(make_trace(kernels=(make_kernel(1000, 1800, "a"), make_kernel(1900, 2000))))
-    table = make_duration_table(compare_durations(a, b), limit=5)
-    assert table.rows == (("a [grid 2x1x1, block 32x1x1]", "1", "400 ns", "800 ns", "2.00"),)
-    assert "1.800" in table.title

@@ -14,8 +14,6 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 
-__all__ = ["demangle", "shorten", "shorten_all"]
-
 # Names that fit every kernel: the argument alone says more.
 _WRAPPERS = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel"})
 # Types, containers and memory policies: they do not say what is computed.

@@ -1,12 +1,11 @@
-"""Traces as tables: where the wall time went, which kernels took it, and how two rungs differ."""
+"""Traces as tables: where the wall time went, and which kernels took it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ftax.instruments.trace.durations import DurationComparison
 from ftax.instruments.trace.integrity import judge
-from ftax.instruments.trace.kernel_set import KernelDifference, KernelSet
+from ftax.instruments.trace.kernel_set import KernelSet
 from ftax.instruments.trace.names import demangle, shorten_all
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.timeline import PARTS, Timeline, compute_timeline
@@ -115,38 +114,6 @@ def make_kernel_table(kernels: KernelSet, *, limit: int) -> Rows:
                 f"{entry.total_ns / total_ns:.1%}",
             )
             for entry in top
-        ),
-    )
-
-
-def make_difference_table(difference: KernelDifference) -> Rows:
-    """What two rungs did not run equally often; no rows if nothing differs."""
-    return Rows(
-        title=f"Device work that differs: {difference.a} (a) and {difference.b} (b)",
-        columns=("kernel, copy or fill", "in a", "in b"),
-        numeric=("in a", "in b"),
-        rows=tuple((what, str(a), str(b)) for what, a, b in difference.rows()),
-    )
-
-
-def make_duration_table(comparison: DurationComparison, *, limit: int) -> Rows:
-    """The kernels whose durations differ between two rungs, dearest difference first."""
-    flagged = comparison.flagged[:limit]
-    short = shorten_all({kernel.key.name for kernel in flagged})
-    return Rows(
-        title=f"Kernel durations that differ: {comparison.a} (a) and {comparison.b} (b), "
-        f"b / a of all kernels {comparison.sum_ratio:.3f}",
-        columns=("kernel", "count", "a", "b", "b / a"),
-        numeric=("count", "a", "b", "b / a"),
-        rows=tuple(
-            (
-                kernel.key.describe(short[kernel.key.name]),
-                str(kernel.count),
-                format_time(kernel.a_ns),
-                format_time(kernel.b_ns),
-                f"{kernel.ratio:.2f}",
-            )
-            for kernel in flagged
         ),
     )
 
