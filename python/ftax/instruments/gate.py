@@ -149,14 +149,23 @@ class Gated(Record):
         return gated
 
 
+def try_gate(prepared: Candidate, *, repetitions: int, launches: int | None = None) -> Gated:
+    """`measure_gate`, but what fails has no repetition, and the reason stands in their place."""
+    runner = prepared.runner
+    found = attempt(lambda: measure_gate(runner, repetitions=repetitions, launches=launches))
+    if isinstance(found, Gated):
+        return found
+    return Gated(repetitions=(), watchdog_ms=WATCHDOG_MS, launches=launches, reason=describe(found))
+
+
 def measure_gate(
-    prepared: Candidate,
+    runner: _core.Runner,
     *,
     repetitions: int = 20,
     watchdog_ms: int = WATCHDOG_MS,
     launches: int | None = None,
 ) -> Gated:
-    """Separate issue time and device time of ``prepared``, which runs on torch's current stream.
+    """Separate issue time and device time of ``runner``, which runs on torch's current stream.
 
     Pass ``launches`` if known: a request that does not fit in the launch queue is then refused
     with the reason, instead of waiting for the watchdog. A request that waits for the device
@@ -165,27 +174,6 @@ def measure_gate(
 
     Raises UnavailableError without a CUDA device, and RunnerError if the runtime fails.
     """
-    return measure_gated_runner(
-        prepared.runner, repetitions=repetitions, watchdog_ms=watchdog_ms, launches=launches
-    )
-
-
-def try_gate(prepared: Candidate, *, repetitions: int, launches: int | None = None) -> Gated:
-    """`measure_gate`, but what fails has no repetition, and the reason stands in their place."""
-    found = attempt(lambda: measure_gate(prepared, repetitions=repetitions, launches=launches))
-    if isinstance(found, Gated):
-        return found
-    return Gated(repetitions=(), watchdog_ms=WATCHDOG_MS, launches=launches, reason=describe(found))
-
-
-def measure_gated_runner(
-    runner: _core.Runner,
-    *,
-    repetitions: int = 20,
-    watchdog_ms: int = WATCHDOG_MS,
-    launches: int | None = None,
-) -> Gated:
-    """`measure_gate` of a bare runner."""
     if not hasattr(_core, "measure_gated"):
         raise UnavailableError(
             "issue time and device time need the CUDA parts of ftax, which this build lacks; "

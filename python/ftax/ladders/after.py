@@ -1,18 +1,20 @@
 """What follows the rounds of a receipt: a list of instruments, in the one order in which nothing
-spoils what comes next.
+spoils what comes next, and the one loop that runs it.
 
 Requests are timed before anything else has left its mark, then parts of the model and the machine;
 what looks at a GPU follows, and traces are last, since what has been traced is slower for the rest
-of the process.
+of the process. The surprising choice: an instrument is a generator. It hands over the scene with
+what it has found as soon as it has found it; a fault, or Ctrl-C, costs what was not found yet, and
+a warning that says what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from ftax.instruments.instrument import Instrument
+from ftax.errors import FAULTS, describe, is_out_of_memory, release
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.floors import measure_floors
@@ -71,6 +73,42 @@ class Scene:
     def interrupt(self, text: str) -> Self:
         """With what a reader has to know after Ctrl-C, which the receipt keeps in mind."""
         return self.warn(text).add(preparation={"interrupted": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """One kind of look.
+
+    Attributes:
+        phase: what the progress calls it: "timing operators".
+        missing: how the warning begins where it fails: "operators were not timed".
+        is_wanted: whether it is asked for, and can be had of this scene.
+        look: the scene with what was found, as often as something was.
+    """
+
+    phase: str
+    missing: str
+    is_wanted: Callable[[Scene], bool]
+    look: Callable[[Scene], Iterator[Scene]]
+
+
+def look_closer(instruments: Sequence[Instrument], scene: Scene) -> Scene:
+    """The scene with all that the instruments, in this order, find of it."""
+    for place, instrument in enumerate(instruments):
+        if not instrument.is_wanted(scene):
+            continue
+        try:
+            scene.tell(instrument.phase)
+            for found in instrument.look(scene):
+                scene = found
+        except FAULTS as error:
+            if is_out_of_memory(error):
+                release(error)
+            scene = scene.warn(f"{instrument.missing}: {describe(error)}")
+        except KeyboardInterrupt:
+            left = [item.missing for item in instruments[place:] if item.is_wanted(scene)]
+            return scene.interrupt(f"interrupted after the rounds: {'; '.join(left)}")
+    return scene
 
 
 def _put(items: Iterable[_Item], new: _Item) -> tuple[_Item, ...]:
@@ -172,7 +210,7 @@ def _wants_look(scene: Scene) -> bool:
     return scene.on_gpu and scene.options.trace != "none" and scene.is_whole
 
 
-AFTER: tuple[Instrument[Scene], ...] = (
+AFTER: tuple[Instrument, ...] = (
     Instrument(
         "timing the first rung alone and among the others",
         "whether runners disturb each other was not tested",

@@ -12,7 +12,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError
-from ftax.instruments.gate import measure_gated_runner
+from ftax.instruments.gate import measure_gate
 from ftax.runtimes.tape.recording import dispatch_key_works, record_fragment
 from ftax.steps.setting import normalize_device
 
@@ -88,7 +88,7 @@ def _time_cuda(samples: int) -> list[Floor]:
 
 
 def _time_launches() -> list[Floor]:
-    gated = measure_gated_runner(_core.LaunchBurstRunner(_BURST), launches=_BURST)
+    gated = measure_gate(_core.LaunchBurstRunner(_BURST), launches=_BURST)
     issue, device = gated.issue_ns, gated.device_ns
     if issue is None or device is None:
         raise UnavailableError(f"the cost of a launch cannot be measured: {gated.reason}")

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ftax.errors import InvalidArgumentError, RunnerError, describe
-from ftax.instruments.instrument import look_closer
 from ftax.instruments.trace.records import Trace
-from ftax.ladders.after import AFTER, Scene
+from ftax.ladders.after import AFTER, Scene, look_closer
 from ftax.ladders.choice import check_options, choose_alternatives, prepare_all
 from ftax.ladders.ladder import Ladder, find_ladder
 from ftax.ladders.options import TaxOptions

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ftax.errors import UnavailableError
-from ftax.machines.nvml import NvmlGpu, open_gpu
+from ftax.machines.nvml import NvmlGpu
 from ftax.records.record import Count, Name, Record
 
 # nvmlClocksEventReasons in nvml.h; the bits are part of NVML's interface and never change.
@@ -78,16 +78,6 @@ def decode_throttle(bits: int) -> tuple[str, ...]:
     names = tuple(name for bit, name in _REASONS if bits & bit)
     unknown = bits & ~sum(bit for bit, _ in _REASONS)
     return (*names, f"unknown ({unknown:#x})") if unknown else names
-
-
-def collect_gpu_condition(device: str, *, nvml: Any = None) -> GpuCondition:
-    """Read the GPU that torch calls ``device``, now.
-
-    Raises UnavailableError if there is no such GPU or no NVML; `watch_gpu` turns that into a None
-    with its reason.
-    """
-    with open_gpu(device, nvml=nvml) as gpu:
-        return read_condition(gpu)
 
 
 def read_condition(gpu: NvmlGpu) -> GpuCondition:

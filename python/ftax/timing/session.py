@@ -197,7 +197,7 @@ def measure(
     """
     environment = collect_environment(device=loaded.device)
     before = collect_condition()
-    with _watch(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
+    with watch_gpu(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
         work = next((item.watch() for item in prepared if item.watch is not None), None)
         if work is not None:
             work.begin()
@@ -296,15 +296,6 @@ def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
         for name in ("loop", "wide", "within")
         if ends
     }
-
-
-@contextmanager
-def _watch(device: str) -> Iterator[GpuWatch]:
-    if device == "cpu":
-        yield GpuWatch()
-        return
-    with watch_gpu(device) as watch:
-        yield watch
 
 
 def require(session: Session) -> tuple[Measurement, ...]:
