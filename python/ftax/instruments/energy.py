@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
@@ -19,15 +19,12 @@ from ftax.instruments.drive import Drive, drive
 from ftax.machines.condition import PositiveFloat
 from ftax.machines.gpu_condition import read_sm_clock
 from ftax.machines.nvml import NvmlGpu
-from ftax.records.fields import Rule
-from ftax.records.record import Count, Name, PositiveInt, Record
+from ftax.records.record import Count, Name, PositiveInt, Ratio, Record
 
 _WANTED_RATIO = 0.01
 _LEAD_IN_S = 0.5
 _POLL_S = 0.005
 _SETTLED_RATIO = 0.02
-
-Ratio = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ of the lowest rung, and, in a column of their own, issue times.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ftax.instruments.gate import Gated
 from ftax.instruments.trace.durations import compare_durations
@@ -17,8 +17,7 @@ from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
 from ftax.instruments.trace.names import shorten_all
 from ftax.instruments.trace.timeline import Timeline, compute_timeline
-from ftax.records.fields import Rule
-from ftax.records.record import Count, Name, Record
+from ftax.records.record import Count, Name, Ratio, Record
 from ftax.timing.candidate import Placed
 from ftax.timing.statistics import compute_interval, compute_mean
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 _TOP = 15
 _FLAGGED = 5
-
-Ratio = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,11 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.records.fields import Rule
-from ftax.records.record import Count, Name, Record
+from ftax.records.record import Count, Ends, Name, Record
 from ftax.records.result import Result
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement
@@ -32,8 +31,6 @@ _ENOUGH_PAIRS = 10  # processes a side
 SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
 _MOST_NEEDED = 10_000  # units a side that anybody would wait for
-
-_Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +45,7 @@ class LineChange(Record):
     name: Name
     a_ns: float | None
     b_ns: float | None
-    interval_ns: _Ends | None
+    interval_ns: Ends | None
     verdict: Verdict
     doubt: str = ""
 
@@ -92,7 +89,7 @@ class Comparison(Result):
     a: str
     b: str
     ratio: float
-    ratio_interval: _Ends
+    ratio_interval: Ends
     confidence: float
     margin: float
     verdict: Verdict

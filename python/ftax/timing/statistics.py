@@ -3,11 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from ftax import _core
-from ftax.records.fields import Rule
-from ftax.records.record import Count, Record
+from ftax.records.record import Count, Ends, Record
 
 # Between the arithmetic of two builds; anything more is a changed record.
 _TOLERANCE_RATIO = 1e-9
@@ -33,10 +32,7 @@ class Statistics(Record):
 
     values_ns: tuple[float, ...]  # one for each round that counts
     latency_ns: float
-    interval_ns: (
-        Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
-        | None
-    )
+    interval_ns: Ends | None
     summary: Summary
 
 
