@@ -18,10 +18,10 @@ from ftax.errors import FAULTS, describe, is_out_of_memory, release
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.floors import measure_floors
+from ftax.ladders.job import Job
 from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import OperatorCost, Receipt
-from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
@@ -191,7 +191,7 @@ def _gate(scene: Scene) -> Iterator[Scene]:
 def _trace(scene: Scene) -> Iterator[Scene]:
     job = None
     if scene.options.trace == "worker":
-        job = make_job(scene.workspace, scene.runners)
+        job = Job.of(scene.workspace.loaded, [item.place for item in scene.runners])
         scene.tell("tracing kernels in a process of their own")
     found = trace_runners(
         scene.workspace.loaded,
@@ -250,15 +250,3 @@ AFTER: tuple[Instrument, ...] = (
     Instrument("holding the device still", "issue times were not measured", _wants_look, _gate),
     Instrument("tracing kernels", "the runtimes were not traced", _wants_look, _trace),
 )
-
-
-def make_job(workspace: Workspace, prepared: Iterable[Candidate]) -> TraceJob | None:
-    """What a worker traces; None if it cannot make this model and these inputs again."""
-    loaded = workspace.loaded
-    if loaded.again is None:
-        return None
-    return TraceJob(
-        model=loaded.again,
-        setting=loaded.setting,
-        runtimes=tuple(item.place for item in prepared),
-    )

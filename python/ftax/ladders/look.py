@@ -15,8 +15,9 @@ from ftax.instruments.gate import try_gate
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import trace_each
 from ftax.ladders.evidence import RungEvidence
+from ftax.ladders.job import Job
 from ftax.ladders.ladder import EAGER, Ladder
-from ftax.ladders.trace_worker import TraceJob, trace_in_worker
+from ftax.ladders.trace_worker import trace_in_worker
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Progress
@@ -44,7 +45,7 @@ def trace_runners(
     runners: Sequence[Candidate],
     gated: Iterable[RungEvidence] = (),
     *,
-    job: TraceJob | None = None,
+    job: Job | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[RungEvidence, Trace | None]]:
     """Evidence of each runtime, the first rung first, and the trace behind it, if there is one.
