@@ -12,6 +12,7 @@ from typing import Literal
 
 from ftax.errors import FtaxError, describe
 from ftax.instruments.gate import try_gate
+from ftax.instruments.trace.graph_nodes import NODE_TYPES
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import trace_each
 from ftax.ladders.evidence import RungEvidence
@@ -24,7 +25,6 @@ from ftax.timing.session import Progress
 
 _REPETITIONS = 20
 _LEAST_OF_BUSY = 0.5  # device time behind the gate has all gaps in it, so it is longer than busy
-_NODE_TYPES = ("kernel", "memcpy", "memset")
 
 
 def gate_runners(
@@ -104,5 +104,5 @@ def _count_nodes(runner: Candidate, runners: Sequence[Candidate]) -> dict[str, i
         launches = other.preparation.launches
         same = other.buffers is not None and other.buffers is runner.buffers
         if launches is not None and same and other is not runner:
-            return {name: launches.types.get(name, 0) for name in _NODE_TYPES}
+            return {name: launches.types.get(name, 0) for name in NODE_TYPES}
     return None

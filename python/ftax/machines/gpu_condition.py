@@ -16,31 +16,23 @@ from ftax.errors import UnavailableError
 from ftax.machines.nvml import NvmlGpu
 from ftax.records.record import Count, Name, Record
 
-# nvmlClocksEventReasons in nvml.h; the bits are part of NVML's interface and never change.
-_REASONS = (
-    (0x001, "idle"),
-    (0x002, "clock setting"),
-    (0x004, "sw power cap"),
-    (0x008, "hw slowdown"),
-    (0x010, "sync boost"),
-    (0x020, "sw thermal slowdown"),
-    (0x040, "hw thermal slowdown"),
-    (0x080, "hw power brake"),
-    (0x100, "display clock setting"),
-    (0x200, "board limit"),
-    (0x400, "reliability limit"),
-)
+# nvmlClocksEventReasons in nvml.h; the bits are part of NVML's interface and never change. The last
+# column says which slow down a GPU that has work to do; the others are idleness or settings.
 IDLE = "idle"
-# Reasons that slow down a GPU that has work to do; the others are idleness or somebody's settings.
-SLOWING = (
-    "sw power cap",
-    "hw slowdown",
-    "sw thermal slowdown",
-    "hw thermal slowdown",
-    "hw power brake",
-    "board limit",
-    "reliability limit",
+_REASONS = (
+    (0x001, IDLE, False),
+    (0x002, "clock setting", False),
+    (0x004, "sw power cap", True),
+    (0x008, "hw slowdown", True),
+    (0x010, "sync boost", False),
+    (0x020, "sw thermal slowdown", True),
+    (0x040, "hw thermal slowdown", True),
+    (0x080, "hw power brake", True),
+    (0x100, "display clock setting", False),
+    (0x200, "board limit", True),
+    (0x400, "reliability limit", True),
 )
+SLOWING = tuple(name for _, name, slows in _REASONS if slows)
 _PROCESS_LISTS = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -75,8 +67,8 @@ def expect_idle(processes: Iterable[int]) -> None:
 
 def decode_throttle(bits: int) -> tuple[str, ...]:
     """The names of nvmlClocksEventReasons in ``bits``; a bit without a name is given in hex."""
-    names = tuple(name for bit, name in _REASONS if bits & bit)
-    unknown = bits & ~sum(bit for bit, _ in _REASONS)
+    names = tuple(name for bit, name, _ in _REASONS if bits & bit)
+    unknown = bits & ~sum(bit for bit, _, _ in _REASONS)
     return (*names, f"unknown ({unknown:#x})") if unknown else names
 
 

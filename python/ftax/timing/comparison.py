@@ -205,22 +205,13 @@ def compare_measurements(
     side_a: Sequence[Measurement],
     side_b: Sequence[Measurement],
     *,
-    margin: float = DEFAULT_MARGIN,
-    confidence: float = 0.95,
+    margin: float,
+    confidence: float,
 ) -> Comparison:
-    """Compare b with a: one measurement a side, or one for each process.
+    """Compare b with a: one measurement a side, or one for each process, at least one of each.
 
-    With two or more processes a side the test is between processes: paired where those of an index
-    took turns, as `ftax compare` runs them, and the host's clock moved by more than 3 % or is not
-    known, or where both sides ran in the same session with the same indices and are at least ten
-    each; else Welch's. Else it is between rounds of the first process of each side: paired where
-    the two were measured in the same rounds.
-
-    Raises:
-        InvalidArgumentError: a side is empty, or the modes differ.
+    `ftax.compare` says which test is taken. Raises InvalidArgumentError if the modes differ.
     """
-    if not side_a or not side_b:
-        raise InvalidArgumentError("a side of the comparison has no measurement")
     modes = {m.mode for m in (*side_a, *side_b)}
     if len(modes) != 1:
         raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")

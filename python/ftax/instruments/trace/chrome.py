@@ -72,7 +72,7 @@ def _make_events(trace: Trace, pid: int) -> Iterator[Event]:
             domain=call.domain, correlation=call.correlation_id,
         )  # fmt: skip
     launches = find_launches(trace.api_calls)
-    for number, item in enumerate((*trace.kernels, *trace.memcpys, *trace.memsets)):
+    for number, item in enumerate(trace.activities):
         name, args = _describe(item)
         if item.graph_node_id:
             args |= {"graph": item.graph_id, "node": item.graph_node_id}

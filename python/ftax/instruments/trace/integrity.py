@@ -78,16 +78,12 @@ def _name(item: Activity) -> str:
     return f"memcpy {item.copy_kind}" if isinstance(item, Memcpy) else "memset"
 
 
-def _list_activities(trace: Trace) -> tuple[Activity, ...]:
-    return (*trace.kernels, *trace.memcpys, *trace.memsets)
-
-
 def _check_completeness(trace: Trace) -> Iterator[str]:
     if trace.dropped_records:
         yield f"the tracer dropped {trace.dropped_records} records: give it more buffers"
     if not trace.iterations:
         yield "no iteration was traced"
-    elif not _list_activities(trace):
+    elif not trace.activities:
         yield "no device activity was recorded"
     outside = trace.find_outside()
     if outside:
@@ -99,7 +95,7 @@ def _check_completeness(trace: Trace) -> Iterator[str]:
 
 def _check_times(trace: Trace) -> list[str]:
     findings = []
-    for item in _list_activities(trace):
+    for item in trace.activities:
         if item.start_ns <= 0 or item.end_ns <= 0:
             findings.append(f"{_name(item)} has no timestamp")
         elif item.end_ns < item.start_ns:
@@ -113,7 +109,7 @@ def _check_times(trace: Trace) -> list[str]:
 def _check_launches(trace: Trace) -> list[str]:
     launches = find_launches(trace.api_calls)
     findings = []
-    for item in _list_activities(trace):
+    for item in trace.activities:
         call = launches.get(item.correlation_id)
         if call is not None and item.start_ns < call.start_ns:
             findings.append(
@@ -164,5 +160,5 @@ def _note_missing_launches(trace: Trace) -> list[str]:
     if not trace.api_calls:
         return ["no API calls were recorded, so launches were not checked"]
     launches = find_launches(trace.api_calls)
-    missing = [item for item in _list_activities(trace) if item.correlation_id not in launches]
+    missing = [item for item in trace.activities if item.correlation_id not in launches]
     return [f"{len(missing)} device records have no API call that launched them"] if missing else []

@@ -126,6 +126,11 @@ class Trace(Result):
         """A short form for people, such as "bert-base eager/cpp cuda"."""
         return f"{self.model} {self.runtime}/{self.host} {self.device}"
 
+    @property
+    def activities(self) -> tuple[Activity, ...]:
+        """Kernels, copies and fills, each kind as it was recorded."""
+        return (*self.kernels, *self.memcpys, *self.memsets)
+
     def describe(self) -> str:
         """What was traced, in a line."""
         counts = [(len(self.iterations), "iterations"), (len(self.kernels), "kernels"),
@@ -148,8 +153,7 @@ class Trace(Result):
     def find_outside(self) -> tuple[Activity, ...]:
         """Return the device activities that belong to no iteration."""
         inside = {id(item) for part in self.split() for item in part.activities}
-        everything = (*self.kernels, *self.memcpys, *self.memsets)
-        return tuple(item for item in everything if id(item) not in inside)
+        return tuple(item for item in self.activities if id(item) not in inside)
 
     def _assign(self, items: Sequence[_Timed]) -> list[list[_Timed]]:
         """What starts in each window; edges are looked up once a window: API calls are many."""
