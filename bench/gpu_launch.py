@@ -58,7 +58,9 @@ def price_launches(workspace: Workspace, replay: Candidate, repeats: int) -> dic
     turns: list[dict[str, float | None]] = []
     for _ in range(repeats):
         price_ns = price_bursts(bursts)
-        total_ns = read_issue_ns(measure_gate(replay, repetitions=REPETITIONS, launches=launches))
+        total_ns = read_issue_ns(
+            measure_gate(replay.runner, repetitions=REPETITIONS, launches=launches)
+        )
         turns.append(
             {
                 **price_ns,
@@ -113,7 +115,7 @@ def compare_gate(workspace: Workspace, replay: Candidate, repeats: int) -> dict[
     stream = workspace.stream  # the one that its runners share
     turns: list[dict[str, float]] = []
     for _ in range(repeats):
-        gated = measure_gate(replay, repetitions=REPETITIONS)
+        gated = measure_gate(replay.runner, repetitions=REPETITIONS)
         if gated.device_ns is None:
             raise RunnerError(f"the gate did not hold: {gated.reason}")
         events_us = time_events_ns(replay.runner, stream) / 1e3

@@ -15,7 +15,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError
-from ftax.instruments.gate import Gated, measure_gated_runner
+from ftax.instruments.gate import Gated, measure_gate
 from ftax.runtimes.tape.capture import capture_calls
 from ftax.runtimes.workspace import Workspace
 
@@ -64,8 +64,7 @@ def make_bursts(
 def price_bursts(bursts: Mapping[str, _core.Runner]) -> dict[str, float]:
     """Host time of one launch of each burst, ns."""
     return {
-        name: read_issue_ns(measure_gated_runner(burst, repetitions=REPETITIONS, launches=BURST))
-        / BURST
+        name: read_issue_ns(measure_gate(burst, repetitions=REPETITIONS, launches=BURST)) / BURST
         for name, burst in bursts.items()
     }
 

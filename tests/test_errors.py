@@ -11,9 +11,9 @@ from ftax import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.errors import attempt, describe, is_out_of_memory, name_faults
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import trace_each
-from ftax.ladders.after import make_job
+from ftax.ladders.job import Job
 from ftax.ladders.look import gate_runners, trace_runners
-from ftax.ladders.trace_worker import TraceJob, trace_in_worker
+from ftax.ladders.trace_worker import trace_in_worker
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
@@ -189,7 +189,7 @@ def test_tax_with_no_trace_to_write_says_so_and_keeps_the_receipt(tmp_path):
 def trace_with(monkeypatch, tmp_path, script, runtimes=(EAGER, GRAPH)):
     """Let ``script`` be the worker."""
     use_script(monkeypatch, tmp_path, script)
-    return trace_in_worker(TraceJob(model="bert-base", runtimes=runtimes))
+    return trace_in_worker(Job(model="bert-base", places=runtimes))
 
 
 def begin(place):
@@ -250,7 +250,7 @@ def test_a_worker_that_crashes_loses_one_runtime_and_another_goes_on(monkeypatch
     )
     assert [type(item) for item in found] == [Trace, RunnerError, Trace]
     assert "failed at cuda-graph/cpp: the worker process was ended by SIGSEGV" in str(found[1])
-    assert json.loads((tmp_path / "job").read_text())["runtimes"] == [["torchscript", "cpp"]]
+    assert json.loads((tmp_path / "job").read_text())["places"] == [["torchscript", "cpp"]]
 
 
 def test_workers_that_keep_dying_are_given_up(monkeypatch, tmp_path):
@@ -264,10 +264,10 @@ def test_workers_that_keep_dying_are_given_up(monkeypatch, tmp_path):
 
 def test_a_worker_is_asked_only_for_what_it_can_build():
     workspace = Workspace(ftax.load_model("resnet-50", tiny=True))
-    job = json.loads(json.dumps(make_job(workspace, ()).to_dict()))
+    job = json.loads(json.dumps(Job.of(workspace.loaded, ()).to_dict()))
     assert (job["model"], Setting(**job["setting"])) == ("resnet-50", workspace.setting)
     given = Workspace(ftax.load_model(torch.nn.ReLU(), inputs=normal(1, 2)))
-    assert make_job(given, ()) is None
+    assert Job.of(given.loaded, ()) is None
 
 
 def make_rung(place):

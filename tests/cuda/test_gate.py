@@ -8,7 +8,7 @@ import torch
 import ftax
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.instruments.gate import measure_gated_runner
+from ftax.instruments.gate import measure_gate
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -22,7 +22,7 @@ def python_runner(function, name="test"):
 
 def test_host_time_is_issue_time_and_no_device_time():
     delayed = _core.DelayRunner(_core.NullKernelRunner(), DELAY_NS)
-    gated = measure_gated_runner(delayed, repetitions=10, launches=1)
+    gated = measure_gate(delayed, repetitions=10, launches=1)
     assert gated.reason is None
     assert len(gated.kept) == 10
     assert all(item.issue_ns >= DELAY_NS for item in gated.kept)
@@ -32,7 +32,7 @@ def test_host_time_is_issue_time_and_no_device_time():
 
 def test_device_time_is_no_issue_time():
     sleeper = python_runner(lambda: torch.cuda._sleep(SLEEP_CYCLES))
-    gated = measure_gated_runner(sleeper, repetitions=10)
+    gated = measure_gate(sleeper, repetitions=10)
     assert gated.reason is None
     assert gated.device_ns.low_ns >= 5_000_000
     assert gated.issue_ns.median_ns < gated.device_ns.median_ns
@@ -40,8 +40,8 @@ def test_device_time_is_no_issue_time():
 
 
 def test_more_launches_take_longer_on_both_sides():
-    few = measure_gated_runner(_core.LaunchBurstRunner(20), launches=20)
-    many = measure_gated_runner(_core.LaunchBurstRunner(90), launches=90)
+    few = measure_gate(_core.LaunchBurstRunner(20), launches=20)
+    many = measure_gate(_core.LaunchBurstRunner(90), launches=90)
     assert few.reason is None and many.reason is None
     assert few.issue_ns.median_ns < many.issue_ns.median_ns
     assert few.device_ns.median_ns < many.device_ns.median_ns
@@ -58,7 +58,7 @@ def test_a_runner_that_waits_inside_is_cut_once_and_goes_on(wait):
         torch.cuda.synchronize() if wait == "synchronise" else x[0].item()
 
     start = time.monotonic()
-    gated = measure_gated_runner(python_runner(request, "waits"), repetitions=50, watchdog_ms=200)
+    gated = measure_gate(python_runner(request, "waits"), repetitions=50, watchdog_ms=200)
     elapsed_s = time.monotonic() - start
     assert gated.cut
     assert gated.issue_ns is None
@@ -78,7 +78,7 @@ def test_a_runner_that_raises_leaves_the_gate_open():
             raise ValueError("behind the gate")
 
     with pytest.raises(ftax.RunnerError, match="behind the gate"):
-        measure_gated_runner(python_runner(request), watchdog_ms=10_000)
+        measure_gate(python_runner(request), watchdog_ms=10_000)
     torch.cuda.synchronize()
 
 
@@ -95,10 +95,10 @@ def test_what_does_not_fit_in_the_queue_is_refused_when_known_and_cut_when_not()
     if depth >= 1 << 16:
         pytest.skip("this driver's launch queue has no end that the probe finds")
     too_many = _core.LaunchBurstRunner(depth + 500)
-    refused = measure_gated_runner(too_many, launches=depth + 500)
+    refused = measure_gate(too_many, launches=depth + 500)
     assert refused.repetitions == ()
     assert str(depth + 500) in refused.reason and str(depth) in refused.reason
-    cut = measure_gated_runner(too_many, watchdog_ms=200)
+    cut = measure_gate(too_many, watchdog_ms=200)
     assert cut.cut
     assert "queue" in cut.reason
 
@@ -108,7 +108,7 @@ def test_what_does_not_fit_in_the_queue_is_refused_when_known_and_cut_when_not()
 )
 def test_arguments_out_of_range_are_refused(arguments):
     with pytest.raises(InvalidArgumentError):
-        measure_gated_runner(_core.NullKernelRunner(), **arguments)
+        measure_gate(_core.NullKernelRunner(), **arguments)
 
 
 def test_floors_are_present_and_in_the_order_of_what_they_contain():
@@ -127,8 +127,8 @@ def test_a_cold_cache_makes_reading_slower():
     if torch.cuda.get_device_properties(0).L2_cache_size < 2 * x.nbytes:
         pytest.skip("the L2 cache of this device is too small for the test")
     reader = python_runner(x.sum)
-    warm = measure_gated_runner(reader, repetitions=50)
-    cold = measure_gated_runner(_core.ColdRunner(reader), repetitions=50)
+    warm = measure_gate(reader, repetitions=50)
+    cold = measure_gate(_core.ColdRunner(reader), repetitions=50)
     assert warm.reason is None and cold.reason is None
     assert cold.device_ns.median_ns > warm.device_ns.median_ns
 

@@ -77,7 +77,7 @@ def measure_exposed(baseline, treated):
 def find_issue_times(prepared):
     """The shortest of all repetitions of each, ns, taken in rounds: neighbours only lengthen what
     the host does."""
-    rounds = [[measure_gate(item) for item in prepared] for _ in range(GATE_ROUNDS)]
+    rounds = [[measure_gate(item.runner) for item in prepared] for _ in range(GATE_ROUNDS)]
     assert {gate.reason for gates in rounds for gate in gates} == {None}
     return [
         min(kept.issue_ns for gate in gates for kept in gate.kept)

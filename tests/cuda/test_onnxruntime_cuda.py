@@ -71,7 +71,7 @@ def test_all_work_is_on_the_stream_that_is_timed(bert: Workspace, name: str, hos
 @pytest.mark.parametrize("host", HOSTS)
 def test_issuing_returns_before_the_device_is_done(bert: Workspace, host: Host) -> None:
     """A request that waited inside could not be held by the gate."""
-    gated = measure_gate(prepare(bert, "onnxruntime", host), repetitions=5)
+    gated = measure_gate(prepare(bert, "onnxruntime", host).runner, repetitions=5)
     assert not gated.cut, gated.reason
 
 

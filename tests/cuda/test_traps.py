@@ -16,7 +16,7 @@ from torch import nn
 import ftax
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.instruments.gate import measure_gated_runner
+from ftax.instruments.gate import measure_gate
 from ftax.instruments.trace.durations import compare_durations
 from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
@@ -282,7 +282,7 @@ def test_what_waits_only_at_first_does_so_before_the_gate_and_what_always_waits_
 
     runner = _core.PythonRunner(request, "waits", "cuda", _core.GradMode.inference)
     start = time.monotonic()
-    gated = measure_gated_runner(runner, repetitions=3, watchdog_ms=300)
+    gated = measure_gate(runner, repetitions=3, watchdog_ms=300)
     assert time.monotonic() - start < 60  # it opened by itself
     assert gated.cut == (waits == "always")
     assert (gated.reason is None) == (waits == "at first")

@@ -6,7 +6,7 @@ import pytest
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError
-from ftax.instruments.gate import Gated, GatedRepetition, measure_gated_runner
+from ftax.instruments.gate import Gated, GatedRepetition, measure_gate
 
 
 def repeat(*times_ns: tuple[int, int], cut: bool = False) -> tuple[GatedRepetition, ...]:
@@ -87,4 +87,4 @@ def test_without_a_device_it_says_what_is_missing():
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
     with pytest.raises(UnavailableError, match="CUDA"):
-        measure_gated_runner(_core.EmptyRunner())
+        measure_gate(_core.EmptyRunner())

@@ -68,11 +68,11 @@ def test_without_nvml_there_is_memory_and_reasons_for_the_rest(memory, monkeypat
 def test_a_gpu_with_a_counter_and_no_gpm_has_energy(memory, monkeypatch):
     monkeypatch.setattr(module, "measure_idle_power", lambda gpu: IDLE)
     monkeypatch.setattr(
-        module, "measure_energy", functools.partial(module.measure_energy, limit_s=0.6)
+        module, "measure_energy", functools.partial(module.measure_energy, seconds=0.6, limit_s=0.6)
     )
     start = _core.now_ns()
     nvml = FakeNvml(**{COUNTER: lambda handle: int((_core.now_ns() - start) * 100e-6)})
-    (item,) = collect([prepare()], energy_s=0.6, nvml=nvml)
+    (item,) = collect([prepare()], nvml=nvml)
     assert item.energy.idle == IDLE
     assert item.energy.mean_power_w == pytest.approx(100, rel=2 * item.energy.resolution_ratio)
     assert item.missing.keys() == {"utilisation"}

@@ -5,7 +5,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
-from ftax.instruments.utilisation import Utilisation, measure_utilisation, watch_utilisation
+from ftax.instruments.utilisation import Utilisation, watch_utilisation
 from ftax.machines.nvml import open_gpu
 from support.fake_nvml import NoPermissionError, NotSupportedError, NVMLError, open_fake
 
@@ -49,7 +49,7 @@ def open_gpm(**answers):
 
 def test_metrics_land_in_the_columns_of_the_paper():
     gpu = open_gpm()
-    utilisation = measure_utilisation(RUNNER, gpu=gpu, seconds=0.5)
+    utilisation, _ = watch_utilisation(RUNNER, gpu=gpu, seconds=0.5)
     assert utilisation.sms_active_pct == 57.0
     assert utilisation.warp_occupancy_pct == 9.25
     assert utilisation.dram_bandwidth_pct == 31.5
@@ -69,7 +69,7 @@ def test_the_time_of_a_request_meanwhile_comes_with_the_counters():
 def test_a_metric_that_fails_alone_is_unknown_alone():
     values = {**VALUES, 3: float("nan")}
     gpu = open_gpm(nvmlGpmMetricsGet=fill(values, codes={5: 3}))
-    utilisation = measure_utilisation(RUNNER, gpu=gpu, seconds=0.5)
+    utilisation, _ = watch_utilisation(RUNNER, gpu=gpu, seconds=0.5)
     assert utilisation.sms_active_pct == 57.0
     assert utilisation.warp_occupancy_pct is None and utilisation.tensor_active_pct is None
 
@@ -91,7 +91,7 @@ def test_a_metric_that_fails_alone_is_unknown_alone():
 def test_what_is_refused_is_not_available_here_and_leaves_nothing_behind(answers, reason):
     gpu = open_gpm(**answers)
     with pytest.raises(UnavailableError, match=f"not available here: .*{reason}"):
-        measure_utilisation(RUNNER, gpu=gpu, seconds=0.5)
+        watch_utilisation(RUNNER, gpu=gpu, seconds=0.5)
     made = gpu.nvml.asked.count("nvmlGpmSampleAlloc")
     if "nvmlGpmSampleAlloc" not in answers:
         assert gpu.nvml.asked.count("nvmlGpmSampleFree") == made
@@ -104,14 +104,14 @@ def test_a_runner_that_fails_frees_the_samples():
     runner = _core.PythonRunner(fail, "bad", device="cpu", grad_mode=_core.GradMode.inference)
     gpu = open_gpm()
     with pytest.raises(RunnerError, match="bad weights"):
-        measure_utilisation(runner, gpu=gpu, seconds=0.5)
+        watch_utilisation(runner, gpu=gpu, seconds=0.5)
     assert gpu.nvml.asked.count("nvmlGpmSampleFree") == 2
 
 
 @pytest.mark.parametrize("seconds", [0.1, float("nan"), float("inf")])
 def test_a_run_too_short_for_the_counters_is_refused(seconds):
     with pytest.raises(InvalidArgumentError, match=f"seconds is {seconds}.*at least 0.5"):
-        measure_utilisation(RUNNER, gpu=open_gpm(), seconds=seconds)
+        watch_utilisation(RUNNER, gpu=open_gpm(), seconds=seconds)
 
 
 @pytest.mark.needs_cuda
@@ -123,10 +123,10 @@ def test_a_busy_gpu_has_active_multiprocessors():
     with open_gpu("cuda") as gpu:
         if torch.cuda.get_device_capability() < (9, 0):
             with pytest.raises(UnavailableError, match="not available here"):
-                measure_utilisation(runner, gpu=gpu)
+                watch_utilisation(runner, gpu=gpu)
             return
         try:
-            utilisation = measure_utilisation(runner, gpu=gpu)
+            utilisation, _ = watch_utilisation(runner, gpu=gpu)
         except UnavailableError as error:
             pytest.skip(f"the driver refuses: {error}")
     assert 20 < utilisation.sms_active_pct <= 101

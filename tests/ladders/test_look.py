@@ -24,8 +24,8 @@ def look(monkeypatch, *, device_ns):
         names = ("a", "c") if item.runtime == "onnxruntime" else KERNELS
         return make_repeated_trace(*names, runtime=item.runtime, host=item.host)
 
-    def gate(item, *, launches, **options):
-        asked[item.runtime] = launches
+    def gate(runner, *, launches, **options):
+        asked[runner] = launches
         return make_gate(30, device_ns)
 
     monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
@@ -34,7 +34,7 @@ def look(monkeypatch, *, device_ns):
         Candidate(
             runtime=place[0],
             host=place[1],
-            runner=None,
+            runner=place[0],
             run=list,
             preparation=Preparation(launches=LAUNCHES),
         )

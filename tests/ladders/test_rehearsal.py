@@ -9,7 +9,8 @@ from torch import nn, ones
 
 import ftax
 from ftax.errors import InvalidArgumentError
-from ftax.ladders.rehearsal import Rehearsal, rehearse
+from ftax.ladders.job import Job
+from ftax.ladders.rehearsal import rehearse
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
 
@@ -77,7 +78,7 @@ def test_what_takes_its_process_down_costs_one_row():
 def test_a_process_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("ftax.ladders.rehearsal._AFTER_PREPARING_S", 0.0)
     monkeypatch.setenv("FTAX_PREPARE_SECONDS", "0.2")
-    job = Rehearsal(model="resnet-50", setting=Setting(tiny=True), places=(("sound", "python"),))
+    job = Job(model="resnet-50", setting=Setting(tiny=True), places=(("sound", "python"),))
     assert rehearse(job) == {
         ("sound", "python"): "tried in a process of its own: the worker process ran past 0.2 s and "
         "was ended"

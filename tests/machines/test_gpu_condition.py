@@ -6,21 +6,18 @@ import types
 import pytest
 import torch
 
-from ftax.errors import UnavailableError
 from ftax.machines.gpu_condition import (
     GpuCondition,
-    collect_gpu_condition,
     decode_throttle,
     expect_idle,
     read_condition,
 )
+from ftax.machines.nvml import open_gpu
 from support.fake_nvml import (
-    FakeNvml,
     NoPermissionError,
     NVMLError,
     list_processes,
     open_fake,
-    pretend_cuda,
 )
 
 COMPUTE = "nvmlDeviceGetComputeRunningProcesses_v3"
@@ -115,22 +112,13 @@ def test_ourselves_under_another_number_are_not_a_stranger(monkeypatch):
     assert find_others(**{COMPUTE: []}) == (None, None)
 
 
-def test_collecting_opens_and_closes_nvml(monkeypatch):
-    pretend_cuda(monkeypatch, 1)
-    nvml = FakeNvml(nvmlDeviceGetPowerUsage=75_000)
-    assert collect_gpu_condition("cuda", nvml=nvml).power_mw == 75_000
-    assert nvml.open == 0
-    pretend_cuda(monkeypatch, 0)
-    with pytest.raises(UnavailableError, match="torch sees 0 CUDA devices"):
-        collect_gpu_condition("cuda", nvml=nvml)
-
-
 @pytest.mark.needs_cuda
 def test_a_real_gpu_is_plausible():
     pytest.importorskip("pynvml")
     torch.ones(1, device="cuda")
     torch.cuda.synchronize()
-    condition = collect_gpu_condition("cuda")
+    with open_gpu("cuda") as gpu:
+        condition = read_condition(gpu)
     known = {name: value for name, value in condition.to_dict().items() if value is not None}
     bounds = {
         "sm_clock_mhz": (100, 5000),

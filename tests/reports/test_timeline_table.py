@@ -2,10 +2,7 @@
 
 from ftax.instruments.trace.kernel_set import KernelSet
 from ftax.instruments.trace.timeline import compute_timeline
-from ftax.reports.tables.timeline_table import (
-    make_kernel_table,
-    make_timeline_table,
-)
+from ftax.reports.tables.timeline_table import make_kernel_table, make_timeline_table
 from support.traces import make_kernel, make_repeated_trace, make_trace
 
 

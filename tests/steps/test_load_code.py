@@ -10,9 +10,8 @@ import torch
 
 import ftax
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
-from ftax.ladders.after import make_job
+from ftax.ladders.job import Job
 from ftax.runtimes.cache import make_key
-from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.load_code import find_code, is_code
 from ftax.steps.setting import Setting
@@ -226,7 +225,7 @@ def test_other_processes_build_it_by_its_name(folder, monkeypatch):
     ).sides
     assert [item.cell.model for item in found] == ["Net", "Net"]
     assert len({item.process.pid for item in found}) == 2
-    job = make_job(Workspace(load_model("service:make", grad_mode="no_grad")), ())
+    job = Job.of(load_model("service:make", grad_mode="no_grad"), ())
     assert (job.model, job.setting.grad_mode) == ("service:make", "no_grad")
     in_file = load_model("./service.py:make")
     assert re.fullmatch(r"/.*/service\.py:make", in_file.again)

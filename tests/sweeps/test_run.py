@@ -174,7 +174,7 @@ def test_the_command_shows_a_sweep_and_names_what_is_wrong(swept, tmp_path):
         (["sweep"], "there is nothing to sweep; give a grid file, or --model"),
         (["sweep", str(grid), "--batch", "2"], "batches is given beside"),
         (["sweep", "--model", "bert-base", "--batch", "two"], "--batch has 'two'; write whole"),
-        (["sweep", str(grid), "--gpus", "all"], "--gpus is 'all'; write numbers"),
+        (["sweep", str(grid), "--gpus", "all"], "--gpus has 'all'; write whole numbers"),
     ):
         refused = run(app, words)
         assert isinstance(refused.exception, InvalidArgumentError)

@@ -6,7 +6,7 @@ are, and one file is enough if its records have labels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -36,12 +36,6 @@ Sides = Annotated[
         "bert-base:torchscript:cpp. The first one is what the others are compared with.",
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
-    name: str
-    items: list[Item]
 
 
 _PLAN = Plan(duration_s=10.0, patience_s=10.0)
@@ -79,6 +73,7 @@ def compare(
 
     are_files = [_is_file(side) for side in sides]
     runs: JobRuns | None = None
+    found: list[tuple[str, list[Item]]]
     if all(are_files):
         if given := [*setting.chosen, *plan, *(["processes"] if processes != 1 else [])]:
             raise InvalidArgumentError(
@@ -94,23 +89,20 @@ def compare(
         jobs = [_make_job(side, replace(_PLAN, **plan), setting) for side in sides]
         with show_progress("comparing", limit_s=jobs[0].plan.duration_s) as progress:
             runs = run_jobs(jobs, processes=processes, progress=progress)
-        found = [
-            _Side(name=chr(ord("a") + place), items=[*items])
-            for place, items in enumerate(runs.sides)
-        ]
+        found = [(chr(ord("a") + place), [*items]) for place, items in enumerate(runs.sides)]
     measured = [] if runs is None else [item for side in runs.sides for item in side]
     with saved(output.json, measured):
-        first, *others = found
+        (first, of_first), *others = found
         results = [
             compare_items(
-                first.items,
-                side.items,
+                of_first,
+                items,
                 margin=margin,
                 confidence=confidence,
-                names=(first.name, side.name),
+                names=(first, name),
                 allow_different=allow_different,
             )
-            for side in others
+            for name, items in others
         ]
         with saved(output.json, results):
             show(draw_comparisons(*results), output)
@@ -142,7 +134,7 @@ def _parse_cell(text: str) -> tuple[str, str, str]:
     return model, runtime or "eager", host or "cpp"
 
 
-def _read_sides(paths: list[Path]) -> list[_Side]:
+def _read_sides(paths: list[Path]) -> list[tuple[str, list[Item]]]:
     """What the files hold, by label: at least two results. Those without a label go by the names of
     their files."""
     sides: dict[tuple[int, str], list[Item]] = {}
@@ -159,9 +151,7 @@ def _read_sides(paths: list[Path]) -> list[_Side]:
         names = [" ".join(filter(None, (str(paths[place]), label))) for place, label in sides]
     if len(set(names)) < len(names):  # a file with itself
         names = [f"{name} ({place})" for place, name in enumerate(names, start=1)]
-    return [
-        _Side(name=name, items=items) for name, items in zip(names, sides.values(), strict=True)
-    ]
+    return list(zip(names, sides.values(), strict=True))
 
 
 def _read(path: Path) -> list[Receipt | Measurement]:

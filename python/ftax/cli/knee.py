@@ -81,8 +81,15 @@ def knee(
         if not knees:
             raise failures[0][2]  # there is no row to show
         drawn = draw_knees(*knees)
-        tables = (*drawn.tables, *make_failure_table(failures))
-        show(replace(drawn, tables=tables), output)
+        if failures:
+            missing = Rows(
+                title="Not measured",
+                columns=("runtime", "host", "why"),
+                numeric=(),
+                rows=tuple((name, side, describe(error)) for name, side, error in failures),
+            )
+            drawn = replace(drawn, tables=(*drawn.tables, missing))
+        show(drawn, output)
     if interrupted:
         leave_interrupted(output.json, "the tables are of the sizes and runtimes until then")
 
@@ -137,18 +144,4 @@ def choose_runtimes(runtime: str, host: str, device: str) -> list[tuple[str, Hos
         for spec in list_runtimes()
         for side in ([side for side in hosts if side in spec.hosts] or list(spec.hosts))
         if spec.find_obstacle(host=side, device=device) is None
-    ]
-
-
-def make_failure_table(failures: Failures) -> list[Rows]:
-    """What has no row, and why; no table if nothing failed."""
-    if not failures:
-        return []
-    return [
-        Rows(
-            title="Not measured",
-            columns=("runtime", "host", "why"),
-            numeric=(),
-            rows=tuple((runtime, host, describe(error)) for runtime, host, error in failures),
-        )
     ]

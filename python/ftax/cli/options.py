@@ -20,6 +20,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.models import OptionInfo
 
+from ftax.errors import InvalidArgumentError
 from ftax.records.store import check_appendable
 from ftax.steps.setting import Setting
 
@@ -93,21 +94,13 @@ Label = Annotated[
     str, typer.Option(help="What to call the result, such as before; `ftax compare` reads it.")
 ]
 # Outputs are looked at first: a mistyped folder must not cost what was measured.
+_make_trace_file = functools.partial(typer.Option, callback=_check_output)
+_FOR_A_VIEWER = "here for Perfetto or chrome://tracing."
 TraceOutput = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        callback=_check_output,
-        help="GPU: write the traces here for Perfetto or chrome://tracing.",
-    ),
+    Path | None, _make_trace_file("--trace", help=f"GPU: write the traces {_FOR_A_VIEWER}")
 ]
 ChromeOutput = Annotated[
-    Path | None,
-    typer.Option(
-        "--chrome",
-        callback=_check_output,
-        help="Write the trace here for Perfetto or chrome://tracing.",
-    ),
+    Path | None, _make_trace_file("--chrome", help=f"Write the trace {_FOR_A_VIEWER}")
 ]
 
 
@@ -319,10 +312,23 @@ def parse_settings(texts: list[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def parse_cpus(text: str | None) -> tuple[int, ...]:
+def parse_list(texts: str | list[str] | None) -> list[str]:
+    """``"a, b"``, or several of these, as ["a", "b"]."""
+    given = [texts] if isinstance(texts, str) else texts or []
+    return [part.strip() for text in given for part in text.split(",")]
+
+
+def parse_numbers(option: str, texts: str | list[str] | None) -> list[int]:
+    """``"1,8"``, or several of these, as [1, 8]."""
+    parts = parse_list(texts)
+    for part in parts:
+        if not part.isdecimal():
+            raise InvalidArgumentError(f"{option} has {part!r}; write whole numbers, such as 1,8")
+    return [int(part) for part in parts]
+
+
+def parse_cpus(text: str) -> tuple[int, ...]:
     """``"0,2-4"`` as (0, 2, 3, 4)."""
-    if text is None:
-        return ()
     cpus: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part.strip())

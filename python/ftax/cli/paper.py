@@ -14,7 +14,6 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import show
-from ftax.errors import InvalidArgumentError
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting as StepSetting
@@ -88,8 +87,8 @@ def paper(
     study_setting = Setting.choose(
         device=device or _find_device(),
         quick=quick,
-        dtypes=tuple(_split(dtype)),
-        batches=_parse_numbers("--batch", batch),
+        dtypes=tuple(o.parse_list(dtype)),
+        batches=tuple(o.parse_numbers("--batch", batch)),
     )
     if items == ["list"]:
         _list_items(form)
@@ -107,7 +106,7 @@ def paper(
         check_matplotlib()  # before minutes of measuring
     complete = True
     if measure:
-        shared = tuple(f"cuda:{number}" for number in _parse_numbers("--gpus", gpus))
+        shared = tuple(f"cuda:{number}" for number in o.parse_numbers("--gpus", gpus))
         with show_progress("paper") as progress:
             try:
                 known, complete = run_study(
@@ -191,15 +190,3 @@ def _find_device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def _split(text: str | None) -> list[str]:
-    return [part.strip() for part in text.split(",")] if text else []
-
-
-def _parse_numbers(option: str, text: str | None) -> tuple[int, ...]:
-    parts = _split(text)
-    for part in parts:
-        if not part.isdecimal():
-            raise InvalidArgumentError(f"{option} is {text!r}; write whole numbers, such as 1,8")
-    return tuple(int(part) for part in parts)

@@ -113,22 +113,24 @@ def sweep(
     from ftax.sweeps.setup import FULL, QUICK
 
     axes = {
-        "models": _split(model), "runtimes": _split(runtime), "hosts": _split(host),
-        "dtypes": _split(dtype), "batches": _split_sizes("--batch", batch),
-        "sequences": _split_sizes("--sequence", sequence), "devices": _split(device),
+        "models": o.parse_list(model), "runtimes": o.parse_list(runtime),
+        "hosts": o.parse_list(host), "dtypes": o.parse_list(dtype),
+        "batches": _parse_sizes("--batch", batch),
+        "sequences": _parse_sizes("--sequence", sequence), "devices": o.parse_list(device),
         **replace(setting, threads=None).chosen,
         "utilisation": utilisation or None, "memory": memory or None,
         "repetitions": repetitions,
     }  # fmt: skip
-    chosen = {name: value for name, value in axes.items() if value is not None}
+    chosen = {name: value for name, value in axes.items() if value not in (None, [])}
     grids = _choose_grids(grid, chosen, allow_libraries)
+    shared = [f"cuda:{number}" for number in o.parse_numbers("--gpus", gpus)]
     interrupted = False
     with show_progress("sweep") as progress:
         try:
             results = run_sweep(
                 grids, output, resume=resume, retry_failed=retry_failed, quick=quick,
                 plan=replace(QUICK if quick else FULL, **plan), seed=plan.get("seed", 0),
-                limit_s=limit, time_limit_s=time_limit, trace=trace, gpus=_parse_gpus(gpus),
+                limit_s=limit, time_limit_s=time_limit, trace=trace, gpus=shared,
                 exporters=exporters, workers=workers, threads=setting.threads, progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -170,25 +172,6 @@ def _choose_grids(
     return read_grids(path, allow_libraries=allow_libraries)
 
 
-def _split(texts: list[str] | None) -> list[str] | None:
-    return None if texts is None else [part.strip() for text in texts for part in text.split(",")]
-
-
-def _split_sizes(option: str, texts: list[str] | None) -> list[int | str] | None:
-    parts = _split(texts)
-    if parts is None:
-        return None
-    for part in parts:
-        if not part.isdecimal() and part != "default":
-            raise InvalidArgumentError(
-                f"{option} has {part!r}; write whole numbers, such as 1,8,64"
-            )
-    return [int(part) if part.isdecimal() else part for part in parts]
-
-
-def _parse_gpus(text: str) -> list[str]:
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if not part.isdecimal():
-            raise InvalidArgumentError(f"--gpus is {text!r}; write numbers, such as 0,1")
-    return [f"cuda:{part}" for part in parts]
+def _parse_sizes(option: str, texts: list[str] | None) -> list[int | str]:
+    parts = o.parse_list(texts)
+    return [part if part == "default" else o.parse_numbers(option, part)[0] for part in parts]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ftax import _core
 from ftax.errors import RunnerError
-from ftax.timing.session import Mode, Plan, quiet
+from ftax.timing.session import Plan, quiet
 
 # Short enough that a reading between rounds places a counter's step well, long enough that what
 # happens between two rounds (a probe of the host, the reading) is lost beside them.
@@ -36,7 +36,6 @@ def drive(
     *,
     seconds: float,
     lead_in_s: float,
-    mode: Mode = "latency",
     read: Reading,
 ) -> Drive:
     """Run ``runner`` for ``lead_in_s``, in which clocks and power rise, and then ``seconds`` more.
@@ -46,7 +45,6 @@ def drive(
     fails, and what ``read`` raises.
     """
     plan = Plan(
-        mode=mode,
         warmup=_WARMUP,
         rounds=_NO_END,
         duration_s=lead_in_s + seconds,

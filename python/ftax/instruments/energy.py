@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
@@ -19,16 +19,12 @@ from ftax.instruments.drive import Drive, drive
 from ftax.machines.condition import PositiveFloat
 from ftax.machines.gpu_condition import read_sm_clock
 from ftax.machines.nvml import NvmlGpu
-from ftax.records.fields import Rule
-from ftax.records.record import Count, Name, PositiveInt, Record
-from ftax.timing.session import Mode
+from ftax.records.record import Count, Name, PositiveInt, Ratio, Record
 
 _WANTED_RATIO = 0.01
 _LEAD_IN_S = 0.5
 _POLL_S = 0.005
 _SETTLED_RATIO = 0.02
-
-Ratio = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +48,7 @@ class Energy(Record):
     """Energy of a run of one runner.
 
     Attributes:
-        mode: one synchronised request at a time, or back to back.
+        mode: one synchronised request at a time; files may hold runs of them back to back.
         energy_j: by which the counter moved.
         seconds: between the first and last step of the counter.
         inferences: that finished in that time.
@@ -142,7 +138,6 @@ def measure_energy(
     *,
     gpu: NvmlGpu,
     idle: IdlePower,
-    mode: Mode = "latency",
     seconds: float = 2.5,
     limit_s: float = 20.0,
     now_ns: Callable[[], int] = _core.now_ns,
@@ -155,7 +150,7 @@ def measure_energy(
     """
     _check_duration("seconds", seconds)
     while True:
-        points, driven = _run_counted(runner, gpu, mode, seconds, now_ns)
+        points, driven = _run_counted(runner, gpu, seconds, now_ns)
         is_last = 2 * seconds > limit_s
         try:
             window = find_window(points)
@@ -164,21 +159,12 @@ def measure_energy(
                 raise
         else:
             if is_last or window.resolution_ratio <= _WANTED_RATIO:
-                return _make_energy(window, driven, mode, idle)
+                return _make_energy(window, driven, idle)
         seconds *= 2
 
 
 def compute_energy_tax(rungs: Sequence[tuple[str, Energy]]) -> tuple[EnergyLine, ...]:
-    """Lines for labelled rungs given from top to bottom; they sum to the first one's energy.
-
-    Raises InvalidArgumentError if the rungs were run in different modes.
-    """
-    modes = {energy.mode for _, energy in rungs}
-    if len(modes) > 1:
-        raise InvalidArgumentError(
-            f"rungs were run in modes {', '.join(sorted(modes))}; energies of different modes are "
-            "not comparable: run them all in one"
-        )
+    """Lines for labelled rungs given from top to bottom; they sum to the first one's energy."""
     lines = []
     for place, (label, upper) in enumerate(rungs):
         lower_label, lower = rungs[place + 1] if place + 1 < len(rungs) else (None, None)
@@ -201,21 +187,21 @@ def compute_energy_tax(rungs: Sequence[tuple[str, Energy]]) -> tuple[EnergyLine,
 
 
 def _run_counted(
-    runner: _core.Runner, gpu: NvmlGpu, mode: Mode, seconds: float, now_ns: Callable[[], int]
+    runner: _core.Runner, gpu: NvmlGpu, seconds: float, now_ns: Callable[[], int]
 ) -> tuple[list[CounterPoint], Drive]:
     points: list[CounterPoint] = []
 
     def read(done: int, ended: bool) -> None:
         points.append(_read_point(gpu, now_ns, done))
 
-    driven = drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, mode=mode, read=read)
+    driven = drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, read=read)
     return points, driven
 
 
-def _make_energy(window: CounterWindow, driven: Drive, mode: Mode, idle: IdlePower) -> Energy:
+def _make_energy(window: CounterWindow, driven: Drive, idle: IdlePower) -> Energy:
     inside = slice(window.first.rounds, window.last.rounds)
     return Energy(
-        mode=mode,
+        mode="latency",
         energy_j=window.energy_j,
         seconds=window.seconds,
         inferences=sum(driven.requests[inside]),

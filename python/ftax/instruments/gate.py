@@ -8,23 +8,22 @@ in which the gate opened by itself is kept and labelled, and counts in no median
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, ClassVar, Self
 
 from ftax import _core
 from ftax.errors import (
     InvalidArgumentError,
-    ResultsError,
     UnavailableError,
     attempt,
     describe,
 )
+from ftax.records.computed import Computed
 from ftax.records.fields import Rule
 from ftax.records.record import Count, PositiveInt, Record
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import quiet
-from ftax.timing.statistics import find_difference
 
 WATCHDOG_MS = 2000
 
@@ -72,12 +71,13 @@ class GatedRepetition(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gated(Record):
+class Gated(Computed):
     """The repetitions of one runtime, with why there are cut ones, or none at all.
 
-    The medians are computed from the repetitions; `to_dict` adds them for other readers, and
-    `from_dict` refuses stored ones that differ.
+    The medians are computed from the repetitions, also when they are read from a file.
     """
+
+    computed: ClassVar[tuple[str, str]] = ("medians", "repetitions")
 
     repetitions: tuple[GatedRepetition, ...]
     watchdog_ms: PositiveInt
@@ -124,39 +124,24 @@ class Gated(Record):
         """Device time of one request, by events on the device; None if ``cut``."""
         return self.medians.device_ns
 
-    def to_dict(self) -> dict[str, object]:
-        """Return plain dicts, lists and scalars, the medians with them."""
-        # Not a bare super(): slots=True replaces the class, and super() would look for the old one.
-        return {**super(Gated, self).to_dict(), "medians": self.medians.to_dict()}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Self:
-        """Build the record that `to_dict` described.
-
-        Raises:
-            ResultsError: a field is missing, unknown or refused, or the stored medians are not
-                those of the repetitions.
-        """
-        fields: dict[str, Any] = dict(data)
-        stored = fields.pop("medians", None)
-        gated = super(Gated, cls).from_dict(fields)
-        difference = find_difference(GatedMedians.from_dict(stored), gated.medians)
-        if difference is not None:
-            raise ResultsError(
-                f"the stored medians are not those of the repetitions: {difference}; the record "
-                "was changed after it was written: measure again, or restore the file"
-            )
-        return gated
+def try_gate(prepared: Candidate, *, repetitions: int, launches: int | None = None) -> Gated:
+    """`measure_gate`, but what fails has no repetition, and the reason stands in their place."""
+    runner = prepared.runner
+    found = attempt(lambda: measure_gate(runner, repetitions=repetitions, launches=launches))
+    if isinstance(found, Gated):
+        return found
+    return Gated(repetitions=(), watchdog_ms=WATCHDOG_MS, launches=launches, reason=describe(found))
 
 
 def measure_gate(
-    prepared: Candidate,
+    runner: _core.Runner,
     *,
     repetitions: int = 20,
     watchdog_ms: int = WATCHDOG_MS,
     launches: int | None = None,
 ) -> Gated:
-    """Separate issue time and device time of ``prepared``, which runs on torch's current stream.
+    """Separate issue time and device time of ``runner``, which runs on torch's current stream.
 
     Pass ``launches`` if known: a request that does not fit in the launch queue is then refused
     with the reason, instead of waiting for the watchdog. A request that waits for the device
@@ -165,27 +150,6 @@ def measure_gate(
 
     Raises UnavailableError without a CUDA device, and RunnerError if the runtime fails.
     """
-    return measure_gated_runner(
-        prepared.runner, repetitions=repetitions, watchdog_ms=watchdog_ms, launches=launches
-    )
-
-
-def try_gate(prepared: Candidate, *, repetitions: int, launches: int | None = None) -> Gated:
-    """`measure_gate`, but what fails has no repetition, and the reason stands in their place."""
-    found = attempt(lambda: measure_gate(prepared, repetitions=repetitions, launches=launches))
-    if isinstance(found, Gated):
-        return found
-    return Gated(repetitions=(), watchdog_ms=WATCHDOG_MS, launches=launches, reason=describe(found))
-
-
-def measure_gated_runner(
-    runner: _core.Runner,
-    *,
-    repetitions: int = 20,
-    watchdog_ms: int = WATCHDOG_MS,
-    launches: int | None = None,
-) -> Gated:
-    """`measure_gate` of a bare runner."""
     if not hasattr(_core, "measure_gated"):
         raise UnavailableError(
             "issue time and device time need the CUDA parts of ftax, which this build lacks; "

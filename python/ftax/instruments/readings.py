@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
 
+from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, UnavailableError, attempt, describe
 from ftax.instruments.energy import Energy, IdlePower, measure_energy, measure_idle_power
 from ftax.instruments.memory import PeakMemory, measure_peak_memory
-from ftax.instruments.utilisation import Utilisation, measure_utilisation
+from ftax.instruments.utilisation import Utilisation, watch_utilisation
 from ftax.machines.nvml import NvmlGpu, check_device, open_gpu
 from ftax.records.record import Name, Record
 from ftax.timing.candidate import Candidate, Placed
-from ftax.timing.session import Mode
 
 _T = TypeVar("_T")
 _UNREAD = UnavailableError("interrupted before memory was read")
@@ -50,13 +51,7 @@ class GpuReadings(Placed, Record):
 
 
 def collect_gpu_readings(
-    prepared: Sequence[Candidate],
-    *,
-    device: str,
-    mode: Mode = "latency",
-    energy_s: float = 2.5,
-    utilisation_s: float = 1.0,
-    nvml: Any = None,
+    prepared: Sequence[Candidate], *, device: str, nvml: Any = None
 ) -> Iterator[GpuReadings]:
     """Read each of ``prepared`` in turn: 2 to 15 s of waiting first, then about 5 s for each.
 
@@ -69,34 +64,26 @@ def collect_gpu_readings(
         gpu = attempt(lambda: stack.enter_context(open_gpu(device, nvml=nvml)))
         idle = attempt(lambda: _measure_idle(_require(gpu), device))
 
-        def count(item: Candidate) -> tuple[Energy | FtaxError, Utilisation | FtaxError]:
-            energy = attempt(
-                lambda: measure_energy(
-                    item.runner, gpu=_require(gpu), idle=_require(idle), mode=mode, seconds=energy_s
-                )
-            )
-            utilisation = attempt(
-                lambda: measure_utilisation(
-                    item.runner, gpu=_require(gpu), mode=mode, seconds=utilisation_s
-                )
-            )
-            return energy, utilisation
+        def count(runner: _core.Runner) -> dict[str, Any]:
+            return {
+                "energy": attempt(
+                    lambda: measure_energy(runner, gpu=_require(gpu), idle=_require(idle))
+                ),
+                "utilisation": attempt(lambda: watch_utilisation(runner, gpu=_require(gpu))[0]),
+            }
 
         counted = []
         for item in prepared:
-            counted.append(count(item))
-            yield _make_readings(item, *counted[-1], _UNREAD)
+            counted.append(count(item.runner))
+            yield _make_readings(item, {**counted[-1], "memory": _UNREAD})
     for item, found in zip(prepared, counted, strict=True):
-        yield _make_readings(item, *found, _measure_memory(item, device))
+        memory = attempt(partial(measure_peak_memory, item.runner.run_once, device=device))
+        yield _make_readings(item, {**found, "memory": memory})
 
 
 def _measure_idle(gpu: NvmlGpu, device: str) -> IdlePower:
     torch.cuda.synchronize(device)
     return measure_idle_power(gpu)
-
-
-def _measure_memory(item: Candidate, device: str) -> PeakMemory | FtaxError:
-    return attempt(lambda: measure_peak_memory(item.runner.run_once, device=device))
 
 
 def _require(value: _T | FtaxError) -> _T:
@@ -106,20 +93,10 @@ def _require(value: _T | FtaxError) -> _T:
     return value
 
 
-def _make_readings(
-    item: Candidate,
-    energy: Energy | FtaxError,
-    utilisation: Utilisation | FtaxError,
-    memory: PeakMemory | FtaxError,
-) -> GpuReadings:
-    found = {"energy": energy, "utilisation": utilisation, "memory": memory}
-    return GpuReadings(
-        runtime=item.runtime,
-        host=item.host,
-        energy=None if isinstance(energy, FtaxError) else energy,
-        utilisation=None if isinstance(utilisation, FtaxError) else utilisation,
-        memory=None if isinstance(memory, FtaxError) else memory,
-        missing={
-            name: describe(value) for name, value in found.items() if isinstance(value, FtaxError)
-        },
-    )
+def _make_readings(item: Candidate, found: Mapping[str, Any]) -> GpuReadings:
+    """With the error of each reading that has one as its reason."""
+    missing = {
+        name: describe(value) for name, value in found.items() if isinstance(value, FtaxError)
+    }
+    fields = {name: None if name in missing else value for name, value in found.items()}
+    return GpuReadings(runtime=item.runtime, host=item.host, missing=missing, **fields)

@@ -20,7 +20,6 @@ from ftax.machines.condition import PositiveFloat
 from ftax.machines.nvml import NvmlGpu
 from ftax.records.fields import Rule
 from ftax.records.record import Record
-from ftax.timing.session import Mode
 
 # The driver refreshes the counters behind a sample about every 100 ms.
 _LEAST_S = 0.5
@@ -48,22 +47,14 @@ class Utilisation(Record):
     seconds: PositiveFloat
 
 
-def measure_utilisation(
-    runner: _core.Runner, *, gpu: NvmlGpu, mode: Mode = "latency", seconds: float = 1.0
-) -> Utilisation:
+def watch_utilisation(
+    runner: _core.Runner, *, gpu: NvmlGpu, seconds: float = 1.0
+) -> tuple[Utilisation, float]:
     """Run ``runner`` for ``seconds`` (at least 0.5) between two samples of the counters.
 
-    Raises as `watch_utilisation` does.
-    """
-    return watch_utilisation(runner, gpu=gpu, mode=mode, seconds=seconds)[0]
-
-
-def watch_utilisation(
-    runner: _core.Runner, *, gpu: NvmlGpu, mode: Mode = "latency", seconds: float = 1.0
-) -> tuple[Utilisation, float]:
-    """What `measure_utilisation` finds, and the mean time of a request meanwhile, in ns: one that
-    takes twice as long as it was timed, beside a neighbour on the host, leaves the GPU idle for
-    longer, and every percentage at half.
+    With what they say comes the mean time of a request meanwhile, in ns: one that takes twice as
+    long as it was timed, beside a neighbour on the host, leaves the GPU idle for longer, and every
+    percentage at half.
 
     Raises:
         UnavailableError: "not available here: ...": a GPU before Hopper, no right to read the
@@ -84,7 +75,7 @@ def watch_utilisation(
                 gpu.require("nvmlGpmSampleGet", after if ended else before)
                 taken.append((done, _core.now_ns()))
 
-        run = drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, mode=mode, read=read)
+        run = drive(runner, seconds=seconds, lead_in_s=_LEAD_IN_S, read=read)
         sms, warps, dram, tensor = _compute_metrics(gpu, before, after)
     (first, start_ns), (_, end_ns) = taken
     found = Utilisation(

@@ -1,25 +1,27 @@
 """What follows the rounds of a receipt: a list of instruments, in the one order in which nothing
-spoils what comes next.
+spoils what comes next, and the one loop that runs it.
 
 Requests are timed before anything else has left its mark, then parts of the model and the machine;
 what looks at a GPU follows, and traces are last, since what has been traced is slower for the rest
-of the process.
+of the process. The surprising choice: an instrument is a generator. It hands over the scene with
+what it has found as soon as it has found it; a fault, or Ctrl-C, costs what was not found yet, and
+a warning that says what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
-from ftax.instruments.instrument import Instrument
+from ftax.errors import FAULTS, describe, is_out_of_memory, release
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.floors import measure_floors
+from ftax.ladders.job import Job
 from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import OperatorCost, Receipt
-from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
@@ -71,6 +73,42 @@ class Scene:
     def interrupt(self, text: str) -> Self:
         """With what a reader has to know after Ctrl-C, which the receipt keeps in mind."""
         return self.warn(text).add(preparation={"interrupted": True})
+
+
+@dataclass(frozen=True, slots=True)
+class Instrument:
+    """One kind of look.
+
+    Attributes:
+        phase: what the progress calls it: "timing operators".
+        missing: how the warning begins where it fails: "operators were not timed".
+        is_wanted: whether it is asked for, and can be had of this scene.
+        look: the scene with what was found, as often as something was.
+    """
+
+    phase: str
+    missing: str
+    is_wanted: Callable[[Scene], bool]
+    look: Callable[[Scene], Iterator[Scene]]
+
+
+def look_closer(instruments: Sequence[Instrument], scene: Scene) -> Scene:
+    """The scene with all that the instruments, in this order, find of it."""
+    for place, instrument in enumerate(instruments):
+        if not instrument.is_wanted(scene):
+            continue
+        try:
+            scene.tell(instrument.phase)
+            for found in instrument.look(scene):
+                scene = found
+        except FAULTS as error:
+            if is_out_of_memory(error):
+                release(error)
+            scene = scene.warn(f"{instrument.missing}: {describe(error)}")
+        except KeyboardInterrupt:
+            left = [item.missing for item in instruments[place:] if item.is_wanted(scene)]
+            return scene.interrupt(f"interrupted after the rounds: {'; '.join(left)}")
+    return scene
 
 
 def _put(items: Iterable[_Item], new: _Item) -> tuple[_Item, ...]:
@@ -153,7 +191,7 @@ def _gate(scene: Scene) -> Iterator[Scene]:
 def _trace(scene: Scene) -> Iterator[Scene]:
     job = None
     if scene.options.trace == "worker":
-        job = make_job(scene.workspace, scene.runners)
+        job = Job.of(scene.workspace.loaded, [item.place for item in scene.runners])
         scene.tell("tracing kernels in a process of their own")
     found = trace_runners(
         scene.workspace.loaded,
@@ -172,7 +210,7 @@ def _wants_look(scene: Scene) -> bool:
     return scene.on_gpu and scene.options.trace != "none" and scene.is_whole
 
 
-AFTER: tuple[Instrument[Scene], ...] = (
+AFTER: tuple[Instrument, ...] = (
     Instrument(
         "timing the first rung alone and among the others",
         "whether runners disturb each other was not tested",
@@ -212,15 +250,3 @@ AFTER: tuple[Instrument[Scene], ...] = (
     Instrument("holding the device still", "issue times were not measured", _wants_look, _gate),
     Instrument("tracing kernels", "the runtimes were not traced", _wants_look, _trace),
 )
-
-
-def make_job(workspace: Workspace, prepared: Iterable[Candidate]) -> TraceJob | None:
-    """What a worker traces; None if it cannot make this model and these inputs again."""
-    loaded = workspace.loaded
-    if loaded.again is None:
-        return None
-    return TraceJob(
-        model=loaded.again,
-        setting=loaded.setting,
-        runtimes=tuple(item.place for item in prepared),
-    )

@@ -97,76 +97,39 @@ def compare(
     receipts = [[item for item in side if isinstance(item, Findings)] for side in sides]
     lines: tuple[LineChange, ...] = ()
     if all(receipts):
-        lines = compare_lines(*receipts, margin=margin, confidence=confidence)
+        lines = tuple(_compare_lines(receipts[0], receipts[1], margin, confidence))
     return replace(first, lines=lines, runtimes=tuple(rest), notes=tuple(notes))
 
 
-def compare_lines(
-    a: Sequence[Findings],
-    b: Sequence[Findings],
-    *,
-    margin: float = DEFAULT_MARGIN,
-    confidence: float = 0.95,
-) -> tuple[LineChange, ...]:
+def _compare_lines(
+    a: Sequence[Findings], b: Sequence[Findings], margin: float, confidence: float
+) -> Iterator[LineChange]:
     """What changed in each line, in the order of a's."""
-    sides: list[dict[str, list[Line]]] = []
-    for side in (a, b):
-        found: dict[str, list[Line]] = {}
-        for receipt in side:
-            for line in receipt.lines:
-                found.setdefault(line.name, []).append(line)
-        sides.append(found)
     whole_ns = statistics.fmean(receipt.latency_ns for receipt in a)
-    return tuple(
-        _compare_line(
-            name,
-            *(found.get(name, []) for found in sides),
-            whole_ns=whole_ns,
-            margin=margin,
-            confidence=confidence,
+    sides = [[line for receipt in side for line in receipt.lines] for side in (a, b)]
+    for name in dict.fromkeys(line.name for side in sides for line in side):
+        of_a, of_b = ([line for line in side if line.name == name] for side in sides)
+        a_ns, b_ns = ([line.time_ns for line in side] for side in (of_a, of_b))
+        interval: Ends | None = None
+        verdict: Verdict = "cannot-tell"
+        doubt = next(filter(None, (line.doubt or line.problem for line in (*of_a, *of_b))), "")
+        if not of_a or not of_b:
+            doubt = "one side has no such line"
+        elif min(len(of_a), len(of_b)) >= 2:
+            interval, verdict = compare_amounts(
+                a_ns, b_ns, whole=whole_ns, margin=margin, confidence=confidence
+            )
+        else:
+            interval = _subtract(of_b[0], of_a[0])
+            verdict = _judge(interval, margin * whole_ns)
+        yield LineChange(
+            name=name,
+            a_ns=statistics.fmean(a_ns) if a_ns else None,
+            b_ns=statistics.fmean(b_ns) if b_ns else None,
+            interval_ns=interval,
+            verdict="cannot-tell" if doubt else verdict,
+            doubt=doubt,
         )
-        for name in dict.fromkeys([*sides[0], *sides[1]])
-    )
-
-
-def _compare_line(
-    name: str,
-    a: Sequence[Line],
-    b: Sequence[Line],
-    *,
-    whole_ns: float,
-    margin: float,
-    confidence: float,
-) -> LineChange:
-    a_ns, b_ns = (
-        statistics.fmean(line.time_ns for line in side) if side else None for side in (a, b)
-    )
-    interval: Ends | None = None
-    verdict: Verdict = "cannot-tell"
-    doubt = next(
-        (line.doubt or line.problem for line in (*a, *b) if line.doubt or line.problem), ""
-    )
-    if not a or not b:
-        doubt = "one side has no such line"
-    elif min(len(a), len(b)) >= 2:
-        interval, verdict = compare_amounts(
-            [line.time_ns for line in a],
-            [line.time_ns for line in b],
-            whole=whole_ns,
-            margin=margin,
-            confidence=confidence,
-        )
-    else:
-        interval = _subtract(b[0], a[0])
-        verdict = _judge(interval, margin * whole_ns)
-    return LineChange(
-        name=name,
-        a_ns=a_ns,
-        b_ns=b_ns,
-        interval_ns=interval,
-        verdict="cannot-tell" if doubt else verdict,
-        doubt=doubt,
-    )
 
 
 def _subtract(b: Line, a: Line) -> Ends | None:
@@ -210,11 +173,11 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
 
 
 def _list_measurements(side: Sequence[Measurement | Findings]) -> list[Measurement]:
-    return [measurement for item in side for measurement in _list_own(item)]
-
-
-def _list_own(item: Measurement | Findings) -> tuple[Measurement, ...]:
-    return (*item.rungs, *item.others) if isinstance(item, Findings) else (item,)
+    return [
+        measurement
+        for item in side
+        for measurement in ((*item.rungs, *item.others) if isinstance(item, Findings) else (item,))
+    ]
 
 
 def _group(side: Sequence[Measurement | Findings]) -> dict[Place, list[Measurement]]:

@@ -8,18 +8,16 @@ of the lowest rung, and, in a column of their own, issue times.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ftax.instruments.gate import Gated
-from ftax.instruments.trace.durations import KernelDuration, compare_durations
+from ftax.instruments.trace.durations import compare_durations
 from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
 from ftax.instruments.trace.names import shorten_all
 from ftax.instruments.trace.timeline import Timeline, compute_timeline
-from ftax.records.fields import Rule
-from ftax.records.record import Count, Name, Record
+from ftax.records.record import Count, Name, Ratio, Record
 from ftax.timing.candidate import Placed
 from ftax.timing.statistics import compute_interval, compute_mean
 
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
 
 _TOP = 15
 _FLAGGED = 5
-
-Ratio = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +126,6 @@ class RungEvidence(Placed, Record):
         kernels, timeline = KernelSet.of(trace), compute_timeline(trace)
         part = trace.split()[0]
         difference = compare_kernel_sets(reference, kernels) if reference else None
-        durations = compare_durations(reference, kernels) if reference else None
         return cls(
             runtime=trace.runtime,
             host=trace.host,
@@ -142,8 +137,10 @@ class RungEvidence(Placed, Record):
             busy_ns=tuple(row.device_busy_ns for row in timeline.rows),
             same_kernels=True if difference is None else difference.equal,
             difference="" if difference is None or difference.equal else difference.describe(),
-            duration_ratio=None if durations is None else durations.sum_ratio,
-            slower=() if durations is None else _describe_flagged(durations.flagged[:_FLAGGED]),
+            duration_ratio=(
+                kernels.sum_ns / reference.sum_ns if reference and reference.sum_ns else None
+            ),
+            slower=_describe_slower(reference, kernels) if reference else (),
             timeline=timeline,
             top=_list_top(kernels),
             gate=gate,
@@ -165,7 +162,8 @@ def compare_work(upper: RungEvidence | None, lower: RungEvidence | None, top: st
     return f"{changed[-1].runtime} ran other kernels than {top}"
 
 
-def _describe_flagged(flagged: Sequence[KernelDuration]) -> tuple[str, ...]:
+def _describe_slower(reference: KernelSet, kernels: KernelSet) -> tuple[str, ...]:
+    flagged = compare_durations(reference, kernels)[:_FLAGGED]
     short = shorten_all({item.key.name for item in flagged})
     return tuple(
         f"{item.key.describe(short[item.key.name])}: {item.ratio:.2f} times as long"

@@ -5,14 +5,15 @@ Each floor is timed by the loop that times models, so it can be held against any
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError
-from ftax.instruments.gate import measure_gated_runner
+from ftax.instruments.gate import measure_gate
 from ftax.runtimes.tape.recording import dispatch_key_works, record_fragment
 from ftax.steps.setting import normalize_device
 
@@ -35,82 +36,61 @@ def measure_floors(*, device: str = "cpu", quick: bool = False) -> tuple[Floor, 
     """
     device = normalize_device(device)
     samples = 200 if quick else 2000
-    clock = _core.measure_clock_cost()
-    floors = [
-        Floor(name="clock read", time_ns=clock.read_ns, description="one read of CLOCK_MONOTONIC"),
-        Floor(
-            name="empty runner",
-            time_ns=_time(_core.EmptyRunner(), samples),
-            description="a sample of the timed loop that does nothing",
-        ),
-        _time_python("empty Python call", lambda: None, "a lambda called from the loop", samples),
-        _time_python("empty extension call", _core.empty, "a pybind11 function", samples),
-        *_time_operators(samples),
-    ]
-    if device != "cpu":
-        with torch.cuda.device(device):
-            floors += _time_cuda(samples)
+    read_ns = _core.measure_clock_cost().read_ns
+    floors = [Floor(name="clock read", time_ns=read_ns, description="one read of CLOCK_MONOTONIC")]
+    with nullcontext() if device == "cpu" else torch.cuda.device(device):
+        has_cuda = device != "cpu" and hasattr(_core, "NullKernelRunner")
+        floors += [
+            Floor(name=name, time_ns=_time(runner, samples), description=description)
+            for listed in (_list_on_host, *([_list_on_gpu] if has_cuda else []))
+            for name, runner, description in listed()
+        ]
+        floors += _time_launches() if has_cuda else []
     return tuple(floors)
 
 
-def _time_operators(samples: int) -> list[Floor]:
+def _list_on_host() -> Iterator[tuple[str, _core.Runner, str]]:
     x = torch.ones(1)
-    python = _time_python(
-        "empty operator, Python", lambda: x.view(1), "view of one element, from Python", samples
-    )
-    if not dispatch_key_works():
-        return [python]
-    tape = record_fragment(lambda: x.view(1), [x])
-    tape.bind_inputs([x])
-    runner = _core.TapeRunner(tape, "view", device="cpu", grad_mode=_core.GradMode.inference)
-    cpp = Floor(
-        name="empty operator, C++",
-        time_ns=_time(runner, samples),
-        description="the same view, from the tape",
-    )
-    return [python, cpp]
+    mode = _core.GradMode.inference
+    yield "empty runner", _core.EmptyRunner(), "a sample of the timed loop that does nothing"
+    for name, function, description in (
+        ("empty Python call", lambda: None, "a lambda called from the loop"),
+        ("empty extension call", _core.empty, "a pybind11 function"),
+        ("empty operator, Python", lambda: x.view(1), "view of one element, from Python"),
+    ):
+        runner = _core.PythonRunner(function, name, device="cpu", grad_mode=mode)
+        yield name, runner, description
+    if dispatch_key_works():
+        tape = record_fragment(lambda: x.view(1), [x])
+        tape.bind_inputs([x])
+        taped = _core.TapeRunner(tape, "view", device="cpu", grad_mode=mode)
+        yield "empty operator, C++", taped, "the same view, from the tape"
 
 
-def _time_cuda(samples: int) -> list[Floor]:
-    if not hasattr(_core, "NullKernelRunner"):
-        return []
-    runners = (
-        (_core.NullKernelRunner(), "launch of an empty kernel and synchronise"),
-        (_core.NullGraphRunner(), "launch of a graph of one empty kernel and synchronise"),
-        (_core.EventPairRunner(), "two events recorded, and a wait for the second"),
-        (_core.SynchronizeRunner(), "a wait for an idle stream"),
-    )
-    floors = [
-        Floor(name=runner.name, time_ns=_time(runner, samples), description=description)
-        for runner, description in runners
-    ]
-    return [*floors, *_time_launches()]
+def _list_on_gpu() -> Iterator[tuple[str, _core.Runner, str]]:
+    for make, description in (
+        (_core.NullKernelRunner, "launch of an empty kernel and synchronise"),
+        (_core.NullGraphRunner, "launch of a graph of one empty kernel and synchronise"),
+        (_core.EventPairRunner, "two events recorded, and a wait for the second"),
+        (_core.SynchronizeRunner, "a wait for an idle stream"),
+    ):
+        runner = make()
+        yield runner.name, runner, description
 
 
 def _time_launches() -> list[Floor]:
-    gated = measure_gated_runner(_core.LaunchBurstRunner(_BURST), launches=_BURST)
-    issue, device = gated.issue_ns, gated.device_ns
-    if issue is None or device is None:
+    gated = measure_gate(_core.LaunchBurstRunner(_BURST), launches=_BURST)
+    if gated.issue_ns is None or gated.device_ns is None:
         raise UnavailableError(f"the cost of a launch cannot be measured: {gated.reason}")
     return [
-        Floor(
-            name="launch, host",
-            time_ns=issue.median_ns / _BURST,
-            description=f"host's part of one of {_BURST} launches of an empty kernel",
-        ),
-        Floor(
-            name="launch, device",
-            time_ns=device.median_ns / _BURST,
-            description=f"device's part of one of {_BURST} empty kernels that wait in its queue",
-        ),
-    ]
-
-
-def _time_python(
-    name: str, function: Callable[[], object], description: str, samples: int
-) -> Floor:
-    runner = _core.PythonRunner(function, name, device="cpu", grad_mode=_core.GradMode.inference)
-    return Floor(name=name, time_ns=_time(runner, samples), description=description)
+        Floor(name=name, time_ns=whole.median_ns / _BURST, description=description)
+        for name, whole, description in (
+            ("launch, host", gated.issue_ns,
+             f"host's part of one of {_BURST} launches of an empty kernel"),
+            ("launch, device", gated.device_ns,
+             f"device's part of one of {_BURST} empty kernels that wait in its queue"),
+        )
+    ]  # fmt: skip
 
 
 def _time(runner: _core.Runner, samples: int) -> float:

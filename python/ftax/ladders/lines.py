@@ -11,20 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 from ftax.ladders.evidence import RungEvidence, compare_work
 from ftax.ladders.ladder import EAGER, Ladder, Words
-from ftax.records.fields import Rule
-from ftax.records.record import Name, Record
+from ftax.records.record import Ends, Name, Record
 from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
 from ftax.timing.measurement import Measurement
 
 _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
 _UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
-
-_Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +44,7 @@ class Line(Record):
     upper: str  # label of the rung above, "eager/python"
     lower: str | None  # None: the rest, which no rung below takes away
     time_ns: float
-    interval_ns: _Ends | None
+    interval_ns: Ends | None
     share_ratio: float  # of the latency of the first rung
     resolved: bool
     rounds_needed: int | None

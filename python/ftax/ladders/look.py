@@ -12,18 +12,19 @@ from typing import Literal
 
 from ftax.errors import FtaxError, describe
 from ftax.instruments.gate import try_gate
+from ftax.instruments.trace.graph_nodes import NODE_TYPES
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import trace_each
 from ftax.ladders.evidence import RungEvidence
+from ftax.ladders.job import Job
 from ftax.ladders.ladder import EAGER, Ladder
-from ftax.ladders.trace_worker import TraceJob, trace_in_worker
+from ftax.ladders.trace_worker import trace_in_worker
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Progress
 
 _REPETITIONS = 20
 _LEAST_OF_BUSY = 0.5  # device time behind the gate has all gaps in it, so it is longer than busy
-_NODE_TYPES = ("kernel", "memcpy", "memset")
 
 
 def gate_runners(
@@ -44,7 +45,7 @@ def trace_runners(
     runners: Sequence[Candidate],
     gated: Iterable[RungEvidence] = (),
     *,
-    job: TraceJob | None = None,
+    job: Job | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[RungEvidence, Trace | None]]:
     """Evidence of each runtime, the first rung first, and the trace behind it, if there is one.
@@ -103,5 +104,5 @@ def _count_nodes(runner: Candidate, runners: Sequence[Candidate]) -> dict[str, i
         launches = other.preparation.launches
         same = other.buffers is not None and other.buffers is runner.buffers
         if launches is not None and same and other is not runner:
-            return {name: launches.types.get(name, 0) for name in _NODE_TYPES}
+            return {name: launches.types.get(name, 0) for name in NODE_TYPES}
     return None

@@ -158,19 +158,14 @@ class Receipt(Findings):
         stored = fields.pop("lines", None)
         # Named, not bare: slots=True makes a new class, which a bare super() does not know.
         receipt = super(Receipt, cls).from_dict(fields)
-        if not _same_lines(stored, receipt.lines):
+        lines = receipt.lines
+        read = [Line.from_dict(data) for data in stored] if isinstance(stored, list) else []
+        if len(read) != len(lines) or not all(
+            a.name == b.name and abs(a.time_ns - b.time_ns) <= 1e-6 * abs(b.time_ns)
+            for a, b in zip(read, lines, strict=True)
+        ):
             raise ResultsError(
                 "the stored lines are not those of the samples; the record was changed after it "
                 "was written: measure again, or restore the file"
             )
         return receipt
-
-
-def _same_lines(stored: object, lines: tuple[Line, ...]) -> bool:
-    if not isinstance(stored, list) or len(stored) != len(lines):
-        return False
-    read = [Line.from_dict(data) for data in stored]
-    return all(
-        a.name == b.name and abs(a.time_ns - b.time_ns) <= 1e-6 * abs(b.time_ns)
-        for a, b in zip(read, lines, strict=True)
-    )

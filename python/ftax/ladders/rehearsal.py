@@ -12,11 +12,11 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ftax.errors import FtaxError, describe
-from ftax.steps.setting import Setting
+from ftax.ladders.job import Job, build
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
 from ftax.workers.process import Stop, run_task
@@ -26,30 +26,15 @@ _MOST = 8  # processes side by side: each holds a copy of the model
 _AFTER_PREPARING_S = 120.0
 _PLAN = Plan(rounds=3, warmup=3, round_ms=20.0)
 
-Place = tuple[str, str]  # runtime, host
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rehearsal:
-    """What one process tries: a model that `load_model` makes, and runtimes with their hosts."""
-
-    model: str
-    places: tuple[Place, ...]
-    setting: Setting = field(default_factory=Setting)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The job as JSON."""
-        return {**asdict(self), "setting": self.setting.to_dict()}
-
-
-def rehearse(job: Rehearsal, progress: Progress | None = None) -> dict[Place, str]:
+def rehearse(job: Job, progress: Progress | None = None) -> dict[tuple[str, str], str]:
     """Those of the job's runtimes that took their process down, and how.
 
     A runtime that merely raises is none of them: it will say so again where it is measured. The
     hosts of a runtime share a process, and what is found of one is found of both.
     """
     runtimes = sorted({runtime for runtime, _ in job.places})
-    found: dict[Place, str] = {}
+    found: dict[tuple[str, str], str] = {}
     with closing(Stop()) as stop, ThreadPoolExecutor(min(_MOST, os.cpu_count() or 1)) as pool:
         begun = {}
         for runtime in runtimes:
@@ -66,7 +51,7 @@ def rehearse(job: Rehearsal, progress: Progress | None = None) -> dict[Place, st
     return found
 
 
-def _try(job: Rehearsal, stop: Stop) -> str | None:
+def _try(job: Job, stop: Stop) -> str | None:
     limit_s = default_seconds() + _AFTER_PREPARING_S
     answers = run_task("ftax.ladders.rehearsal:try_out", job.to_dict(), limit_s=limit_s, stop=stop)
     try:
@@ -81,11 +66,9 @@ def try_out(data: Mapping[str, Any], line: Line) -> None:
     """The task of the process: all that a receipt does, and a word on what it left behind."""
     from ftax.ladders.look import gate_runners, trace_runners
     from ftax.runtimes.catalogue import check_host, find_runtime
-    from ftax.runtimes.workspace import Workspace
-    from ftax.steps.load import load_model
 
-    loaded = load_model(data["model"], **data["setting"])
-    workspace = Workspace(loaded)
+    workspace = build(data)
+    loaded = workspace.loaded
     try:  # what only raises is raised again where it is measured, and is told there
         prepared = [
             find_runtime(runtime).prepare(workspace, check_host(host))

@@ -142,10 +142,13 @@ def compute_rows(
     baselines = [_find_baseline(measurements, made, place) for place in range(len(measurements))]
     contrasts = []
     for place, base in enumerate(baselines):
-        ratio = 1.0
-        if base is not None:
-            ratio = measurements[base].latency_ns / measurements[place].latency_ns
-        contrasts += [_contrast(len(measurements), base, place, r) for r in (1.0, ratio)]
+        plus = place if base is None else base  # without a baseline there is nothing to compare
+        ratio = measurements[plus].latency_ns / measurements[place].latency_ns
+        for weight in (1.0, ratio):
+            weights = [0.0] * len(measurements)
+            weights[plus] += 1.0
+            weights[place] -= weight
+            contrasts.append(weights)
     intervals = compute_intervals(measurements, contrasts)
     found = {item.place: item for item in evidence}
     rates = {
@@ -246,14 +249,6 @@ def _find_baseline(
     places = [i for i, other in enumerate(measurements) if other.cell.runtime == named]
     same = [i for i in places if measurements[i].cell.host == item.cell.host]
     return next(iter((*same, *places)), None)
-
-
-def _contrast(size: int, base: int | None, place: int, ratio: float) -> list[float]:
-    weights = [0.0] * size
-    weights[place] -= ratio
-    if base is not None:
-        weights[base] += 1.0
-    return weights
 
 
 def _find_busy(item: Measurement | None, evidence: RungEvidence | None) -> float | None:

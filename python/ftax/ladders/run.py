@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ftax.errors import InvalidArgumentError, RunnerError, describe
-from ftax.instruments.instrument import look_closer
 from ftax.instruments.trace.records import Trace
-from ftax.ladders.after import AFTER, Scene
+from ftax.ladders.after import AFTER, Scene, look_closer
 from ftax.ladders.choice import check_options, choose_alternatives, prepare_all
+from ftax.ladders.job import Job
 from ftax.ladders.ladder import Ladder, find_ladder
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import Receipt, Unavailable
-from ftax.ladders.rehearsal import Rehearsal, rehearse
+from ftax.ladders.rehearsal import rehearse
 from ftax.ladders.warnings import warn_of_evidence, warn_of_rounds
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
@@ -93,18 +93,18 @@ def _rehearse(
     workspace: Workspace, alternatives: Sequence[Place], progress: Progress | None
 ) -> list[Unavailable]:
     """Alternatives that took down a process in which they were tried alone."""
-    loaded = workspace.loaded
-    if loaded.again is None:
+    device = workspace.loaded.device
+    possible = [
+        place
+        for place in alternatives
+        if find_runtime(place.runtime).find_obstacle(host=place.host, device=device) is None
+    ]
+    job = Job.of(workspace.loaded, possible)
+    if job is None:
         raise InvalidArgumentError(
             "rehearse is asked for, but a model that lives in this process cannot be built in "
             "another; give a model by name or path, or rehearse=False"
         )
-    possible = [
-        place
-        for place in alternatives
-        if find_runtime(place.runtime).find_obstacle(host=place.host, device=loaded.device) is None
-    ]
-    job = Rehearsal(model=loaded.again, setting=loaded.setting, places=tuple(possible))
     found = rehearse(job, progress)
     return [
         Unavailable(runtime=place.runtime, host=place.host, reason=found[place])

@@ -9,13 +9,13 @@ and a new process goes on with the rest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from ftax.errors import FtaxError, RunnerError, describe, is_out_of_memory
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import ITERATIONS, KINDS, trace_prepared
-from ftax.steps.setting import Setting
+from ftax.instruments.trace.run import trace_prepared
+from ftax.ladders.job import Job, build
 from ftax.workers.child import Line
 from ftax.workers.process import run_task
 from ftax.workers.time_limit import default_seconds
@@ -24,44 +24,27 @@ _MOST_WORKERS = 4
 _TRACE_S = 60.0  # generous, for one runtime that is ready
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceJob:
-    """What to trace: a model that `load_model` makes, and (runtime, host) pairs."""
-
-    model: str
-    runtimes: tuple[tuple[str, str], ...]
-    setting: Setting = field(default_factory=Setting)
-    iterations: int = ITERATIONS
-    kinds: tuple[str, ...] = KINDS
-
-    def to_dict(self) -> dict[str, Any]:
-        """The job as JSON."""
-        return {**asdict(self), "setting": self.setting.to_dict()}
-
-
-def trace_in_worker(job: TraceJob) -> list[Trace | FtaxError]:
-    """`trace_all` in a fresh process, for a model that can be built there again.
+def trace_in_worker(job: Job) -> list[Trace | FtaxError]:
+    """`trace_each` in a fresh process, for a model that can be built there again.
 
     What a worker traced before it died is kept, what it died of leaves that error, and the rest is
     given to another worker, up to four in all.
     """
     answers: dict[int, Trace | FtaxError] = {}
     for _ in range(_MOST_WORKERS):
-        left = [place for place in range(len(job.runtimes)) if place not in answers]
-        found, death = _run_worker(replace(job, runtimes=tuple(job.runtimes[i] for i in left)))
+        left = [place for place in range(len(job.places)) if place not in answers]
+        found, death = _run_worker(replace(job, places=tuple(job.places[i] for i in left)))
         answers |= {left[place]: answer for place, answer in found.items()}
-        if len(answers) == len(job.runtimes):
-            break
-        if not found:  # the next one would die as early
+        if not found or len(answers) == len(job.places):  # without any, the next dies as early
             break
     missing = RunnerError(f"the tracing process failed: {death}")
-    return [answers.get(place, missing) for place in range(len(job.runtimes))]
+    return [answers.get(place, missing) for place in range(len(job.places))]
 
 
-def _run_worker(job: TraceJob) -> tuple[dict[int, Trace | FtaxError], str]:
+def _run_worker(job: Job) -> tuple[dict[int, Trace | FtaxError], str]:
     """Answers by place, that of a runtime which killed the worker among them, and its death."""
     data = job.to_dict()
-    limit_s = (default_seconds() + _TRACE_S) * (1 + len(job.runtimes))  # the model counts for one
+    limit_s = (default_seconds() + _TRACE_S) * (1 + len(job.places))  # the model counts for one
     found: dict[int, Trace | FtaxError] = {}
     at = None
     try:
@@ -76,7 +59,7 @@ def _run_worker(job: TraceJob) -> tuple[dict[int, Trace | FtaxError], str]:
         if is_out_of_memory(death):
             death += ", or trace='here', which needs no second copy of the model"
         if at is not None and at not in found:
-            place = "/".join(job.runtimes[at])
+            place = "/".join(job.places[at])
             found[at] = RunnerError(f"the tracing process failed at {place}: {death}")
         return found, death
     return found, "it ended without an answer"
@@ -92,18 +75,13 @@ def _read_trace(data: Mapping[str, object]) -> Trace | FtaxError:
 def trace_each(data: Mapping[str, Any], line: Line) -> None:
     """The task of the process: each runtime made ready and traced."""
     from ftax.runtimes.catalogue import check_host, find_runtime
-    from ftax.runtimes.workspace import Workspace
-    from ftax.steps.load import load_model
 
-    loaded = load_model(data["model"], **data["setting"])
-    workspace = Workspace(loaded)
-    for place, (runtime, host) in enumerate(data["runtimes"]):
+    workspace = build(data)
+    for place, (runtime, host) in enumerate(data["places"]):
         line.say("begin", place=place)
         try:
             prepared = find_runtime(runtime).prepare(workspace, check_host(host))
-            trace = trace_prepared(
-                loaded, prepared, iterations=data["iterations"], kinds=data["kinds"]
-            )
+            trace = trace_prepared(workspace.loaded, prepared)
         except (FtaxError, RuntimeError) as error:
             line.say("failed", place=place, reason=describe(error) or repr(error))
         else:

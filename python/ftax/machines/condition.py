@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Self
+from typing import Annotated
 
 from ftax.machines._files import read_cpu_fields, read_text
 from ftax.records.fields import Rule
@@ -36,23 +36,18 @@ class Condition(Record):
     cpu_low_mhz: PositiveFloat | None  # slowest usable CPU; None where the kernel does not say
     cpu_high_mhz: PositiveFloat | None  # fastest usable CPU
 
-    @classmethod
-    def collect(cls) -> Self:
-        """Read the machine now."""
-        clocks = [float(cpu["cpu MHz"]) for cpu in read_cpu_fields() if "cpu MHz" in cpu]
-        return cls(
-            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            load_average=os.getloadavg(),
-            steal_ticks=_read_steal_ticks(),
-            ticks_hz=os.sysconf("SC_CLK_TCK"),
-            cpu_low_mhz=min(clocks, default=None),
-            cpu_high_mhz=max(clocks, default=None),
-        )
-
 
 def collect_condition() -> Condition:
     """Read load, steal time and CPU clocks; for before and after a measurement."""
-    return Condition.collect()
+    clocks = [float(cpu["cpu MHz"]) for cpu in read_cpu_fields() if "cpu MHz" in cpu]
+    return Condition(
+        utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        load_average=os.getloadavg(),
+        steal_ticks=_read_steal_ticks(),
+        ticks_hz=os.sysconf("SC_CLK_TCK"),
+        cpu_low_mhz=min(clocks, default=None),
+        cpu_high_mhz=max(clocks, default=None),
+    )
 
 
 def _read_steal_ticks() -> int | None:

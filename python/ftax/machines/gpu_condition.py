@@ -13,34 +13,26 @@ from typing import Any
 import torch
 
 from ftax.errors import UnavailableError
-from ftax.machines.nvml import NvmlGpu, open_gpu
+from ftax.machines.nvml import NvmlGpu
 from ftax.records.record import Count, Name, Record
 
-# nvmlClocksEventReasons in nvml.h; the bits are part of NVML's interface and never change.
-_REASONS = (
-    (0x001, "idle"),
-    (0x002, "clock setting"),
-    (0x004, "sw power cap"),
-    (0x008, "hw slowdown"),
-    (0x010, "sync boost"),
-    (0x020, "sw thermal slowdown"),
-    (0x040, "hw thermal slowdown"),
-    (0x080, "hw power brake"),
-    (0x100, "display clock setting"),
-    (0x200, "board limit"),
-    (0x400, "reliability limit"),
-)
+# nvmlClocksEventReasons in nvml.h; the bits are part of NVML's interface and never change. The last
+# column says which slow down a GPU that has work to do; the others are idleness or settings.
 IDLE = "idle"
-# Reasons that slow down a GPU that has work to do; the others are idleness or somebody's settings.
-SLOWING = (
-    "sw power cap",
-    "hw slowdown",
-    "sw thermal slowdown",
-    "hw thermal slowdown",
-    "hw power brake",
-    "board limit",
-    "reliability limit",
+_REASONS = (
+    (0x001, IDLE, False),
+    (0x002, "clock setting", False),
+    (0x004, "sw power cap", True),
+    (0x008, "hw slowdown", True),
+    (0x010, "sync boost", False),
+    (0x020, "sw thermal slowdown", True),
+    (0x040, "hw thermal slowdown", True),
+    (0x080, "hw power brake", True),
+    (0x100, "display clock setting", False),
+    (0x200, "board limit", True),
+    (0x400, "reliability limit", True),
 )
+SLOWING = tuple(name for _, name, slows in _REASONS if slows)
 _PROCESS_LISTS = (
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -75,19 +67,9 @@ def expect_idle(processes: Iterable[int]) -> None:
 
 def decode_throttle(bits: int) -> tuple[str, ...]:
     """The names of nvmlClocksEventReasons in ``bits``; a bit without a name is given in hex."""
-    names = tuple(name for bit, name in _REASONS if bits & bit)
-    unknown = bits & ~sum(bit for bit, _ in _REASONS)
+    names = tuple(name for bit, name, _ in _REASONS if bits & bit)
+    unknown = bits & ~sum(bit for bit, _, _ in _REASONS)
     return (*names, f"unknown ({unknown:#x})") if unknown else names
-
-
-def collect_gpu_condition(device: str, *, nvml: Any = None) -> GpuCondition:
-    """Read the GPU that torch calls ``device``, now.
-
-    Raises UnavailableError if there is no such GPU or no NVML; `watch_gpu` turns that into a None
-    with its reason.
-    """
-    with open_gpu(device, nvml=nvml) as gpu:
-        return read_condition(gpu)
 
 
 def read_condition(gpu: NvmlGpu) -> GpuCondition:

@@ -35,57 +35,6 @@ class ClockReading(Record):
     throttle: tuple[Name, ...] | None
 
 
-class ConditionLog:
-    """Clock readings taken between rounds, at most one every ``interval_ms``.
-
-    Attributes:
-        readings: what was read, in order.
-        spent_ns: how long all readings took together.
-        problem: why reading ended early; None: it did not.
-    """
-
-    def __init__(
-        self,
-        gpu: NvmlGpu,
-        *,
-        interval_ms: float = 200.0,
-        now_ns: Callable[[], int] = _core.now_ns,
-    ) -> None:
-        self.readings: list[ClockReading] = []
-        self.spent_ns = 0
-        self.problem: str | None = None
-        self._gpu = gpu
-        self._interval_ns = int(interval_ms * 1e6)
-        self._now_ns = now_ns
-        self._due_ns = 0
-
-    def wrap(self, progress: _Progress | None) -> _Progress:
-        """A progress callback that takes a reading if one is due, then calls ``progress``."""
-
-        def report(phase: str, done: int, total: int) -> None:
-            if phase == "round":
-                self.read_if_due()
-            if progress is not None:
-                progress(phase, done, total)
-
-        return report
-
-    def read_if_due(self) -> None:
-        """Take a reading unless the last one is too recent. A GPU that fails ends the log."""
-        start = self._now_ns()
-        if self.problem is not None or start < self._due_ns:
-            return
-        try:
-            clock, throttle = read_sm_clock(self._gpu), read_throttle(self._gpu)
-        except UnavailableError as error:  # must not end the measurement that it only watches
-            self.problem = str(error)
-            return
-        self.readings.append(ClockReading(at_ns=start, sm_clock_mhz=clock, throttle=throttle))
-        end = self._now_ns()
-        self.spent_ns += end - start
-        self._due_ns = end + self._interval_ns
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuConditions(Record):
     """What a watch saw: before, between and after rounds, or why there is nothing."""
@@ -96,54 +45,85 @@ class GpuConditions(Record):
     reason: str | None
 
 
-@dataclass(slots=True, kw_only=True)
 class GpuWatch:
-    """Readings before, between and after rounds; None, with the reason, where there are none."""
+    """Readings before, between and after rounds, those between at most one every ``interval_ms``.
+    What could not be read, or not any more, is missing, with the ``reason``."""
 
-    before: GpuCondition | None = None
-    log: ConditionLog | None = None
-    after: GpuCondition | None = None
-    reason: str | None = None
+    def __init__(
+        self,
+        gpu: NvmlGpu | None = None,
+        *,
+        interval_ms: float = 200.0,
+        now_ns: Callable[[], int] = _core.now_ns,
+    ) -> None:
+        self.before: GpuCondition | None = None
+        self.readings: list[ClockReading] = []
+        self.after: GpuCondition | None = None
+        self.reason: str | None = None
+        self._gpu = gpu
+        self._interval_ns = int(interval_ms * 1e6)
+        self._now_ns = now_ns
+        self._due_ns = 0
 
     def wrap(self, progress: _Progress | None) -> _Progress | None:
-        """The progress callback to measure with."""
-        return progress if self.log is None else self.log.wrap(progress)
+        """A progress callback that takes a reading if one is due, then calls ``progress``."""
+        if self._gpu is None:
+            return progress
+
+        def report(phase: str, done: int, total: int) -> None:
+            if phase == "round":
+                self.read_if_due()
+            if progress is not None:
+                progress(phase, done, total)
+
+        return report
+
+    def read_if_due(self) -> None:
+        """Take a reading unless the last one is too recent. A GPU that fails ends them."""
+        start = self._now_ns()
+        if self._gpu is None or self.reason is not None or start < self._due_ns:
+            return
+        try:
+            clock, throttle = read_sm_clock(self._gpu), read_throttle(self._gpu)
+        except UnavailableError as error:  # must not end the measurement that it only watches
+            self.reason = str(error)
+            return
+        self.readings.append(ClockReading(at_ns=start, sm_clock_mhz=clock, throttle=throttle))
+        self._due_ns = self._now_ns() + self._interval_ns
 
     def to_record(self) -> GpuConditions | None:
         """What to store; None where nothing was to be watched."""
-        if self.log is None and self.reason is None:
+        if self._gpu is None and self.reason is None:
             return None
-        problem = self.log.problem if self.log is not None else None
         return GpuConditions(
-            before=self.before,
-            during=tuple(self.log.readings) if self.log is not None else (),
-            after=self.after,
-            reason=self.reason or problem,
+            before=self.before, during=tuple(self.readings), after=self.after, reason=self.reason
         )
 
     def judge(self) -> tuple[str, ...]:
         """What disturbed the measurement; after the end of the watch."""
-        if self.before is None or self.log is None or self.after is None:
+        if self.before is None or self.after is None:
             return ()
-        return judge_conditions(self.before, self.log.readings, self.after)
+        return judge_conditions(self.before, self.readings, self.after)
 
 
 @contextmanager
 def watch_gpu(device: str, *, nvml: Any = None) -> Iterator[GpuWatch]:
-    """Watch the GPU that torch calls ``device`` for the length of the block.
+    """Watch the GPU that torch calls ``device`` for the length of the block; nothing for "cpu".
 
     Never raises for want of a GPU or of NVML: a watch that sees nothing says why in ``reason``.
     """
     watch = GpuWatch()
     with ExitStack() as stack:
-        try:
-            gpu = stack.enter_context(open_gpu(device, nvml=nvml))
-            watch.before = read_condition(gpu)
-            watch.log = ConditionLog(gpu)
-        except UnavailableError as error:
-            watch.reason = str(error)
+        if device != "cpu":
+            try:
+                gpu = stack.enter_context(open_gpu(device, nvml=nvml))
+                before = read_condition(gpu)
+                watch = GpuWatch(gpu)
+                watch.before = before
+            except UnavailableError as error:
+                watch.reason = str(error)
         yield watch
-        if watch.log is None:
+        if watch.before is None:
             return
         try:
             watch.after = read_condition(gpu)

@@ -7,7 +7,7 @@ because there is hardly a reading that every machine gives.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -96,23 +96,19 @@ def open_gpu(device: str, *, nvml: Any = None) -> Iterator[NvmlGpu]:
         raise UnavailableError(
             "not available here: NVML's Python package is missing; pip install nvidia-ml-py"
         )
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        raise _make_start_error(device, error) from error
-    try:
+    with ExitStack() as stack:
         try:
+            nvml.nvmlInit()
+            stack.callback(_shut_down, nvml)
             uuid = torch.cuda.get_device_properties(device).uuid
             handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
         except nvml.NVMLError as error:
-            raise _make_start_error(device, error) from error
+            raise UnavailableError(
+                f"NVML cannot describe {device!r}: {error}; check that nvidia-smi works here"
+            ) from error
         yield NvmlGpu(nvml=nvml, handle=handle, device=device)
-    finally:
-        with suppress(nvml.NVMLError):  # a GPU that was lost meanwhile has been reported already
-            nvml.nvmlShutdown()
 
 
-def _make_start_error(device: str, error: Exception) -> UnavailableError:
-    return UnavailableError(
-        f"NVML cannot describe {device!r}: {error}; check that nvidia-smi works here"
-    )
+def _shut_down(nvml: Any) -> None:
+    with suppress(nvml.NVMLError):  # a GPU that was lost meanwhile has been reported already
+        nvml.nvmlShutdown()

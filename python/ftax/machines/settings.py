@@ -38,9 +38,8 @@ class Settings(Record):
     grad_enabled: bool
     inference_mode: bool
     deterministic_algorithms: bool
-    float32_matmul_precision: (
-        Name | None
-    )  # None: torch's old and new switches contradict each other
+    # None: torch's old and new switches contradict each other.
+    float32_matmul_precision: Name | None
     matmul_fp32_precision: Name  # CUDA: "tf32", "ieee", or "none" (torch's default holds)
     conv_fp32_precision: Name  # cuDNN, likewise
     onednn_matmul_fp32_precision: Name

@@ -101,19 +101,10 @@ def read_commit(checkout: Path) -> tuple[str | None, bool | None]:
     """
     if not (checkout / ".git").exists():
         return None, None
-    command = [
-        "git",
-        "status",
-        "--porcelain=v2",
-        "--branch",
-        "--",
-        "python",
-        "csrc",
-        "CMakeLists.txt",
-    ]
+    command = "git status --porcelain=v2 --branch -- python csrc CMakeLists.txt"
     try:
         done = subprocess.run(
-            command,
+            command.split(),
             cwd=checkout,
             capture_output=True,
             text=True,

@@ -25,12 +25,24 @@ from ftax.records.fields import (
     make_reader,
 )
 
-__all__ = ["Count", "FrozenMap", "JsonScalar", "Name", "PositiveInt", "Record", "Rule"]
+__all__ = [
+    "Count",
+    "Ends",
+    "FrozenMap",
+    "JsonScalar",
+    "Name",
+    "PositiveInt",
+    "Ratio",
+    "Record",
+    "Rule",
+]
 
 JsonScalar = str | int | float | bool | None
 Count = Annotated[int, Rule("an integer of at least 0", lambda value: value >= 0)]
 PositiveInt = Annotated[int, Rule("an integer of at least 1", lambda value: value >= 1)]
 Name = Annotated[str, Rule("a string that is not empty", lambda value: value != "")]
+Ratio = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
+Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

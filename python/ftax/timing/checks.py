@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 
@@ -40,15 +40,10 @@ class Equality:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """What `to_dict` stored."""
-        difference = stored["difference"]
-        return cls(
-            bitwise=stored["bitwise"],
-            within_tolerance=stored["within_tolerance"],
-            difference=math.inf if difference is None else difference,
-            tolerance=stored.get("tolerance"),
-            problem=stored["problem"],
-            has_nan=stored.get("has_nan", False),
-        )
+        known = {"tolerance": None, "has_nan": False, **stored}
+        if known["difference"] is None:
+            known["difference"] = math.inf
+        return cls(**{field.name: known[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

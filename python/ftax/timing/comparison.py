@@ -15,12 +15,11 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
-from ftax.records.fields import Rule
-from ftax.records.record import Count, Name, Record
+from ftax.records.record import Count, Ends, Name, Record
 from ftax.records.result import Result
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement
@@ -32,8 +31,6 @@ _ENOUGH_PAIRS = 10  # processes a side
 SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
 _MOST_NEEDED = 10_000  # units a side that anybody would wait for
-
-_Ends = Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +45,7 @@ class LineChange(Record):
     name: Name
     a_ns: float | None
     b_ns: float | None
-    interval_ns: _Ends | None
+    interval_ns: Ends | None
     verdict: Verdict
     doubt: str = ""
 
@@ -92,7 +89,7 @@ class Comparison(Result):
     a: str
     b: str
     ratio: float
-    ratio_interval: _Ends
+    ratio_interval: Ends
     confidence: float
     margin: float
     verdict: Verdict
@@ -208,22 +205,13 @@ def compare_measurements(
     side_a: Sequence[Measurement],
     side_b: Sequence[Measurement],
     *,
-    margin: float = DEFAULT_MARGIN,
-    confidence: float = 0.95,
+    margin: float,
+    confidence: float,
 ) -> Comparison:
-    """Compare b with a: one measurement a side, or one for each process.
+    """Compare b with a: one measurement a side, or one for each process, at least one of each.
 
-    With two or more processes a side the test is between processes: paired where those of an index
-    took turns, as `ftax compare` runs them, and the host's clock moved by more than 3 % or is not
-    known, or where both sides ran in the same session with the same indices and are at least ten
-    each; else Welch's. Else it is between rounds of the first process of each side: paired where
-    the two were measured in the same rounds.
-
-    Raises:
-        InvalidArgumentError: a side is empty, or the modes differ.
+    `ftax.compare` says which test is taken. Raises InvalidArgumentError if the modes differ.
     """
-    if not side_a or not side_b:
-        raise InvalidArgumentError("a side of the comparison has no measurement")
     modes = {m.mode for m in (*side_a, *side_b)}
     if len(modes) != 1:
         raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")

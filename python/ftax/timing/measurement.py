@@ -1,8 +1,7 @@
 """A measurement of one cell: the raw samples, how they were taken, and where.
 
-Statistics are stored beside the samples for other readers of the file, but never believed: they
-are computed anew on reading, and a record whose stored numbers differ from that is refused. Rounds
-in which the host was disturbed are stored like any, and count in no statistic where enough others
+Statistics are stored beside the samples and never believed (`ftax.records.computed`). Rounds in
+which the host was disturbed are stored like any, and count in no statistic where enough others
 are left.
 """
 
@@ -10,20 +9,26 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.errors import InvalidArgumentError
 from ftax.machines.condition import Condition
 from ftax.machines.environment import Environment
 from ftax.machines.gpu_watch import GpuConditions
+from ftax.records.computed import Computed
 from ftax.records.fields import FrozenMap, Rule
 from ftax.records.record import Count, PositiveInt, Record
 from ftax.records.result import Result
-from ftax.timing import statistics as _statistics
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
-from ftax.timing.statistics import Statistics, Summary
+from ftax.timing.statistics import (
+    Statistics,
+    Summary,
+    compute_interval,
+    compute_mean,
+    summarize,
+)
 from ftax.timing.trust import NOT_RESOLVED, find_doubt_of_mean
 from ftax.timing.units import format_interval, format_latency, format_rounds
 
@@ -85,10 +90,11 @@ class ProcessRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement(Result):
+class Measurement(Result, Computed):
     """The rounds of one cell."""
 
     kind: ClassVar[str] = "measurement"
+    computed: ClassVar[tuple[str, str]] = ("statistics", "samples")
 
     cell: Cell
     label: str = ""  # what the user calls it: "before", "with flash attention"
@@ -201,7 +207,7 @@ class Measurement(Result):
         found = self.queued_ratios
         if not found:
             return None
-        return _statistics.compute_median([found[place] for place in self.counted_rounds])
+        return _core.compute_median([found[place] for place in self.counted_rounds])
 
     @property
     def doubt(self) -> str:
@@ -217,23 +223,23 @@ class Measurement(Result):
     @property
     def values_ns(self) -> tuple[float, ...]:
         """One number for each round that counts: the median of the kept samples."""
-        return tuple(_statistics.compute_median(samples) for samples in self.kept_ns)
+        return tuple(_core.compute_median(samples) for samples in self.kept_ns)
 
     @property
     def all_values_ns(self) -> tuple[float, ...]:
         """The same for every round."""
         kept = (samples[self.dropped_per_round :] for samples in self.samples_ns)
-        return tuple(_statistics.compute_median(samples) for samples in kept)
+        return tuple(_core.compute_median(samples) for samples in kept)
 
     @property
     def latency_ns(self) -> float:
         """The mean of `values_ns`; in mode "throughput" the time per request."""
-        return _statistics.compute_mean(self.values_ns)
+        return compute_mean(self.values_ns)
 
     @property
     def interval_ns(self) -> tuple[float, float] | None:
         """The interval of `latency_ns` from resampled rounds; None for a single round."""
-        return _statistics.compute_interval(
+        return compute_interval(
             self.values_ns,
             confidence=self.confidence,
             resamples=self.resamples,
@@ -243,7 +249,7 @@ class Measurement(Result):
     @property
     def summary(self) -> Summary:
         """All kept samples of the rounds that count, described."""
-        return _statistics.summarize([sample for samples in self.kept_ns for sample in samples])
+        return summarize([sample for samples in self.kept_ns for sample in samples])
 
     @property
     def statistics(self) -> Statistics:
@@ -254,32 +260,3 @@ class Measurement(Result):
             interval_ns=self.interval_ns,
             summary=self.summary,
         )
-
-    def to_dict(self) -> dict[str, object]:
-        """Return plain dicts, lists and scalars, the statistics with them."""
-        # Not a bare super(): slots=True replaces the class, and super() would look for the old one.
-        fields = super(Measurement, self).to_dict()
-        return {**fields, "statistics": self.statistics.to_dict()}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Self:
-        """Build the measurement that `to_dict` described.
-
-        Raises:
-            ResultsError: a field is missing, unknown or refused, or the stored statistics are not
-                those of the samples.
-        """
-        fields: dict[str, Any] = dict(data)
-        stored = fields.pop("statistics", None)
-        measurement = super(Measurement, cls).from_dict(fields)
-        try:
-            computed = measurement.statistics
-        except InvalidArgumentError as error:  # no interval has this confidence, say
-            raise ResultsError(str(error)) from error
-        difference = _statistics.find_difference(Statistics.from_dict(stored), computed)
-        if difference is not None:
-            raise ResultsError(
-                f"the stored statistics are not those of the samples: {difference}; the record was "
-                "changed after it was written: measure again, or restore the file"
-            )
-        return measurement

@@ -16,13 +16,14 @@ from typing import Any, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, check_fields
-from ftax.machines.condition import Condition, collect_condition
-from ftax.machines.environment import Environment, collect_environment
-from ftax.machines.gpu_watch import GpuWatch, watch_gpu
+from ftax.machines.condition import collect_condition
+from ftax.machines.environment import collect_environment
+from ftax.machines.gpu_watch import watch_gpu
 from ftax.steps.loaded import LoadedModel, Subject
 from ftax.steps.state import Snapshot
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
+from ftax.timing.checks import SameWork
 from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
 from ftax.timing.trust import DISTURBED_IN
 
@@ -197,7 +198,7 @@ def measure(
     """
     environment = collect_environment(device=loaded.device)
     before = collect_condition()
-    with _watch(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
+    with watch_gpu(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
         work = next((item.watch() for item in prepared if item.watch is not None), None)
         if work is not None:
             work.begin()
@@ -212,25 +213,40 @@ def measure(
         work.compare_outputs()
     if result.stop_reason == "interrupted" and len(result.probes) < 2:
         raise KeyboardInterrupt("interrupted before the first round was complete")
-    shared = _Shared(
-        loaded=loaded,
-        plan=plan,
-        stop_reason=result.stop_reason,
-        environment=environment,
-        conditions=(before, collect_condition()),
-        process=ProcessRecord.current(
+    same_work = None if work is None else work.judge()
+    shared: dict[str, Any] = {
+        "mode": plan.mode,
+        "seed": plan.seed,
+        "counted": "quiet",
+        "stop_reason": result.stop_reason,
+        "environment": environment,
+        "conditions": (before, collect_condition()),
+        "gpu": watch.to_record(),
+        "process": ProcessRecord.current(
             session=plan.session or make_session_id(), index=plan.process_index
         ),
-        disturbed=tuple(result.disturbed_rounds),
-        probe_ns=_summarise_probes(result),
-        waited_s=sum(item.waited_ns for item in result.probes) / 1e9,
-        watch=watch,
-        work=work,
-        written=tuple(written),
-    )
+    }
     return Session(
         measurements=tuple(
-            shared.make_measurement(item, rounds)
+            _make_measurement(
+                item,
+                rounds,
+                checks={
+                    **replace(item.checks, same_work=same_work).to_dict(),
+                    **_make_checks(rounds, result),
+                },
+                warnings=(
+                    *item.warnings,
+                    *_warn_of_rounds(rounds, result.disturbed_rounds),
+                    *item.judge(),
+                    *watch.judge(),
+                    *_judge_work(item, same_work, written),
+                ),
+                cell=make_cell(loaded, item),
+                **shared,
+            )
+            if rounds.values_ns
+            else None
             for item, rounds in zip(prepared, result.runners, strict=True)
         ),
         errors=tuple(rounds.error or None for rounds in result.runners),
@@ -238,6 +254,43 @@ def measure(
         elapsed_s=result.elapsed_ns / 1e9,
         gc_ms=gc_ms,
     )
+
+
+def _make_measurement(
+    prepared: Candidate, rounds: _core.RunnerRounds, **fields: Any
+) -> Measurement:
+    """Of one runner that completed a round. ``fields`` are not of its samples."""
+    return Measurement(
+        samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
+        dropped_per_round=rounds.dropped,
+        positions=tuple(rounds.positions),
+        burst=rounds.burst,
+        preparation=prepared.preparation.to_dict(),
+        **fields,
+    )
+
+
+def _make_checks(rounds: _core.RunnerRounds, result: _core.RoundsResult) -> dict[str, object]:
+    return {
+        "warmup": {
+            "iterations": rounds.warmup.iterations,
+            "seconds": rounds.warmup.elapsed_ns / 1e9,
+            "steady": rounds.warmup.steady,
+        },
+        "disturbed_rounds": list(result.disturbed_rounds),
+        QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
+        "host_probe_ns": _summarise_probes(result),
+        "waited_for_core_s": sum(item.waited_ns for item in result.probes) / 1e9,
+    }
+
+
+def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Iterator[str]:
+    if not rounds.warmup.steady:
+        yield UNSTEADY
+    if rounds.error:
+        yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
+    if disturbed:
+        yield _describe_disturbance(len(rounds.values_ns), disturbed)
 
 
 def _look_between(progress: Progress | None, work: Watch | None) -> Progress | None:
@@ -269,7 +322,9 @@ def _put_back(loaded: Subject) -> Iterator[list[str]]:
         written += before.put_back()
 
 
-def _judge_work(prepared: Candidate, work: Watch | None, written: Sequence[str]) -> Iterator[str]:
+def _judge_work(
+    prepared: Candidate, work: SameWork | None, written: Sequence[str]
+) -> Iterator[str]:
     """What a reader has to know of outputs that are not eager's and of calls that differ."""
     label = str(prepared.place)
     if (outputs := prepared.checks.judge_outputs()).problem:
@@ -277,8 +332,8 @@ def _judge_work(prepared: Candidate, work: Watch | None, written: Sequence[str])
         if label == "eager/python":
             what = "other outputs when it is called again"
         yield f"{label} gives {what}: {outputs.problem}"
-    if work is not None and (problem := work.judge().problem):
-        yield f"not the same work: {problem}; latencies are of calls that differ"
+    if work is not None and work.problem:
+        yield f"not the same work: {work.problem}; latencies are of calls that differ"
     if written:
         yield f"the model writes into {', '.join(written[:3])}, which was put back after measuring"
 
@@ -296,15 +351,6 @@ def _summarise_probes(result: _core.RoundsResult) -> dict[str, float]:
         for name in ("loop", "wide", "within")
         if ends
     }
-
-
-@contextmanager
-def _watch(device: str) -> Iterator[GpuWatch]:
-    if device == "cpu":
-        yield GpuWatch()
-        return
-    with watch_gpu(device) as watch:
-        yield watch
 
 
 def require(session: Session) -> tuple[Measurement, ...]:
@@ -334,74 +380,3 @@ def _describe_disturbance(rounds: int, disturbed: Sequence[int]) -> str:
         f"{DISTURBED_IN} {len(disturbed)} of {rounds} rounds {DISTURBANCE}, too many to "
         "leave out; --patience waits for it to be quiet"
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
-    """What rounds gave for all runners alike, of which each has a measurement."""
-
-    loaded: Subject
-    plan: Plan
-    stop_reason: str
-    environment: Environment
-    conditions: tuple[Condition, ...]  # before and after
-    process: ProcessRecord
-    disturbed: tuple[int, ...]  # rounds
-    probe_ns: Mapping[str, float]
-    waited_s: float  # for a neighbour to leave
-    watch: GpuWatch
-    work: Watch | None
-    written: tuple[str, ...]  # names of what the model wrote, and was put back
-
-    def make_measurement(
-        self, prepared: Candidate, rounds: _core.RunnerRounds
-    ) -> Measurement | None:
-        """Of one runner; None without a complete round."""
-        if not rounds.values_ns:
-            return None
-        return Measurement(
-            cell=make_cell(self.loaded, prepared),
-            mode=self.plan.mode,
-            samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
-            dropped_per_round=rounds.dropped,
-            positions=tuple(rounds.positions),
-            burst=rounds.burst,
-            seed=self.plan.seed,
-            counted="quiet",
-            stop_reason=self.stop_reason,  # type: ignore[arg-type]  # checked by the record
-            environment=self.environment,
-            conditions=self.conditions,
-            gpu=self.watch.to_record(),
-            process=self.process,
-            checks=self._make_checks(prepared, rounds),
-            preparation=prepared.preparation.to_dict(),
-            warnings=tuple(self._warn(prepared, rounds)),
-        )
-
-    def _make_checks(self, prepared: Candidate, rounds: _core.RunnerRounds) -> dict[str, object]:
-        return {
-            **replace(
-                prepared.checks, same_work=None if self.work is None else self.work.judge()
-            ).to_dict(),
-            "warmup": {
-                "iterations": rounds.warmup.iterations,
-                "seconds": rounds.warmup.elapsed_ns / 1e9,
-                "steady": rounds.warmup.steady,
-            },
-            "disturbed_rounds": list(self.disturbed),
-            QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
-            "host_probe_ns": dict(self.probe_ns),
-            "waited_for_core_s": self.waited_s,
-        }
-
-    def _warn(self, prepared: Candidate, rounds: _core.RunnerRounds) -> Iterator[str]:
-        yield from prepared.warnings
-        if not rounds.warmup.steady:
-            yield UNSTEADY
-        if rounds.error:
-            yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
-        if self.disturbed:
-            yield _describe_disturbance(len(rounds.values_ns), self.disturbed)
-        yield from prepared.judge()
-        yield from self.watch.judge()
-        yield from _judge_work(prepared, self.work, self.written)

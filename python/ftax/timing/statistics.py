@@ -3,14 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
 
 from ftax import _core
-from ftax.records.fields import Rule
-from ftax.records.record import Count, Record
-
-# Between the arithmetic of two builds; anything more is a changed record.
-_TOLERANCE_RATIO = 1e-9
+from ftax.records.record import Count, Ends, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,16 +28,8 @@ class Statistics(Record):
 
     values_ns: tuple[float, ...]  # one for each round that counts
     latency_ns: float
-    interval_ns: (
-        Annotated[tuple[float, ...], Rule("a list of two numbers", lambda ends: len(ends) == 2)]
-        | None
-    )
+    interval_ns: Ends | None
     summary: Summary
-
-
-def compute_median(samples_ns: Sequence[float]) -> float:
-    """Return the value of a round."""
-    return _core.compute_median(samples_ns)
 
 
 def compute_mean(values_ns: Sequence[float]) -> float:
@@ -82,27 +69,3 @@ def summarize(samples_ns: Sequence[int]) -> Summary:
         p99_ns=summary.p99,
         mad_ns=summary.mad,
     )
-
-
-def find_difference(stored: Record, computed: Record) -> str | None:
-    """Return where and how two statistics differ by more than rounding; None where they do not."""
-    left, right = _flatten(stored.to_dict()), _flatten(computed.to_dict())
-    for place in sorted(left.keys() | right.keys()):
-        one, other = left.get(place), right.get(place)
-        if one is None or other is None:
-            same = one is other
-        else:
-            same = math.isclose(one, other, rel_tol=_TOLERANCE_RATIO)
-        if not same:
-            return f"{place} is {one!r} where {other!r} was computed"
-    return None
-
-
-def _flatten(value: Any, place: str = "") -> dict[str, float | None]:
-    if isinstance(value, dict):
-        parts = [(f"{place}.{key}".lstrip("."), item) for key, item in value.items()]
-    elif isinstance(value, list):
-        parts = [(f"{place}[{index}]", item) for index, item in enumerate(value)]
-    else:
-        return {place: value}
-    return {name: leaf for path, item in parts for name, leaf in _flatten(item, path).items()}

@@ -2,7 +2,6 @@
 
 import pytest
 
-from ftax import InvalidArgumentError
 from ftax.instruments.trace.durations import compare_durations
 from ftax.instruments.trace.kernel_set import KernelSet
 from support.traces import make_kernel, make_trace
@@ -21,15 +20,9 @@ def make_set(**durations_ns):
 
 def test_a_kernel_that_became_a_fifth_slower_is_flagged():
     comparison = compare_durations(make_set(a=10_000, b=5000), make_set(a=12_000, b=5000))
-    (flagged,) = comparison.flagged
+    (flagged,) = comparison
     assert flagged.key.name == "a"
     assert flagged.ratio == pytest.approx(1.2)
-    assert comparison.sum_ratio == pytest.approx(17 / 15)
-    assert comparison.describe().splitlines() == [
-        "kernel time of mlp eager/cpp cuda is 1.133 times that of mlp eager/cpp cuda "
-        "(17.0 and 15.0 us); 1 kernels differ:",
-        "  a [grid 2x1x1, block 32x1x1]: 12.00 and 10.00 us",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -45,33 +38,24 @@ def test_a_kernel_that_became_a_fifth_slower_is_flagged():
 )
 def test_both_limits_have_to_be_exceeded(a_ns, b_ns, differs):
     comparison = compare_durations(make_set(a=a_ns), make_set(a=b_ns))
-    assert bool(comparison.flagged) == differs
-    assert ("no kernel differs" in comparison.describe()) != differs
+    assert bool(comparison) == differs
 
 
 def test_medians_are_compared_so_that_one_disturbed_run_does_not_count():
-    quiet = make_trace(kernels=tuple(make_kernel(t, t + 100) for t in (1000, 1200, 1400)))
+    quiet = make_trace(kernels=tuple(make_kernel(t, t + 100) for t in (1000, 1100, 1200)))
     spike = make_trace(
-        kernels=(make_kernel(1000, 1100), make_kernel(1200, 1300), make_kernel(1400, 1990))
+        kernels=(make_kernel(1000, 1100), make_kernel(1100, 1200), make_kernel(1200, 1990))
     )
-    comparison = compare_durations(KernelSet.of(quiet), KernelSet.of(spike), limit_ns=10)
-    assert comparison.flagged == ()
-    assert comparison.sum_ratio == pytest.approx(790 / 300)
+    assert compare_durations(KernelSet.of(quiet), KernelSet.of(spike)) == ()
 
 
 def test_kernels_that_only_one_side_ran_are_left_to_the_set_comparison():
-    comparison = compare_durations(make_set(a=1000, b=1000), make_set(b=1000, c=9000))
-    assert [kernel.key.name for kernel in comparison.kernels] == ["b"]
+    comparison = compare_durations(make_set(a=1000, b=1000), make_set(b=2000, c=9000))
+    assert [kernel.key.name for kernel in comparison] == ["b"]
 
 
 def test_the_dearest_difference_comes_first():
     comparison = compare_durations(
         make_set(a=1000, b=1000, c=1000), make_set(a=2000, b=9000, c=500)
     )
-    assert [kernel.key.name for kernel in comparison.flagged] == ["b", "a", "c"]
-    assert comparison.describe(limit=1).splitlines()[-1] == "  and 2 more"
-
-
-def test_negative_limits_are_refused():
-    with pytest.raises(InvalidArgumentError, match="at least 0"):
-        compare_durations(make_set(a=1), make_set(a=1), limit_ns=-1)
+    assert [kernel.key.name for kernel in comparison] == ["b", "a", "c"]

@@ -40,10 +40,10 @@ def test_metrics_computed_by_hand():
 
 
 def test_a_gap_of_the_threshold_or_more_after_an_early_launch_is_other_wait():
-    part = TRACE.of_iteration(0)
+    part = TRACE.split()[0]
     find_launch = find_launches(TRACE.api_calls).get
-    assert classify_idle(part, find_launch, consecutive_kernel_ns=20).other_wait_ns == 20
-    assert classify_idle(part, find_launch, consecutive_kernel_ns=21).kernel_wait_ns == 20
+    assert classify_idle(part, find_launch, consecutive_kernel_ns=20)["other_wait_ns"] == 20
+    assert classify_idle(part, find_launch, consecutive_kernel_ns=21)["kernel_wait_ns"] == 20
 
 
 def test_idle_classes_look_at_each_stream_alone():

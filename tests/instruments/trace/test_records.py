@@ -164,11 +164,10 @@ def test_a_record_belongs_to_the_iteration_in_which_it_starts():
     assert [kernel.name for kernel in first.kernels] == ["early", "late"]
     assert second.kernels == ()
     assert [call.correlation_id for call in second.api_calls] == [2]
-    assert trace.of_iteration(0) == first
 
 
 def test_activities_of_an_iteration_come_in_the_order_of_their_start():
-    part = make_full_trace().of_iteration(0)
+    part = make_full_trace().split()[0]
     assert [item.start_ns for item in part.activities] == [1100, 1300, 1500]
 
 
@@ -177,7 +176,7 @@ def test_what_lies_between_iterations_belongs_to_none():
     stray = make_kernel(2500, 2600)
     trace = make_trace(iterations=windows, kernels=(stray, make_kernel(2000, 2001)))
     assert trace.find_outside() == (stray,)
-    assert len(trace.of_iteration(0).kernels) == 1
+    assert len(trace.split()[0].kernels) == 1
 
 
 def test_all_iterations_are_split_as_one_is_found():
@@ -185,16 +184,13 @@ def test_all_iterations_are_split_as_one_is_found():
     windows = tuple(make_window(*edges[at : at + 2]) for at in (0, 2, 3, 6))
     kernels = [make_kernel(start, start + 700, str(start)) for start in range(900, 4200, 50)]
     trace = make_trace(iterations=windows, kernels=tuple(reversed(kernels)))
+    edges_of_begin = [*(window.begin_ns for window in windows), 10_000]
     for index, part in enumerate(trace.split()):
-        own = [item for item in kernels if trace.find_iteration(item.start_ns) == index]
+        following = edges_of_begin[index + 1]
+        own = [item for item in kernels if windows[index].begin_ns <= item.start_ns < following
+               and item.start_ns <= windows[index].end_ns]  # fmt: skip
         assert list(part.kernels) == own
     assert [len(part.kernels) for part in trace.split()] == [10, 0, 21, 11]
-
-
-@pytest.mark.parametrize("index", [-1, 2])
-def test_an_iteration_that_does_not_exist_is_refused(index):
-    with pytest.raises(InvalidArgumentError, match=f"no iteration {index}; the trace has 2"):
-        make_full_trace().of_iteration(index)
 
 
 def test_overlapping_iterations_are_refused():

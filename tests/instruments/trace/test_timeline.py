@@ -119,7 +119,7 @@ def test_parts_sum_to_the_whole_for_any_trace(kernels, calls, has_copies):
     assert sum(getattr(row, part) for part in PARTS) == row.wall_ns == 60
 
     # Nanosecond by nanosecond, which needs no idea of intervals.
-    activities = trace.of_iteration(0).activities
+    activities = trace.split()[0].activities
     busy = {t for item in activities for t in range(item.start_ns, min(item.end_ns, 160))}
     assert row.device_busy_ns == len(busy)
     first = min((item.start_ns for item in activities), default=160)

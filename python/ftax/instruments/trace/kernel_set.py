@@ -9,27 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ftax import _core
 from ftax.errors import ResultsError
 from ftax.instruments.trace.activities import IterationTrace, Kernel
 from ftax.instruments.trace.names import demangle, shorten_all
 from ftax.instruments.trace.records import Trace
-
-__all__ = [
-    "KernelDifference",
-    "KernelEntry",
-    "KernelKey",
-    "KernelSet",
-    "MemoryKey",
-    "WorkKey",
-    "compare_kernel_sets",
-    "count_kernels",
-    "count_memory",
-    "count_work",
-    "describe_memory",
-    "find_memory_kind",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +36,7 @@ class KernelKey:
 
 MemoryKey = tuple[str, int | None]  # what, as in "memcpy DtoH", and bytes; None: not known
 WorkKey = KernelKey | MemoryKey
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +108,6 @@ class KernelSet:
         )
 
     @property
-    def counts(self) -> dict[KernelKey, int]:
-        """How often each kernel ran in each iteration."""
-        return {entry.key: entry.count for entry in self.entries}
-
-    @property
     def sum_ns(self) -> float:
         """Kernel time of an iteration: the median over iterations."""
         return _core.compute_median(self.sums_ns)
@@ -133,39 +115,23 @@ class KernelSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelDifference:
-    """How the kernels of b differ from those of a; counts are per iteration."""
+    """How the device work of b differs from that of a: the counts in an iteration of each."""
 
     a: str
     b: str
-    only_in_a: Mapping[KernelKey, int]
-    only_in_b: Mapping[KernelKey, int]
-    changed: Mapping[KernelKey, tuple[int, int]]  # counts in a and in b
-    memory: Mapping[MemoryKey, tuple[int, int]]  # copies and fills whose counts differ
+    kernels: Mapping[KernelKey, tuple[int, int]]
+    memory: Mapping[MemoryKey, tuple[int, int]]  # copies and fills
 
     @property
     def equal(self) -> bool:
         """Whether a and b ran the same kernels equally often; copies and fills stand beside."""
-        return not (self.only_in_a or self.only_in_b or self.changed)
-
-    @property
-    def memory_equal(self) -> bool:
-        """Whether a and b made the same copies and fills."""
-        return not self.memory
-
-    def rows(self) -> list[tuple[str, int, int]]:
-        """Return what differs: a description, and the counts in a and in b."""
-        counts = [
-            *((key, count, 0) for key, count in self.only_in_a.items()),
-            *((key, 0, count) for key, count in self.only_in_b.items()),
-            *((key, *pair) for key, pair in self.changed.items()),
-        ]
-        short = shorten_all({key.name for key, _, _ in counts})
-        found = [(key.describe(short[key.name]), a, b) for key, a, b in counts]
-        return found + [(describe_memory(key), *pair) for key, pair in self.memory.items()]
+        return not self.kernels
 
     def describe(self, *, limit: int = 10) -> str:
         """Return the difference in words, at most `limit` lines of it."""
-        rows = self.rows()
+        short = shorten_all({key.name for key in self.kernels})
+        rows = [(key.describe(short[key.name]), *pair) for key, pair in self.kernels.items()]
+        rows += [(describe_memory(key), *pair) for key, pair in self.memory.items()]
         if not rows:
             return f"{self.a} and {self.b} ran the same kernels, copies and fills"
         head = f"{self.b} ran {'the same' if self.equal else 'other'} kernels"
@@ -226,20 +192,15 @@ def _drop_memory(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
 
 def compare_kernel_sets(a: KernelSet, b: KernelSet) -> KernelDifference:
     """Return how the kernels of b differ from those of a."""
-    counts_a, counts_b = a.counts, b.counts
+    counts_a, counts_b = ({entry.key: entry.count for entry in side.entries} for side in (a, b))
+    kernels = _pair_differing(counts_a, counts_b)
+    # First what a alone ran, then what b alone ran.
+    ordered = sorted(kernels.items(), key=lambda item: (all(item[1]), item[1][1] > 0))
     return KernelDifference(
-        a=a.label,
-        b=b.label,
-        only_in_a={key: count for key, count in counts_a.items() if key not in counts_b},
-        only_in_b={key: count for key, count in counts_b.items() if key not in counts_a},
-        changed={
-            key: (count, counts_b[key])
-            for key, count in counts_a.items()
-            if counts_b.get(key, count) != count
-        },
-        memory={
-            key: (a.memory.get(key, 0), b.memory.get(key, 0))
-            for key in dict.fromkeys((*a.memory, *b.memory))
-            if a.memory.get(key, 0) != b.memory.get(key, 0)
-        },
+        a=a.label, b=b.label, kernels=dict(ordered), memory=_pair_differing(a.memory, b.memory)
     )
+
+
+def _pair_differing(a: Mapping[_Key, int], b: Mapping[_Key, int]) -> dict[_Key, tuple[int, int]]:
+    pairs = {key: (a.get(key, 0), b.get(key, 0)) for key in dict.fromkeys((*a, *b))}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

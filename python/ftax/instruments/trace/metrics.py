@@ -8,7 +8,7 @@ compared with what others publish.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,23 +22,12 @@ from ftax.instruments.trace.activities import (
     sum_busy_ns,
 )
 from ftax.instruments.trace.records import Trace
-from ftax.records.record import Count, Record
-
-__all__ = ["CONSECUTIVE_KERNEL_NS", "IdleClasses", "Metrics", "compute_metrics"]
+from ftax.records.record import Record
 
 # The default of Holistic Trace Analysis, its `consecutive_kernel_delay`.
 CONSECUTIVE_KERNEL_NS = 30
 
 FindLaunch = Callable[[int], ApiCall | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdleClasses(Record):
-    """Idle time of streams by the classes of Holistic Trace Analysis; see `classify_idle`."""
-
-    host_wait_ns: Count
-    kernel_wait_ns: Count
-    other_wait_ns: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +38,24 @@ class Metrics(Record):
         wall_ns: from the begin of an iteration to the end of its synchronise.
         busy_ns: union of device activities.
         kernels: kernels of an iteration.
-        framework_overhead_ratio: `compute_framework_overhead`.
-        orchestration_ns: `compute_orchestration`.
-        host_device_balance_ratio: `compute_balance`.
-        average_kernel_ns: `compute_average_kernel` (SKIP: AKD).
-        inference_latency_ns: `compute_inference_latency` (SKIP: IL).
-        skip_idle_ns: inference latency minus the sum of kernel durations (SKIP: GPU idle time).
-        tklqt_ns: `compute_tklqt` (SKIP: TKLQT).
-        average_launch_ns: TKLQT over the number of kernels in it: the average time from the begin
-            of a launch call to the start of its kernel.
+        framework_overhead_ratio: 1 - busy / wall, the share of the wall time in which the device
+            did nothing. "The Framework Tax" (arXiv 2302.06117), Figure 3, sums kernel durations
+            where this takes their union with copies and fills: the same on one stream without
+            copies.
+        orchestration_ns: from begin until everything was enqueued. TaxBreak (arXiv 2603.12465) sums
+            three host costs over all kernels, which one trace does not tell apart. Ours also holds
+            what belongs to no kernel (Python between operators) and any wait for a full queue.
+        host_device_balance_ratio: busy / (busy + orchestration): near 1 device-bound, near 0
+            host-bound. After TaxBreak's HDBI, whose exact formula we could not establish: not to be
+            compared with published values.
+        average_kernel_ns: mean duration of a kernel; SKIP's AKD (arXiv 2504.11750).
+        inference_latency_ns: from begin to the end of the last kernel; SKIP's IL, which begins at
+            the first parent operator, a little later.
+        skip_idle_ns: inference latency minus the sum of kernel durations; SKIP's GPU idle time.
+        tklqt_ns: sum over kernels of kernel start minus the begin of the call that launches it
+            (SKIP). A deep queue makes it grow without bound, since every kernel counts its whole
+            wait; in a graph every kernel counts from the one launch of the graph.
+        average_launch_ns: TKLQT over the number of kernels in it.
         host_wait_ns, kernel_wait_ns, other_wait_ns: `classify_idle` (Holistic Trace Analysis).
     """
 
@@ -71,11 +69,11 @@ class Metrics(Record):
     average_kernel_ns: float
     inference_latency_ns: float
     skip_idle_ns: float
-    tklqt_ns: float | None
-    average_launch_ns: float | None
-    host_wait_ns: float | None
-    kernel_wait_ns: float | None
-    other_wait_ns: float | None
+    tklqt_ns: float | None = None
+    average_launch_ns: float | None = None
+    host_wait_ns: float | None = None
+    kernel_wait_ns: float | None = None
+    other_wait_ns: float | None = None
 
 
 def compute_metrics(trace: Trace) -> Metrics:
@@ -87,89 +85,46 @@ def compute_metrics(trace: Trace) -> Metrics:
     parts = trace.split()
     if not parts:
         raise ResultsError(f"the trace of {trace.label} has no iterations; trace at least one")
-
-    def median(compute: Callable[[IterationTrace], float]) -> float:
-        return _core.compute_median([compute(part) for part in parts])
-
-    return Metrics(
-        label=trace.label,
-        wall_ns=median(lambda part: part.window.wall_ns),
-        busy_ns=median(lambda part: sum_busy_ns(part.activities)),
-        kernels=median(lambda part: len(part.kernels)),
-        framework_overhead_ratio=median(compute_framework_overhead),
-        orchestration_ns=median(compute_orchestration),
-        host_device_balance_ratio=median(compute_balance),
-        average_kernel_ns=median(compute_average_kernel),
-        inference_latency_ns=median(compute_inference_latency),
-        skip_idle_ns=median(lambda part: compute_inference_latency(part) - _sum_kernels_ns(part)),
-        **_compute_launch_metrics(trace, parts),
-    )
+    launches = find_launches(trace.api_calls)
+    rows = []
+    for part in parts:
+        row = _measure_device(part)
+        if trace.api_calls:
+            row |= {**_measure_launches(part, launches.get), **classify_idle(part, launches.get)}
+        rows.append(row)
+    medians = {name: _core.compute_median([row[name] for row in rows]) for name in rows[0]}
+    return Metrics(label=trace.label, **medians)
 
 
-def compute_framework_overhead(part: IterationTrace) -> float:
-    """Return the share of the wall time in which the device did nothing: 1 - busy / wall.
-
-    "The Framework Tax" (arXiv 2302.06117), Figure 3, sets the GPU kernel time of a forward pass
-    against its latency and calls the rest framework overhead. The figure sums kernel durations;
-    here it is their union with copies and fills, the same on one stream without copies.
-    """
-    wall_ns = part.window.wall_ns
-    return 1 - sum_busy_ns(part.activities) / wall_ns if wall_ns else 0.0
-
-
-def compute_orchestration(part: IterationTrace) -> int:
-    """Return the host time from begin until everything was enqueued, ns.
-
-    TaxBreak (arXiv 2603.12465) sums three host costs over all kernels: framework translation, CUDA
-    library translation, and the launch path. One trace does not tell these apart. Ours is the time
-    of the whole enqueue, which also holds what belongs to no kernel (Python between operators) and
-    any wait for a full launch queue.
-    """
-    return part.window.issued_ns - part.window.begin_ns
-
-
-def compute_balance(part: IterationTrace) -> float:
-    """Return busy / (busy + orchestration): near 1 device-bound, near 0 host-bound.
-
-    After the host-device balance index (HDBI) of TaxBreak (arXiv 2603.12465), of which the abstract
-    says that it relates device-active execution to host-visible orchestration. We could not
-    establish its exact formula, so this ratio is ours, made of `sum_busy_ns` and
-    `compute_orchestration`; its values are not to be compared with published ones.
-    """
+def _measure_device(part: IterationTrace) -> dict[str, float]:
+    window, kernels = part.window, part.kernels
     busy_ns = sum_busy_ns(part.activities)
-    total_ns = busy_ns + compute_orchestration(part)
-    return busy_ns / total_ns if total_ns else 0.0
+    orchestration_ns = window.issued_ns - window.begin_ns
+    kernel_ns = sum(kernel.duration_ns for kernel in kernels)
+    latency_ns = max((kernel.end_ns - window.begin_ns for kernel in kernels), default=0)
+    both_ns = busy_ns + orchestration_ns
+    return {
+        "wall_ns": window.wall_ns,
+        "busy_ns": busy_ns,
+        "kernels": len(kernels),
+        "framework_overhead_ratio": 1 - busy_ns / window.wall_ns if window.wall_ns else 0.0,
+        "orchestration_ns": orchestration_ns,
+        "host_device_balance_ratio": busy_ns / both_ns if both_ns else 0.0,
+        "average_kernel_ns": kernel_ns / len(kernels) if kernels else 0.0,
+        "inference_latency_ns": latency_ns,
+        "skip_idle_ns": latency_ns - kernel_ns,
+    }
 
 
-def compute_average_kernel(part: IterationTrace) -> float:
-    """Return the mean duration of a kernel, ns; SKIP's AKD (arXiv 2504.11750, Section on SKIP)."""
-    return _sum_kernels_ns(part) / len(part.kernels) if part.kernels else 0.0
-
-
-def compute_inference_latency(part: IterationTrace) -> int:
-    """Return the time from the begin of the iteration to the end of its last kernel, ns.
-
-    SKIP's IL (arXiv 2504.11750) begins at the first parent operator. A trace of kernels and API
-    calls has no operators; ours begins where the host begins, a little earlier.
-    """
-    if not part.kernels:
-        return 0
-    return max(kernel.end_ns for kernel in part.kernels) - part.window.begin_ns
-
-
-def compute_tklqt(part: IterationTrace, find_launch: FindLaunch) -> tuple[int, int]:
-    """Return total kernel launch and queuing time in ns, and the number of kernels in it.
-
-    SKIP (arXiv 2504.11750): the sum over kernels of kernel start minus the begin of the call that
-    launches it. A deep queue makes it grow without bound, since every kernel counts its whole wait.
-    In a graph every kernel counts from the one launch of the graph.
-    """
-    times = [
+def _measure_launches(part: IterationTrace, find_launch: FindLaunch) -> dict[str, float]:
+    times_ns = [
         kernel.start_ns - launch.start_ns
         for kernel in part.kernels
         if (launch := find_launch(kernel.correlation_id)) is not None
     ]
-    return sum(times), len(times)
+    total_ns = sum(times_ns)
+    average_ns = total_ns / len(times_ns) if times_ns else 0.0
+    return {"tklqt_ns": total_ns, "average_launch_ns": average_ns}
 
 
 def classify_idle(
@@ -177,8 +132,8 @@ def classify_idle(
     find_launch: FindLaunch,
     *,
     consecutive_kernel_ns: int = CONSECUTIVE_KERNEL_NS,
-) -> IdleClasses:
-    """Sort the gaps of each stream into the classes of Holistic Trace Analysis.
+) -> dict[str, float]:
+    """Sort the gaps of each stream into the classes of Holistic Trace Analysis, in ns.
 
     Its page "Idle Time Breakdown": host wait, if the call that launches the later activity begins
     after the end of the earlier one; otherwise kernel wait, if the gap is shorter than a threshold
@@ -186,45 +141,18 @@ def classify_idle(
     they can exceed the wall time, and a stream counts as idle while another is busy. Unlike there,
     only gaps inside an iteration count, and overlaps count nothing instead of negatively.
     """
-    sums = {"host": 0, "kernel": 0, "other": 0}
+    sums: dict[str, float] = {"host_wait_ns": 0, "kernel_wait_ns": 0, "other_wait_ns": 0}
     streams: dict[tuple[int, int], list[Activity]] = defaultdict(list)
     for item in part.activities:
         streams[item.device_id, item.stream_id].append(item)
     for items in streams.values():
         for earlier, later in pairwise(items):
-            gap_ns = later.start_ns - earlier.end_ns
-            if gap_ns <= 0:
-                continue
+            gap_ns = max(0, later.start_ns - earlier.end_ns)
             launch = find_launch(later.correlation_id)
             if launch is not None and launch.start_ns > earlier.end_ns:
-                sums["host"] += gap_ns
+                sums["host_wait_ns"] += gap_ns
             elif gap_ns < consecutive_kernel_ns:
-                sums["kernel"] += gap_ns
+                sums["kernel_wait_ns"] += gap_ns
             else:
-                sums["other"] += gap_ns
-    return IdleClasses(
-        host_wait_ns=sums["host"], kernel_wait_ns=sums["kernel"], other_wait_ns=sums["other"]
-    )
-
-
-def _compute_launch_metrics(
-    trace: Trace, parts: Sequence[IterationTrace]
-) -> dict[str, float | None]:
-    names = ("tklqt_ns", "average_launch_ns", "host_wait_ns", "kernel_wait_ns", "other_wait_ns")
-    if not trace.api_calls:
-        return dict.fromkeys(names)
-    find_launch = find_launches(trace.api_calls).get
-    rows = []
-    for part in parts:
-        total_ns, count = compute_tklqt(part, find_launch)
-        idle = classify_idle(part, find_launch)
-        average_ns = total_ns / count if count else 0.0
-        rows.append((total_ns, average_ns, *idle.to_dict().values()))
-    return {
-        name: _core.compute_median(column)
-        for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }
-
-
-def _sum_kernels_ns(part: IterationTrace) -> int:
-    return sum(kernel.duration_ns for kernel in part.kernels)
+                sums["other_wait_ns"] += gap_ns
+    return sums

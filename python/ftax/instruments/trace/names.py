@@ -14,8 +14,6 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cache
 
-__all__ = ["demangle", "shorten", "shorten_all"]
-
 # Names that fit every kernel: the argument alone says more.
 _WRAPPERS = frozenset({"Kernel", "Kernel2", "device_kernel", "kernel"})
 # Types, containers and memory policies: they do not say what is computed.
@@ -42,7 +40,7 @@ def demangle(name: str) -> str:
     try:
         return ctypes.string_at(address).decode()
     finally:
-        _load_free()(address)
+        ctypes.CDLL(None).free(ctypes.c_void_p(address))
 
 
 @cache
@@ -138,20 +136,6 @@ def _load_demangler() -> ctypes.CDLL | None:
     try:
         library = ctypes.CDLL("libstdc++.so.6")
         library.__cxa_demangle.restype = ctypes.c_void_p
-        library.__cxa_demangle.argtypes = [
-            ctypes.c_char_p,
-            ctypes.c_void_p,
-            ctypes.c_void_p,
-            ctypes.POINTER(ctypes.c_int),
-        ]
     except (OSError, AttributeError):
         return None
     return library
-
-
-@cache
-def _load_free() -> ctypes._NamedFuncPointer:
-    free = ctypes.CDLL(None).free
-    free.argtypes = [ctypes.c_void_p]
-    free.restype = None
-    return free

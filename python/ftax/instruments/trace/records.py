@@ -29,20 +29,9 @@ from ftax.instruments.trace.activities import (
     Overhead,
 )
 from ftax.machines.environment import Device, Environment
+from ftax.records.fields import make_plain
 from ftax.records.record import Count, Name, Record
 from ftax.records.result import Result
-
-__all__ = [
-    "Activity",
-    "ApiCall",
-    "Iteration",
-    "IterationTrace",
-    "Kernel",
-    "Memcpy",
-    "Memset",
-    "Overhead",
-    "Trace",
-]
 
 _RAW_KINDS: dict[str, type[Record]] = {
     "kernels": Kernel,
@@ -137,23 +126,16 @@ class Trace(Result):
         """A short form for people, such as "bert-base eager/cpp cuda"."""
         return f"{self.model} {self.runtime}/{self.host} {self.device}"
 
+    @property
+    def activities(self) -> tuple[Activity, ...]:
+        """Kernels, copies and fills, each kind as it was recorded."""
+        return (*self.kernels, *self.memcpys, *self.memsets)
+
     def describe(self) -> str:
         """What was traced, in a line."""
         counts = [(len(self.iterations), "iterations"), (len(self.kernels), "kernels"),
                   (len(self.memcpys) + len(self.memsets), "copies and fills")]  # fmt: skip
         return f"{self.label}: " + ", ".join(f"{count} {what}" for count, what in counts)
-
-    def of_iteration(self, index: int) -> IterationTrace:
-        """Return what started in the window of one iteration.
-
-        Raises:
-            InvalidArgumentError: there is no such iteration.
-        """
-        if not 0 <= index < len(self.iterations):
-            raise InvalidArgumentError(
-                f"there is no iteration {index}; the trace has {len(self.iterations)}"
-            )
-        return self.split()[index]
 
     def split(self) -> tuple[IterationTrace, ...]:
         """Return all iterations with what started in each: every one was synchronised, so what
@@ -170,21 +152,11 @@ class Trace(Result):
 
     def find_outside(self) -> tuple[Activity, ...]:
         """Return the device activities that belong to no iteration."""
-        return tuple(
-            item
-            for item in (*self.kernels, *self.memcpys, *self.memsets)
-            if self.find_iteration(item.start_ns) is None
-        )
-
-    def find_iteration(self, time_ns: int) -> int | None:
-        """Return the index of the iteration in whose window the time lies."""
-        index = bisect_right(self.iterations, time_ns, key=lambda window: window.begin_ns) - 1
-        if index >= 0 and time_ns <= self.iterations[index].end_ns:
-            return index
-        return None
+        inside = {id(item) for part in self.split() for item in part.activities}
+        return tuple(item for item in self.activities if id(item) not in inside)
 
     def _assign(self, items: Sequence[_Timed]) -> list[list[_Timed]]:
-        """As `find_iteration` would, but looked up once a window: API calls are many."""
+        """What starts in each window; edges are looked up once a window: API calls are many."""
         ordered = sorted(items, key=attrgetter("start_ns", "end_ns"))
         starts = [item.start_ns for item in ordered]
         edges = [bisect_left(starts, window.begin_ns) for window in self.iterations]
@@ -197,15 +169,13 @@ class Trace(Result):
 
     def to_dict(self) -> dict[str, object]:
         """Return plain dicts, lists and scalars: few strings, and rows of integers."""
-        rows = {name: getattr(self, name) for name in ("iterations", *_RAW_KINDS)}
+        records = {name: getattr(self, name) for name in _RAW_KINDS}
         rest = {
-            field.name: getattr(self, field.name)
+            field.name: make_plain(getattr(self, field.name))
             for field in dataclasses.fields(self)
-            if field.name not in rows
+            if field.name not in ("iterations", *records)
         }
-        rest["problems"] = list(self.problems)
-        rest["environment"] = None if self.environment is None else self.environment.to_dict()
-        return {**rest, "rows": pack(**rows).to_dict()}
+        return {**rest, "rows": pack(self.iterations, records).to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Self:

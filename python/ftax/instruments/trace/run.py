@@ -87,17 +87,14 @@ def trace_each(
     loaded: LoadedModel,
     prepared: Sequence[Candidate],
     *,
-    iterations: int = ITERATIONS,
-    kinds: Sequence[str] = KINDS,
     progress: Progress | None = None,
 ) -> Iterator[Trace | FtaxError]:
     """Trace each runtime in turn, then detach; one that cannot be traced leaves its error in its
     place."""
-    trace = partial(trace_prepared, loaded, iterations=iterations, kinds=kinds)
     try:
         for place, item in enumerate(prepared):
             if progress:
                 progress("tracing kernels", place, len(prepared))
-            yield attempt(partial(trace, item))
+            yield attempt(partial(trace_prepared, loaded, item))
     finally:
         detach()

@@ -15,8 +15,6 @@ from ftax.instruments.trace.activities import ApiCall, IterationTrace, find_laun
 from ftax.instruments.trace.records import Trace
 from ftax.records.record import Count, Record
 
-__all__ = ["PARTS", "Timeline", "TimelineRow", "compute_timeline"]
-
 PARTS = (
     "device_busy_ns",
     "before_first_ns",

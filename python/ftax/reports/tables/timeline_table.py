@@ -1,4 +1,4 @@
-"""Traces as tables: where the wall time went, which kernels took it, and how two rungs differ."""
+"""Traces as tables: where the wall time went, and which kernels took it."""
 
 from __future__ import annotations
 
