@@ -122,7 +122,7 @@ def test_one_setting_and_one_plan_reach_a_job(monkeypatch):
     jobs = see("compare", "gpt2", "gpt2:flat:python", *GIVEN, *TIMED).arguments[0]
     assert [job.setting for job in jobs] == [WANTED, WANTED]
     assert [(job.runtime, job.hosts) for job in jobs] == [
-        ("eager", ("cpp",)),
+        ("eager", ("python",)),
         ("flat", ("python",)),
     ]
     check_plan(jobs[1].plan)

@@ -43,6 +43,32 @@ def test_pasted_lines_give_the_modules_outputs(name, image_model, monkeypatch, t
     torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-5)
 
 
+class Scorer(nn.Module):
+    """Takes two tensors, and gives them names."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(4, 1)
+
+    def forward(self, tokens, mask):
+        return {"scores": self.score(tokens) * mask}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name", ["aoti", "compile", "onnxruntime", "torchscript", "torchscript-frozen"]
+)
+def test_a_model_of_two_inputs_that_names_its_outputs_is_adopted_too(name, monkeypatch, tmp_path):
+    if name == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    model, inputs = Scorer().eval(), (torch.randn(3, 4), torch.tensor([[1.0], [0.0], [1.0]]))
+    with torch.inference_mode():
+        expected = model(*inputs)["scores"]
+    (found,) = adopt(name, model, inputs, monkeypatch, tmp_path)
+    found = found["scores"] if isinstance(found, dict) else found
+    torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-5)
+
+
 def test_lines_belong_to_runtimes_and_fit_a_terminal():
     names = {spec.name for spec in list_runtimes()}
     for name in list_adoptable():

@@ -33,7 +33,8 @@ Sides = Annotated[
         metavar="A B...",
         help="Results files of receipts or measurements; records of one file with several labels "
         "are as many results. Or cells to measure now: MODEL[:RUNTIME[:HOST]], such as "
-        "bert-base:torchscript:cpp. The first one is what the others are compared with.",
+        "bert-base:torchscript:cpp; left out, they are eager and python. The first one is what "
+        "the others are compared with.",
     ),
 ]
 
@@ -89,7 +90,7 @@ def compare(
         jobs = [_make_job(side, replace(_PLAN, **plan), setting) for side in sides]
         with show_progress("comparing", limit_s=jobs[0].plan.duration_s) as progress:
             runs = run_jobs(jobs, processes=processes, progress=progress)
-        found = [(chr(ord("a") + place), [*items]) for place, items in enumerate(runs.sides)]
+        found = [(name, [*items]) for name, items in zip(_name(sides), runs.sides, strict=True)]
     measured = [] if runs is None else [item for side in runs.sides for item in side]
     with saved(output.json, measured):
         (first, of_first), *others = found
@@ -116,6 +117,13 @@ def _is_file(side: str) -> bool:
     return side.endswith((".json", ".jsonl")) or Path(side).is_file()
 
 
+def _name(sides: list[str]) -> list[str]:
+    """As they were given, if that tells them apart."""
+    if len(set(sides)) == len(sides):
+        return sides
+    return [chr(ord("a") + place) for place in range(len(sides))]
+
+
 def _make_job(side: str, plan: Plan, setting: Setting) -> BenchJob:
     from ftax.sweeps.processes import BenchJob
 
@@ -124,6 +132,7 @@ def _make_job(side: str, plan: Plan, setting: Setting) -> BenchJob:
 
 
 def _parse_cell(text: str) -> tuple[str, str, str]:
+    from ftax.runtimes.catalogue import is_library
     from ftax.steps.load_code import find_code
 
     code = find_code(text)  # which has a colon of its own
@@ -131,7 +140,7 @@ def _parse_cell(text: str) -> tuple[str, str, str]:
     if len(parts) > 2:
         raise InvalidArgumentError(f"{text!r} is no cell; write MODEL[:RUNTIME[:HOST]]")
     runtime, host = [*parts, "", ""][:2]
-    return model, runtime or "eager", host or "cpp"
+    return model, runtime or "eager", host or ("cpp" if is_library(runtime) else "python")
 
 
 def _read_sides(paths: list[Path]) -> list[tuple[str, list[Item]]]:

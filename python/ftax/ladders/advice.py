@@ -51,7 +51,11 @@ def adopt(findings: Findings) -> str:
         cell = row.measurement.cell
         lines = find_lines(cell.runtime) if cell.host == "python" else ""
         if lines and row.is_faster and not row.excluded:
-            return f"# {cell.runtime}, from Python: {_say_latency(row)}\n{lines}"
+            return (
+                f"# {cell.runtime}, from Python: {_say_latency(row)}\n"
+                "# inputs: the tensors of one request, a tuple in the order of forward\n"
+                f"{lines}"
+            )
     return ""
 
 

@@ -26,7 +26,7 @@ _COMPILE = "model = torch.compile(model, dynamic=False)"
 
 _TRACE = """\
 with torch.no_grad():
-    model = torch.jit.trace(model, inputs)"""
+    model = torch.jit.trace(model, inputs, strict=False)"""
 
 _FREEZE = f"{_TRACE}\nmodel = torch.jit.freeze(model)"
 

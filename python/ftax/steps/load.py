@@ -81,7 +81,8 @@ def load_model(
         return load_folder(Path(model), setting, given)
     raise UnsupportedError(
         f"{os.fspath(model)} is a {kind} file, which has no Python module to measure: "
-        f"run it with the {_RUNTIME_OF_FILE[kind]} runtime"
+        f"`ftax bench {os.fspath(model)} --runtime {_RUNTIME_OF_FILE[kind]}` runs it, and so does "
+        f"runtime={_RUNTIME_OF_FILE[kind]!r}"
     )
 
 

@@ -45,7 +45,7 @@ def find_code(text: str) -> str | None:
     """The name in the user's code that a text with more colons begins with; a model of the zoo or
     a module that is not there is none."""
     match = _CODE.match(text)
-    if match is None or is_model_name(match["file"]):
+    if match is None or is_model_name(match["file"]) or match["file"].endswith((".pt", ".onnx")):
         return None
     place = match["file"]
     known = place.endswith(".py") or "." in place or _is_importable(place)

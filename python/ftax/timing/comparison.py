@@ -144,7 +144,11 @@ class Comparison(Result):
         )
 
     def describe(self) -> str:
-        """The answer as a sentence, in which b goes by its name and what a has not."""
+        """The answer as a sentence, in which b goes by its name and what a has not; without a ratio
+        where a side is in doubt."""
+        if self.doubt:
+            side, _, why = self.doubt.partition(": ")
+            return f"{NOT_RESOLVED} ({self.name_a if side == 'a' else self.name_b}): {why}"
         low, high = self.ratio_interval
         interval = f"{self.confidence:.0%} interval {low - 1:+.1%} to {high - 1:+.1%}"
         change = f"{self.ratio - 1:+.1%} ({interval})"
@@ -178,7 +182,7 @@ class Comparison(Result):
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before believing it."""
-        found = [*self.problems, *([f"{NOT_RESOLVED}: {self.doubt}"] if self.doubt else [])]
+        found = [*self.problems]
         if needed := self.units_needed:
             how = {
                 "process": f"--processes {needed}, or as many receipts of a side",

@@ -28,8 +28,8 @@ def find_doubt_of_waits(queued_ratio: float | None) -> str:
     if queued_ratio is None or queued_ratio < _MOST_QUEUED:
         return ""
     return (
-        "requests waited for a CPU: other work had the CPUs, or there are more threads than "
-        "CPUs; leave the machine alone, or give fewer --threads"
+        "requests waited for a CPU: other work had the CPUs, or torch has more threads than there "
+        "are CPUs (--threads); leave the machine alone"
     )
 
 

@@ -52,7 +52,7 @@ def draw_comparisons(*comparisons: Comparison) -> Printout:
         head += [
             f"{item.name_b} against {item.name_a}: {item.verdict}",
             item.describe(),
-            f"{item.method}; p = {item.p_value:.3g}",
+            *([] if item.doubt else [f"{item.method}; p = {item.p_value:.3g}"]),
         ]
     tables = [make_line_change_table(item) for item in comparisons if item.lines]
     if len(comparisons) > 1 or first.runtimes:
@@ -82,11 +82,15 @@ def _collect_warnings(comparison: Comparison) -> Iterator[str]:
     yield from comparison.warnings
     for item in comparison.runtimes:
         yield from item.problems
-        if item.doubt:
-            yield f"{item.runtime} is {NOT_RESOLVED}: {item.doubt}"
-    for line in comparison.lines:
-        if line.doubt:
-            yield f"{line.name} cannot be told: {line.doubt}"
+    doubted: dict[str, list[str]] = {}
+    for name, doubt in (
+        *((item.runtime, item.doubt) for item in comparison.runtimes),
+        *((line.name, line.doubt) for line in comparison.lines),
+    ):
+        if doubt:
+            doubted.setdefault(doubt, []).append(name)
+    for doubt, names in doubted.items():
+        yield f"{NOT_RESOLVED} for {', '.join(names)}: {doubt}"
 
 
 def draw_hosts(comparison: HostComparison) -> Printout:
