@@ -13,11 +13,12 @@ import torch
 
 import ftax
 from ftax.runtimes.candidates import check_both_inputs
-from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.catalogue import RuntimeSpec, find_runtime
 from ftax.runtimes.plugins.entry_points import prepare_entry_point
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.checks import Checks
+from ftax.timing.session import measure
 from support.records import make_measurement
 from support.small_models import load_function, normal
 
@@ -72,6 +73,54 @@ def test_an_installed_runtime_that_bakes_its_outputs_in_is_found_out() -> None:
     checks = check_both_inputs(workspace, prepare_entry_point(workspace, point))
     assert checks.outputs.bitwise
     assert not checks.second_input.within_tolerance
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (None, "after the rounds on a second input outputs differ by"),
+        (RuntimeError("the pool is gone"), "after the rounds it fails: "),
+    ],
+)
+def test_a_runtime_that_stops_computing_while_it_is_timed_is_found_out(fault, words) -> None:
+    workspace = Workspace(load_function(lambda x: x * 2))
+    calls = []
+
+    def load(loaded: LoadedModel) -> Any:
+        kept: list[torch.Tensor] = []
+
+        def call() -> torch.Tensor:
+            calls.append(None)
+            if len(calls) <= 20:
+                kept[:] = [loaded.call()]
+            elif fault is not None and timed:
+                raise fault
+            return kept[0]
+
+        return call
+
+    timed: list[None] = []
+    spec = RuntimeSpec(
+        name="lazy",
+        description="",
+        hosts=("python",),
+        function=lambda workspace, host: prepare_entry_point(workspace, point),
+    )
+    point: Any = EntryPointTo(load)
+    prepared = spec.prepare(workspace, "python")
+    assert prepared.checks.judge_outputs().equal
+    again = prepared.check_again
+    assert again is not None
+
+    def check_again() -> Checks:
+        timed.append(None)
+        return again()
+
+    session = measure(workspace.loaded, [replace(prepared, check_again=check_again)], SHORT)
+    (measurement,) = session.measurements
+    assert measurement is not None and len(calls) > 20
+    assert words in Checks.of(measurement.checks).judge_outputs().problem
+    assert any(words in text for text in measurement.warnings)
 
 
 def test_what_fails_on_the_second_input_says_how() -> None:

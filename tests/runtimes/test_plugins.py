@@ -93,6 +93,15 @@ def test_inexact_library_is_timed_and_marked(mlp: LoadedModel, tmp_path: Path) -
     assert not measurement.checks["outputs"]["within_tolerance"]
 
 
+def test_library_that_stops_computing_while_it_is_timed_is_marked(
+    mlp: LoadedModel, tmp_path: Path
+) -> None:
+    receipt = ftax.tax(mlp, runtimes=[compile_c(tmp_path, "stops")], plan=QUICK, operators=False)
+    row = next(row for row in receipt.runtimes if "stops" in row.label)
+    assert "after the rounds" in row.outputs and row.excluded
+    assert "stops" not in receipt.recommendation.partition("not recommended")[0]
+
+
 def test_library_that_cannot_run_the_model_says_why(library: str) -> None:
     three = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     with pytest.raises(UnsupportedError, match=r'bind\("0.weight"\) failed.*no such tensor'):

@@ -38,6 +38,21 @@ def drive_python(
     )
 
 
+def check_later(checks: Checks, check: Callable[[], Checks]) -> Checks:
+    """``checks``, or what ``check()`` finds now where that is worse: a library whose thread has
+    died, or a cache that is full, computes nothing and is fast."""
+    try:
+        now = check()
+    except (FtaxError, RuntimeError) as error:
+        limit = None if checks.outputs is None else checks.outputs.tolerance
+        failed = fail_equality(f"after the rounds it fails: {describe(error)}", limit)
+        return replace(checks, outputs=failed)
+    if not checks.judge_outputs().equal or now.judge_outputs().equal:
+        return checks
+    problem = f"after the rounds {now.judge_outputs().problem}"
+    return replace(checks, outputs=fail_equality(problem, now.judge_outputs().tolerance))
+
+
 def check_both_inputs(workspace: Workspace, prepared: Candidate) -> Checks:
     """The checks of ``prepared``, its outputs compared with eager's on the main and check inputs.
 

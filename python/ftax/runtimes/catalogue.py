@@ -7,6 +7,7 @@ shared libraries, which are named by their path.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +27,7 @@ from ftax.errors import (
     name_faults,
     suggest,
 )
-from ftax.runtimes.candidates import check_both_inputs
+from ftax.runtimes.candidates import check_both_inputs, check_later
 from ftax.runtimes.onnx.wheel import find_provider_obstacle
 from ftax.runtimes.plugins import entry_points
 from ftax.runtimes.transfers import add_transfers
@@ -107,7 +108,11 @@ class RuntimeSpec:
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
             if prepared.checks.second_input is None:
-                prepared = replace(prepared, checks=check_both_inputs(workspace, prepared))
+                check = functools.partial(check_both_inputs, workspace, prepared)
+                prepared = replace(prepared, checks=check())
+                if prepared.watch is None:  # or eager itself, at which a watch looks
+                    again = functools.partial(check_later, prepared.checks, check)
+                    prepared = replace(prepared, check_again=again)
             if workspace.setting.transfers:
                 prepared = add_transfers(workspace, prepared)
             ready = replace(prepared.preparation, ready_seconds=time.perf_counter() - start)

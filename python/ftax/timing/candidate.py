@@ -119,8 +119,9 @@ class Candidate(Placed):
     its outputs. ``feed(inputs)`` puts other inputs where ``run`` reads them; None: that is the
     memory of the model's own inputs. ``preparation`` and ``checks`` go into the measurement.
     ``buffers`` are what every request reads and writes, where that memory is fixed. ``judge()`` is
-    asked after the rounds, and says what went wrong in them; ``watch()`` gives what looks, beside
-    the rounds, whether each call is still the same work."""
+    asked after the rounds, and says what went wrong in them; ``check_again()`` checks outputs once
+    more then: it may have stopped computing; ``watch()`` gives what looks, beside the rounds,
+    whether each call is still the same work."""
 
     runtime: str
     host: Host
@@ -131,6 +132,7 @@ class Candidate(Placed):
     options: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     judge: Callable[[], Sequence[str]] = tuple
+    check_again: Callable[[], Checks] | None = None
     feed: Callable[[Sequence[torch.Tensor]], None] | None = None
     buffers: Buffers | None = None
     watch: Callable[[], Watch] | None = None

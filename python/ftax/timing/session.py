@@ -213,6 +213,8 @@ def measure(
         work.compare_outputs()
     if result.stop_reason == "interrupted" and len(result.probes) < 2:
         raise KeyboardInterrupt("interrupted before the first round was complete")
+    if result.stop_reason != "interrupted":
+        prepared = [*map(_check_again, prepared, result.runners)]
     same_work = None if work is None else work.judge()
     shared: dict[str, Any] = {
         "mode": plan.mode,
@@ -254,6 +256,13 @@ def measure(
         elapsed_s=result.elapsed_ns / 1e9,
         gc_ms=gc_ms,
     )
+
+
+def _check_again(prepared: Candidate, rounds: _core.RunnerRounds) -> Candidate:
+    """With what is known of its outputs after the rounds, unless it failed in them."""
+    if prepared.check_again is None or rounds.error or not rounds.values_ns:
+        return prepared
+    return replace(prepared, checks=prepared.check_again())
 
 
 def _make_measurement(

@@ -74,7 +74,13 @@ def prepare_entry_point(workspace: Workspace, point: EntryPoint) -> Candidate:
 
     def run() -> list[torch.Tensor]:
         with torch.inference_mode():
-            return flatten_outputs(_guard(point, "the callable that it returned", call))
+            outputs = _guard(point, "the callable that it returned", call)
+        try:
+            return flatten_outputs(outputs)
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"{_name(point)}, whose callable stands for the model: {describe(error)}"
+            ) from error
 
     return Candidate(
         runtime=point.name,

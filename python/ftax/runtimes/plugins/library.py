@@ -7,6 +7,7 @@ everything else. Driven from a process of its own it would be timed with a pipe 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import time
@@ -16,6 +17,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from ftax.runtimes.candidates import check_later
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.plugins.case import (
@@ -62,10 +64,14 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
         bound.run_once()
         return [output.clone() for output in bound.outputs]
 
-    outputs, second_input = (
-        compare_outputs(case.references[place], bound.run(place)) for place in range(2)
-    )
-    bound.set_inputs(0)
+    def check() -> Checks:
+        outputs, second_input = (
+            compare_outputs(case.references[place], bound.run(place)) for place in range(2)
+        )
+        bound.set_inputs(0)
+        return Checks(outputs=outputs, second_input=second_input)
+
+    checks = check()
     opened = subject.open_library()
     return Candidate(
         runtime=name,
@@ -82,7 +88,8 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
             capture_safe=opened.capture_safe,
             has_prepare=opened.has_prepare,
         ),
-        checks=Checks(outputs=outputs, second_input=second_input),
+        checks=checks,
+        check_again=functools.partial(check_later, checks, check),
     )
 
 

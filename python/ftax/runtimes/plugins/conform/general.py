@@ -65,7 +65,8 @@ def check_wrong_tensors(subject: Subject) -> None:
     for what, (name, tensor) in wrong.items():
         if tensor is right and name == "input0":
             continue  # a scalar has no other shape
-        _expect_refusal(partial(bound.bind_tensor, "input", name, tensor), what)
+        told = f"{what}, given to bind as {name} of shape {tuple(tensor.shape)},"
+        _expect_refusal(partial(bound.bind_tensor, "input", name, tensor), told)
 
 
 def check_unbound(subject: Subject) -> str:
