@@ -227,7 +227,7 @@ void Recorder::refuse_unwritten(const Pending& pending,
     throw UnsupportedError(
         "it reads memory of the GPU that no operator call wrote (a Triton kernel or an extension "
         "that is launched directly?); register what fills it as an operator, for example with "
-        "torch.library.triton_op");
+        "torch's triton_op");
   }
 }
 
@@ -287,7 +287,7 @@ Program Recorder::finish(const std::vector<at::Tensor>& outputs) {
       throw UnsupportedError("cannot tape this model: no operator call wrote its output " +
                              std::to_string(i) +
                              " (a Triton kernel, numpy or an extension did?); register what fills "
-                             "it as an operator, for example with torch.library.triton_op");
+                             "it as an operator, for example with torch's triton_op");
     }
     program_.output_slots.push_back(find_or_capture(outputs[i]));
   }

@@ -35,14 +35,14 @@ COMPILES = ("compile", "compile-reduce-overhead", "compile-max-autotune")
 
 
 @pytest.fixture(scope="module")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("compiled")
 
 
 @pytest.fixture
-def compiled_cache(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FTAX_CACHE", str(shared_cache))
-    return shared_cache
+def compiled_cache(compiled_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FTAX_CACHE", str(compiled_folder))
+    return compiled_folder
 
 
 def prepare(loaded: LoadedModel, runtime: str, host: Any = "python") -> Candidate:

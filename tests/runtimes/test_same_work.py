@@ -76,8 +76,9 @@ def test_the_same_work_is_observed_once_a_round_and_in_a_row() -> None:
     receipt = ftax.tax(
         Lambda(lambda x: x.relu()), (normal(3, 4),), runtimes="none", operators=False, plan=SHORT
     )
-    watched = receipt.rungs[0].checks["same_work"]
-    assert watched == {"observed": 3 + 128, "in_a_row": 128, "calls": 1, "problem": ""}
+    watched = dict(receipt.rungs[0].checks["same_work"])
+    assert 1 <= watched.pop("observed") - 128 <= 3  # a slow look waits for a later round
+    assert watched == {"in_a_row": 128, "calls": 1, "problem": ""}
     assert receipt.work_problem == ""
     assert len(receipt.lines) == 3
 

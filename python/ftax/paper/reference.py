@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
@@ -121,12 +120,6 @@ def find_hardware(gpu: str) -> Mapping[str, str]:
         if gpu.removeprefix("NVIDIA ") == row["name"]:
             return row
     return {}
-
-
-@functools.cache
-def read_setup() -> Mapping[str, Any]:
-    """Versions, repeats and input sizes that the paper states."""
-    return dict(json.loads(read_data("setup.json")))
 
 
 def read_data(name: str) -> str:

@@ -84,8 +84,3 @@ inputs = tuple(x.contiguous(memory_format=last) for x in inputs)
 def find_lines(runtime: str) -> str:
     """What puts that runtime in the place of ``model``, in Python; "" if nothing does."""
     return _LINES.get(runtime, "")
-
-
-def list_adoptable() -> list[str]:
-    """Names of the runtimes that have such lines."""
-    return list(_LINES)

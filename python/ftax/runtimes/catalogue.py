@@ -412,7 +412,7 @@ def _describe_library(name: str) -> RuntimeSpec:
 
 
 def _prepare_library(workspace: Workspace, name: str) -> Candidate:
-    from ftax.runtimes.plugins.library import prepare_plugin
+    from ftax.runtimes.plugins.shared_library import prepare_plugin
 
     return prepare_plugin(workspace, name)
 

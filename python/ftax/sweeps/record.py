@@ -24,6 +24,7 @@ from ftax.timing.statistics import compute_interval, compute_mean
 from ftax.timing.trust import find_disturbance, find_doubt_of_mean
 
 REPETITION = "repetition"  # the option that tells a cell from the same cell measured once more
+GPU = "gpu"  # the option of a cell that wants a kind of GPU: a part of its name
 
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
@@ -45,19 +46,34 @@ class SweepMachine(Stored):
     def of(cls, environment: Environment) -> Self:
         """The machine of ``environment``.
 
-        Machines that nobody would tell apart have one id: the same CPU, GPU, driver, versions and
-        threads. Load, clocks of the moment and the commit of ftax do not count.
+        Machines that nobody would tell apart have one id: the same name, CPU, GPU, driver, versions
+        and threads. Load, clocks of the moment and the commit of ftax do not count.
         """
-        host, gpu = environment.host, environment.gpu
-        identity = {
-            "host": [host.cpu_model, host.architecture, host.usable_cpus],
-            "gpu": None if gpu is None else [gpu.name, gpu.driver, gpu.memory_bytes, gpu.mig],
-            "kind": environment.device.partition(":")[0],
-            "software": environment.software.to_dict(),
-            "threads": environment.settings.num_threads,
-        }
-        text = json.dumps(identity, sort_keys=True)
-        return cls(id=hashlib.sha256(text.encode()).hexdigest()[:16], environment=environment)
+        identity = _identify(environment)
+        if environment.machine:
+            identity["name"] = environment.machine
+        return cls(id=_hash(identity), environment=environment)
+
+    @property
+    def alike(self) -> str:
+        """One text for all machines that differ in their names alone: the same hardware and
+        software."""
+        return _hash(_identify(self.environment))
+
+
+def _identify(environment: Environment) -> dict[str, object]:
+    host, gpu = environment.host, environment.gpu
+    return {
+        "host": [host.cpu_model, host.architecture, host.usable_cpus],
+        "gpu": None if gpu is None else [gpu.name, gpu.driver, gpu.memory_bytes, gpu.mig],
+        "kind": environment.device.partition(":")[0],
+        "software": environment.software.to_dict(),
+        "threads": environment.settings.num_threads,
+    }
+
+
+def _hash(identity: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

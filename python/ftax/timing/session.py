@@ -213,8 +213,6 @@ def measure(
         work.compare_outputs()
     if result.stop_reason == "interrupted" and len(result.probes) < 2:
         raise KeyboardInterrupt("interrupted before the first round was complete")
-    if result.stop_reason != "interrupted":
-        prepared = [*map(_check_again, prepared, result.runners)]
     same_work = None if work is None else work.judge()
     shared: dict[str, Any] = {
         "mode": plan.mode,
@@ -228,6 +226,8 @@ def measure(
             session=plan.session or make_session_id(), index=plan.process_index
         ),
     }
+    if result.stop_reason != "interrupted":
+        prepared = [*map(_check_again, prepared, result.runners)]
     return Session(
         measurements=tuple(
             _make_measurement(

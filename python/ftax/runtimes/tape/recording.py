@@ -304,7 +304,7 @@ def _say(error: BaseException) -> str:
 @contextmanager
 def _refuse_triton(recording: _core.Recording) -> Iterator[None]:
     """A Triton kernel that the model launches itself makes no operator call: a replay would leave
-    it out. Inside an operator (torch.library.triton_op) it is the operator's."""
+    it out. Inside an operator (torch's triton_op) it is the operator's."""
     jit = sys.modules.get("triton.runtime.jit")
     function: Any = getattr(jit, "JITFunction", None)
     if function is None:
@@ -317,7 +317,7 @@ def _refuse_triton(recording: _core.Recording) -> Iterator[None]:
             recording.refuse(
                 f"it launches the Triton kernel {getattr(self, '__name__', '?')} by itself, which "
                 "is no operator call that a replay could make; register it with "
-                "torch.library.triton_op"
+                "torch's triton_op"
             )
         return run(self, *args, **kwargs)
 

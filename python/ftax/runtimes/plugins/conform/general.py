@@ -21,7 +21,7 @@ from ftax.runtimes.plugins.case import (
     CheckSkippedError,
     Subject,
 )
-from ftax.runtimes.plugins.library import check_device
+from ftax.runtimes.plugins.shared_library import check_device
 from ftax.steps.tensors import same_bytes
 
 _NONSENSE = "no-library-knows-this-config=1"

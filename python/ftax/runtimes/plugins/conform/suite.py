@@ -14,7 +14,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.runtimes.plugins.build_paths import find_counting_library
 from ftax.runtimes.plugins.case import make_case
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
-from ftax.runtimes.plugins.library import split_name
+from ftax.runtimes.plugins.shared_library import split_name
 from ftax.runtimes.plugins.trial import Answer, WorkerSession, open_session
 from ftax.steps.given import Model, load
 from ftax.steps.inputs import make_generator

@@ -96,7 +96,7 @@ def prepare_plugin(workspace: Workspace, name: str) -> Candidate:
 def _try_in_worker(library: str, config: str, case: PluginCase) -> None:
     limit_s = _read_limit()
     with open_session(library, config, case) as session:
-        answer = session.run("ftax.runtimes.plugins.library:try_out", limit_s=limit_s)
+        answer = session.run("ftax.runtimes.plugins.shared_library:try_out", limit_s=limit_s)
     if answer.status != "passed":
         raise UnsupportedError(
             f"{Path(library).name} did not come through its trial in a worker process: "
