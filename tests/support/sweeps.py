@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from ftax.errors import RunnerError
 from ftax.machines.environment import collect_environment
+from ftax.sweeps.crews import Crews
 from ftax.sweeps.job import LOOKS, Group, Job
 from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell, SweepMachine
-from ftax.sweeps.run import _Sweep
+from ftax.sweeps.sites import Site
 from ftax.sweeps.store import CellStore
 from ftax.timing.cell import Cell
 from ftax.timing.session import Plan
@@ -66,7 +66,7 @@ class ScriptedWorker:
     ended: int
     lock: threading.Lock
 
-    def __init__(self, stop: Stop, environment: Mapping[str, str]) -> None:
+    def __init__(self, stop: Stop) -> None:
         self.number, self.pid = -1, next(_pids)
         type(self).pids.add(self.pid)
 
@@ -132,9 +132,9 @@ class ScriptedWorker:
         type(self).script(step, places, self.number)
 
 
-def use_scripts(monkeypatch: pytest.MonkeyPatch, script: Script) -> type[ScriptedWorker]:
-    """Let lanes start workers that follow ``script``."""
-    made = type(
+def script_workers(script: Script) -> type[ScriptedWorker]:
+    """Workers that follow ``script``, for `run_lanes`."""
+    return type(
         "Scripted",
         (ScriptedWorker,),
         {
@@ -146,8 +146,29 @@ def use_scripts(monkeypatch: pytest.MonkeyPatch, script: Script) -> type[Scripte
             "lock": threading.Lock(),
         },
     )
-    monkeypatch.setattr("ftax.sweeps.lane.start_worker", made)
-    return made
+
+
+class FixedSites:
+    """Sites that stay."""
+
+    may_change = False
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self.sites, self.notes = list(sites), list[str]()
+
+    def find(self) -> tuple[Site, ...]:
+        return tuple(self.sites)
+
+    def lose(self, site: Site, reason: str) -> None:
+        raise RunnerError(reason)
+
+    def close(self) -> None:
+        pass
+
+
+def make_site(start: Any, device: str = "cpu", **changes: Any) -> Site:
+    fields: dict[str, Any] = {"machine": MACHINE, "host": "here", **changes}
+    return Site(device=device, start=start, **fields)
 
 
 def die(reason: str = "it died", *, killed: bool = False) -> None:
@@ -155,6 +176,7 @@ def die(reason: str = "it died", *, killed: bool = False) -> None:
 
 
 def run_lanes(
+    workers_of: type[ScriptedWorker],
     folder: Path,
     cells: Sequence[Cell],
     *,
@@ -172,28 +194,28 @@ def run_lanes(
     """
     end_at = None if time_limit_s is None else time.monotonic() + time_limit_s
     store = CellStore(folder, tuple(cells), known)
+    sites = [make_site(workers_of, device) for device in devices]
     items = choose_items(
         cells,
         known=store.known,
         looks={cell.key(): looks for cell in cells},
-        machines={cell.device: MACHINE.id for cell in cells},
+        sites=sites,
         retry_failed=retry_failed,
     )
-    sweep = _Sweep(
+    crews = Crews(
         store=store,
         queue=TaskQueue(make_tasks(cells, items, 0)),
-        progress=SweepProgress(len(cells), items, None),
+        progress=SweepProgress(None),
+        sites=FixedSites(sites),
         plan=Plan(),
         trace_iterations=1,
         limit_s=1.0,
         end_at=end_at,
-        threads=workers,
         workers=workers,
-        machines=dict.fromkeys(devices, MACHINE.id),
     )
-    sweep.run(devices, [device for device in devices if device != "cpu"])
+    crews.run(lambda there: None)
     return {
-        place: store.known[cell.key()]
+        place: list(store.known[cell.key()].values())[-1]
         for place, cell in enumerate(cells)
         if cell.key() in store.known
     }

@@ -10,23 +10,25 @@ from ftax.errors import InvalidArgumentError
 from ftax.records.store import read_records
 from ftax.steps.setting import Setting
 from ftax.sweeps import exports
+from ftax.sweeps.crews import Crews
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Job
 from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.results import EXPORTS_FILE, RUNS_FILE, read_times
 from ftax.sweeps.room import choose_exporters
-from ftax.sweeps.run import _Sweep, run_sweep
+from ftax.sweeps.run import run_sweep
+from ftax.sweeps.sites import Wanted
 from ftax.sweeps.store import CellStore
 from ftax.timing.session import Plan
 from ftax.workers.process import WorkerDied
-from support.sweeps import list_places, make_cell
+from support.sweeps import FixedSites, list_places, make_cell, make_site
 
 
 def make_all_units(cells, devices=("cpu",), exported=()):
-    items = choose_items(cells, known={}, looks={}, machines={}, retry_failed=False)
-    named = {device: f"{device}:0" if device == "cuda" else device for device in devices}
-    return exports.make_units(make_tasks(cells, items, 0), cells, named, set(exported))
+    items = choose_items(cells, known={}, looks={}, sites=())
+    wanted = [Wanted(device=device) for device in devices]
+    return exports.make_units(make_tasks(cells, items, 0), cells, wanted, set(exported))
 
 
 def places(units):
@@ -50,7 +52,7 @@ def test_a_unit_is_what_shares_an_export_or_a_few_that_do_not():
     # It is not known which of several GPUs will take a cell.
     assert [8] in units and [8] not in places(make_all_units(cells, ("cpu",)))
     on_gpu = [unit for unit in make_all_units(cells, ("cpu", "cuda")) if list_places(unit) == [8]]
-    assert on_gpu[0].device == "cuda:0"
+    assert on_gpu[0].wanted == Wanted(device="cuda")
     # What times kernels to choose among them has to have the GPU to itself.
     assert [9] not in units and [10] in units
     done = [cells[place].key() for place in (1, 2, 3, 4, 6, 10)]
@@ -73,7 +75,7 @@ def test_workers_are_as_many_as_cores_and_memory_have_room_for(cores, host_gib, 
     gpu = None if gpu_gib is None else SimpleNamespace(memory_bytes=gpu_gib << 30)
     host = SimpleNamespace(usable_cpus=cores, memory_bytes=host_gib << 30)
     machine = SimpleNamespace(environment=SimpleNamespace(host=host, gpu=gpu))
-    assert choose_exporters([machine]) == workers
+    assert choose_exporters(machine) == workers
 
 
 class DyingWorker:
@@ -82,7 +84,7 @@ class DyingWorker:
     dies_of, pid = 1, 0
     started = 0
 
-    def __init__(self, stop, environment):
+    def __init__(self, stop):
         type(self).started += 1
 
     def wait_until_ready(self):
@@ -109,15 +111,15 @@ class DyingWorker:
 
 
 def test_a_worker_that_dies_costs_what_it_had_and_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.lane.start_worker", DyingWorker)
     cells = [make_cell("torchscript", model=f"m{number}") for number in range(4)]
     told = []
-    sweep = _Sweep(
-        store=CellStore(tmp_path, cells, ()), queue=TaskQueue(()), plan=Plan(),
-        progress=SweepProgress(4, range(4), lambda *what: told.append(what[0])),
-        trace_iterations=1, limit_s=1.0, end_at=None, threads=2, workers=1, machines={},
+    site = make_site(DyingWorker)
+    crews = Crews(
+        store=CellStore(tmp_path, cells, ()), queue=TaskQueue(), plan=Plan(),
+        progress=SweepProgress(lambda *what: told.append(what[0])), sites=FixedSites([site]),
+        trace_iterations=1, limit_s=1.0, end_at=None,
     )  # fmt: skip
-    sweep.export(make_all_units(cells), 2)
+    crews.export(make_all_units(cells), site, 2)
     assert exports.read_exported(tmp_path) == {cells[place].key() for place in (0, 2, 3)}
     assert len(told) == 4 and all("of 4: m" in text for text in told)
     assert DyingWorker.started <= 3

@@ -18,7 +18,7 @@ from support.sweeps import (
     make_failed,
     make_measured,
     run_lanes,
-    use_scripts,
+    script_workers,
 )
 
 CELLS = [make_cell(name) for name in ("a", "b", "c")]
@@ -30,9 +30,9 @@ def statuses(found):
 
 
 def test_cells_of_one_size_are_one_group_and_one_worker_does_all(tmp_path, monkeypatch):
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    workers = script_workers(lambda step, places, number: None)
     cells = [*CELLS, make_cell(batch=2), make_cell(model="other")]
-    found = run_lanes(tmp_path, cells)
+    found = run_lanes(workers, tmp_path, cells)
     assert set(statuses(found).values()) == {"measured"} and len(found) == 5
     by_model = {job.groups[0].model: job for job in workers.jobs}
     assert sorted(len(group.items) for group in by_model["m"].groups) == [1, 3]
@@ -45,41 +45,41 @@ def test_cells_of_one_size_are_one_group_and_one_worker_does_all(tmp_path, monke
 )
 def test_a_worker_on_a_gpu_has_models_of_so_many_cells(devices, expected, tmp_path, monkeypatch):
     """With several GPUs, fewer towards the end."""
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 9)
+    workers = script_workers(lambda step, places, number: None)
+    monkeypatch.setattr("ftax.sweeps.crews._TOGETHER", 9)
     cells = [
         make_cell(model=f"m{number}", device="cuda", batch=batch)
         for number in range(11)
         for batch in (1, 2)
     ]
-    found = run_lanes(tmp_path, cells, looks=("trace",), devices=devices)
+    found = run_lanes(workers, tmp_path, cells, looks=("trace",), devices=devices)
     assert [cell.facts["trace"] for cell in found.values()] == ["found"] * 22
     sizes = [len({group.model for group in job.groups}) for job in workers.jobs]
     assert sorted(sizes) == sorted(expected)
 
 
 def test_a_worker_that_is_late_leaves_the_rest_without_an_answer(tmp_path, monkeypatch):
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    workers = script_workers(lambda step, places, number: None)
     cells = [make_cell(model=name, device="cuda", batch=b) for name in ("m", "n") for b in (1, 2)]
     arguments = {"looks": ("trace",), "devices": ("cuda:0",)}
-    (found,) = run_lanes(tmp_path, cells, **arguments, time_limit_s=60.0).values()
+    (found,) = run_lanes(workers, tmp_path, cells, **arguments, time_limit_s=60.0).values()
     assert (found.status, found.facts["trace"], len(workers.jobs)) == ("measured", "found", 1)
     known = SweepResults.load(tmp_path).cells
-    whole = run_lanes(tmp_path, cells, known=known, **arguments)
+    whole = run_lanes(workers, tmp_path, cells, known=known, **arguments)
     assert set(statuses(whole).values()) == {"measured"} and len(whole) == 4
 
 
 def test_after_the_end_no_worker_is_given_anything(tmp_path, monkeypatch):
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    assert run_lanes(tmp_path, CELLS, time_limit_s=-1.0) == {}
+    workers = script_workers(lambda step, places, number: None)
+    assert run_lanes(workers, tmp_path, CELLS, time_limit_s=-1.0) == {}
     assert workers.jobs == []
 
 
 def test_a_model_with_more_cells_than_that_is_one_workers(tmp_path, monkeypatch):
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
-    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 2)
+    workers = script_workers(lambda step, places, number: None)
+    monkeypatch.setattr("ftax.sweeps.crews._TOGETHER", 2)
     cells = [make_cell(device="cuda", batch=batch) for batch in (1, 2, 3)]
-    run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    run_lanes(workers, tmp_path, cells, looks=("trace",), devices=("cuda:0",))
     assert [len(job.groups) for job in workers.jobs] == [3]
 
 
@@ -88,9 +88,9 @@ def test_a_death_while_one_model_is_traced_costs_no_other_its_trace(tmp_path, mo
         if step == "trace" and places == [1]:
             die()
 
-    workers = use_scripts(monkeypatch, script)
+    workers = script_workers(script)
     cells = [make_cell(model=f"m{number}", device="cuda") for number in range(4)]
-    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    found = run_lanes(workers, tmp_path, cells, looks=("trace",), devices=("cuda:0",))
     assert {cell.status for cell in found.values()} == {"measured"}
     assert [found[place].facts["trace"] == "found" for place in range(4)] == [
         True,
@@ -113,8 +113,8 @@ def test_what_kills_while_it_is_prepared_fails_alone(tmp_path, monkeypatch):
         if step == "prepare" and places == [1]:
             die("it was ended by SIGSEGV")
 
-    workers = use_scripts(monkeypatch, script)
-    found = run_lanes(tmp_path, CELLS)
+    workers = script_workers(script)
+    found = run_lanes(workers, tmp_path, CELLS)
     assert statuses(found) == {**STATUSES, 1: "failed"}
     assert found[1].reason == "making the runtime ready: it was ended by SIGSEGV"
     assert len(workers.jobs) == 2
@@ -125,8 +125,8 @@ def test_what_kills_while_all_are_timed_is_found_by_timing_them_apart(tmp_path, 
         if step == "measure" and 1 in places:
             die()
 
-    use_scripts(monkeypatch, script)
-    found = run_lanes(tmp_path, CELLS)
+    workers = script_workers(script)
+    found = run_lanes(workers, tmp_path, CELLS)
     assert statuses(found) == {**STATUSES, 1: "failed"}
     assert found[0].warnings == found[2].warnings == ("apart",)
 
@@ -136,14 +136,14 @@ def test_a_death_while_counting_costs_the_count_alone(tmp_path, monkeypatch):
         if step == "count":
             die()
 
-    workers = use_scripts(monkeypatch, script)
-    assert statuses(run_lanes(tmp_path, CELLS)) == STATUSES
+    workers = script_workers(script)
+    assert statuses(run_lanes(workers, tmp_path, CELLS)) == STATUSES
     assert [group.count for job in workers.jobs for group in job.groups] == [True, False]
 
 
 def test_a_model_that_cannot_be_built_fails_with_all_its_cells(tmp_path, monkeypatch):
     cells = [*CELLS, make_cell(model="other")]
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    workers = script_workers(lambda step, places, number: None)
 
     def build(self, job):
         yield {"say": "begin", "step": "build", "places": list_places(job)}
@@ -153,7 +153,7 @@ def test_a_model_that_cannot_be_built_fails_with_all_its_cells(tmp_path, monkeyp
         yield {"say": "done", "result": True}
 
     monkeypatch.setattr(workers, "_work", build)
-    found = run_lanes(tmp_path, cells)
+    found = run_lanes(workers, tmp_path, cells)
     assert statuses(found) == {0: "failed", 1: "failed", 2: "failed", 3: "measured"}
     assert found[2].reason == "building the model: no such thing"
 
@@ -163,8 +163,8 @@ def test_a_kill_from_outside_is_forgiven_once(tmp_path, monkeypatch):
         if step == "prepare" and (number == 0 or 1 in places):
             die("it was ended by SIGKILL", killed=True)
 
-    use_scripts(monkeypatch, script)
-    found = run_lanes(tmp_path, CELLS)
+    workers = script_workers(script)
+    found = run_lanes(workers, tmp_path, CELLS)
     assert statuses(found) == {**STATUSES, 1: "failed"}
 
 
@@ -173,19 +173,19 @@ def test_workers_that_never_begin_end_the_sweep(tmp_path, monkeypatch):
         if step == "start":
             die("no module named torch")
 
-    workers = use_scripts(monkeypatch, script)
+    workers = script_workers(script)
     with pytest.raises(RunnerError, match="before they begin anything: no module named torch"):
-        run_lanes(tmp_path, CELLS)
+        run_lanes(workers, tmp_path, CELLS)
     assert len(workers.jobs) == workers.ended == 2
 
 
 def test_a_trace_comes_after_all_rounds_and_costs_its_worker(tmp_path, monkeypatch):
     steps = []
-    workers = use_scripts(monkeypatch, lambda step, places, number: steps.append(step))
-    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 2)
+    workers = script_workers(lambda step, places, number: steps.append(step))
+    monkeypatch.setattr("ftax.sweeps.crews._TOGETHER", 2)
     cells = [make_cell(device="cuda"), make_cell(device="cuda", batch=2)]
     cells.append(make_cell(device="cuda", model="other"))
-    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    found = run_lanes(workers, tmp_path, cells, looks=("trace",), devices=("cuda:0",))
     assert [cell.busy_ns for cell in found.values()] == [2.0] * 3
     assert {cell.facts["trace"] for cell in found.values()} == {"found"}
     assert [steps.count(step) for step in ("measure", "trace")] == [3, 3]
@@ -200,9 +200,9 @@ def test_a_death_at_a_trace_costs_that_trace_and_no_rounds(tmp_path, monkeypatch
         if step == "trace" and places == [1]:
             die("CUPTI crashed")
 
-    use_scripts(monkeypatch, script)
+    workers = script_workers(script)
     cells = [make_cell(name, device="cuda") for name in ("a", "b", "c")]
-    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",))
+    found = run_lanes(workers, tmp_path, cells, looks=("trace",), devices=("cuda:0",))
     assert statuses(found) == STATUSES
     assert [found[place].busy_ns for place in range(3)] == [2.0, None, 2.0]
     assert found[1].facts["trace"] == "CUPTI crashed"
@@ -210,10 +210,10 @@ def test_a_death_at_a_trace_costs_that_trace_and_no_rounds(tmp_path, monkeypatch
 
 
 def test_lanes_share_what_is_for_any_gpu_and_nothing_is_done_twice(tmp_path, monkeypatch):
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    workers = script_workers(lambda step, places, number: None)
     cells = [make_cell(model=f"m{i}", device="cuda") for i in range(6)]
     cells.append(make_cell(device="cuda:1"))
-    found = run_lanes(tmp_path, cells, devices=("cuda:0", "cuda:1"))
+    found = run_lanes(workers, tmp_path, cells, devices=("cuda:0", "cuda:1"))
     assert len(found) == 7 and set(statuses(found).values()) == {"measured"}
     done = [place for job in workers.jobs for place in list_places(job)]
     assert sorted(done) == list(range(7))
@@ -222,21 +222,21 @@ def test_lanes_share_what_is_for_any_gpu_and_nothing_is_done_twice(tmp_path, mon
 
 @pytest.mark.parametrize(("retry_failed", "asked"), [(False, [2]), (True, [1, 2])])
 def test_only_what_is_missing_is_run(tmp_path, monkeypatch, retry_failed, asked):
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    workers = script_workers(lambda step, places, number: None)
     known = [make_measured(CELLS[0]), make_failed(CELLS[1])]
-    run_lanes(tmp_path, CELLS, known=known, retry_failed=retry_failed)
+    run_lanes(workers, tmp_path, CELLS, known=known, retry_failed=retry_failed)
     assert sorted(list_places(workers.jobs[0])) == asked
 
 
 def test_what_lacks_only_its_trace_is_not_timed_again(tmp_path, monkeypatch):
-    workers = use_scripts(monkeypatch, lambda step, places, number: None)
+    workers = script_workers(lambda step, places, number: None)
     cells = [make_cell(name, device="cuda") for name in ("a", "b", "c")]
     known = [
         make_measured(cells[0]),
         make_measured(cells[1], facts={"trace": "unreliable: lost records"}),
         make_measured(cells[2], machine="another"),
     ]
-    found = run_lanes(tmp_path, cells, known=known, looks=("trace",), devices=("cuda:0",))
+    found = run_lanes(workers, tmp_path, cells, known=known, looks=("trace",), devices=("cuda:0",))
     (item,) = workers.jobs[0].groups[0].items
     assert (item.place, item.time, item.looks) == (0, False, ("trace",))
     assert (found[0].values_ns, found[0].busy_ns) == ((1.0, 3.0), 2.0)
@@ -249,18 +249,18 @@ def test_a_full_disk_ends_the_sweep_and_leaves_whole_lines(tmp_path: Path, monke
             resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, limits[1]))
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    workers = use_scripts(monkeypatch, script)
+    workers = script_workers(script)
     cells = [make_cell(model=name) for name in ("m1", "m2", "m3")]
     try:
         with pytest.raises(ResultsError, match="choose a path that can be written"):
-            run_lanes(tmp_path, cells)
+            run_lanes(workers, tmp_path, cells)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert workers.ended == 1
     kept = SweepResults.load(tmp_path)
     assert kept.problems == ()
-    use_scripts(monkeypatch, lambda step, places, number: None)
-    left = run_lanes(tmp_path, cells, known=kept.cells)
+    workers = script_workers(lambda step, places, number: None)
+    left = run_lanes(workers, tmp_path, cells, known=kept.cells)
     assert statuses(left) == STATUSES
     keys = [cell.cell.key() for cell in SweepResults.load(tmp_path).cells]
     assert len(set(keys)) == len(keys) == 3
@@ -279,19 +279,20 @@ def test_warnings_of_a_look_stay_beside_those_of_the_rounds(tmp_path):
     machine = store.add_machine(MACHINE.environment)
     rounds = {"values_ns": [3.0, 3.0], "facts": {}, "warnings": ["of rounds"]}
     store.add_measured(0, machine, "", rounds)
-    store.add_look(0, "utilisation", fact="found", warnings=["slow meanwhile"])
-    store.add_look(0, "trace", fact="CUPTI is missing")
+    store.add_look(0, machine, "utilisation", fact="found", warnings=["slow meanwhile"])
+    store.add_look(0, machine, "trace", fact="CUPTI is missing")
     (cell,) = store.collect().cells
     assert cell.warnings == ("of rounds", "slow meanwhile", "no trace: CUPTI is missing")
 
 
 def test_a_cell_that_is_timed_twice_has_the_later_rounds_and_is_one_cell(tmp_path, monkeypatch):
-    class Twice(use_scripts(monkeypatch, lambda step, places, number: None)):
+    class Twice(script_workers(lambda step, places, number: None)):
         def _time(self, group):
             yield from super()._time(group)
             yield {"say": "measured", "place": 0, "seconds": 2.0, "values_ns": [3.0, 3.0],
                    "facts": {"timed_again": True}, "warnings": []}  # fmt: skip
 
-    monkeypatch.setattr("ftax.sweeps.lane.start_worker", Twice)
-    found = run_lanes(tmp_path, [make_cell(device="cuda")], looks=("trace",), devices=("cuda:0",))
+    found = run_lanes(
+        Twice, tmp_path, [make_cell(device="cuda")], looks=("trace",), devices=("cuda:0",)
+    )
     assert (found[0].values_ns, found[0].facts["trace"]) == ((3.0, 3.0), "found")

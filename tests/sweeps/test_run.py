@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,14 +25,17 @@ from ftax.cli.commands import app
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.store import read_records
 from ftax.steps.setting import Setting
+from ftax.sweeps.crews import Crews
 from ftax.sweeps.grid import Grid, make_grid
 from ftax.sweeps.lane import Lane
-from ftax.sweeps.plan import TaskQueue
+from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell, SweepRun, SweepTimes
-from ftax.sweeps.run import _Sweep, run_sweep
+from ftax.sweeps.run import run_sweep
 from ftax.sweeps.store import CellStore
 from ftax.timing.session import Plan
+from ftax.workers.process import Stop
+from support.sweeps import FixedSites, make_cell, make_site
 
 PLUGIN = """
 import os, signal
@@ -154,7 +159,7 @@ def test_results_are_kept_and_a_resumed_sweep_has_nothing_to_do(swept, monkeypat
     folder, grid, results, _ = swept
     with pytest.raises(InvalidArgumentError, match="has 12 cells of a sweep already; resume it"):
         run_sweep([grid], folder)
-    monkeypatch.setattr("ftax.sweeps.lane.start_worker", pytest.fail)
+    monkeypatch.setattr("ftax.sweeps.sites.Worker", pytest.fail)
     again = run_sweep([grid], folder, resume=True, threads=1)
     assert again.cells == results.cells
 
@@ -284,33 +289,33 @@ def wait_until(holds, limit_s=180.0):
 def test_each_gpu_starts_one_worker_before_any_starts_its_second(tmp_path, monkeypatch):
     """A sweep of few tasks: the first GPU's four workers would leave none for the second GPU."""
     begun = []
-    monkeypatch.setattr(
-        "ftax.sweeps.run.work_side_by_side",
-        lambda works, stop: begun.extend(work.args[0].device for work in works),
-    )
-    gpus = ("cuda:0", "cuda:1")
-    sweep = _Sweep(
-        store=CellStore(tmp_path, (), ()), queue=TaskQueue(()), progress=SweepProgress(0, (), None),
-        plan=Plan(), trace_iterations=1, limit_s=1.0, end_at=None, threads=2, workers=2,
-        machines=dict.fromkeys(gpus, "some machine"),
+    monkeypatch.setattr(Crews, "_work", lambda crews, site, *_: begun.append(site.device))
+    gpus = [make_site(None, device) for device in ("cuda:0", "cuda:1")]
+    cells = (make_cell(device="cuda"),)
+    items = choose_items(cells, known={}, looks={}, sites=gpus)
+    crews = Crews(
+        store=CellStore(tmp_path, cells, ()), queue=TaskQueue(make_tasks(cells, items, 0)),
+        progress=SweepProgress(None), sites=FixedSites(gpus), plan=Plan(), trace_iterations=1,
+        limit_s=1.0, end_at=None, workers=2,
     )  # fmt: skip
-    sweep.run(gpus, gpus)
+    with ThreadPoolExecutor(1) as threads, closing(Stop()) as stop:
+        crews._start(gpus, {}, threads, stop)
     assert begun == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
 
 
 def test_two_workers_of_a_device_get_ready_together_and_measure_in_turns(tmp_path, monkeypatch):
     """As on a GPU, with real processes; here the device is the CPU."""
-    run, beside = Lane.run, []
+    do, beside = Lane.do, []
 
-    def note(lane, jobs):
-        for result in run(lane, jobs):
+    def note(lane, job):
+        for result in do(lane, job):
             if result["say"] == "begin" and result["places"]:
                 (other,) = (turn.state for turn in lane.turn._turns.all if turn is not lane.turn)
                 beside.append((lane.turn.state, result["step"], other))
             yield result
 
-    monkeypatch.setattr(_Sweep, "_count_workers", lambda sweep, devices: sweep.workers)
-    monkeypatch.setattr(Lane, "run", note)
+    monkeypatch.setattr(Crews, "_count_workers", lambda crews, site, sites: crews.workers)
+    monkeypatch.setattr(Lane, "do", note)
     grid = Grid(models=("bert-base", "resnet-18", "gpt2"), runtimes=("eager/python", "flat/python"),
                 setting=Setting(tiny=True))  # fmt: skip
     results = run_sweep([grid], tmp_path, quick=True, workers=2, threads=2, exporters=0)

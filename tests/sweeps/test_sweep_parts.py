@@ -30,7 +30,7 @@ def test_the_order_is_the_seeds_and_builds_each_model_once():
         for runtime in ("a", "b")
     ]
     items = {
-        place: Item(place=place, runtime=cell.runtime, host=cell.host)
+        (place, ""): Item(place=place, runtime=cell.runtime, host=cell.host)
         for place, cell in enumerate(cells)
     }
     tasks = make_tasks(cells, items, 1)
@@ -54,7 +54,7 @@ def test_what_is_measured_once_more_stands_evenly_between_the_models():
         for model in ("m0", "m1")
     ]
     items = {
-        place: Item(place=place, runtime=cell.runtime, host=cell.host)
+        (place, ""): Item(place=place, runtime=cell.runtime, host=cell.host)
         for place, cell in enumerate(cells)
     }
     tasks = make_tasks(cells, items, 5)
@@ -99,9 +99,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 def test_the_time_left_is_that_of_the_cells_so_far():
     times = iter([0.0, 100.0, 200.0])
     told = []
-    progress = SweepProgress(
-        115, range(110), lambda *what: told.append(what), clock=lambda: next(times)
-    )
+    progress = SweepProgress(lambda *what: told.append(what), clock=lambda: next(times))
+    progress.expect([(place, "") for place in range(110)], done_before=5)
     assert progress.left_s is None
     progress.finish(range(10))
     progress.finish([9])  # measured twice
@@ -114,7 +113,8 @@ def test_the_time_left_is_that_of_the_cells_so_far():
 def test_a_cell_that_is_ready_counts_for_half_of_one():
     """Or four workers that got 40 cells ready and measured 3 would have days to go."""
     times = iter([0.0, 100.0, 120.0])
-    progress = SweepProgress(100, range(100), None, clock=lambda: next(times))
+    progress = SweepProgress(None, clock=lambda: next(times))
+    progress.expect((place, "") for place in range(100))
     progress.note_ready(range(40))
     assert (progress.done, progress.left_s) == (0, 100.0 / 20 * 80)
     progress.finish(range(10))

@@ -12,7 +12,7 @@ import pytest
 from ftax.sweeps.room import choose_sharers
 from ftax.sweeps.turns import Turn, Turns
 from ftax.workers.process import Stop, Stopped
-from support.sweeps import die, make_cell, run_lanes, use_scripts
+from support.sweeps import die, make_cell, run_lanes, script_workers
 
 
 @pytest.fixture
@@ -39,14 +39,13 @@ def start(work):
         (16, 24, 139, 1, 3),
         (16, 128, 48, 1, 2),
         (16, 128, 8, 1, 1),
-        (16, 128, None, 0, 1),
     ],
 )
 def test_as_many_share_a_gpu_as_have_room(cores, host_gib, gpu_gib, gpus, workers):
     gpu = None if gpu_gib is None else SimpleNamespace(memory_bytes=gpu_gib << 30)
     host = SimpleNamespace(usable_cpus=cores, memory_bytes=host_gib << 30)
     machine = SimpleNamespace(environment=SimpleNamespace(host=host, gpu=gpu))
-    assert choose_sharers([machine], gpus) == workers
+    assert choose_sharers(machine, gpus) == workers
 
 
 def test_two_get_ready_together_and_measure_one_after_the_other(stop):
@@ -141,10 +140,10 @@ def test_nothing_is_beside_a_worker_that_measures(tmp_path, monkeypatch):
         with lock:
             active.remove(step)
 
-    monkeypatch.setattr("ftax.sweeps.run._TOGETHER", 2)
-    workers = use_scripts(monkeypatch, script)
+    monkeypatch.setattr("ftax.sweeps.crews._TOGETHER", 2)
+    workers = script_workers(script)
     cells = [make_cell(model=f"m{i}", device="cuda", batch=b) for i in range(6) for b in (1, 2)]
-    found = run_lanes(tmp_path, cells, looks=("trace",), devices=("cuda:0",), workers=2)
+    found = run_lanes(workers, tmp_path, cells, looks=("trace",), devices=("cuda:0",), workers=2)
     assert len(found) == 12 and {cell.facts["trace"] for cell in found.values()} == {"found"}
     assert clashes == []
     assert workers.ended == len(workers.jobs) == 6
@@ -157,9 +156,9 @@ def test_a_worker_that_dies_measuring_does_not_keep_the_gpu(tmp_path, monkeypatc
         if step == "measure" and 1 in places:
             die()
 
-    use_scripts(monkeypatch, script)
+    workers = script_workers(script)
     cells = [make_cell(model=f"m{i}", device="cuda") for i in range(4)]
-    found = run_lanes(tmp_path, cells, devices=("cuda:0",), workers=2)
+    found = run_lanes(workers, tmp_path, cells, devices=("cuda:0",), workers=2)
     assert [found[place].status for place in range(4)] == [
         "measured", "failed", "measured", "measured",
     ]  # fmt: skip

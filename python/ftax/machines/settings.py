@@ -110,3 +110,11 @@ def _collect_variables() -> dict[str, str]:
         for name, value in sorted(os.environ.items())
         if name.startswith(_VARIABLE_PREFIXES)
     }
+
+
+def list_portable_variables() -> dict[str, str]:
+    """The variables among them that mean the same on another machine: no paths, and no choice of
+    this machine's GPUs."""
+    found = {**_collect_variables()}
+    found.pop("CUDA_VISIBLE_DEVICES", None)
+    return {name: value for name, value in found.items() if value != _WITHHELD}

@@ -7,7 +7,7 @@ blames whom it has to blame.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from ftax.sweeps.job import Group, Item
 from ftax.sweeps.plan import Task
 from ftax.sweeps.record import SweepExport
 from ftax.sweeps.results import EXPORTS_FILE
+from ftax.sweeps.sites import Wanted
 from ftax.timing.cell import Cell
 
 _FEW = 2  # sizes of a unit whose cells have a file each: none takes much longer than the others
@@ -33,14 +34,14 @@ def read_exported(folder: Path) -> set[str]:
 
 
 def make_units(
-    tasks: Sequence[Task], cells: Sequence[Cell], devices: Mapping[str, str], exported: set[str]
+    tasks: Sequence[Task], cells: Sequence[Cell], devices: Collection[Wanted], exported: set[str]
 ) -> list[Task]:
     """What is to be exported, the largest first: of a model in one dtype all cells that share an
     export, and few at a time of those that have a file each. One worker does it with the model
     built once.
 
-    ``devices`` are those that tasks of a device will run on; tasks of others are left out, and on a
-    GPU what chooses kernels by timing them.
+    Tasks that want none of ``devices`` are left out, and on a GPU what chooses kernels by timing
+    them.
     """
 
     def is_wanted(item: Item, device: str) -> bool:
@@ -49,21 +50,22 @@ def make_units(
         is_new = cells[item.place].key() not in exported
         return item.time and bool(spec.files) and may_share and is_new
 
-    units: dict[tuple[str, object, bool], list[Group]] = {}
+    units: dict[tuple[Wanted, object, bool], list[Group]] = {}
     for task in tasks:
-        for group in task.groups if task.device in devices else ():
+        for group in task.groups if task.wanted in devices else ():
             for shares in (True, False):
                 items = tuple(
                     item
                     for item in group.items
-                    if is_wanted(item, task.device) and item.runtime.startswith(SHARING) == shares
+                    if is_wanted(item, task.wanted.device)
+                    and item.runtime.startswith(SHARING) == shares
                 )
                 if items:
-                    key = (devices[task.device], group.build_key, shares)
+                    key = (task.wanted, group.build_key, shares)
                     units.setdefault(key, []).append(replace(group, items=items))
     made = [
-        Task(device=device, groups=tuple(groups[first : first + most]))
-        for (device, _, shares), groups in units.items()
+        Task(wanted=wanted, groups=tuple(groups[first : first + most]))
+        for (wanted, _, shares), groups in units.items()
         for most in (len(groups) if shares else _FEW,)
         for first in range(0, len(groups), most)
     ]

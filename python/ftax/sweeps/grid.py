@@ -22,7 +22,7 @@ from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting, read_setting
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.registry import find_spec, list_models
-from ftax.sweeps.record import REPETITION
+from ftax.sweeps.record import GPU, REPETITION
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
 
@@ -34,7 +34,9 @@ _OF_GRIDS = (
     "tiny", "attention", "use_cache", "seed", "grad_mode", "cold", "transfers", "runtime_options",
 )  # fmt: skip
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+_GPU_NAME = re.compile(r"(?=.*[A-Z])(?=.*\d)[\w .+-]+")  # "NVIDIA H100", "L4"; not "cuda0"
 _LOOKS = ("utilisation", "memory")  # that are a GPU's
+_FLAGS = (*_LOOKS, "every_machine")
 _VARIANT = ("tiny", "attention", "use_cache")  # stored of every grid
 _NOT_OPTIONS = ("grad_mode", "runtime_options")  # of a cell: a field, and taken apart
 _MOST_REPETITIONS = 1000
@@ -49,11 +51,14 @@ class Grid:
         runtimes: "name/host", or a name, which goes with each of ``hosts`` that it has.
         sequences: tokens or samples of a request; None is the model's default, and all that a model
             of images takes.
-        devices: "cpu", "cuda" (any GPU that the sweep may use) or "cuda:1" (that GPU alone).
+        devices: "cpu", "cuda" (any GPU that the sweep may use), "cuda:1" (that GPU alone) or a part
+            of a GPU's name, such as "NVIDIA H100" (any of those; a cell has it as the option
+            ``gpu``, and the device "cuda").
         setting: of every cell, what is no axis: tiny, attention, use_cache, seed, grad_mode, cold,
             transfers, runtime_options.
         utilisation: on a GPU, read its counters too, about a second a cell.
         memory: on a GPU, find what each runtime takes of it; makes it ready once more.
+        every_machine: of a fleet, each measures each cell, instead of any one of them.
         repetitions: how many times more each cell is measured, at intervals over the whole sweep,
             with the option ``repetition`` from 1 on; all grids' k-th ones beside each other.
         pairs: (runtime, host), as the two axes say together.
@@ -72,6 +77,7 @@ class Grid:
     setting: Setting = field(default_factory=Setting)
     utilisation: bool = False
     memory: bool = False
+    every_machine: bool = False
     repetitions: int = 0
     pairs: tuple[tuple[str, Host], ...] = field(default=(), init=False, repr=False)
 
@@ -98,9 +104,10 @@ class Grid:
             self._check_model(model)
 
     def _check_devices(self) -> None:
-        for name in _LOOKS:
+        for name in _FLAGS:
             if type(getattr(self, name)) is not bool:
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}; give true or false")
+        for name in _LOOKS:
             if getattr(self, name) and set(self.devices) == {"cpu"}:
                 raise InvalidArgumentError(
                     f"{name} is True, but that is read of a GPU and devices has only 'cpu'; "
@@ -116,7 +123,7 @@ class Grid:
             spec = find_runtime(runtime)
             spec.check_options(self.setting.runtime_options)
             for device in self.devices:
-                if device.split(":")[0] not in spec.devices:
+                if _split_device(device)[0].split(":")[0] not in spec.devices:
                     raise InvalidArgumentError(
                         f"runtimes has {runtime!r}, which does not run on {device!r}; put it into "
                         f"a grid of its own with devices = {list(spec.devices)}"
@@ -148,12 +155,11 @@ class Grid:
 
     def _make_cells(self, repetition: int) -> tuple[Cell, ...]:
         mark = {REPETITION: repetition} if repetition else {}
-        options = FrozenMap({**self.options, **mark})
         return tuple(
             Cell.of(
                 replace(
                     self.setting,
-                    device=device,
+                    device=_split_device(device)[0],
                     dtype=dtype,  # type: ignore[arg-type]  # checked above
                     batch=batch,
                     sequence=self._resolve_sequence(model, sequence),
@@ -161,7 +167,7 @@ class Grid:
                 model=model,
                 runtime=runtime,
                 host=host,
-                options=options,
+                options=FrozenMap({**self.options, **_split_device(device)[1], **mark}),
             )
             for model, device, dtype, batch, sequence, (runtime, host) in itertools.product(
                 self.models, self.devices, self.dtypes, self.batches, self.sequences, self.pairs
@@ -189,7 +195,8 @@ class Grid:
 
 def read_cell(cell: Cell) -> Setting:
     """The setting that a grid made a cell of, but for its device, dtype and size."""
-    options = {name: value for name, value in cell.options.items() if name != REPETITION}
+    marks = (REPETITION, GPU)
+    options = {name: value for name, value in cell.options.items() if name not in marks}
     own: dict[str, Any] = {name: options.pop(name) for name in _OF_GRIDS if name in options}
     return Setting(
         grad_mode=cell.grad_mode,  # type: ignore[arg-type]  # a grid made it
@@ -256,9 +263,20 @@ def _check_value(axis: str, name: str, value: Any) -> None:
     with _naming(f"{axis} has {value!r}; "):
         if value is None and axis != "sequences":
             raise InvalidArgumentError("None is for sequences alone: give a value")
-        Setting(**{name: value})
-        if axis == "devices" and not _DEVICE.fullmatch(value):
-            raise InvalidArgumentError("give 'cpu', 'cuda' or 'cuda:<number>'")
+        if axis != "devices":
+            Setting(**{name: value})
+        elif not (isinstance(value, str) and _DEVICE.fullmatch(_split_device(value)[0])):
+            raise InvalidArgumentError(
+                "give 'cpu', 'cuda', 'cuda:<number>' or a part of a GPU's name, such as "
+                "'NVIDIA H100'"
+            )
+
+
+def _split_device(device: str) -> tuple[str, dict[str, str]]:
+    """What torch calls the device, and what a cell's options say of it."""
+    if not _DEVICE.fullmatch(device) and _GPU_NAME.fullmatch(device):
+        return "cuda", {GPU: device}
+    return device, {}
 
 
 @contextmanager

@@ -6,13 +6,15 @@ is struck off, what it died at is taken out, and the rest is the next worker's j
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
-from ftax.workers.process import Stop, Worker
+
+TASK = "ftax.sweeps.work:work"  # of the workers that do jobs
 
 Say = Callable[..., None]  # answers: what it is, and its fields
 Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent lets the worker go on
@@ -20,11 +22,6 @@ Ask = Callable[[str], None]  # asks for a purpose, and returns when the parent l
 # After the rounds of a whole job: counters first, because a trace slows its process for good;
 # memory last, because everything that is ready has to go for it.
 LOOKS = ("utilisation", "trace", "memory")
-
-
-def start_worker(stop: Stop, environment: Mapping[str, str]) -> Worker:
-    """A process that does jobs, with these variables of the environment on top."""
-    return Worker("ftax.sweeps.work:work", stop, environment=environment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,23 +70,26 @@ class Job:
     # Of torch, while all is made ready before anything is timed; None: that is not to be done.
     threads_ahead: int | None = None
     exports: bool = False  # True: make the files that runtimes load, and time nothing
-    # Of time.monotonic, a clock that all processes share: when looks have to be over too.
+    # Of time.monotonic: when looks have to be over too.
     end_at: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The job as JSON."""
+        """The job as JSON, to be sent now: machines have no clock in common."""
         groups = [{**asdict(group), "setting": group.setting.to_dict()} for group in self.groups]
-        return {**asdict(self), "groups": groups}
+        end_at = None if self.end_at is None else self.end_at - time.monotonic()
+        return {**asdict(self), "groups": groups, "end_at": end_at}
 
     @classmethod
     def from_dict(cls, job: Mapping[str, Any]) -> Job:
-        """The job that `to_dict` wrote."""
+        """The job that `to_dict` wrote, just now."""
         groups = []
+        end_at = None if job["end_at"] is None else job["end_at"] + time.monotonic()
         for group in job["groups"]:
             items = [Item(**{**item, "looks": tuple(item["looks"])}) for item in group["items"]]
             setting = Setting(**group["setting"])
             groups.append(Group(**{**group, "items": tuple(items), "setting": setting}))
-        return cls(**{**job, "groups": tuple(groups), "plan": Plan.from_dict(job["plan"])})
+        plan = Plan.from_dict(job["plan"])
+        return cls(**{**job, "groups": tuple(groups), "plan": plan, "end_at": end_at})
 
 
 def strike(groups: Iterable[Group], answer: Mapping[str, Any]) -> list[Group]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
@@ -19,18 +19,21 @@ from ftax.steps.spec import Dtype
 from ftax.sweeps.grid import read_cell
 from ftax.sweeps.job import Group, Item
 from ftax.sweeps.record import REPETITION, SweepCell
+from ftax.sweeps.sites import Site, Wanted, read_wanted
 from ftax.timing.cell import Cell
 
-_Key = tuple[str, str, Setting]  # model, device, and all of the setting but dtype and size
+# What a sweep does once: the place of a cell, and the id of the machine if it has to be that one.
+Unit = tuple[int, str]
+_Key = tuple[str, Setting]  # model, and all of the setting but dtype and size
 _Sizes = dict[tuple[Dtype, int, int | None], list[Item]]  # by dtype, batch and sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """All that is missing of one model on one kind of device, what a worker builds it for; or of
+    """All that is missing of one model on one kind of site, what a worker builds it for; or of
     one repetition of several."""
 
-    device: str  # as in the grid; "cuda" is any GPU
+    wanted: Wanted
     groups: tuple[Group, ...]
 
     @property
@@ -42,20 +45,25 @@ class Task:
 class TaskQueue:
     """Tasks in their order, shared by lanes."""
 
-    def __init__(self, tasks: Sequence[Task]) -> None:
+    def __init__(self, tasks: Sequence[Task] = ()) -> None:
         self._tasks = list(tasks)
         self._lock = threading.Lock()
 
-    def take(self, device: str, shares: bool, most: int = 1, lanes: int = 1) -> list[Task]:
-        """The next tasks for a device, with ``shares`` also of those for any GPU: as many as have
-        ``most`` cells, at least one, and with several lanes no more than half of what is left, so
-        that they end together."""
+    def add(self, tasks: Sequence[Task]) -> None:
+        """These are to be done too."""
         with self._lock:
-            found = [
-                task
-                for task in self._tasks
-                if task.device == device or (shares and task.device == "cuda")
-            ]
+            self._tasks += tasks
+
+    def list_left(self) -> list[Task]:
+        """What nobody has taken."""
+        with self._lock:
+            return list(self._tasks)
+
+    def take(self, site: Site, most: int = 1, lanes: int = 1) -> list[Task]:
+        """The next tasks that the site may do: as many as have ``most`` cells, at least one, and
+        with several lanes no more than half of what is left, so that they end together."""
+        with self._lock:
+            found = [task for task in self._tasks if site.fits(task.wanted)]
             if lanes > 1:
                 found = found[: max(1, len(found) // 2)]
             cells = accumulate(task.size for task in found)
@@ -63,48 +71,87 @@ class TaskQueue:
             self._tasks = [task for task in self._tasks if task not in found]
         return found
 
+    def put_back(self, tasks: Sequence[Task], left: Sequence[Group]) -> None:
+        """What is left of tasks whose machine was lost goes to others, first of all; but for looks,
+        which are of the machine that timed the cell."""
+        open_items = {item.place: item for group in left for item in group.items if item.time}
+        again = []
+        for task in tasks:
+            groups = []
+            for group in task.groups:
+                items = [open_items[i.place] for i in group.items if i.place in open_items]
+                if items:
+                    groups.append(replace(group, items=tuple(items)))
+            if groups:
+                again.append(replace(task, groups=tuple(groups)))
+        with self._lock:
+            self._tasks = again + self._tasks
+
 
 def choose_items(
     cells: Sequence[Cell],
     *,
-    known: Mapping[str, SweepCell],
+    known: Mapping[str, Mapping[str, SweepCell]],
     looks: Mapping[str, Sequence[str]],
-    machines: Mapping[str, str],
-    retry_failed: bool,
-) -> dict[int, Item]:
-    """What is to be done for each cell, by its place; nothing for one that has all it can have.
+    everywhere: Collection[str] = (),
+    sites: Sequence[Site],
+    is_first: bool = True,
+    retry_failed: bool = False,
+) -> dict[Unit, Item]:
+    """What is to be done for each cell; nothing for one that has all it can have.
 
     Args:
-        known: the last line of cells, by their keys.
+        known: the last line of a cell by each machine, by its key, the latest machine last.
         looks: what is asked of a cell beside its rounds, by its key.
-        machines: the machine that a device belongs to. A cell of another machine is not looked at
-            here: its latency and this busy time would have nothing to do with each other.
+        everywhere: the keys of cells that every machine measures.
+        sites: of machines that are new. A cell of another machine is not looked at there: its
+            latency and this busy time would have nothing to do with each other.
+        is_first: whether no machines were there before, so that what any may do is chosen too.
     """
-    items: dict[int, Item] = {}
+    machines = list(dict.fromkeys(site.machine.id for site in sites))
+    items: dict[Unit, Item] = {}
+
+    def is_open(line: SweepCell | None) -> bool:
+        return line is None or (line.status == "failed" and retry_failed)
+
     for place, cell in enumerate(cells):
-        line, wanted = known.get(cell.key()), tuple(looks.get(cell.key(), ()))
-        time = line is None or (line.status == "failed" and retry_failed)
-        if line is not None and not time:
-            here = line.status == "measured" and line.machine == machines.get(cell.device)
-            wanted = tuple(name for name in wanted if here and name not in line.facts)
-        item = Item(place=place, runtime=cell.runtime, host=cell.host, time=time, looks=wanted)
-        if not item.is_done:
-            items[place] = item
+        lines, asked = known.get(cell.key(), {}), tuple(looks.get(cell.key(), ()))
+        last = [None, *lines.values()][-1]
+        pairs: list[tuple[str, SweepCell | None]] = []
+        if cell.key() in everywhere:
+            wanted = [read_wanted(cell, machine) for machine in machines]
+            pairs = [
+                (want.machine, lines.get(want.machine))
+                for want in wanted
+                if any(site.fits(want) for site in sites)
+            ]
+        elif is_open(last):
+            pairs = [("", last)] if is_first else []
+        elif last is not None and last.machine in machines:
+            pairs = [(last.machine, last)]
+        for machine, line in pairs:
+            time, left = is_open(line), asked
+            if line is not None and not time:
+                has_rounds = line.status == "measured"
+                left = tuple(name for name in asked if has_rounds and name not in line.facts)
+            item = Item(place=place, runtime=cell.runtime, host=cell.host, time=time, looks=left)
+            if not item.is_done:
+                items[place, machine] = item
     return items
 
 
-def make_tasks(cells: Sequence[Cell], items: Mapping[int, Item], seed: int) -> list[Task]:
+def make_tasks(cells: Sequence[Cell], items: Mapping[Unit, Item], seed: int) -> list[Task]:
     """The items as tasks, in the random order of ``seed``: one a model, and between them, evenly,
     one for each repetition, with all that is measured once more."""
     shuffler = random.Random(seed)
-    tasks: dict[tuple[str, object], dict[_Key, _Sizes]] = {}
-    for place in sorted(items):
+    tasks: dict[tuple[Wanted, object], dict[_Key, _Sizes]] = {}
+    for place, machine in sorted(items):
         cell = cells[place]
-        repetition = cell.options.get(REPETITION)
-        key = (cell.model, cell.device, read_cell(cell))
-        models = tasks.setdefault((cell.device, key if repetition is None else repetition), {})
+        wanted, repetition = read_wanted(cell, machine), cell.options.get(REPETITION)
+        key = (cell.model, read_cell(cell))
+        models = tasks.setdefault((wanted, key if repetition is None else repetition), {})
         size = (cell.dtype, cell.batch, cell.sequence)
-        models.setdefault(key, {}).setdefault(size, []).append(items[place])
+        models.setdefault(key, {}).setdefault(size, []).append(items[place, machine])
     order = list(tasks)
     shuffler.shuffle(order)
     made = [(name, _make_task(name[0], tasks[name], shuffler)) for name in order]
@@ -114,11 +161,11 @@ def make_tasks(cells: Sequence[Cell], items: Mapping[int, Item], seed: int) -> l
     )
 
 
-def _make_task(device: str, models: Mapping[_Key, _Sizes], shuffler: random.Random) -> Task:
+def _make_task(wanted: Wanted, models: Mapping[_Key, _Sizes], shuffler: random.Random) -> Task:
     order = list(models)
     shuffler.shuffle(order)
     groups = (_order_groups(key, models[key], shuffler) for key in order)
-    return Task(device=device, groups=tuple(chain.from_iterable(groups)))
+    return Task(wanted=wanted, groups=tuple(chain.from_iterable(groups)))
 
 
 def _spread(tasks: Sequence[Task], repeated: Sequence[Task]) -> list[Task]:
@@ -135,7 +182,7 @@ def _spread(tasks: Sequence[Task], repeated: Sequence[Task]) -> list[Task]:
 
 def _order_groups(key: _Key, sizes: _Sizes, shuffler: random.Random) -> tuple[Group, ...]:
     """One dtype after the other, since each is a model of its own; sizes of each at random."""
-    model, _, setting = key
+    model, setting = key
     dtypes = list(dict.fromkeys(dtype for dtype, _, _ in sizes))
     shuffler.shuffle(dtypes)
     groups = []

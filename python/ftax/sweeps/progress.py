@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
+from ftax.sweeps.plan import Unit
 from ftax.timing.session import Progress
 
 _LEAST_FOR_A_GUESS = 3  # cells
@@ -17,49 +18,70 @@ _READY_SHARE = 0.5  # of the work on a cell is done when it is ready
 
 
 class SweepProgress:
-    """Counts finished cells of ``total``, of which only those at the places ``to_time`` were left
-    when it began."""
+    """Counts units that are to be timed, by one machine or by whichever takes them, and what was
+    done before."""
 
     def __init__(
         self,
-        total: int,
-        to_time: Collection[int],
         callback: Progress | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.total, self._to_time = total, set(to_time)
+        self._done_before = 0
         self._callback, self._clock = callback, clock
-        self._finished: set[int] = set()  # by this run, for which time passed
-        self._ready: set[int] = set()  # and not finished
+        self._to_time: set[Unit] = set()
+        self._finished: set[Unit] = set()  # by this run, for which time passed
+        self._ready: set[Unit] = set()  # and not finished
         self._exports = self._exported = 0
         self._start = clock()
         self._lock = threading.Lock()
 
     @property
+    def total(self) -> int:
+        """All cells, one of several machines as often."""
+        return self._done_before + len(self._to_time)
+
+    @property
     def done(self) -> int:
         """Cells that are finished, by this run or before it."""
-        return self.total - len(self._to_time) + len(self._finished)
+        return self._done_before + len(self._finished)
 
-    def note_ready(self, places: Iterable[int]) -> None:
-        """These cells are ready to be timed, or about to be."""
+    def expect(self, units: Iterable[Unit], done_before: int = 0) -> None:
+        """These are to be timed too, and so many others are done."""
         with self._lock:
-            self._ready.update(self._to_time.intersection(places) - self._finished)
+            self._to_time.update(units)
+            self._done_before += done_before
 
-    def finish(self, places: Iterable[int]) -> None:
-        """These cells are measured, or have failed; one that is measured twice counts once."""
+    def note_ready(self, places: Iterable[int], machine: str = "") -> None:
+        """These cells are ready to be timed by a machine, or about to be."""
         with self._lock:
-            self._finished.update(places)
+            self._ready.update(self._find(places, machine) - self._finished)
+
+    def finish(self, places: Iterable[int], machine: str = "") -> None:
+        """A machine measured these cells, or they failed; one that is measured twice counts
+        once."""
+        with self._lock:
+            self._finished.update(self._find(places, machine))
             self._ready -= self._finished
 
-    def tell(self, step: str, label: str, cells: int) -> None:
-        """What is being done now, for the cell ``label`` and others beside it."""
+    def _find(self, places: Iterable[int], machine: str) -> set[Unit]:
+        units = {(place, name) for place in places for name in ("", machine)}
+        return units & self._to_time
+
+    def tell(self, step: str, label: str, cells: int, machine: str = "") -> None:
+        """What is being done now, for the cell ``label`` and others beside it, on a machine."""
         with self._lock:
             if self._callback is None:
                 return
             others = f" and {cells - 1} more" if cells > 1 else ""
             left = self.left_s
             rest = "" if left is None else f", {describe_time(left)} left"
-            self._callback(f"{step} {label}{others}{rest}", self.done, self.total)
+            where = f"{machine}: " if machine else ""
+            self._callback(f"{where}{step} {label}{others}{rest}", self.done, self.total)
+
+    def say(self, words: str) -> None:
+        """Something that is of no cell."""
+        if self._callback is not None:
+            self._callback(words, self.done, self.total)
 
     def expect_exports(self, cells: int) -> None:
         """Something is to be exported for so many cells."""

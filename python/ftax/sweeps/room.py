@@ -6,28 +6,23 @@ workers cost minutes; too many cost cells, by want of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ftax.sweeps.record import SweepMachine
 
 _MOST_SHARERS = 4  # so many get ready faster than one measures
 _MOST_EXPORTERS = 12  # each starts with imports and a context on the GPU
 
 
-def choose_sharers(machines: Iterable[SweepMachine], gpus: int) -> int:
-    """How many workers share each of so many GPUs of one host: as many as have room, up to 4; 1 if
-    there is no GPU. Who waits keeps what is ready on the device."""
-    if not gpus:
-        return 1
-    rooms = [_count(machine, cores=4, host_gib=8, gpu_gib=20, gpus=gpus) for machine in machines]
-    return max(1, min(_MOST_SHARERS, *rooms))
+def choose_sharers(machine: SweepMachine, gpus: int) -> int:
+    """How many workers share each of so many GPUs of a host: as many as have room, up to 4. Who
+    waits keeps what is ready on the device."""
+    room = _count(machine, cores=4, host_gib=8, gpu_gib=20, gpus=gpus)
+    return max(1, min(_MOST_SHARERS, room))
 
 
-def choose_exporters(machines: Iterable[SweepMachine]) -> int:
-    """How many workers export side by side on any of the devices, each a model of a gigabyte; 0
-    without room for two."""
-    rooms = [_count(machine, cores=1, host_gib=4, gpu_gib=8, left=2) for machine in machines]
-    room = min(_MOST_EXPORTERS, *rooms)
+def choose_exporters(machine: SweepMachine) -> int:
+    """How many workers export side by side on a device, each a model of a gigabyte; 0 without room
+    for two."""
+    room = min(_MOST_EXPORTERS, _count(machine, cores=1, host_gib=4, gpu_gib=8, left=2))
     return room if room > 1 else 0
 
 

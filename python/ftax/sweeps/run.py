@@ -7,51 +7,31 @@ time measures on a device, and writes each to the results file before it listens
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from ftax.errors import InvalidArgumentError
-from ftax.machines.environment import Environment, collect_environment
+from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.records.store import append_record
 from ftax.steps.given import use_threads
-from ftax.steps.setting import normalize_device
+from ftax.sweeps.crews import Crews
 from ftax.sweeps.exports import make_units, read_exported
 from ftax.sweeps.grid import Grid, join_cells
-from ftax.sweeps.job import LOOKS, Group, Job
-from ftax.sweeps.lane import WAITING, Lane
 from ftax.sweeps.lock import lock_folder
 from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import SweepMachine, SweepRun, SweepTimes
+from ftax.sweeps.record import SweepRun, SweepTimes
 from ftax.sweeps.results import RUNS_FILE, SweepResults
-from ftax.sweeps.room import choose_exporters, choose_sharers
-from ftax.sweeps.setup import (
-    FULL,
-    QUICK,
-    choose_devices,
-    choose_looks,
-    read_known,
-    set_aside,
-)
+from ftax.sweeps.setup import FULL, QUICK, choose_looks, read_known, set_aside
+from ftax.sweeps.sites import LocalSites, Site, Sites, read_wanted
 from ftax.sweeps.store import CellStore
-from ftax.sweeps.turns import Turn, Turns
+from ftax.timing.cell import Cell
 from ftax.timing.session import Plan, Progress
-from ftax.workers.process import Stop, work_side_by_side
 
 LIMIT_S = 300.0
-# Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
-# libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
-_TOGETHER = 60
-_TOLD = ("build", "measure", *LOOKS)  # in the progress
 
 
 def run_sweep(
@@ -70,6 +50,8 @@ def run_sweep(
     exporters: int | None = None,
     workers: int | None = None,
     threads: int | None = None,
+    on: str = "local",
+    mixed: bool = False,
     progress: Progress | None = None,
 ) -> SweepResults:
     """Measure all cells of ``grids`` into ``folder``; see docs/sweep.md.
@@ -92,13 +74,17 @@ def run_sweep(
         workers: that share a GPU: they make runtimes ready side by side, and one at a time measures
             while the others idle; None: as many as the machine has room for, up to 4.
         threads: torch's intra-op threads; None leaves torch's setting.
+        on: "local", this machine; "ray" or "ray=HOST:PORT", the machines of a Ray cluster, which
+            share the cells. See docs/fleet.md.
+        mixed: of a cluster, also machines whose software is not that of most.
         progress: called as ``progress(what, cells done, cells)``.
 
     Raises:
         InvalidArgumentError: the folder has results already, or a value is wrong.
-        UnavailableError: this machine lacks a device of the grids.
+        UnavailableError: this machine lacks a device of the grids, or all of the cluster do; there
+            is no cluster.
         ResultsError: another process writes to the folder, or it cannot be written.
-        RunnerError: workers do not start.
+        RunnerError: workers do not start, or no machine is left that may go on.
         KeyboardInterrupt: Ctrl-C; everything measured until then is in the folder.
     """
     if not 0 < limit_s < 1e9:
@@ -114,209 +100,151 @@ def run_sweep(
         raise InvalidArgumentError(
             "retry_failed is for a folder with results; give resume too, or leave it out"
         )
+    if not gpus:
+        raise InvalidArgumentError("gpus is empty; give at least one, such as 'cuda:0'")
     place, cells = Path(folder), join_cells(grids)
     plan = replace(plan or (QUICK if quick else FULL), seed=seed)
-    devices = choose_devices(cells, gpus)
-    with lock_folder(place), use_threads(threads):
-        store = CellStore(place, cells, read_known(place, resume))
-        machines = {
-            device: SweepMachine.of(collect_environment(device=device))
-            for device in dict.fromkeys(devices.values())
-        }
-        shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in devices else []
-        on_gpus = sorted({*devices.values(), *shared} - {"cpu"})
-        if workers is None:
-            workers = choose_sharers(machines.values(), len(on_gpus))
-        items = choose_items(
-            cells,
-            known=store.known,
-            looks=choose_looks(grids, trace),
-            machines={name: machines[device].id for name, device in devices.items()},
-            retry_failed=retry_failed,
-        )
-        settings = {
-            "quick": quick, "trace": trace, "retry_failed": retry_failed, "limit_s": limit_s,
-            "gpus": list(gpus), "workers": workers, "threads": torch.get_num_threads(),
-        }  # fmt: skip
-        run = SweepRun(
-            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            seed=seed,
-            grids=tuple(grid.to_dict() for grid in grids),
-            settings=settings,
-            cells=len(cells),
-            missing=len(items),
-        )
-        append_record(place / RUNS_FILE, run)
-        missing = set_aside(store, items, devices, machines)
-        to_time = {place for place, item in missing.items() if item.time}
-        tasks = make_tasks(cells, missing, seed)
-        sweep = _Sweep(
+
+    def tell(words: str) -> None:
+        if progress is not None:
+            progress(words, 0, len(cells))
+
+    with (
+        use_threads(threads),
+        closing(open_sites(on, cells, gpus, threads=threads, mixed=mixed, tell=tell)) as sites,
+        lock_folder(place),
+    ):
+        known = read_known(place, resume)
+        store, queue = CellStore(place, cells, known), TaskQueue()
+        looks, everywhere = choose_looks(grids, trace), list_everywhere(grids)
+        seen: set[str] = set()  # machines
+
+        def welcome(there: Sequence[Site]) -> int:
+            """Have machines that are new do what is theirs, and the first what is anybody's; how
+            many cells lack something for that."""
+            new = [site for site in there if site.machine.id not in seen]
+            if not new:
+                return 0
+            expected = count_units(cells, everywhere, new, is_first=not seen)
+            items = choose_items(
+                cells, known=store.known, looks=looks, everywhere=everywhere, sites=new,
+                is_first=not seen, retry_failed=retry_failed,
+            )  # fmt: skip
+            seen.update(site.machine.id for site in new)
+            missing = set_aside(store, items, new)
+            to_time = [unit for unit, item in missing.items() if item.time]
+            crews.progress.expect(to_time, expected - len(to_time))
+            queue.add(make_tasks(cells, missing, seed))
+            return len(items)
+
+        first = sites.find()
+        check_devices(cells, first)
+        crews = Crews(
             store=store,
-            queue=TaskQueue(tasks),
-            progress=SweepProgress(len(cells), to_time, progress),
+            queue=queue,
+            progress=SweepProgress(progress),
+            sites=sites,
             plan=plan,
             trace_iterations=2 if quick else 3,
             limit_s=limit_s,
             end_at=end_at,
-            threads=torch.get_num_threads(),
             workers=workers,
-            machines={device: machine.id for device, machine in machines.items()},
         )
-        # A file is made for one device, and which of several takes a cell is not known.
-        fixed = {name: device for name, device in devices.items()
-                 if name != "cuda" or len(shared) == 1}  # fmt: skip
+        missing = welcome(first)
+        run = SweepRun(
+            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            seed=seed,
+            grids=tuple(grid.to_dict() for grid in grids),
+            settings={
+                "quick": quick, "trace": trace, "retry_failed": retry_failed, "limit_s": limit_s,
+                "gpus": list(gpus), "workers": workers, "threads": first[0].threads,
+                "on": on.partition("=")[0], "mixed": mixed, "machines": sorted(seen),
+            },
+            cells=len(cells),
+            missing=missing,
+        )  # fmt: skip
+        append_record(place / RUNS_FILE, run)
         try:
-            sweep.export(
-                make_units(tasks, cells, fixed, read_exported(place)),
-                choose_exporters(machines.values()) if exporters is None else exporters,
-            )
-            sweep.run(on_gpus, shared)
-            # Never beside a GPU: they share the host.
-            sweep.run(["cpu"] if "cpu" in devices else [], [])
+            for site, units in _share_exports(cells, queue, first, place).items():
+                crews.export(units, site, exporters)
+            crews.run(welcome)
         finally:
-            append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=sweep.seconds))
-        return replace(store.collect(), is_late=sweep.is_late)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Sweep:
-    """What the lanes of a sweep share."""
-
-    store: CellStore
-    queue: TaskQueue
-    progress: SweepProgress
-    plan: Plan
-    trace_iterations: int
-    limit_s: float
-    end_at: float | None
-    threads: int  # asked once: in another thread torch may answer otherwise
-    workers: int  # of one GPU
-    machines: Mapping[str, str]
-    seconds: dict[str, float] = field(default_factory=dict)  # of each step, over all devices
-    is_late: bool = False  # the time was over, and something was left
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-
-    def run(self, devices: Sequence[str], shared: Sequence[str]) -> None:
-        """The lanes of all devices side by side, until there is nothing left for any of them, or
-        the time is over. GPUs in ``shared`` also take what is for any."""
-        workers = self._count_workers(devices)
-        turns = {device: Turns() for device in devices}
-        with closing(Stop()) as stop:
-            works = []
-            # One of each GPU, then the next of each: tasks may be fewer than lanes, and the first
-            # GPU's would take them all.
-            for device in [*devices] * workers:
-                lane = self._make_lane(device, turns[device], stop)
-                jobs = self._list_jobs(device, workers, len(shared) if device in shared else 0)
-                works.append(partial(self._follow, lane, jobs, workers))
-            work_side_by_side(works, stop)
-
-    def export(self, units: Sequence[Task], workers: int) -> None:
-        """Have the units exported by so many workers; by none if one would do it all."""
-        for device in dict.fromkeys(unit.device for unit in units):
-            mine = [unit for unit in units if unit.device == device]
-            count = min(workers, len(mine))
-            if count < 2:
-                continue
-            start, threads = time.monotonic(), max(1, self.threads // count)
-            # The iterator of a list, from which several threads may take.
-            jobs = iter(
-                [
-                    self._make_job(device, unit.groups, threads=threads, exports=True)
-                    for unit in mine
-                ]
-            )
-            self.progress.expect_exports(sum(unit.size for unit in mine))
-            with closing(Stop()) as stop:
-                lanes = [self._make_lane(device, Turns(), stop) for _ in range(count)]
-                try:
-                    work_side_by_side(
-                        [partial(self._follow_exports, lane, jobs) for lane in lanes], stop
-                    )
-                finally:
-                    self._spend("export", start, 1)
-
-    def _count_workers(self, devices: Sequence[str]) -> int:
-        """Of each of the devices."""
-        return 1 if "cpu" in devices else self.workers
-
-    def _make_lane(self, device: str, turns: Turns, stop: Stop) -> Lane:
-        return Lane(device=device, limit_s=self.limit_s, stop=stop, turn=Turn(turns, stop))
-
-    def _list_jobs(self, device: str, workers: int, sharing: int) -> Iterator[dict[str, Any]]:
-        """What one of ``workers`` on a device does, until the time is over; ``sharing``: how many
-        devices take what is for any GPU, 0 if this one does not."""
-        ahead = None if workers == 1 else max(1, self.threads // workers)
-        while not self.is_late:
-            most = 1 if device == "cpu" else _TOGETHER
-            tasks = self.queue.take(device, sharing > 0, most, workers * max(1, sharing))
-            if not tasks:
-                return
-            if self.end_at is not None and time.monotonic() > self.end_at:
-                self.is_late = True
-                return
-            groups = tuple(group for task in tasks for group in task.groups)
-            yield self._make_job(device, groups, threads_ahead=ahead)
-
-    def _make_job(self, device: str, groups: tuple[Group, ...], **changes: Any) -> dict[str, Any]:
-        job = Job(
-            device=device,
-            groups=groups,
-            threads=self.threads,
-            plan=self.plan,
-            trace_iterations=self.trace_iterations,
-            end_at=self.end_at,
+            append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=crews.seconds))
+        found = store.collect()
+        return replace(
+            found, is_late=crews.is_late, problems=(*found.problems, *dict.fromkeys(sites.notes))
         )
-        return replace(job, **changes).to_dict()
 
-    def _follow(self, lane: Lane, jobs: Iterable[Mapping[str, Any]], workers: int) -> None:
-        """Have a lane, one of ``workers`` of its device, do jobs, and note each result at once."""
-        machine = self.machines.get(lane.device, next(iter(self.machines.values()), ""))
-        step, since = WAITING, time.monotonic()
-        try:
-            with closing(lane.run(jobs)) as results:
-                for result in results:
-                    if result["say"] == "begin":
-                        step, since = result["step"], self._spend(step, since, workers)
-                        self._tell(step, result["places"])
-                    elif result["say"] == "machine":
-                        environment = Environment.from_dict(result["environment"])
-                        machine = self.store.add_machine(environment)
-                    else:
-                        self._note(result, machine, lane.device)
-        finally:
-            self._spend(step, since, workers)
 
-    def _spend(self, step: str, since: float, workers: int) -> float:
-        """Note the time since then as one of ``workers`` of a device; the time that it is now."""
-        now = time.monotonic()
-        with self._lock:
-            self.seconds[step] = self.seconds.get(step, 0.0) + (now - since) / workers
-        return now
+def open_sites(
+    on: str,
+    cells: Sequence[Cell],
+    gpus: Sequence[str],
+    *,
+    threads: int | None,
+    mixed: bool,
+    tell: Callable[[str], None],
+) -> Sites:
+    """Where to measure. Raises InvalidArgumentError for what is no such place, UnavailableError for
+    one that cannot be had."""
+    engine, _, address = on.partition("=")
+    if engine == "ray":
+        from ftax.sweeps.fleet import RaySites
 
-    def _note(self, result: dict[str, Any], machine: str, device: str) -> None:
-        say, place = result.pop("say"), result.pop("place", None)
-        if say == "measured":
-            self.store.add_measured(place, machine, device, result)
-        elif say == "failed":
-            self.store.add_failed(place, machine, **result)
-        elif say == "looked":
-            self.store.add_look(place, **result)
-        elif say == "late":
-            self.is_late = True
-        if say in ("measured", "failed"):
-            self.progress.finish([place])
+        return RaySites(cells, address, threads=threads, is_mixed=mixed, tell=tell)
+    if on != "local" or mixed:
+        raise InvalidArgumentError(
+            f"on is {on!r}{' and mixed is given' if mixed else ''}; give 'local', or 'ray' or "
+            "'ray=HOST:PORT' for a cluster, which alone can be mixed"
+        )
+    return LocalSites(cells, gpus)
 
-    def _tell(self, step: str, places: Sequence[int]) -> None:
-        if step == "prepare":
-            self.progress.note_ready(places)
-        if step in _TOLD and places:
-            self.progress.tell(step, self.store.cells[places[0]].label(), len(places))
 
-    def _follow_exports(self, lane: Lane, jobs: Iterable[Mapping[str, Any]]) -> None:
-        with closing(lane.run(jobs)) as results:
-            for result in results:
-                if result["say"] == "exported":
-                    self.store.add_export(result["place"], result["seconds"], result["reason"])
-                elif result["say"] == "begin" and result["step"] == "export":
-                    self.progress.tell_export(self.store.cells[result["places"][0]].label())
+def list_everywhere(grids: Sequence[Grid]) -> frozenset[str]:
+    """The keys of the cells that every machine measures."""
+    return frozenset(cell.key() for grid in grids if grid.every_machine for cell in grid.cells())
+
+
+def count_units(
+    cells: Sequence[Cell], everywhere: Collection[str], sites: Sequence[Site], *, is_first: bool
+) -> int:
+    """How many cells are measured, or were, now that machines have come: those that each of them
+    measures, and with the first the others."""
+    machines = dict.fromkeys(site.machine.id for site in sites)
+    own = [cell for cell in cells if cell.key() in everywhere]
+    count = sum(
+        any(site.fits(read_wanted(cell, machine)) for site in sites)
+        for machine in machines
+        for cell in own
+    )
+    return count + (len(cells) - len(own) if is_first else 0)
+
+
+def check_devices(cells: Sequence[Cell], sites: Sequence[Site]) -> None:
+    """Raise UnavailableError for a device that no site has."""
+    for wanted in dict.fromkeys(read_wanted(cell) for cell in cells):
+        if not any(site.fits(wanted) for site in sites):
+            gpus = [site.machine.environment.gpu for site in sites if site.is_gpu]
+            names = dict.fromkeys(gpu.name if gpu else "a GPU without a name" for gpu in gpus)
+            has_cpu = ["cpu"] if any(not site.is_gpu for site in sites) else []
+            raise UnavailableError(
+                f"devices has {wanted.describe()!r}, which no machine here has: there is "
+                f"{', '.join([*names, *has_cpu])}"
+            )
+
+
+def _share_exports(
+    cells: Sequence[Cell], queue: TaskQueue, sites: Sequence[Site], folder: Path
+) -> dict[Site, list[Task]]:
+    """What is to be exported before anything is timed, by the site that will time it: a file is
+    made for one device, and which of several takes a cell is not known."""
+    tasks = queue.list_left()
+    fixed = {}
+    for task in tasks:
+        fitting = [site for site in sites if site.fits(task.wanted)]
+        if len(fitting) == 1:
+            fixed[task.wanted] = fitting[0]
+    shared: dict[Site, list[Task]] = {}
+    for unit in make_units(tasks, cells, fixed, read_exported(folder)):
+        shared.setdefault(fixed[unit.wanted], []).append(unit)
+    return shared

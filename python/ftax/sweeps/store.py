@@ -27,7 +27,10 @@ class CellStore:
     def __init__(self, folder: Path, cells: tuple[Cell, ...], known: Iterable[SweepCell]) -> None:
         self.path = folder / CELLS_FILE
         self.cells = cells
-        self.known = {cell.cell.key(): cell for cell in known}
+        # The last line of each cell by each machine, the latest machine last.
+        self.known: dict[str, dict[str, SweepCell]] = {}
+        for cell in known:
+            self._note(cell)
         self._lock = threading.Lock()
         self._machines: set[str] = set()
 
@@ -55,6 +58,7 @@ class CellStore:
     def add_look(
         self,
         place: int,
+        machine: str,
         look: str,
         *,
         fact: str,
@@ -63,7 +67,7 @@ class CellStore:
         seconds: float = 0.0,
     ) -> None:
         """What a look at a measured cell found, or why it found nothing."""
-        old = self.known[self.cells[place].key()]
+        old = self.known[self.cells[place].key()][machine]
         missing = [] if fact == FOUND else [f"no {look}: {fact}"]
         self._write(
             replace(
@@ -93,4 +97,9 @@ class CellStore:
     def _write(self, cell: SweepCell) -> None:
         with self._lock:
             append_record(self.path, cell)
-            self.known[cell.cell.key()] = cell
+            self._note(cell)
+
+    def _note(self, cell: SweepCell) -> None:
+        lines = self.known.setdefault(cell.cell.key(), {})
+        lines.pop(cell.machine, None)
+        lines[cell.machine] = cell

@@ -59,7 +59,7 @@ def main() -> None:
         try:
             result = function(job, line)
         except errors.FtaxError as error:
-            line.say(REFUSED, error=_name_kind(error), reason=str(error))
+            line.say(REFUSED, error=name_kind(error), reason=str(error))
         else:
             line.say(DONE, result=result)
 
@@ -71,7 +71,7 @@ def _die_with(parent: int) -> None:
         sys.exit("the process that started this worker has ended")
 
 
-def _name_kind(error: errors.FtaxError) -> str:
+def name_kind(error: errors.FtaxError) -> str:
     """The nearest of its classes that the parent finds in `ftax.errors`."""
     names = (kind.__name__ for kind in type(error).__mro__)
     return next(name for name in names if hasattr(errors, name))

@@ -82,11 +82,16 @@ class Worker:
     gets itself ready from the moment it is made.
 
     The function is given a job, which is JSON, and the `Line` to answer by. ``environment`` is
-    added to this process's. Raises WorkerDied if no process can be started.
+    added to ``base``, or to this process's. Raises WorkerDied if no process can be started.
     """
 
     def __init__(
-        self, task: str, stop: Stop | None = None, *, environment: Mapping[str, str] | None = None
+        self,
+        task: str,
+        stop: Stop | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        base: Mapping[str, str] | None = None,
     ) -> None:
         self._woken_by = [] if stop is None else [stop.descriptor]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `end`)
@@ -97,7 +102,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 process_group=0,
-                env={**os.environ, **(environment or {})},
+                env={**(os.environ if base is None else base), **(environment or {})},
             )
         except OSError as error:
             self._errors.close()
@@ -169,7 +174,7 @@ class Worker:
         line = self._read_line(clock)
         try:
             answer: dict[str, Any] = json.loads(line)
-            error = _make_error(answer) if answer["say"] == REFUSED else None
+            error = make_error(answer) if answer["say"] == REFUSED else None
         except (ValueError, TypeError, KeyError):
             shown = line[:_SHOWN_BYTES].decode(errors="replace")
             raise WorkerDied(f"the worker process answered what is no answer: {shown!r}") from None
@@ -270,8 +275,8 @@ def work_side_by_side(works: Sequence[Callable[[], None]], stop: Stop) -> None:
             stop.set()
 
 
-def _make_error(answer: Mapping[str, Any]) -> FtaxError:
-    """What a task was stopped by."""
+def make_error(answer: Mapping[str, Any]) -> FtaxError:
+    """What a task was stopped by, of an answer with its kind and reason."""
     kind: type[FtaxError] = vars(errors)[answer["error"]]
     return kind(answer["reason"])
 

@@ -1,0 +1,272 @@
+"""Keeps every site of a sweep busy: a crew of lanes each, from whenever it comes to when nothing is
+left for it.
+
+The surprising choice: nobody waits for work. A lane that finds none ends, and a site whose lanes
+have ended gets new ones if there is something for it again, because a machine was lost that had it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from ftax.errors import RunnerError
+from ftax.machines.environment import Environment
+from ftax.sweeps.job import LOOKS, Group, Job, strike
+from ftax.sweeps.lane import WAITING, Lane
+from ftax.sweeps.plan import Task, TaskQueue
+from ftax.sweeps.progress import SweepProgress
+from ftax.sweeps.room import choose_exporters, choose_sharers
+from ftax.sweeps.sites import Site, Sites
+from ftax.sweeps.store import CellStore
+from ftax.sweeps.turns import Turn, Turns
+from ftax.timing.session import Plan
+from ftax.workers.cluster import MachineLost
+from ftax.workers.process import Stop, work_side_by_side
+
+# Cells, in whole models, that a worker on a GPU times before it looks at any: its context, its
+# libraries and its kernels are loaded once for all, and a trace makes it useless for timing.
+_TOGETHER = 60
+_TOLD = ("build", "measure", *LOOKS)  # in the progress
+_LOOK_S = 0.5  # at machines that come, and at Ctrl-C
+_ALONE_S = 60.0  # that a sweep without any machine waits for one
+_MOST_LANES = 1000
+_MOST_LOSSES = 2  # of machines at the same cell, from which on it is to blame
+
+
+Busy = dict[Site, list[Future[None]]]  # lanes that work
+
+
+@dataclass(slots=True, kw_only=True)
+class Crews:
+    """The lanes of all sites, and what they share."""
+
+    store: CellStore
+    queue: TaskQueue
+    progress: SweepProgress
+    sites: Sites
+    plan: Plan
+    trace_iterations: int
+    limit_s: float
+    end_at: float | None
+    workers: int | None = None  # of one GPU; None: as many as its machine has room for
+    seconds: dict[str, float] = field(default_factory=dict)  # of each step, over all devices
+    is_late: bool = False  # the time was over, and something was left
+    _turns: dict[tuple[str, str], Turns] = field(default_factory=dict, init=False)
+    _losses: dict[int, int] = field(default_factory=dict, init=False)  # of machines, by place
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def run(self, welcome: Callable[[Sequence[Site]], object]) -> None:
+        """Until nothing is left, or the time is over. ``welcome`` is called with the sites that are
+        there whenever they were asked for, before any of them starts.
+
+        Raises RunnerError if something is left and nobody can do it.
+        """
+        busy: Busy = {}
+        alone_since: float | None = None
+        with closing(Stop()) as stop, ThreadPoolExecutor(_MOST_LANES) as threads:
+            try:
+                while True:
+                    sites = self.sites.find()
+                    welcome(sites)
+                    if not self.is_late:
+                        self._start(sites, busy, threads, stop)
+                    if busy:
+                        alone_since = None
+                        _wait_a_while(busy)
+                        continue
+                    if self.is_late or not self.queue.list_left():
+                        return
+                    alone_since = alone_since or time.monotonic()
+                    self._wait_for_machine(time.monotonic() - alone_since)
+            finally:
+                stop.set()
+
+    def _start(
+        self, sites: Sequence[Site], busy: Busy, threads: ThreadPoolExecutor, stop: Stop
+    ) -> None:
+        """Start lanes at the sites that may, one at each, then the next at each: tasks may be fewer
+        than lanes, and the first site's would take them all."""
+        counts = {site: self._count_workers(site, sites) for site in self._choose(sites, busy)}
+        lanes = sum(counts.values()) + sum(map(len, busy.values()))
+        for number in range(max(counts.values(), default=0)):
+            for site, count in counts.items():
+                if number < count:
+                    work = threads.submit(self._work, site, count, lanes, stop)
+                    busy.setdefault(site, []).append(work)
+
+    def export(self, units: Sequence[Task], site: Site, exporters: int | None) -> None:
+        """Have the units exported at a site by so many workers, or as many as it has room for; by
+        none if one would do it all."""
+        most = choose_exporters(site.machine) if exporters is None else exporters
+        count = min(most, len(units))
+        if count < 2:
+            return
+        start, threads = time.monotonic(), max(1, site.threads // count)
+        # The iterator of a list, from which several threads may take.
+        jobs = iter(
+            [self._make_job(site, unit.groups, threads=threads, exports=True) for unit in units]
+        )
+        self.progress.expect_exports(sum(unit.size for unit in units))
+
+        def work() -> None:
+            with closing(self._make_lane(site, Turns(), stop)) as lane:
+                for job in jobs:
+                    for result in lane.do(job):
+                        self._note_export(result)
+
+        with closing(Stop()) as stop:
+            try:
+                work_side_by_side([work] * count, stop)
+            except MachineLost as lost:
+                self.sites.lose(site, str(lost))
+            finally:
+                self._spend("export", start, 1)
+
+    def _choose(self, sites: Sequence[Site], busy: Mapping[Site, object]) -> list[Site]:
+        """The sites that are to start now. CPUs are never measured beside a GPU of their host:
+        first GPUs, as long as there is anything for them."""
+        left = self.queue.list_left()
+        wanted = [site for site in sites if any(site.fits(task.wanted) for task in left)]
+        for_gpus = {site.host for site in (*wanted, *busy) if site.is_gpu}
+        on_cpus = {site.host for site in busy if not site.is_gpu}
+        return [
+            site
+            for site in wanted
+            if site not in busy and site.host not in (on_cpus if site.is_gpu else for_gpus)
+        ]
+
+    def _wait_for_machine(self, waited_s: float) -> None:
+        left = self.queue.list_left()
+        kinds = ", ".join(dict.fromkeys(task.wanted.describe() for task in left))
+        if not self.sites.may_change or waited_s > _ALONE_S:
+            count = sum(len(group.items) for task in left for group in task.groups)
+            notes = "".join(f"; {note}" for note in self.sites.notes)
+            raise RunnerError(
+                f"{count} cells are left, and no machine is there that may do them ({kinds})"
+                f"{notes}; what was measured is kept, go on with --resume"
+            )
+        self.progress.say(f"waiting for a machine with {kinds}")
+        time.sleep(_LOOK_S)
+
+    def _count_workers(self, site: Site, sites: Iterable[Site]) -> int:
+        """Of one site."""
+        if not site.is_gpu:
+            return 1
+        gpus = sum(other.is_gpu and other.host == site.host for other in sites)
+        return choose_sharers(site.machine, gpus) if self.workers is None else self.workers
+
+    def _make_lane(self, site: Site, turns: Turns, stop: Stop) -> Lane:
+        return Lane(start=lambda: site.start(stop), limit_s=self.limit_s, turn=Turn(turns, stop))
+
+    def _make_job(self, site: Site, groups: tuple[Group, ...], **changes: Any) -> Job:
+        fields = {
+            "device": site.device, "groups": groups, "threads": site.threads, "plan": self.plan,
+            "trace_iterations": self.trace_iterations, "end_at": self.end_at,
+        }  # fmt: skip
+        return Job(**{**fields, **changes})
+
+    def _take(self, site: Site, lanes: int) -> list[Task]:
+        """The next tasks of a lane; none if there are none, or the time is over."""
+        if self.is_late:
+            return []
+        tasks = self.queue.take(site, _TOGETHER if site.is_gpu else 1, lanes)
+        if tasks and self.end_at is not None and time.monotonic() > self.end_at:
+            self.is_late = True
+            return []
+        return tasks
+
+    def _work(self, site: Site, workers: int, lanes: int, stop: Stop) -> None:
+        """One of ``workers`` lanes of a site, of ``lanes`` in all: do what there is, and note each
+        result at once."""
+        ahead = None if workers == 1 else max(1, site.threads // workers)
+        turns = self._turns.setdefault((site.host, site.device), Turns())
+        machine = site.machine.id
+        step, since = WAITING, time.monotonic()
+        with closing(self._make_lane(site, turns, stop)) as lane:
+            try:
+                while not stop.is_set and (tasks := self._take(site, lanes)):
+                    groups = tuple(group for task in tasks for group in task.groups)
+                    for result in lane.do(self._make_job(site, groups, threads_ahead=ahead)):
+                        if result["say"] == "begin":
+                            step, since = result["step"], self._spend(step, since, workers)
+                            self._tell(site, step, result["places"], machine)
+                        elif result["say"] == "machine":
+                            environment = Environment.from_dict(result["environment"])
+                            machine = self.store.add_machine(environment)
+                        else:
+                            self._note(result, machine, site.device)
+            except MachineLost as lost:
+                self._give_up(site, lane, tasks, machine, lost)
+            finally:
+                self._spend(step, since, workers)
+
+    def _give_up(
+        self, site: Site, lane: Lane, tasks: Sequence[Task], machine: str, lost: MachineLost
+    ) -> None:
+        """A machine was lost: what it had not done is done by others, but for a cell at which that
+        happens again."""
+        left = lane.left
+        for place in lane.places:
+            self._losses[place] = self._losses.get(place, 0) + 1
+            if self._losses[place] >= _MOST_LOSSES:
+                answer = {
+                    "say": "failed", "place": place, "status": "failed",
+                    "reason": f"{_MOST_LOSSES} machines were lost while they were at it: {lost}",
+                }  # fmt: skip
+                left = strike(left, answer)
+                self.store.add_machine(site.machine.environment)
+                self._note(answer, machine, site.device)
+        self.queue.put_back(tasks, left)
+        self.sites.lose(site, str(lost))
+
+    def _spend(self, step: str, since: float, workers: int) -> float:
+        """Note the time since then as one of ``workers`` of a device; the time that it is now."""
+        now = time.monotonic()
+        with self._lock:
+            self.seconds[step] = self.seconds.get(step, 0.0) + (now - since) / workers
+        return now
+
+    def _note(self, result: dict[str, Any], machine: str, device: str) -> None:
+        say, place = result.pop("say"), result.pop("place", None)
+        if say == "measured":
+            self.store.add_measured(place, machine, device, result)
+        elif say == "failed":
+            self.store.add_failed(place, machine, **result)
+        elif say == "looked":
+            self.store.add_look(place, machine, **result)
+        elif say == "late":
+            self.is_late = True
+        if say in ("measured", "failed"):
+            self.progress.finish([place], machine)
+
+    def _tell(self, site: Site, step: str, places: Sequence[int], machine: str) -> None:
+        if step == "prepare":
+            self.progress.note_ready(places, machine)
+        if step in _TOLD and places:
+            label = self.store.cells[places[0]].label()
+            self.progress.tell(step, label, len(places), site.name)
+
+    def _note_export(self, result: Mapping[str, Any]) -> None:
+        if result["say"] == "exported":
+            self.store.add_export(result["place"], result["seconds"], result["reason"])
+        elif result["say"] == "begin" and result["step"] == "export":
+            self.progress.tell_export(self.store.cells[result["places"][0]].label())
+
+
+def _wait_a_while(busy: Busy) -> None:
+    """Until a lane ends, or machines are to be looked at; lanes that have ended are taken out.
+    Raises what one was ended by."""
+    wait([work for works in busy.values() for work in works], _LOOK_S, FIRST_COMPLETED)
+    for site, works in list(busy.items()):
+        for work in works:
+            if work.done():
+                work.result()
+        busy[site] = [work for work in works if not work.done()]
+        if not busy[site]:
+            del busy[site]

@@ -1,0 +1,220 @@
+"""The sites of a Ray cluster: machines that it has, and that come and go while a sweep runs.
+
+The surprising choice: a machine is taken whole, its GPUs with all of its cores. Who measures beside
+somebody else's work measures that too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ftax.errors import FtaxError, UnavailableError
+from ftax.machines.environment import Environment
+from ftax.machines.settings import list_portable_variables
+from ftax.machines.software import collect_source
+from ftax.sweeps.job import TASK
+from ftax.sweeps.sites import CPU, Site, list_runtimes, make_sites
+from ftax.timing.cell import Cell
+from ftax.workers.cluster import Cluster, Node, RemoteMachine
+from ftax.workers.process import Stop
+
+_DESCRIBE = "ftax.sweeps.sites:describe_machine"
+_DESCRIBE_S = 300.0
+_OPEN_S = 30.0  # that others are waited for once a machine is ready
+_LOOK_S = 0.2
+_AT_ONCE = 64  # machines that are being got ready
+
+Found = list[dict[str, Any]]  # what `describe_machine` answers
+
+
+@dataclass(slots=True, kw_only=True)
+class _Machine:
+    """A node of the cluster, from when it was first seen: being got ready, then with sites."""
+
+    name: str
+    remote: RemoteMachine
+    coming: Future[Found]
+    sites: tuple[Site, ...] | None = None  # None: not ready yet
+    is_gone: bool = False
+
+
+class RaySites:
+    """Devices of the machines of a Ray cluster, as far as ``cells`` want them.
+
+    A machine whose software is not that of the others is left out, unless ``is_mixed``.
+
+    Raises UnavailableError if there is no cluster, or none of its machines can be used.
+    """
+
+    may_change = True
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        address: str,
+        *,
+        threads: int | None,
+        is_mixed: bool,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.notes: list[str] = []
+        self._job = {"runtimes": list_runtimes(cells), "threads": threads}
+        self._wants_cpu = any(cell.device == CPU for cell in cells)
+        self._wants_gpu = any(cell.device != CPU for cell in cells)
+        self._is_mixed = is_mixed
+        self._usual: dict[str, str] = {}  # versions, of most machines
+        self._machines: dict[str, _Machine] = {}
+        self._cluster = Cluster(address)
+        self._stop, self._threads = Stop(), ThreadPoolExecutor(_AT_ONCE)
+        try:
+            self._wait_for_first(tell)
+        except BaseException:
+            self.close()
+            raise
+
+    def find(self) -> tuple[Site, ...]:
+        """The sites of the machines that are there and ready now."""
+        self._look()
+        for machine in self._machines.values():
+            if machine.sites is None and machine.coming.done():
+                machine.sites = self._settle(machine)
+        machines = [item for item in self._machines.values() if not item.is_gone]
+        return tuple(site for item in machines for site in item.sites or ())
+
+    def lose(self, site: Site, reason: str) -> None:
+        """Its machine does not answer any more, or no worker starts there."""
+        for machine in self._machines.values():
+            if site in (machine.sites or ()):
+                note = f"{machine.name} was lost: {reason}"
+                self.notes += [] if note in self.notes else [note]
+                machine.is_gone = True
+
+    def close(self) -> None:
+        """End all workers, and let go of the machines."""
+        self._stop.set()
+        self._threads.shutdown(cancel_futures=True)
+        if self._machines:
+            with ThreadPoolExecutor(len(self._machines)) as threads:
+                list(threads.map(lambda item: item.remote.close(), self._machines.values()))
+        self._cluster.close()
+        self._stop.close()
+
+    def _look(self) -> None:
+        """Begin to get ready what has come, and forget what has gone."""
+        nodes = {node.id: node for node in self._cluster.list_nodes()}
+        names = Counter(node.name for node in nodes.values())
+        for name, machine in self._machines.items():
+            machine.is_gone |= name not in nodes
+        for node in nodes.values():
+            if node.id not in self._machines and self._is_wanted(node):
+                remote = self._cluster.take(node, list_portable_variables())
+                alone = names[node.name] == 1
+                self._machines[node.id] = _Machine(
+                    name=node.name if alone else f"{node.name}/{node.id[:4]}",
+                    remote=remote,
+                    coming=self._threads.submit(self._describe, remote),
+                )
+
+    def _is_wanted(self, node: Node) -> bool:
+        return bool((self._wants_cpu and node.cpus) or (self._wants_gpu and node.gpus))
+
+    def _describe(self, remote: RemoteMachine) -> Found:
+        remote.open(self._stop)
+        devices = [CPU] if self._wants_cpu and remote.node.cpus else []
+        devices += [f"cuda:{number}" for number in remote.gpus if self._wants_gpu]
+        worker = remote.start(_DESCRIBE, self._stop)
+        try:
+            worker.send({**self._job, "devices": devices})
+            found: Found = worker.receive(_DESCRIBE_S)["result"]  # its only answer
+        finally:
+            worker.end()
+        return found
+
+    def _wait_for_first(self, tell: Callable[[str], None]) -> None:
+        """Until every machine that is there now is ready, or out of the question; where some are
+        ready, no longer than a while for those that others use."""
+        self._look()
+        first, begun = list(self._machines.values()), time.monotonic()
+        if not first:
+            raise UnavailableError(
+                f"the Ray cluster has no {'CPU' if self._wants_cpu else 'GPU'} to give: add a "
+                "machine with `ray start --address=HOST:PORT`"
+            )
+        while waiting := [item for item in first if not item.coming.done()]:
+            used = all(not item.remote.host for item in waiting)
+            if used and len(waiting) < len(first) and time.monotonic() - begun > _OPEN_S:
+                break
+            words = "waiting for" if used else "getting ready:"
+            tell(f"{words} {', '.join(item.name for item in waiting)}")
+            time.sleep(_LOOK_S)
+        done = [item.coming for item in first if item.coming.done()]
+        kinds = Counter(
+            tuple(_list_versions(future.result()[0]).items())
+            for future in done
+            if future.exception() is None
+        )
+        if kinds:
+            self._usual = dict(kinds.most_common(1)[0][0])
+        own = collect_source()
+        self._usual["ftax"] = _describe_source(own.ftax, own.commit)
+        if not self.find():
+            raise UnavailableError(
+                f"no machine of the Ray cluster can be used: {'; '.join(self.notes)}"
+            )
+
+    def _settle(self, machine: _Machine) -> tuple[Site, ...]:
+        """The sites of a machine that was described; none if it is left out, which is noted."""
+        try:
+            found = machine.coming.result()
+        except FtaxError as error:
+            self.notes.append(f"{machine.name} was left out: {error}")
+            return ()
+        kept = []
+        for item in found:
+            versions = _list_versions(item)
+            odd = {
+                name: value
+                for name, value in versions.items()
+                if self._usual.setdefault(name, value) != value
+            }
+            if not odd or self._is_mixed:
+                kept.append(item)
+                continue
+            words = ", ".join(
+                f"{name} {value} there and {self._usual[name]} elsewhere"
+                for name, value in odd.items()
+            )
+            self.notes.append(
+                f"{machine.name} was left out: {words}; install the same, or give --mixed to "
+                "measure there too"
+            )
+            return ()
+        return tuple(
+            make_sites(
+                kept,
+                host=machine.remote.host,
+                name=machine.name,
+                start=lambda stop: machine.remote.start(TASK, stop),
+            )
+        )
+
+
+def _describe_source(version: str, commit: str | None) -> str:
+    return f"{version} at {commit[:10]}" if commit else version
+
+
+def _list_versions(item: Mapping[str, Any]) -> dict[str, str]:
+    """What has to be the same for latencies of two machines to differ for their hardware alone."""
+    environment = Environment.from_dict(item["environment"])
+    software, source = environment.software, environment.source
+    names = ("python", "torch", "torch_cuda", "transformers", "onnx", "onnxruntime", "numpy")
+    versions = {name: str(getattr(software, name) or "none") for name in names}
+    if environment.gpu is not None:
+        versions["driver"] = str(environment.gpu.driver)
+        versions["onnxruntime-gpu"] = str(software.onnxruntime_gpu or "none")
+    return {"ftax": _describe_source(source.ftax, source.commit), **versions}

@@ -1,0 +1,221 @@
+"""Where cells are measured: sites, which are devices of machines, of this one or of a cluster.
+
+The surprising choice: a sweep asks again and again which sites there are. Here the answer is always
+the same; on a cluster machines come and go, and what they had begun goes back to the others.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from ftax.errors import RunnerError
+from ftax.machines.environment import Environment, collect_environment
+from ftax.runtimes.catalogue import find_runtime
+from ftax.steps.given import use_threads
+from ftax.steps.setting import normalize_device
+from ftax.sweeps.job import TASK
+from ftax.sweeps.record import GPU, SweepMachine
+from ftax.timing.candidate import Host
+from ftax.timing.cell import Cell
+from ftax.workers.child import Line
+from ftax.workers.process import Stop, Worker
+
+CPU = "cpu"
+
+
+class SiteWorker(Protocol):
+    """A process at a site that does jobs of `ftax.sweeps.work`: `ftax.workers.process.Worker`, or
+    one of another machine."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process, on its machine."""
+        ...
+
+    def wait_until_ready(self) -> None:
+        """Return when it has its imports behind it."""
+        ...
+
+    def send(self, job: Any) -> None:
+        """Ask for a job, or answer a question."""
+        ...
+
+    def receive(self, limit_s: float) -> dict[str, Any]:
+        """The next answer."""
+        ...
+
+    def end(self) -> None:
+        """End it at once."""
+        ...
+
+
+Start = Callable[[Stop], SiteWorker]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a cell asks of the site that measures it."""
+
+    device: str  # "cpu", "cuda" (any GPU that is for all) or "cuda:1"
+    gpu: str = ""  # a part of its name
+    machine: str = ""  # the id of the only one that may
+
+    def describe(self) -> str:
+        """ "cpu", "cuda" or "NVIDIA H100"."""
+        return self.gpu or self.device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Site:
+    """A device of a machine.
+
+    Attributes:
+        device: as torch calls it there.
+        host: one text for all sites that share cores.
+        name: of the machine, for people; "" if there is no other.
+        is_shared: whether it takes what is for any GPU.
+        obstacles: why runtimes cannot run there, by "runtime/host".
+    """
+
+    device: str
+    machine: SweepMachine
+    host: str
+    start: Start
+    name: str = ""
+    is_shared: bool = True
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU."""
+        return self.device != CPU
+
+    @property
+    def threads(self) -> int:
+        """Of torch, within an operator, that it measures with."""
+        return self.machine.environment.settings.num_threads
+
+    def fits(self, wanted: Wanted) -> bool:
+        """Whether it may measure what asks for that."""
+        if wanted.machine not in ("", self.machine.id):
+            return False
+        if wanted.device == "cuda" and self.is_gpu and self.is_shared:
+            gpu = self.machine.environment.gpu
+            return wanted.gpu.lower() in (gpu.name.lower() if gpu else "")
+        return wanted.device == self.device and not wanted.gpu
+
+
+class Sites(Protocol):
+    """The sites of a sweep.
+
+    Attributes:
+        may_change: whether others may come.
+        notes: what is to be said of machines at the end of a sweep.
+    """
+
+    may_change: bool
+    notes: list[str]
+
+    def find(self) -> tuple[Site, ...]:
+        """Those that are there now."""
+        ...
+
+    def lose(self, site: Site, reason: str) -> None:
+        """Nothing can be done there any more. Raises RunnerError if that is the end."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all machines."""
+        ...
+
+
+class LocalSites:
+    """Devices of this machine: those that cells name, and for any GPU those in ``gpus``.
+
+    Raises UnavailableError for a device that there is not.
+    """
+
+    may_change = False
+
+    def __init__(self, cells: Sequence[Cell], gpus: Iterable[str]) -> None:
+        wanted = dict.fromkeys(cell.device for cell in cells)
+        shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in wanted else []
+        named = [normalize_device(device) for device in wanted if device != "cuda"]
+        self.notes: list[str] = []
+        runtimes = list_runtimes(cells)
+        self._sites = tuple(
+            Site(
+                device=device,
+                machine=SweepMachine.of(collect_environment(device=device)),
+                host="",
+                start=functools.partial(Worker, TASK),
+                is_shared=device in shared,
+                obstacles=find_obstacles(runtimes, device),
+            )
+            for device in sorted({*shared, *named}, key=lambda name: (name == CPU, name))
+        )
+
+    def find(self) -> tuple[Site, ...]:
+        """All of them."""
+        return self._sites
+
+    def lose(self, site: Site, reason: str) -> None:
+        """It is this machine."""
+        raise RunnerError(f"{site.device}: {reason}")
+
+    def close(self) -> None:
+        """Nothing was taken."""
+
+
+def read_wanted(cell: Cell, machine: str = "") -> Wanted:
+    """What a cell asks for."""
+    return Wanted(device=cell.device, gpu=str(cell.options.get(GPU, "")), machine=machine)
+
+
+def list_runtimes(cells: Iterable[Cell]) -> list[tuple[str, str]]:
+    """The runtimes of cells with their hosts, each once."""
+    return list(dict.fromkeys((cell.runtime, cell.host) for cell in cells))
+
+
+def find_obstacles(runtimes: Iterable[Sequence[str]], device: str) -> dict[str, str]:
+    """Why runtimes cannot run here, by "runtime/host"; what can is left out."""
+    found = {}
+    for runtime, host in runtimes:
+        spec = find_runtime(runtime)
+        obstacle = spec.find_obstacle(host=cast(Host, host), device=device)
+        if obstacle is not None:
+            found[f"{runtime}/{host}"] = obstacle
+    return found
+
+
+def describe_machine(job: Mapping[str, Any], line: Line) -> list[dict[str, Any]]:
+    """The task of a worker: what each device of its machine is, and what cannot run there."""
+    with use_threads(job["threads"]):
+        return [
+            {
+                "device": device,
+                "environment": collect_environment(device=device).to_dict(),
+                "obstacles": find_obstacles(job["runtimes"], device),
+            }
+            for device in job["devices"]
+        ]
+
+
+def make_sites(
+    found: Iterable[Mapping[str, Any]], *, host: str, name: str, start: Start
+) -> list[Site]:
+    """The sites of a machine that `describe_machine` described."""
+    return [
+        Site(
+            device=item["device"],
+            machine=SweepMachine.of(Environment.from_dict(item["environment"])),
+            host=host,
+            name=name,
+            start=start,
+            obstacles=item["obstacles"],
+        )
+        for item in found
+    ]

@@ -1,0 +1,310 @@
+"""Worker processes on the machines of a Ray cluster.
+
+The surprising choice: Ray only reaches a machine. An actor there starts workers as a process of its
+own would be started by hand, from the environment that `ray start` had, and hands lines on. Nothing
+is measured in one of Ray's processes, and what goes over is JSON, both ways.
+
+Whoever reaches Ray's port can run code on all of its machines; docs/fleet.md says what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftax.errors import FtaxError, RunnerError, UnavailableError, describe
+from ftax.workers.child import name_kind
+from ftax.workers.process import Stop, Stopped, Worker, WorkerDied, make_error
+
+MACHINE = "FTAX_MACHINE"  # the variable that names a machine in records
+_AT_ONCE = 200  # calls of one actor: each worker has one open all the time
+_CONNECT_S = 5.0
+_LOOK_S = 0.2  # at whether the waiting is to end
+_END_S = 5.0  # that a machine has to end its workers
+
+
+class MachineLost(WorkerDied):
+    """A machine is gone, or cannot be reached. Nothing that it was asked for is to blame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """What Ray calls a node: a machine, or one of several on a machine."""
+
+    id: str
+    name: str  # of the host
+    cpus: float
+    gpus: float
+
+
+class Cluster:
+    """The Ray cluster at an address ("10.0.0.1:6379"), or the one that this machine belongs to.
+
+    Raises UnavailableError if Ray is not installed, there is no cluster, or it has another version
+    of Ray or Python.
+    """
+
+    def __init__(self, address: str = "") -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            self._ray: Any = importlib.import_module("ray")
+        except ModuleNotFoundError as error:
+            raise UnavailableError(
+                "on is 'ray', but the package ray is not installed: pip install 'ftax[ray]', here "
+                "and on every machine"
+            ) from error
+        self._is_own = not self._ray.is_initialized()
+        if self._is_own:
+            self._connect(address)
+
+    def _connect(self, address: str) -> None:
+        if address:
+            _check_address(address)
+        worker = importlib.import_module("ray._private.worker")
+        # What Ray says of its nodes, in the middle of a progress bar. There is no option for it.
+        vars(worker)["print_to_stdstream"] = lambda *_, **__: None
+        remedy = "start one with `ray start --head`, or give its address: --on ray=HOST:PORT"
+        try:
+            self._ray.init(
+                address=address or "auto", log_to_driver=False, logging_level=logging.CRITICAL
+            )
+        except ConnectionError as error:
+            where = f"at {address}" if address else "that this machine belongs to"
+            raise UnavailableError(f"there is no Ray cluster {where}; {remedy}") from error
+        except (RuntimeError, ValueError) as error:
+            raise UnavailableError(
+                f"Ray does not connect to its cluster: {' '.join(str(error).split())}"
+            ) from error
+
+    def list_nodes(self) -> tuple[Node, ...]:
+        """The nodes that are alive."""
+        return tuple(
+            Node(
+                id=node["NodeID"],
+                name=node["NodeManagerHostname"],
+                cpus=node["Resources"].get("CPU", 0.0),
+                gpus=node["Resources"].get("GPU", 0.0),
+            )
+            for node in self._ray.nodes()
+            if node["Alive"]
+        )
+
+    def take(self, node: Node, environment: Mapping[str, str]) -> RemoteMachine:
+        """Take a whole node, as soon as nobody else has a part of it."""
+        return RemoteMachine(self._ray, node, environment)
+
+    def close(self) -> None:
+        """Let go of the cluster, which stays as it is."""
+        if self._is_own:
+            self._ray.shutdown()
+
+
+class RemoteMachine:
+    """A node that is ours, with workers on it.
+
+    Attributes:
+        host: a text that all nodes with the same cores share; "" until it is `opened`.
+        gpus: their numbers, as CUDA counts them there.
+    """
+
+    def __init__(self, ray: Any, node: Node, environment: Mapping[str, str]) -> None:
+        self.node, self.host, self.gpus = node, "", tuple[int, ...]()
+        self._ray, self._environment = ray, dict(environment)
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        self._actor = (
+            ray.remote(Porter)
+            .options(
+                num_cpus=node.cpus,
+                num_gpus=node.gpus,
+                max_concurrency=_AT_ONCE,
+                scheduling_strategy=strategies.NodeAffinitySchedulingStrategy(node.id, soft=False),
+            )
+            .remote()
+        )
+
+    def open(self, stop: Stop) -> None:
+        """Wait until nobody else has a part of it. Raises what `ask` raises."""
+        found = self.ask("open", stop, environment=self._environment, folder=os.getcwd())
+        self.host, self.gpus = found["host"], tuple(found["gpus"])
+
+    def start(self, task: str, stop: Stop) -> RemoteWorker:
+        """A worker there. Raises what `ask` raises."""
+        return RemoteWorker(self, self.ask("start", stop, task=task), stop)
+
+    def ask(self, what: str, stop: Stop | None = None, **fields: Any) -> Any:
+        """What the `Porter` there answers.
+
+        Raises:
+            MachineLost: it does not answer any more.
+            WorkerDied: the worker that it is about did.
+            FtaxError: what it was refused for, of the same kind.
+            Stopped: the waiting is to end.
+        """
+        errors = self._ray.exceptions
+        try:
+            asked = self._actor.ask.remote(json.dumps({"what": what, **fields}))
+            while not self._ray.wait([asked], timeout=_LOOK_S)[0]:
+                if stop is not None and stop.is_set:
+                    raise Stopped
+            answer = json.loads(self._ray.get(asked))
+        except errors.RayError as error:
+            raise MachineLost(f"{self.node.name} {_explain(error, errors)}") from None
+        if "died" in answer:
+            raise WorkerDied(answer["died"], killed=answer["killed"])
+        if "error" in answer:
+            raise make_error(answer)
+        return answer["answer"]
+
+    def tell(self, what: str, **fields: Any) -> None:
+        """Ask without waiting for the answer."""
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            self._actor.ask.remote(json.dumps({"what": what, **fields}))
+
+    def close(self) -> None:
+        """End its workers, and let go of the node."""
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            if self.host:
+                ended = self._actor.ask.remote(json.dumps({"what": "close"}))
+                self._ray.wait([ended], timeout=_END_S)
+            self._ray.kill(self._actor)
+
+
+class RemoteWorker:
+    """A `Worker` on another machine, with the same methods and errors, and MachineLost."""
+
+    def __init__(self, machine: RemoteMachine, pid: int, stop: Stop) -> None:
+        self.pid = pid
+        self._machine, self._stop = machine, stop
+
+    def send(self, job: Any) -> None:
+        """Ask for a job, or answer a question."""
+        self._machine.ask("send", self._stop, pid=self.pid, job=job)
+
+    def wait_until_ready(self) -> None:
+        """Return when it has its imports behind it."""
+        self._machine.ask("wait_until_ready", self._stop, pid=self.pid)
+
+    def receive(self, limit_s: float) -> dict[str, Any]:
+        """The next answer. What a job was refused for is its machine's fault: others did the
+        same."""
+        try:
+            answer: dict[str, Any] = self._machine.ask(
+                "receive", self._stop, pid=self.pid, limit_s=limit_s
+            )
+        except WorkerDied:
+            raise
+        except FtaxError as error:
+            raise MachineLost(f"{self._machine.node.name}: {error}") from error
+        return answer
+
+    def end(self) -> None:
+        """End it and what it started."""
+        self._machine.tell("end", pid=self.pid)
+
+
+class Porter:
+    """In a process of Ray's on a machine: starts workers there, and hands lines on.
+
+    It has one method, which takes and gives JSON. Workers end when the thread that started them
+    does, so one thread starts them all.
+    """
+
+    def __init__(self) -> None:
+        self._starter = ThreadPoolExecutor(1)
+        self._base: dict[str, str] = {}
+        self._workers: dict[int, Worker] = {}
+
+    def ask(self, text: str) -> str:
+        """Do what the JSON asks for; the answer as JSON, or why there is none."""
+        asked = json.loads(text)
+        tasks: Mapping[str, Callable[..., Any]] = {
+            "open": self._open, "start": self._start, "send": self._send, "end": self._end,
+            "wait_until_ready": self._wait_until_ready, "receive": self._receive,
+            "close": self._close,
+        }  # fmt: skip
+        try:
+            return json.dumps({"answer": tasks[asked.pop("what")](**asked)})
+        except WorkerDied as death:
+            return json.dumps({"died": str(death), "killed": death.killed})
+        except FtaxError as error:
+            return json.dumps({"error": name_kind(error), "reason": str(error)})
+        except Exception as error:  # never pickled: a pickle is code to whoever reads it
+            return json.dumps({"error": RunnerError.__name__, "reason": describe(error)})
+
+    def _open(self, environment: dict[str, str], folder: str) -> dict[str, Any]:
+        ray = importlib.import_module("ray")
+        given = read_environment(int(os.environ["RAY_RAYLET_PID"]))
+        name = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
+        self._base = {MACHINE: name, **given, **environment}
+        if Path(folder).is_dir():  # where grids name files, if the machines share them
+            os.chdir(folder)
+        ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+        visible = given.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        return {
+            "host": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            "gpus": sorted(visible.index(text) if text in visible else int(text) for text in ids),
+        }
+
+    def _start(self, task: str) -> int:
+        worker = self._starter.submit(Worker, task, base=self._base).result()
+        self._workers[worker.pid] = worker
+        return worker.pid
+
+    def _send(self, pid: int, job: Any) -> None:
+        self._workers[pid].send(job)
+
+    def _wait_until_ready(self, pid: int) -> None:
+        self._workers[pid].wait_until_ready()
+
+    def _receive(self, pid: int, limit_s: float) -> dict[str, Any]:
+        return self._workers[pid].receive(limit_s)
+
+    def _end(self, pid: int) -> None:
+        self._workers.pop(pid).end()
+
+    def _close(self) -> None:
+        for pid in list(self._workers):
+            self._end(pid)
+
+
+def read_environment(pid: int) -> dict[str, str]:
+    """The variables that a process was started with, but for Ray's own: its children would have
+    them, with OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES as the user left them."""
+    text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape")
+    pairs = (line.partition("=") for line in text.split("\0") if "=" in line)
+    return {name: value for name, _, value in pairs if not name.startswith("RAY_")}
+
+
+def _check_address(address: str) -> None:
+    """Raise UnavailableError, within seconds, unless somebody listens there."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise UnavailableError(
+            f"the address of the Ray cluster is {address!r}; give HOST:PORT, such as 10.0.0.1:6379"
+        )
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_S).close()
+    except OSError as error:
+        raise UnavailableError(
+            f"there is no Ray cluster at {address}: {describe(error)}; `ray start --head` prints "
+            "the address of one"
+        ) from error
+
+
+def _explain(error: Exception, errors: Any) -> str:
+    """What became of a machine, in words."""
+    if "No module named 'ftax'" in str(error):
+        return "has no ftax: install the same one there"
+    if isinstance(error, errors.RayActorError):
+        return "is gone, or does not answer any more"
+    return f"does not answer: {describe(error)}"
