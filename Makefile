@@ -19,7 +19,7 @@ PLACE := $(patsubst .%,%,$(notdir $(VENV)))
 SHARED := --no-build-isolation -C build-dir=build/$(PLACE)
 EDITABLE := $(SHARED) -e
 # The GPU build of ONNX Runtime only where there is a GPU: it is ten times as large.
-EXTRAS := models,gpu,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
+EXTRAS := models,gpu,ray,report,dev,$(if $(shell command -v nvidia-smi),onnx-gpu,onnx)
 # Processes of tests, of one thread each: one a core, or none but this where they share a GPU.
 WORKERS ?= $(if $(shell command -v nvidia-smi),0,$(shell nproc))
 SOURCES := $(shell find csrc cmake -type f -not -name "*.pyc") CMakeLists.txt pyproject.toml

@@ -29,6 +29,7 @@ _SCRIPTS = {
     "compare_validity": ("--time-limit", "540"),
     "cpu_runtimes": ("--time-limit", "1200"),
     "original_method": (),
+    "fleet": (),
     "gpu_receipts": (),
     "gpu_runtimes": ("--time-limit", "2400"),
     "gpu_launch": (),

@@ -90,6 +90,18 @@ Workers = Annotated[
         "as have room, up to 4.",
     ),
 ]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on",
+        help="local: this machine. ray, or ray=HOST:PORT: the machines of a Ray cluster share the "
+        "cells (docs/fleet.md).",
+    ),
+]
+Mixed = Annotated[
+    bool,
+    typer.Option("--mixed", help="Of a cluster: machines with other software too, marked."),
+]
 Label = Annotated[
     str, typer.Option(help="What to call the result, such as before; `ftax compare` reads it.")
 ]

@@ -44,7 +44,8 @@ def paper(
         typer.Option(help="The folder for everything; ftax-paper, with --quick ftax-paper-quick."),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one.")
+        str | None,
+        typer.Option(help="cpu, cuda or cuda:N; a GPU if there is one, and on a cluster."),
     ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="Separated by commas; fp16,fp32 on a GPU, else fp32.")
@@ -61,6 +62,8 @@ def paper(
     ] = None,
     gpus: Annotated[str, typer.Option(help="GPUs that share the cells, such as 0,1.")] = "0",
     workers: o.Workers = None,
+    on: o.On = "local",
+    mixed: o.Mixed = False,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run again what failed.")
     ] = False,
@@ -85,7 +88,7 @@ def paper(
     from ftax.sweeps.setup import FULL, QUICK
 
     study_setting = Setting.choose(
-        device=device or _find_device(),
+        device=device or ("cuda" if on != "local" else _find_device()),
         quick=quick,
         dtypes=tuple(o.parse_list(dtype)),
         batches=tuple(o.parse_numbers("--batch", batch)),
@@ -113,7 +116,7 @@ def paper(
                     study, folder, time_limit_s=time_limit, retry_failed=retry_failed,
                     plan=replace(QUICK if quick else FULL, **timing),
                     seed=timing.get("seed", 0), gpus=shared, workers=workers,
-                    threads=setting.threads, progress=progress,
+                    threads=setting.threads, on=on, mixed=mixed, progress=progress,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 say("interrupted; give the same command again, and it goes on")

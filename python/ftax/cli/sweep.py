@@ -56,7 +56,8 @@ def sweep(
         list[str] | None, typer.Option("--sequence", "--seq", help=f"Tokens of a request. {_MANY}")
     ] = None,
     device: Annotated[
-        list[str] | None, typer.Option(help=f"cpu, cuda (any of --gpus), cuda:N. {_MANY}")
+        list[str] | None,
+        typer.Option(help=f"cpu, cuda (any of --gpus), cuda:N, or a GPU's name. {_MANY}"),
     ] = None,
     utilisation: Annotated[
         bool, typer.Option("--utilisation", help="GPU: read its counters, a second a cell.")
@@ -67,6 +68,9 @@ def sweep(
     ] = False,
     memory: Annotated[
         bool, typer.Option("--memory", help="GPU: what each runtime takes of it, seconds a cell.")
+    ] = False,
+    every_machine: Annotated[
+        bool, typer.Option("--every-machine", help="Of a cluster, each measures each cell.")
     ] = False,
     repetitions: Annotated[
         int | None,
@@ -102,6 +106,8 @@ def sweep(
         ),
     ] = None,
     workers: o.Workers = None,
+    on: o.On = "local",
+    mixed: o.Mixed = False,
     *,
     setting: Setting,
     plan: o.PlanChanges,
@@ -119,7 +125,7 @@ def sweep(
         "sequences": _parse_sizes("--sequence", sequence), "devices": o.parse_list(device),
         **replace(setting, threads=None).chosen,
         "utilisation": utilisation or None, "memory": memory or None,
-        "repetitions": repetitions,
+        "every_machine": every_machine or None, "repetitions": repetitions,
     }  # fmt: skip
     chosen = {name: value for name, value in axes.items() if value not in (None, [])}
     grids = _choose_grids(grid, chosen, allow_libraries)
@@ -131,7 +137,8 @@ def sweep(
                 grids, output, resume=resume, retry_failed=retry_failed, quick=quick,
                 plan=replace(QUICK if quick else FULL, **plan), seed=plan.get("seed", 0),
                 limit_s=limit, time_limit_s=time_limit, trace=trace, gpus=shared,
-                exporters=exporters, workers=workers, threads=setting.threads, progress=progress,
+                exporters=exporters, workers=workers, threads=setting.threads, on=on, mixed=mixed,
+                progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             if not (output / CELLS_FILE).exists():

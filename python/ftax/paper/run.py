@@ -141,10 +141,12 @@ def run_study(
     threads: int | None = None,
     gpus: Sequence[str] = ("cuda:0",),
     workers: int | None = None,
+    on: str = "local",
+    mixed: bool = False,
     progress: Progress | None = None,
 ) -> tuple[SweepResults, bool]:
     """Measure what the folder lacks; the results, and whether the time was enough. ``plan`` is of
-    each size; None: a sweep's.
+    each size; None: a sweep's. ``on`` and ``mixed`` are a sweep's too.
 
     Raises what `run_sweep` raises, and KeyboardInterrupt for a real Ctrl-C.
     """
@@ -171,6 +173,8 @@ def run_study(
             time_limit_s=left_s,
             gpus=gpus,
             workers=workers,
+            on=on,
+            mixed=mixed,
             progress=progress,
         ).is_late
 

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ftax.errors import FtaxError, UnavailableError
@@ -18,12 +18,11 @@ from ftax.machines.environment import Environment
 from ftax.machines.settings import list_portable_variables
 from ftax.machines.software import collect_source
 from ftax.sweeps.job import TASK
-from ftax.sweeps.sites import CPU, Site, list_runtimes, make_sites
+from ftax.sweeps.sites import CPU, DEVICES, Site, list_runtimes, make_sites
 from ftax.timing.cell import Cell
-from ftax.workers.cluster import Cluster, Node, RemoteMachine
-from ftax.workers.process import Stop
+from ftax.workers.cluster import Cluster, Node, RemoteMachine, RemoteWorker
+from ftax.workers.process import Stop, Stopped
 
-_DESCRIBE = "ftax.sweeps.sites:describe_machine"
 _DESCRIBE_S = 300.0
 _OPEN_S = 30.0  # that others are waited for once a machine is ready
 _LOOK_S = 0.2
@@ -38,9 +37,18 @@ class _Machine:
 
     name: str
     remote: RemoteMachine
-    coming: Future[Found]
+    coming: Future[Found] = field(default_factory=Future)
+    spare: RemoteWorker | None = None  # that has its imports behind it
     sites: tuple[Site, ...] | None = None  # None: not ready yet
     is_gone: bool = False
+
+    def start(self, stop: Stop) -> RemoteWorker:
+        """A worker for jobs."""
+        worker, self.spare = self.spare, None
+        if worker is None:
+            return self.remote.start(TASK, stop)
+        worker.stop = stop
+        return worker
 
 
 class RaySites:
@@ -112,26 +120,34 @@ class RaySites:
             machine.is_gone |= name not in nodes
         for node in nodes.values():
             if node.id not in self._machines and self._is_wanted(node):
-                remote = self._cluster.take(node, list_portable_variables())
                 alone = names[node.name] == 1
-                self._machines[node.id] = _Machine(
+                machine = _Machine(
                     name=node.name if alone else f"{node.name}/{node.id[:4]}",
-                    remote=remote,
-                    coming=self._threads.submit(self._describe, remote),
+                    remote=self._cluster.take(node, list_portable_variables()),
                 )
+                self._machines[node.id] = machine
+                self._threads.submit(self._get_ready, machine)
 
     def _is_wanted(self, node: Node) -> bool:
         return bool((self._wants_cpu and node.cpus) or (self._wants_gpu and node.gpus))
 
-    def _describe(self, remote: RemoteMachine) -> Found:
+    def _get_ready(self, machine: _Machine) -> None:
+        try:
+            machine.coming.set_result(self._describe(machine))
+        except (FtaxError, Stopped) as error:
+            machine.coming.set_exception(error)
+
+    def _describe(self, machine: _Machine) -> Found:
+        remote = machine.remote
         remote.open(self._stop)
         devices = [CPU] if self._wants_cpu and remote.node.cpus else []
         devices += [f"cuda:{number}" for number in remote.gpus if self._wants_gpu]
-        worker = remote.start(_DESCRIBE, self._stop)
-        try:
-            worker.send({**self._job, "devices": devices})
-            found: Found = worker.receive(_DESCRIBE_S)["result"]  # its only answer
-        finally:
+        worker = remote.start(TASK, self._stop)
+        worker.send({**self._job, DEVICES: devices})
+        found: Found = worker.receive(_DESCRIBE_S)["result"]  # its only answer
+        if devices == [CPU]:
+            machine.spare = worker
+        else:  # it may have a context on the first GPU
             worker.end()
         return found
 
@@ -199,7 +215,7 @@ class RaySites:
                 kept,
                 host=machine.remote.host,
                 name=machine.name,
-                start=lambda stop: machine.remote.start(TASK, stop),
+                start=machine.start,
             )
         )
 

@@ -20,6 +20,7 @@ from ftax.steps.given import use_threads
 from ftax.sweeps.crews import Crews
 from ftax.sweeps.exports import make_units, read_exported
 from ftax.sweeps.grid import Grid, join_cells
+from ftax.sweeps.grid_file import read_grids
 from ftax.sweeps.lock import lock_folder
 from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
@@ -34,8 +35,8 @@ from ftax.timing.session import Plan, Progress
 LIMIT_S = 300.0
 
 
-def run_sweep(
-    grids: Sequence[Grid],
+def sweep(
+    grids: Grid | Sequence[Grid] | str | os.PathLike[str],
     folder: str | os.PathLike[str],
     *,
     resume: bool = False,
@@ -57,6 +58,7 @@ def run_sweep(
     """Measure all cells of ``grids`` into ``folder``; see docs/sweep.md.
 
     Args:
+        grids: grids, one of them, or a file of them.
         resume: the folder has results, and only what they lack is run.
         retry_failed: with ``resume``, cells that failed count as missing.
         quick: few and short rounds, for a first look.
@@ -102,6 +104,10 @@ def run_sweep(
         )
     if not gpus:
         raise InvalidArgumentError("gpus is empty; give at least one, such as 'cuda:0'")
+    if isinstance(grids, Grid):
+        grids = (grids,)
+    elif isinstance(grids, str | os.PathLike):
+        grids = read_grids(grids)
     place, cells = Path(folder), join_cells(grids)
     plan = replace(plan or (QUICK if quick else FULL), seed=seed)
 
@@ -174,6 +180,9 @@ def run_sweep(
         return replace(
             found, is_late=crews.is_late, problems=(*found.problems, *dict.fromkeys(sites.notes))
         )
+
+
+run_sweep = sweep  # its name inside, where a command has the other
 
 
 def open_sites(

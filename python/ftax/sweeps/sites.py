@@ -20,10 +20,10 @@ from ftax.sweeps.job import TASK
 from ftax.sweeps.record import GPU, SweepMachine
 from ftax.timing.candidate import Host
 from ftax.timing.cell import Cell
-from ftax.workers.child import Line
 from ftax.workers.process import Stop, Worker
 
 CPU = "cpu"
+DEVICES = "devices"  # what a worker is told from a job by: an argument of `describe_machine`
 
 
 class SiteWorker(Protocol):
@@ -191,16 +191,18 @@ def find_obstacles(runtimes: Iterable[Sequence[str]], device: str) -> dict[str, 
     return found
 
 
-def describe_machine(job: Mapping[str, Any], line: Line) -> list[dict[str, Any]]:
-    """The task of a worker: what each device of its machine is, and what cannot run there."""
-    with use_threads(job["threads"]):
+def describe_machine(
+    *, devices: Iterable[str], runtimes: Sequence[Sequence[str]], threads: int | None
+) -> list[dict[str, Any]]:
+    """What each device of this machine is, and what cannot run there; for `make_sites`."""
+    with use_threads(threads):
         return [
             {
                 "device": device,
                 "environment": collect_environment(device=device).to_dict(),
-                "obstacles": find_obstacles(job["runtimes"], device),
+                "obstacles": find_obstacles(runtimes, device),
             }
-            for device in job["devices"]
+            for device in devices
         ]
 
 

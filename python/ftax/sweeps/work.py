@@ -24,6 +24,7 @@ from ftax.machines.nvml import open_gpu
 from ftax.steps.given import use_threads
 from ftax.sweeps.cells import Bench
 from ftax.sweeps.job import Ask, Group, Job, Say
+from ftax.sweeps.sites import DEVICES, describe_machine
 from ftax.timing.session import quiet
 from ftax.workers.child import Line
 
@@ -33,8 +34,9 @@ _ANEW_S, _GROUP_S = 2.7, 5.0
 _LATER_GROUP_S = 1.5  # timing one more: not generous, since many make up for each other
 
 
-def work(job: Mapping[str, Any], line: Line) -> bool:
-    """The task of a worker: one job; whether the process is still fit for timing.
+def work(job: Mapping[str, Any], line: Line) -> Any:
+    """The task of a worker: one job; whether the process is still fit for timing. Or to say what
+    its machine is.
 
     Before it goes on it asks its parent, who answers when it may, and names the processes that idle
     on the device meanwhile.
@@ -44,6 +46,8 @@ def work(job: Mapping[str, Any], line: Line) -> bool:
         line.say("ask", purpose=purpose)
         expect_idle(line.hear() or [])
 
+    if DEVICES in job:
+        return describe_machine(**job)
     return run_job(Job.from_dict(job), line.say, ask)
 
 

@@ -180,26 +180,27 @@ class RemoteMachine:
 
 
 class RemoteWorker:
-    """A `Worker` on another machine, with the same methods and errors, and MachineLost."""
+    """A `Worker` on another machine, with the same methods and errors, and MachineLost. ``stop``
+    may be another later."""
 
     def __init__(self, machine: RemoteMachine, pid: int, stop: Stop) -> None:
-        self.pid = pid
-        self._machine, self._stop = machine, stop
+        self.pid, self.stop = pid, stop
+        self._machine = machine
 
     def send(self, job: Any) -> None:
         """Ask for a job, or answer a question."""
-        self._machine.ask("send", self._stop, pid=self.pid, job=job)
+        self._machine.ask("send", self.stop, pid=self.pid, job=job)
 
     def wait_until_ready(self) -> None:
         """Return when it has its imports behind it."""
-        self._machine.ask("wait_until_ready", self._stop, pid=self.pid)
+        self._machine.ask("wait_until_ready", self.stop, pid=self.pid)
 
     def receive(self, limit_s: float) -> dict[str, Any]:
         """The next answer. What a job was refused for is its machine's fault: others did the
         same."""
         try:
             answer: dict[str, Any] = self._machine.ask(
-                "receive", self._stop, pid=self.pid, limit_s=limit_s
+                "receive", self.stop, pid=self.pid, limit_s=limit_s
             )
         except WorkerDied:
             raise

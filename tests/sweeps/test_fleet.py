@@ -1,0 +1,228 @@
+"""Sweeps over a real Ray cluster on this machine: nodes are killed and added, drivers are ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ftax.errors import UnavailableError
+from ftax.records.store import read_records
+from ftax.sweeps.record import SweepCell
+from ftax.sweeps.results import SweepResults
+from ftax.sweeps.run import sweep
+from ftax.workers.cluster import Cluster, read_environment
+from support.ray_cluster import RayCluster, start_cluster
+
+pytest.importorskip("ray")
+
+GRID = """
+models = ["bert-base", "gpt2", "distilbert", "resnet-18", "albert"]
+batches = [1, 2]
+tiny = true
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with start_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def nodes(cluster):
+    """Two machines, as far as anybody can tell: their names differ."""
+    return [cluster.add(FTAX_MACHINE=name) for name in ("east", "west")]
+
+
+def start_sweep(
+    cluster: RayCluster, grid: str, folder: Path, *options: str
+) -> subprocess.Popen[str]:
+    """The command, as a process group of its own, as in a terminal."""
+    file = folder.with_suffix(".toml")
+    file.write_text(grid)
+    command = [sys.executable, "-m", "ftax", "sweep", str(file), "-o", str(folder), "--quick",
+               "--on", f"ray={cluster.address}", *options]  # fmt: skip
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def read_cells(folder: Path) -> list[SweepCell]:
+    """The measured lines of a folder so far."""
+    path = folder / "cells.jsonl"
+    records = read_records(path, skip_bad=True).records if path.exists() else ()
+    return [item for item in records if isinstance(item, SweepCell) and item.values_ns]
+
+
+def wait_for_cells(folder: Path, count: int, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while len(read_cells(folder)) < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def find_workers() -> set[int]:
+    """The processes of this machine that were started as workers by a node of Ray."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes()
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"ftax.workers.child" in command and b"ray" in (
+                Path(f"/proc/{parent}/cmdline").read_bytes()
+            ):
+                found.add(int(path.name))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def check_whole(folder: Path, cells: int) -> None:
+    """Every cell is there, and none was timed twice but on purpose."""
+    lines = [cell for cell in read_cells(folder) if "timed_again" not in cell.facts]
+    assert Counter(Counter(cell.cell for cell in lines).values()) == {1: cells}
+
+
+def test_a_node_dies_and_another_comes_and_no_cell_is_lost_or_made_twice(
+    cluster, nodes, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of the driver: a choice of its user
+    third = cluster.add()
+    folder = tmp_path / "swept"
+    process = start_sweep(cluster, GRID, folder)
+    wait_for_cells(folder, 1, process)
+    cluster.kill(third)
+    cluster.add(FTAX_MACHINE="north")
+    code, out, err = finish(process)
+    assert code == 0, err
+    check_whole(folder, 10)
+    assert "raylet" not in out + err and "ray." not in out + err  # Ray says nothing
+    results = SweepResults.load(folder)
+    names = {machine.environment.machine for machine in results.machines.values()}
+    assert len(names) >= 2 and names & {"east", "west"}
+    hosts = [name for name in names if name not in ("east", "west", "north")]
+    assert all(len(name) == 6 for name in hosts)  # no host's name
+    for machine in results.machines.values():
+        assert machine.environment.settings.variables["OMP_NUM_THREADS"] == "1"
+        assert machine.environment.settings.num_threads == 1
+    run = json.loads((folder / "runs.jsonl").read_text().splitlines()[0])["record"]
+    assert run["settings"]["on"] == "ray"
+
+
+def test_an_ended_driver_ends_its_workers_and_resume_goes_on(cluster, nodes, tmp_path):
+    folder = tmp_path / "swept"
+    process = start_sweep(cluster, GRID, folder)
+    wait_for_cells(folder, 2, process)
+    os.kill(process.pid, signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130 and "go on with --resume" in err
+    assert find_workers() == set()
+    before = len(read_cells(folder))
+    assert before >= 2
+
+    process = start_sweep(cluster, GRID, folder, "--resume")
+    wait_for_cells(folder, before + 1, process)
+    process.kill()
+    finish(process)
+    deadline = time.monotonic() + 30
+    while find_workers():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+    code, _, err = finish(start_sweep(cluster, GRID, folder, "--resume"))
+    assert code == 0, err
+    check_whole(folder, 10)
+
+
+def test_each_machine_measures_each_cell_and_odd_software_only_if_asked(cluster, nodes, tmp_path):
+    info = tmp_path / "onnx-0.0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: onnx\nVersion: 0.0.1\n")
+    odd = cluster.add(FTAX_MACHINE="odd", PYTHONPATH=str(tmp_path))
+    grid = "models = 'bert-base'\nbatches = [1, 2]\ntiny = true\nevery_machine = true\n"
+    folder = tmp_path / "swept"
+
+    def count_by_name():
+        results = SweepResults.load(folder)
+        return {
+            results.machines[name].environment.machine: len(part.cells)
+            for name, part in results.split_by_machine().items()
+        }
+
+    try:
+        code, _, err = finish(start_sweep(cluster, grid, folder))
+        assert code == 0, err
+        assert "was left out: onnx 0.0.1 there and" in " ".join(err.split())
+        before = count_by_name()
+        assert "odd" not in before and before["east"] == before["west"] == 2
+        code, _, err = finish(start_sweep(cluster, grid, folder, "--resume", "--mixed"))
+        assert code == 0, err
+    finally:
+        cluster.kill(odd)
+    assert count_by_name() == {**before, "odd": 2}
+    lines = [cell for cell in read_cells(folder) if "timed_again" not in cell.facts]
+    assert set(Counter((cell.cell, cell.machine) for cell in lines).values()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:9", "there is no Ray cluster at 127.0.0.1:9: .*`ray start --head` prints"),
+        ("nowhere", "give HOST:PORT, such as 10.0.0.1:6379"),
+    ],
+)
+def test_what_is_no_cluster_is_named(address, message, tmp_path):
+    with pytest.raises(UnavailableError, match=message):
+        sweep_one(tmp_path, f"ray={address}")
+
+
+def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UnavailableError, match=r"pip install 'ftax\[ray\]'"):
+        sweep_one(tmp_path, "ray")
+
+
+def sweep_one(folder: Path, on: str):
+    file = folder / "grid.toml"
+    file.write_text("models = 'bert-base'\ntiny = true\n")
+    return sweep(file, folder / "swept", on=on)
+
+
+def test_nothing_of_ray_is_imported_without_being_asked_for():
+    code = "import sys, ftax.sweeps.run, ftax.sweeps.fleet; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_children_have_the_environment_that_a_node_was_started_with():
+    variables = {"FTAX_ONE": "1=1", "RAY_SOME": "2"}
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, **variables}) as process:
+        try:
+            while "FTAX_ONE" not in (found := read_environment(process.pid)):
+                time.sleep(0.01)  # it is not quite there yet
+        finally:
+            process.kill()
+    assert found["FTAX_ONE"] == "1=1" and "RAY_SOME" not in found
+    assert found["PATH"] == os.environ["PATH"]
+
+
+def test_what_another_version_says_is_one_sentence(monkeypatch):
+    def refuse(**_):
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 1.0.0\n")
+
+    monkeypatch.setattr("ray.init", refuse)
+    with pytest.raises(UnavailableError, match=r"Version mismatch: The cluster .*Ray: 1\.0\.0$"):
+        Cluster()
