@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from ftax.records.store import append_record
@@ -11,6 +12,7 @@ from ftax.reports.tables.sweep_table import draw_sweep
 from ftax.reports.terminal import to_text
 from support.fleet import A100, H100, make_cell, make_machine, make_results
 from support.report_page import Page
+from support.tables import read_column
 
 FAST = make_machine(H100, "east", torch="2.11.0")
 SLOW = make_machine(A100, "west", torch="2.13.0")
@@ -25,7 +27,8 @@ NOTE = "* not measured with the software of H100: torch is 2.11.0 for H100 and 2
 
 def test_a_model_is_a_table_with_a_column_a_machine():
     drawn = draw_sweep(make_results(CELLS, FAST, SLOW))
-    (table,) = drawn.tables
+    table, variance = drawn.tables
+    assert variance.title.startswith("How far latencies differ")
     assert table.title == (
         "bert-base on 2 machines, host python, device cuda, dtype fp16, sequence 128"
     )
@@ -44,7 +47,7 @@ def test_repetitions_and_what_machines_do_not_share_are_not_in_it():
     lone = make_cell(FAST, model="gpt2")
     more = make_cell(FAST, 101.0, repetition=1, asks=H100)
     tables = draw_sweep(make_results([*CELLS, more, lone], FAST, SLOW)).tables
-    assert [len(table.rows) for table in tables] == [3, 1]
+    assert [len(table.rows) for table in tables] == [3, 1, 2]
     assert tables[1].title.startswith(f"1 cells on machine {FAST.id}: model gpt2")
 
 
@@ -88,3 +91,20 @@ def test_machines_that_differ_in_their_names_alone_stand_apart_on_a_page(tmp_pat
     page = Page(make_page(read_sources([tmp_path])))
     (table,) = (table for table in page.tables if table["caption"].startswith("bert-base on 2"))
     assert table["rows"][0]["cells"][1:3] == ["A: H100, east", "B: H100, north"]
+
+
+def test_kinds_of_machines_have_a_row_of_variance_each_or_the_reason():
+    twin = make_machine(H100, "north", torch="2.11.0")
+    anchors = [
+        make_cell(machine, latency_us + run, repetition=run)
+        for machine, latency_us in ((FAST, 100.0), (twin, 120.0))
+        for run in range(3)
+    ]
+    *_, table = draw_sweep(make_results([*anchors, CELLS[1]], FAST, twin, SLOW)).tables
+    kinds = read_column(table, "kind of machine")
+    assert kinds == ["H100", "A100"] and read_column(table, "machines") == ["2", "1"]
+    assert read_column(table, "between runs") == ["0.91 %", "-"]
+    assert read_column(table, "between machines") == ["13 %", "-"]
+    assert re.fullmatch(r"[\d.]+ to \d+ %", read_column(table, "95 % interval")[0])
+    assert read_column(table, "why not")[0] == ""
+    assert read_column(table, "why not")[1].startswith("cannot tell: no cell was measured twice")

@@ -74,6 +74,18 @@ def name_machines(machines: Iterable[SweepMachine]) -> dict[str, str]:
     }
 
 
+def name_kind(machines: Sequence[SweepMachine], every: Iterable[SweepMachine]) -> str:
+    """What machines that are alike are called: their GPU or CPU; with their names or ids where
+    other kinds among ``every`` are called so. "" for none."""
+    if not machines:
+        return ""
+    name = name_device(machines[0].environment)
+    others = {item.alike for item in every if name_device(item.environment) == name}
+    if len(others) < 2:
+        return name
+    return f"{name} ({', '.join(item.environment.machine or item.id[:6] for item in machines)})"
+
+
 def name_device(environment: Environment) -> str:
     """The GPU or the CPU that measured there: "H100 80GB HBM3"."""
     if environment.gpu is not None:

@@ -10,7 +10,7 @@ from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
 from ftax.reports.html import comparisons, facets, knees, receipts
 from ftax.reports.html.charts import Looks
-from ftax.reports.html.machine_tables import make_machine_tables
+from ftax.reports.html.machine_tables import make_machine_tables, make_variance_view
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.points import collect_environments, collect_points
 from ftax.reports.html.sources import Found, Sources
@@ -85,6 +85,7 @@ def make_content(
         "choices": facets.make_choices(points),
         "charts": charts,
         "machine_tables": make_machine_tables(points, machines),
+        "variance": make_variance_view(sweeps),
         "point_tables": facets.make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
         "knees": knee_views,

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from ftax.reports.html.machines import Machine
 from ftax.reports.html.points import Point
+from ftax.reports.html.sweeps import Sweeps
 from ftax.reports.html.view import TableView
 from ftax.reports.tables.machine_table import make_machine_table
+from ftax.reports.tables.variance_table import make_variance_table
+from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import group_shared, line_up
 
 
@@ -24,3 +27,9 @@ def make_machine_tables(points: Sequence[Point], machines: Iterable[Machine]) ->
         refs = tuple(", ".join(point.ref for point in row.found.values()) for row in group)
         views.append(TableView(rows=table, records=refs, notes=notes, filtered=True))
     return views
+
+
+def make_variance_view(sweeps: Sweeps) -> TableView:
+    """How far runs and machines of sweeps differ."""
+    cells = tuple(item.record for item in sweeps.cells)
+    return TableView(rows=make_variance_table(SweepResults(cells=cells, machines=sweeps.machines)))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
 from ftax.reports.table import NOTHING, Printout, Rows, say
 from ftax.reports.tables.machine_table import make_machine_table
+from ftax.reports.tables.variance_table import make_variance_table
 from ftax.sweeps.record import GPU, REPETITION, drop_options
 from ftax.sweeps.side_by_side import group_shared, line_up, name_machines
 from ftax.timing.units import format_interval, format_latency
@@ -46,7 +47,8 @@ _MOST_ROWS = 60  # of a terminal; --csv prints all
 def make_sweep_tables(results: SweepResults) -> list[Rows]:
     """What was measured, models that several machines measured with these side by side, the others
     machine by machine; then what was not, once a reason."""
-    return [*_Tables.of(results).measured, *_make_missing_tables(results)]
+    made = _Tables.of(results)
+    return [*made.measured, *made.variance, *_make_missing_tables(results)]
 
 
 def draw_sweep(results: SweepResults, *, is_whole: bool = False) -> Printout:
@@ -58,7 +60,11 @@ def draw_sweep(results: SweepResults, *, is_whole: bool = False) -> Printout:
     names = name_machines(results.machines.values())
     fields = {**_FIELDS, "machine_name": lambda cell: names.get(cell.machine, "")}
     return Printout(
-        tables=(*(made.measured if is_shown else ()), *_make_missing_tables(results)),
+        tables=(
+            *(made.measured if is_shown else ()),
+            *made.variance,
+            *_make_missing_tables(results),
+        ),
         notes=made.notes if is_shown else (),
         numbers=lambda: Numbers.of(fields, [read_all(cell, fields) for cell in results.cells]),
     )
@@ -69,6 +75,7 @@ class _Tables:
     """Of what was measured, and what to say below."""
 
     measured: tuple[Rows, ...]
+    variance: tuple[Rows, ...]  # of machines that have something in common
     notes: tuple[str, ...]
 
     @classmethod
@@ -93,7 +100,8 @@ class _Tables:
                 of = f" on machine {name}" if len(machines) > 1 else ""
                 own.append(_make_cells(f"{len(cells)} cells{of}", cells))
         notes = dict.fromkeys(note for _, notes in beside for note in notes)
-        return cls(measured=tuple(own), notes=tuple(notes))
+        variance = (make_variance_table(results),) if groups else ()
+        return cls(measured=tuple(own), variance=variance, notes=tuple(notes))
 
 
 def _make_missing_tables(results: SweepResults) -> list[Rows]:
