@@ -1,7 +1,8 @@
 """The paper's claims on today's results: one call for all of them.
 
 The surprising choice: results of several machines give several verdicts for a claim, one a machine,
-and one verdict over all machines where a claim compares GPUs. Nothing is averaged over machines.
+and one verdict over all GPUs where a claim is about several or compares them. Nothing is averaged
+over machines, but for repetitions on machines that differ in their names alone.
 """
 
 from __future__ import annotations
@@ -67,22 +68,31 @@ def _test_claim(
 
     wanted = [item for operand in plan.operands.values() for item in operand.items]
 
-    def choose_only(gpu: Gpu) -> Verdict:
-        return judge(plan, lambda _: gpu, sampler, machine=gpu.label, merge=True)
+    def choose_only(*gpus: Gpu) -> Verdict:
+        looks = {gpu.label: functools.partial(_choose, gpu) for gpu in gpus}
+        return judge(plan, looks, sampler, merge=True)
 
-    kinds = {gpu.label for gpu in gpus}
-    if plan.gpus and len(kinds) < _FEWEST_GPUS:
-        (label,) = kinds
-        reason = f"it is about {len(plan.gpus)} GPUs, and these are results of one"
-        return [refuse(plan, reason, machine=label)]
     chosen = [
         (gpu.choose_for(wanted), at_one.choose_for(wanted))
         for gpu, at_one in zip(gpus, steady, strict=True)
     ]
-    return [
-        weigh_clock(choose_only(gpu), plan, gpu, functools.partial(choose_only, at_one))
-        for gpu, at_one in chosen
-    ]
+    together = [[pair] for pair in chosen]
+    if plan.gpus:
+        if len({gpu.name for gpu in gpus if gpu.kind == "cuda"}) < _FEWEST_GPUS:
+            reason = f"it is about {len(plan.gpus)} GPUs, and these are results of one"
+            return [refuse(plan, reason, machine=", ".join(gpu.label for gpu in gpus))]
+        together = [[pair for pair in chosen if pair[0].kind == "cuda"]]
+    found = []
+    for pairs in together:
+        measured, at_one = zip(*pairs, strict=True)
+        verdict = choose_only(*measured)
+        found.append(weigh_clock(verdict, plan, measured, functools.partial(choose_only, *at_one)))
+    return found
+
+
+def _choose(gpu: Gpu, _: str) -> Gpu:
+    """All GPUs of the paper are this one."""
+    return gpu
 
 
 def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Verdict:
@@ -101,4 +111,4 @@ def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Ver
     def choose(device: str) -> Gpu | Missing:
         return present.get(device, absent)
 
-    return judge(plan, choose, sampler, machine=labels, merge=False)
+    return judge(plan, {labels: choose}, sampler, merge=False)
