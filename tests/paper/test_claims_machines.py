@@ -160,3 +160,45 @@ def test_results_of_a_cpu_are_labelled_so():
     cells = make_series(lambda b: float(b), device="cpu", dtype="fp32")
     (gpu,) = list_gpus(make_results(cells, machine))
     assert (gpu.kind, gpu.label) == ("cpu", machine.environment.host.cpu_model)
+
+
+def make_trend_results(latencies_ms):
+    """Each GPU flat at 1 ms up to the batch of its knee, and growing from there."""
+    machines = [make_machine(name) for name in latencies_ms]
+    cells = [
+        cell
+        for machine, knee in zip(machines, latencies_ms.values(), strict=True)
+        for model in ("bert-base", "resnet-50")
+        for dtype in ("fp16", "fp32")
+        for cell in make_series(
+            lambda batch, knee=knee: max(1.0, batch / knee),
+            model=model, dtype=dtype, machine=machine.id, noise=0.001,
+        )
+    ]  # fmt: skip
+    return make_results(cells, *machines)
+
+
+TRENDS = ("S4.3-prominence-trend", "S4.3-gpu-speed-matters-only-large")
+
+
+@pytest.mark.parametrize("name", TRENDS)
+def test_what_goes_with_the_speed_of_gpus_is_judged_over_all_that_were_measured(name):
+    gpus = {"Tesla V100-PCIE-32GB": 2, "NVIDIA RTX A6000": 8, "NVIDIA H200": 32}
+    (verdict,) = judge(name, make_trend_results(gpus))
+    assert verdict.machine == "Tesla V100-PCIE-32GB, NVIDIA RTX A6000, NVIDIA H200"
+    assert verdict.today in ("holds", "not resolved")  # at batch 1 all are alike
+    at_large = [value for value in verdict.values if "b1" not in value.name.split("_")]
+    assert {abs(value.today[0]) for value in at_large} == {1.0}
+
+
+def test_a_trend_that_is_turned_around_does_not_hold():
+    gpus = {"Tesla V100-PCIE-32GB": 32, "NVIDIA RTX A6000": 8, "NVIDIA H200": 2}
+    (verdict,) = judge(TRENDS[0], make_trend_results(gpus))
+    assert verdict.today == "does not hold"
+
+
+def test_a_trend_needs_three_gpus_of_known_speed():
+    gpus = {"Tesla V100-PCIE-32GB": 2, "NVIDIA RTX A6000": 8, "NVIDIA Unheard Of": 32}
+    (verdict,) = judge(TRENDS[0], make_trend_results(gpus))
+    assert verdict.today == "cannot be tested here"
+    assert verdict.reason.startswith("it needs results of 3 GPUs whose peak rate is known here")

@@ -8,7 +8,7 @@ over machines, but for repetitions on machines that differ in their names alone.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ftax.errors import InvalidArgumentError
 from ftax.paper.claims.clock import bring_to_one_clock, weigh_clock
@@ -16,12 +16,14 @@ from ftax.paper.claims.gpu import Gpu, Sampler, list_gpus
 from ftax.paper.claims.helpers import Missing
 from ftax.paper.claims.record import Claim, Verdict, list_claims
 from ftax.paper.claims.today import ClaimPlan, make_plan
+from ftax.paper.claims.trend import FEWEST, find_fast, is_trend, make_trend
 from ftax.paper.claims.verdict import judge, refuse
 from ftax.sweeps.results import SweepResults
 
 RESAMPLES = 400
 FEWEST_RESAMPLES = 200
 _FEWEST_GPUS = 2  # for what is said of all GPUs
+_NONE = Missing("it is of no GPU that was measured")
 
 
 def test_claims(
@@ -63,6 +65,8 @@ def _test_claim(
         return [refuse(plan, plan.reason)]
     if not gpus:
         return [refuse(plan, "the results hold no measured cell")]
+    if is_trend(plan):
+        return [_follow_gpus(plan, gpus, steady, sampler)]
     if plan.needs_named_gpus:
         return [_compare_gpus(plan, gpus, sampler)]
 
@@ -93,6 +97,28 @@ def _test_claim(
 def _choose(gpu: Gpu, _: str) -> Gpu:
     """All GPUs of the paper are this one."""
     return gpu
+
+
+def _follow_gpus(
+    plan: ClaimPlan, gpus: Sequence[Gpu], steady: Sequence[Gpu], sampler: Sampler
+) -> Verdict:
+    """A claim about how something goes with the speed of GPUs: over all whose speed is known."""
+    found = find_fast(gpus)
+    if len(found) < FEWEST:
+        labels = ", ".join(gpu.label for gpu in gpus)
+        reason = (
+            f"it needs results of {FEWEST} GPUs whose peak rate is known here (Table 2, and "
+            f"hardware_today.csv); these are of {labels}"
+        )
+        return refuse(plan, reason, machine=labels)
+    trend, label = make_trend(plan, found), ", ".join(found)
+    at_one = {gpu.label: gpu for gpu in steady}
+
+    def judge_on(chosen: Mapping[str, Gpu]) -> Verdict:
+        return judge(trend, {label: lambda device: chosen.get(device, _NONE)}, sampler, merge=False)
+
+    verdict = judge_on(found)
+    return weigh_clock(verdict, trend, [*found.values()], lambda: judge_on(at_one))
 
 
 def _compare_gpus(plan: ClaimPlan, gpus: Sequence[Gpu], sampler: Sampler) -> Verdict:
