@@ -406,7 +406,7 @@ def draw(records: Records, folder: Path) -> None:
 
 
 def _draw_item(name: str, view: View, titles: Sequence[str], stem: Path) -> None:
-    sheet = find_item(name).make_sheet(view)
+    sheet = find_item(name).make_sheet([view])
     panels = tuple(panel for panel in sheet.panels if not titles or panel.title in titles)
     _, png = save_sheet(replace(sheet, panels=panels), stem)
     png.unlink()  # the page shows the other

@@ -48,13 +48,41 @@ def test_gpus_of_the_paper_are_one_machine_of_several():
             lambda _, x=latency: x, framework=framework, dtype=dtype, machine=machine.id
         )
     ]
-    verdicts = judge("S4.1-torchscript-other-gpus", make_results(cells, first, second))
-    assert [verdict.today for verdict in verdicts] == ["holds", "holds"]
-    assert len(verdicts[0].tests) == len(verdicts[0].values) == 2
-    assert verdicts[0].notes == (
-        "13 conditions on GPUs of the paper are 2 on one machine; names of GPUs in formulas stand "
-        "for NVIDIA H200",
+    (verdict,) = judge("S4.1-torchscript-other-gpus", make_results(cells, first, second))
+    assert (verdict.today, verdict.machine) == ("holds", "NVIDIA H200, NVIDIA B200")
+    assert len(verdict.tests) == len(verdict.values) == 4
+    assert [test.about.rpartition(" on ")[2] for test in verdict.tests] == (
+        ["NVIDIA H200"] * 2 + ["NVIDIA B200"] * 2
     )
+    assert verdict.notes[0] == (
+        "13 conditions on GPUs of the paper are 2 on one machine; names of GPUs in formulas stand "
+        "for NVIDIA H200"
+    )
+
+
+def test_a_claim_about_several_gpus_holds_if_it_does_on_each():
+    first, second = make_machine("NVIDIA H200"), make_machine("NVIDIA B200")
+
+    def make(machine, torchscript_ms):
+        return [
+            cell
+            for dtype in ("fp16", "fp32")
+            for framework, latency in (
+                ("eager/python", 2.0), ("torchscript/python", torchscript_ms)
+            )
+            for cell in make_series(
+                lambda _, x=latency: x, framework=framework, dtype=dtype, machine=machine.id
+            )
+        ]  # fmt: skip
+
+    cells = [*make(first, 1.0), *make(second, 3.0)]
+    (verdict,) = judge("S4.1-torchscript-other-gpus", make_results(cells, first, second))
+    assert verdict.today == "changed"
+    assert "on NVIDIA B200" in verdict.sentence.partition("Not so: ")[2]
+    twins = replace(second, environment=first.environment)  # two ids, one GPU
+    cells = [*make(first, 1.0), *make(twins, 1.0)]
+    (alone,) = judge("S4.1-torchscript-other-gpus", make_results(cells, first, twins))
+    assert alone.reason == "it is about 7 GPUs, and these are results of one"
 
 
 def make_two_gpus(a100_ms, v100_ms, **names):
@@ -88,8 +116,8 @@ def test_claims_that_compare_gpus_are_tested_on_those_that_there_are():
     assert verdict.machine == "NVIDIA A100-SXM4-40GB, Tesla V100-PCIE-32GB"
     (faster,) = judge("S5-a100-slower-bert", make_two_gpus(1.0, 2.0))
     assert faster.today == "does not hold"
-    (several,) = judge("S4.3-bound-on-all-gpus", make_two_gpus(1.0, 2.0))[:1]
-    assert several.machine == "NVIDIA A100-SXM4-40GB"
+    (several,) = judge("S4.3-bound-on-all-gpus", make_two_gpus(1.0, 2.0))
+    assert several.machine == "NVIDIA A100-SXM4-40GB, Tesla V100-PCIE-32GB"
     (missing,) = judge("S4.3-knee-newer-larger", make_two_gpus(1.0, 2.0))
     assert missing.today == "cannot be tested here"
     assert "there are no results of 1080Ti, 2080Ti, 3090, RTX-8000" in missing.reason
@@ -132,3 +160,45 @@ def test_results_of_a_cpu_are_labelled_so():
     cells = make_series(lambda b: float(b), device="cpu", dtype="fp32")
     (gpu,) = list_gpus(make_results(cells, machine))
     assert (gpu.kind, gpu.label) == ("cpu", machine.environment.host.cpu_model)
+
+
+def make_trend_results(latencies_ms):
+    """Each GPU flat at 1 ms up to the batch of its knee, and growing from there."""
+    machines = [make_machine(name) for name in latencies_ms]
+    cells = [
+        cell
+        for machine, knee in zip(machines, latencies_ms.values(), strict=True)
+        for model in ("bert-base", "resnet-50")
+        for dtype in ("fp16", "fp32")
+        for cell in make_series(
+            lambda batch, knee=knee: max(1.0, batch / knee),
+            model=model, dtype=dtype, machine=machine.id, noise=0.001,
+        )
+    ]  # fmt: skip
+    return make_results(cells, *machines)
+
+
+TRENDS = ("S4.3-prominence-trend", "S4.3-gpu-speed-matters-only-large")
+
+
+@pytest.mark.parametrize("name", TRENDS)
+def test_what_goes_with_the_speed_of_gpus_is_judged_over_all_that_were_measured(name):
+    gpus = {"Tesla V100-PCIE-32GB": 2, "NVIDIA RTX A6000": 8, "NVIDIA H200": 32}
+    (verdict,) = judge(name, make_trend_results(gpus))
+    assert verdict.machine == "Tesla V100-PCIE-32GB, NVIDIA RTX A6000, NVIDIA H200"
+    assert verdict.today in ("holds", "not resolved")  # at batch 1 all are alike
+    at_large = [value for value in verdict.values if "b1" not in value.name.split("_")]
+    assert {abs(value.today[0]) for value in at_large} == {1.0}
+
+
+def test_a_trend_that_is_turned_around_does_not_hold():
+    gpus = {"Tesla V100-PCIE-32GB": 32, "NVIDIA RTX A6000": 8, "NVIDIA H200": 2}
+    (verdict,) = judge(TRENDS[0], make_trend_results(gpus))
+    assert verdict.today == "does not hold"
+
+
+def test_a_trend_needs_three_gpus_of_known_speed():
+    gpus = {"Tesla V100-PCIE-32GB": 2, "NVIDIA RTX A6000": 8, "NVIDIA Unheard Of": 32}
+    (verdict,) = judge(TRENDS[0], make_trend_results(gpus))
+    assert verdict.today == "cannot be tested here"
+    assert verdict.reason.startswith("it needs results of 3 GPUs whose peak rate is known here")

@@ -89,7 +89,7 @@ def test_cells_of_several_items_are_run_once():
 def test_a_figure_shows_the_numbers_put_in_and_the_papers(item):
     cells = join_cells(make_grids(item.make_wants(GPU), GPU))
     view = make_view(item)
-    sheet = item.make_sheet(view)
+    sheet = item.make_sheet([view])
     rows = read_rows(sheet)
     assert list(rows[0]) == list(COLUMNS)
     ours = {row["latency_ms"] for row in rows if row["source"] == view.label}
@@ -108,7 +108,7 @@ def test_every_published_point_of_a_decoded_figure_is_in_ours():
     # Figures 1, 3, 4, 5, 9, 10 and 13 come from the drawings themselves.
     for number in (1, 3, 4, 5, 9, 10, 13):
         item = find_item(f"fig{number}")
-        rows = read_rows(item.make_sheet(make_view(item)))
+        rows = read_rows(item.make_sheet([make_view(item)]))
         shown = {float(row["latency_ms"]) for row in rows if row["source"].endswith("the paper")}
         printed = {row.latency_ms for row in select(figure=f"Figure {number}")}
         assert {f"{value:.7g}" for value in printed} <= {f"{value:.7g}" for value in shown}, number
@@ -137,7 +137,7 @@ def _list_printed(item):
 
 
 def test_figure_3_share_is_what_the_device_did_not_work():
-    panels = find_item("fig3").make_sheet(make_view(find_item("fig3"))).panels
+    panels = find_item("fig3").make_sheet([make_view(find_item("fig3"))]).panels
     share = next(panel for panel in panels if panel.shows == "share")
     ours, paper = share.series
     assert [point.share_pct for point in ours.points] == pytest.approx([50.0] * 8)
@@ -146,7 +146,7 @@ def test_figure_3_share_is_what_the_device_did_not_work():
 
 def test_figure_1_is_over_the_counted_work():
     item = find_item("fig1")
-    rows = read_rows(item.make_sheet(make_view(item)))
+    rows = read_rows(item.make_sheet([make_view(item)]))
     assert {row["x"] for row in rows if not row["source"].endswith("the paper")} == {"1"}
     assert {row["x_name"] for row in rows} == {"multiply-accumulates (1e9)"}
     paper = {row["series"]: float(row["x"]) for row in rows if row["source"].endswith("the paper")}
@@ -155,7 +155,7 @@ def test_figure_1_is_over_the_counted_work():
 
 def test_the_length_panel_is_at_the_largest_batch():
     item = find_item("fig4")
-    panel = next(p for p in item.make_sheet(make_view(item)).panels if p.x_name == "tokens")
+    panel = next(p for p in item.make_sheet([make_view(item)]).panels if p.x_name == "tokens")
     ours = [series for series in panel.series if series.measured]
     assert [point.x for point in ours[0].points] == [1, 2, 4, 8, 16, 32, 64, 128]
     at_128 = latency_of(
@@ -166,7 +166,7 @@ def test_the_length_panel_is_at_the_largest_batch():
 
 def test_all_is_missing_without_results():
     item = find_item("fig5")
-    missing = find_missing(item.make_wants(GPU), GPU, None)
+    missing = find_missing(item.make_wants(GPU), GPU, [])
     assert {gap.reason for gap in missing} == {NOT_RUN}
     assert sum(gap.count for gap in missing) == len(
         join_cells(make_grids(item.make_wants(GPU), GPU))
@@ -183,14 +183,14 @@ def test_what_failed_is_missing_with_its_reason_and_the_rest_is_drawn():
         if cell.batch != 64
     )
     (view,) = split_views(results)
-    missing = find_missing(item.make_wants(GPU), GPU, view)
+    missing = find_missing(item.make_wants(GPU), GPU, [view])
     counts = {gap.reason: 0 for gap in missing}
     for gap in missing:
         counts[gap.reason] += gap.count
     assert counts == {reason: 14, NOT_RUN: 4}
     lines = describe_missing(missing)
     assert any(line.startswith("14 cells: onnx is not here (wavlm torchscript") for line in lines)
-    sheet = item.make_sheet(view, missing)
+    sheet = item.make_sheet([view], missing)
     assert "18 wanted cells are missing" in sheet.note
     labels = {series.label for panel in sheet.panels for series in panel.series if series.measured}
     assert labels == {"eager"}
@@ -200,7 +200,7 @@ def test_nothing_measured_is_no_sheet_of_today():
     item = find_item("fig10")
     other = find_item("fig13").make_wants(GPU)
     (view,) = split_views(measure_all(join_cells(make_grids(other, GPU))))
-    sheet = item.make_sheet(view)
+    sheet = item.make_sheet([view])
     assert not sheet.measured
     assert sheet.panels  # the paper's own lines are still there
 
@@ -212,16 +212,16 @@ def test_busy_time_that_nobody_traced_is_said_to_lack():
         make_cell(cell, busy_ns=None, facts={"trace": "buffers were lost"}) for cell in cells
     )
     (view,) = split_views(results)
-    missing = find_missing(item.make_wants(GPU), GPU, view)
+    missing = find_missing(item.make_wants(GPU), GPU, [view])
     assert {gap.reason for gap in missing} == {"no busy time: buffers were lost"}
-    (share,) = (panel for panel in item.make_sheet(view).panels if panel.shows == "share")
+    (share,) = (panel for panel in item.make_sheet([view]).panels if panel.shows == "share")
     assert [series.measured for series in share.series] == [False]  # the paper's, in fp16
 
 
 def test_a_cpu_lacks_what_only_a_gpu_runs():
     item = find_item("fig5")
     view = make_view(item, CPU)
-    missing = find_missing(item.make_wants(CPU), CPU, view)
+    missing = find_missing(item.make_wants(CPU), CPU, [view])
     assert {gap.reason for gap in missing} == {"cuda-graph/python does not run on a CPU"}
     assert sum(gap.count for gap in missing) == len(CPU.batches)
 
@@ -229,7 +229,7 @@ def test_a_cpu_lacks_what_only_a_gpu_runs():
 def test_a_quick_run_says_what_it_leaves_out():
     quick = Setting.choose(device="cuda", quick=True)
     (gap,) = find_missing(
-        find_item("fig10").make_wants(quick), quick, make_view(find_item("fig10"), quick)
+        find_item("fig10").make_wants(quick), quick, [make_view(find_item("fig10"), quick)]
     )
     assert gap.what == "gpt2-generate torchscript/python fp16, b1 s128 to b64 s128"
     assert "quick" in gap.reason
@@ -243,20 +243,20 @@ def test_generation_is_measured_in_the_papers_dtype_where_there_is_a_choice():
         for kind, setting in (("gpu", GPU), ("cpu", CPU))
     }  # fmt: skip
     assert dtypes == {"gpu": {"fp16"}, "cpu": {"fp32"}}
-    reasons = {gap.reason for gap in find_missing(item.make_wants(GPU), GPU, make_view(item))}
+    reasons = {gap.reason for gap in find_missing(item.make_wants(GPU), GPU, [make_view(item)])}
     assert reasons == {"left out in fp32: it takes long to make ready, and the paper has fp16"}
 
 
 @pytest.mark.parametrize("item", TABLES, ids=lambda item: item.name)
 def test_a_table_has_the_papers_rows_and_ours(item):
-    table = item.make_table(make_view(item))
+    table = item.make_table([make_view(item)])
     text = table.to_csv()
     wanted = {"table1": "13.6", "table2": "Xeon 8339HC,A100", "table3": "ONNX RT with CUDA Graphs"}
     assert wanted[item.name] in text
 
 
 def test_table_1_sets_ours_beside_the_paper():
-    table = find_item("table1").make_table(make_view(find_item("table1")))
+    table = find_item("table1").make_table([make_view(find_item("table1"))])
     by_batch = [dict(zip(table.columns, row)) for row in table.rows]
     label = next(name for name in table.columns if name.startswith("fp16 (ms)"))
     assert [row["tokens"] for row in by_batch] == ["128", "128", "512", "128"]
@@ -282,7 +282,7 @@ def test_table_1_shows_what_was_measured_by_turns():
     )
     (view,) = split_views(results)
     assert len(view.repetitions) == 6 * GPU.repetitions
-    table = find_item("table1").make_table(view)
+    table = find_item("table1").make_table([view])
     label = next(name for name in table.columns if name.startswith("fp16 (ms)"))
     rows = [dict(zip(table.columns, row)) for row in table.rows]
     middle = 0.01 * (GPU.repetitions + 1) / 2
@@ -295,7 +295,7 @@ def test_table_2_has_what_the_vendor_states_of_a_known_gpu():
     machine = replace(MACHINE, environment=facts)
     cells = join_cells(make_grids(find_item("table2").make_wants(GPU), GPU))
     (view,) = split_views(make_results(map(make_cell, cells), machines=(machine,)))
-    table = find_item("table2").make_table(view)
+    table = find_item("table2").make_table([view])
     ours = dict(zip(table.columns, table.rows[-1]))
     assert (ours["GPU"], ours["cores"], ours["bandwidth (GB/s)"]) == ("H200", "16896", "4800")
     assert ours["source"] == "this machine; its vendor"
@@ -304,7 +304,7 @@ def test_table_2_has_what_the_vendor_states_of_a_known_gpu():
 def test_table_3_has_counters_and_dashes():
     item = find_item("table3")
     view = make_view(item, choose=lambda cell: cell.runtime != "torchscript")
-    table = item.make_table(view)
+    table = item.make_table([view])
     listed = [dict(zip(table.columns, row)) for row in table.rows]
     assert [row["batch"] for row in listed] == [str(b) for b in GPU.batches for _ in range(5)]
     assert {row["SMs active (%), the paper"] for row in listed[5:]} == {"-"}

@@ -7,12 +7,13 @@ import pytest
 
 from ftax.paper.figures.drawing import save_sheet
 from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
-from ftax.paper.figures.styles import choose_styles
+from ftax.paper.figures.styles import choose_styles, list_hands
 from ftax.paper.figures.view import split_views
 from ftax.paper.items.catalogue import find_item, list_items, make_grids
 from ftax.paper.setting import Setting
 from ftax.sweeps.grid import join_cells
-from support.paper_results import make_results, measure_all
+from support.fleet import A100, H100, make_machine
+from support.paper_results import make_cell, make_results, measure_all
 
 pytest.importorskip("matplotlib")
 
@@ -24,7 +25,7 @@ FIGURES = [item.name for item in list_items() if item.kind == "figure"]
 def make_sheet(name):
     item = find_item(name)
     (view,) = split_views(measure_all(join_cells(make_grids(item.make_wants(GPU), GPU))))
-    return item.make_sheet(view)
+    return item.make_sheet([view])
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -38,6 +39,54 @@ def test_a_picture_has_the_names_of_all_its_series(name, tmp_path):
             assert series.label in text
     assert "the paper" in text or name in ("fig2", "fig6")
     assert png.read_bytes().startswith(b"\x89PNG")
+
+
+@functools.cache
+def make_sheet_of_two(name):
+    item, machines = find_item(name), [make_machine(gpu) for gpu in (H100, A100)]
+    cells = join_cells(make_grids(item.make_wants(GPU), GPU))
+    views = split_views(
+        make_results(
+            [make_cell(cell, machine=machine.id) for machine in machines for cell in cells],
+            machines=machines,
+        )
+    )
+    return item.make_sheet(views)
+
+
+def test_two_gpus_stand_in_one_panel_with_a_line_each():
+    panel = make_sheet_of_two("fig4").panels[0]
+    ours = [(series.label, series.source) for series in panel.series if series.measured]
+    assert ours == [
+        (runtime, gpu)
+        for gpu in ("H100", "A100")
+        for runtime in ("eager", "torchscript", "onnxruntime")
+    ]
+    assert list_hands(make_sheet_of_two("fig4")) == ["H100", "A100"]
+
+
+def test_what_hides_another_machines_has_a_panel_each_beside_one_of_both():
+    panels = make_sheet_of_two("fig3").panels
+    assert [panel.title for panel in panels][:3] == [
+        "BERT, fp16: latency, H100", "BERT, fp16: latency, A100", "BERT, fp16: overhead share",
+    ]  # fmt: skip
+    sources = [{series.source for series in panel.series if series.measured} for panel in panels]
+    assert sources[:3] == [{"H100"}, {"A100"}, {"H100", "A100"}]
+
+
+def test_among_the_papers_gpus_each_of_ours_has_its_name_and_colour():
+    sheet = make_sheet_of_two("fig9")
+    ours = [series for series in sheet.panels[0].series if series.measured]
+    assert [series.label for series in ours] == ["H100", "A100"]
+    assert len({choose_styles(sheet)[series.style] for series in ours}) == 2
+    assert list_hands(sheet) == []  # the colour says it
+
+
+@pytest.mark.parametrize("name", ["fig1", "fig3", "fig9"])
+def test_a_picture_of_two_gpus_names_both(name, tmp_path):
+    svg, _ = save_sheet(make_sheet_of_two(name), tmp_path / name)
+    text = svg.read_text("utf-8")
+    assert "H100" in text and "A100" in text
 
 
 def test_equal_data_make_equal_files(tmp_path):

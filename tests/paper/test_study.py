@@ -15,11 +15,14 @@ from ftax.paper import run
 from ftax.paper.items.catalogue import list_items
 from ftax.paper.run import Study, choose_study, end_after, estimate, load_results, run_study
 from ftax.paper.setting import Setting
+from ftax.paper.today import describe_today
 from ftax.paper.write import CLAIMS_FILE, make_slug, write_page, write_study
 from ftax.records.store import append_record, read_records
 from ftax.sweeps.grid import join_cells
 from ftax.sweeps.results import CELLS_FILE
-from support.paper_results import MACHINE, make_cell, make_results, measure_all
+from support.fleet import A100, H100, make_machine
+from support.paper_results import make_cell, make_results, measure_all
+from support.tables import read_column
 
 GPU = Setting.choose(device="cuda")
 QUICK = Setting.choose(device="cpu", quick=True)
@@ -168,21 +171,41 @@ def test_a_page_says_how_far_the_machine_drifts(tmp_path):
     (page,) = write_study(study, results, tmp_path)
     table1 = next(verdict for verdict in page.verdicts if verdict.id == "S4.2.1-width-table1")
     assert table1.today == "holds"  # by its repetitions, which are the same here
-    assert page.view.drift.cells == 6
+    assert page.views[0].drift.cells == 6
     text = write_page(page, GPU, {}, ("2026-11-23",)).read_text("utf-8")
-    assert f"and {len(page.view.repetitions)} of them once more on 2026-11-23" in text
+    assert f"and {len(page.views[0].repetitions)} of them once more on 2026-11-23" in text
     assert "Intervals and verdicts carry that." in text
     assert f"*{table1.sentence}*" in text
 
 
-def test_machines_have_a_folder_each(tmp_path):
-    other = dataclasses.replace(MACHINE, id="feedfacefeedface")
+def test_gpus_stand_in_one_table_with_a_verdict_each(tmp_path):
+    machines = [make_machine(name) for name in (H100, A100)]
+    study = choose_study(["table3"], GPU)
+    cells = [make_cell(cell, machine=machine.id) for machine in machines for cell in study.cells]
+    study = dataclasses.replace(study, claims=True)
+    (page,) = write_study(study, make_results(cells, machines=machines), tmp_path)
+    assert (page.folder, page.label) == (tmp_path, "H100, A100")
+    (table,) = (item.table for item in page.shown)
+    assert set(read_column(table, "measured on")) == {"H100", "A100"}
+    with (tmp_path / "claims.csv").open(newline="") as file:
+        claims = [row["claim"] for row in csv.DictReader(file)]
+    assert claims.count("B-utilisation-rises") == 2
+    assert len(read_records(tmp_path / CLAIMS_FILE).records) == len(claims)
+    text = describe_today(page.views, page.shown, page.verdicts, setting=GPU, times={"measure": 9})
+    assert "claims and checks on NVIDIA H100: " in text
+    assert text.index("H100, ") < text.index("A100, ") < text.index("Measuring took")
+
+
+def test_cpus_and_gpus_have_a_folder_each(tmp_path):
+    gpu, cpu = make_machine(H100), make_machine(None)
     study = choose_study(["table3"], GPU)
     cells = [
-        make_cell(cell, machine=machine.id) for machine in (MACHINE, other) for cell in study.cells
+        make_cell(dataclasses.replace(cell, device=device), machine=machine.id)
+        for machine, device in ((gpu, "cuda"), (cpu, "cpu"))
+        for cell in study.cells
     ]
     study = dataclasses.replace(study, claims=True)
-    pages = write_study(study, make_results(cells, machines=(MACHINE, other)), tmp_path)
+    pages = write_study(study, make_results(cells, machines=(gpu, cpu)), tmp_path)
     assert len({page.folder for page in pages}) == 2
     for page in pages:
         assert page.folder.parent == tmp_path

@@ -165,12 +165,12 @@ def _show_page(page: Page, study: Study, form: o.Output) -> None:
             say(f"{item.item.name}: {lacking} cells are missing or lack a part")
     if page.verdicts:
         say(count_outcomes(page.verdicts), error=False)
-    elif page.view.tiny and not page.shown:
+    elif page.views[0].tiny and not page.shown:
         say("no claim is tested on tiny models; leave --quick out, or take a GPU", error=False)
     for path in () if study.is_whole else page.files:
         say(str(path), error=False)
     place = page.folder / "today.md" if study.is_whole else page.folder
-    say(f"{page.view.label}: {place}", error=False)
+    say(f"{page.label}: {place}", error=False)
 
 
 def _list_items(form: o.Output) -> None:

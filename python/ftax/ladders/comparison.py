@@ -17,6 +17,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.ladders.findings import Findings
 from ftax.ladders.lines import Line
 from ftax.ladders.runtime_comparison import RuntimeComparison
+from ftax.machines.differences import DECIDING, describe_difference, find_differences
 from ftax.timing.candidate import Place
 from ftax.timing.comparison import (
     DEFAULT_MARGIN,
@@ -25,7 +26,6 @@ from ftax.timing.comparison import (
     Verdict,
     compare_amounts,
     compare_measurements,
-    find_differences,
 )
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import Measurement
@@ -76,10 +76,17 @@ def compare(
         )
     names = names or _choose_names(*sides)
     measured = [_list_measurements(side) for side in sides]
-    differences = find_differences(measured[0], measured[1], names)
-    if differences and not allow_different:
+    differing = find_differences(
+        {
+            name: [measurement.environment for measurement in side]
+            for name, side in zip(_tell_apart(names), measured, strict=True)
+        }
+    )
+    differences = [describe_difference(fact, values) for fact, values in differing.items()]
+    if not allow_different and (deciding := [fact for fact in differing if fact in DECIDING]):
+        told = "; ".join(describe_difference(fact, differing[fact]) for fact in deciding)
         raise InvalidArgumentError(
-            f"{'; '.join(differences)}: the numbers are of that as much as of what was changed; "
+            f"{told}: the numbers are of that as much as of what was changed; "
             "measure both sides alike, or allow it (--allow-different, allow_different=True)"
         )
     compared = [
@@ -201,6 +208,10 @@ def _choose_names(
     labels = [{measurement.label for measurement in _list_measurements(side)} for side in (a, b)]
     names = [next(iter(found)) if len(found) == 1 else "" for found in labels]
     return (names[0], names[1]) if all(names) and names[0] != names[1] else ("a", "b")
+
+
+def _tell_apart(names: tuple[str, str]) -> tuple[str, str]:
+    return names if names[0] != names[1] else ("a", "b")
 
 
 def _list_lonely(

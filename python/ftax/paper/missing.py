@@ -6,7 +6,8 @@ not installed and what was simply not run yet are four different gaps in a figur
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ftax.paper.claims.helpers import list_some
 from ftax.paper.figures.sheet import Missing
@@ -25,8 +26,24 @@ _LOOKS = {  # what the field is, and the look of a sweep that finds it
 }
 
 
-def find_missing(wants: Iterable[Want], setting: Setting, view: View | None) -> tuple[Missing, ...]:
-    """The cells of ``wants`` that ``view`` has no rounds of, or not all that is needed of them."""
+def find_missing(
+    wants: Iterable[Want], setting: Setting, views: Sequence[View]
+) -> tuple[Missing, ...]:
+    """The cells of ``wants`` that a view has no rounds of, or not all that is needed of them; of
+    several views each says which. Without any, all of them are missing."""
+    listed = tuple(wants)
+    if len(views) < 2:
+        return _find_missing(listed, setting, next(iter(views), None))
+    return tuple(
+        replace(item, what=f"{item.what} on {view.label}")
+        for view in views
+        for item in _find_missing(listed, setting, view)
+    )
+
+
+def _find_missing(
+    wants: Iterable[Want], setting: Setting, view: View | None
+) -> tuple[Missing, ...]:
     missing: dict[tuple[str, str], list[str]] = {}
     for want in wants:
         for size, reason in _find_gaps(want, setting, view):
@@ -39,10 +56,11 @@ def find_missing(wants: Iterable[Want], setting: Setting, view: View | None) -> 
     )
 
 
-def has_measured(wants: Iterable[Want], setting: Setting, view: View) -> bool:
-    """Whether any cell of ``wants`` has rounds."""
+def has_measured(wants: Iterable[Want], setting: Setting, views: Sequence[View]) -> bool:
+    """Whether any cell of ``wants`` has rounds in one of the views."""
     grids = (setting.make_grid(want) for want in wants)
-    found = (view.cells.get(find_place(cell)) for grid in grids if grid for cell in grid.cells())
+    places = [find_place(cell) for grid in grids if grid for cell in grid.cells()]
+    found = (view.cells.get(place) for view in views for place in places)
     return any(cell is not None and cell.status == "measured" for cell in found)
 
 

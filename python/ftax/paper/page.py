@@ -1,4 +1,4 @@
-"""The study of the paper as sections of a page: verdicts, then figures and tables of each machine.
+"""The study of the paper as sections of a page: verdicts, then figures and tables of machines.
 
 The surprising choice: figures are not the files that `ftax paper` draws. Both come from the same
 sheets, and these are drawn as all charts of the page, so that a phone and the dark show them too.
@@ -12,8 +12,14 @@ from dataclasses import dataclass, replace
 from ftax.paper.claims.page import make_claims_views
 from ftax.paper.figures.sheet import Panel as PaperPanel
 from ftax.paper.figures.sheet import Point, Series, Sheet
-from ftax.paper.figures.styles import MARKERS, PALETTE, choose_styles, list_series
-from ftax.paper.figures.view import View, split_views
+from ftax.paper.figures.styles import (
+    MARKERS,
+    PALETTE,
+    choose_styles,
+    list_hands,
+    list_series,
+)
+from ftax.paper.figures.view import View, group_views, split_views
 from ftax.paper.items.catalogue import list_items
 from ftax.paper.missing import has_measured
 from ftax.paper.setting import Setting
@@ -40,6 +46,7 @@ from ftax.timing.units import format_interval, format_time
 
 _MS = 1e6  # in ns
 _THESIS, _PANELS = 3, 2  # the figure at the top of the page, and how many panels of it
+_BUSY, _MOST_DASHES = 2, 3  # kinds of lines: of busy time, and of machines beside the first
 _WHO = {True: ", measured here", False: ", the paper"}
 
 
@@ -55,7 +62,7 @@ class FigureView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemsView:
-    """What a machine's cells give of the paper; ``absent`` are figures that they do not."""
+    """What the cells of machines give of the paper; ``absent`` are figures that they do not."""
 
     machine: str
     drift: str
@@ -84,20 +91,23 @@ def describe_study(found: Sequence[Found], sweeps: Sweeps) -> Study:
 def _make_items_views(sweeps: Sweeps) -> list[ItemsView]:
     cells = tuple(item.record for item in sweeps.cells)
     results = SweepResults(cells=cells, machines=FrozenMap(sweeps.machines))
-    return [_make_view(view) for view in split_views(results)]
+    return [_make_view(views) for views in group_views(split_views(results))]
 
 
-def _make_view(view: View) -> ItemsView:
-    setting = Setting.choose(device=view.device)
+def _make_view(views: Sequence[View]) -> ItemsView:
+    setting = Setting.choose(device=views[0].device)
     tables = [
-        TableView(rows=item.make_table(view))
+        TableView(rows=item.make_table(views))
         for item in list_items()
-        if item.make_table and has_measured(item.make_wants(setting), setting, view)
+        if item.make_table and has_measured(item.make_wants(setting), setting, views)
     ]
-    sheets = [item.make_sheet(view) for item in list_items() if item.make_panels]
+    sheets = [item.make_sheet(views) for item in list_items() if item.make_panels]
+    drifts = {view.label: view.drift.describe() for view in views if view.drift is not None}
     return ItemsView(
-        machine=view.label,
-        drift="" if view.drift is None else view.drift.describe(),
+        machine=", ".join(view.label for view in views),
+        drift=" ".join(
+            text if len(views) == 1 else f"{label}: {text}" for label, text in drifts.items()
+        ),
         figures=tuple(_make_figure(sheet) for sheet in sheets if sheet.measured),
         tables=tuple(tables),
         absent=tuple(sheet.title for sheet in sheets if not sheet.measured),
@@ -110,7 +120,10 @@ def _make_figure(sheet: Sheet) -> FigureView:
         name: Look(colour=PALETTE.index(colour), shape=MARKERS.index(marker))
         for name, (colour, marker) in choose_styles(sheet).items()
     }
-    panels = [Panel(chart=_draw(panel, looks), caption=panel.title) for panel in sheet.panels]
+    hands = list_hands(sheet)
+    panels = [
+        Panel(chart=_draw(panel, looks, hands), caption=panel.title) for panel in sheet.panels
+    ]
     charts = Charts(panels=tuple(panels), legend=_make_legend(sheet, looks))
     return FigureView(number=number, title=sheet.title, note=sheet.note, charts=charts)
 
@@ -119,30 +132,43 @@ def _make_legend(sheet: Sheet, looks: Mapping[str, Look]) -> tuple[Entry, ...]:
     """An entry for each thing that was run, one for each hand, and what else is drawn."""
     every = [*list_series(sheet)]
     things = {series.label: looks[series.style] for series in every}
+    ours = list_hands(sheet)
     hands = {
         f"{series.source}{_WHO[series.measured]}": Look(
-            shape=0, hollow=not series.measured, dash=int(not series.measured)
+            shape=0, hollow=not series.measured, dash=_find_dash(series, ours)
         )
         for series in every
-        if series.measured or series.source not in things  # a label may be a device's name
+        if series.source in ours or series.source not in things  # a label may be a device's name
     }
     if any(panel.shows == "split" for panel in sheet.panels):
-        hands["device busy; shaded above it: framework overhead"] = Look(dash=2)
+        hands["device busy; shaded above it: framework overhead"] = Look(dash=_BUSY)
     entries = [Entry(name=name, look=look) for name, look in (things | hands).items()]
     doubts = [point for series in every for point in series.points if point.doubt]
     return (*entries, *([RING] if doubts else []))
 
 
-def _draw(panel: PaperPanel, looks: Mapping[str, Look]) -> Plot:
+def _find_dash(series: Series, hands: Sequence[str]) -> int:
+    """Solid for the first machine that measured, and for one with a colour of its own; dashed for
+    the paper; of other machines a kind each, after that of the device's busy time."""
+    place = hands.index(series.source) if series.source in hands else 0
+    if not series.measured or not place:
+        return int(not series.measured)
+    return _BUSY + 1 + (place - 1) % _MOST_DASHES
+
+
+def _draw(panel: PaperPanel, looks: Mapping[str, Look], hands: Sequence[str]) -> Plot:
     every = [point for series in panel.series for point in series.points]
     make_x_axis = make_size_axis if panel.scale == "log" else make_linear_axis
-    lines = [_make_line(series, panel, looks[series.style]) for series in panel.series]
+    lines = [
+        _make_line(series, panel, replace(looks[series.style], dash=_find_dash(series, hands)))
+        for series in panel.series
+    ]
     areas: list[tuple[tuple[Ends, ...], str]] = []
     for series in panel.series if panel.shows == "split" else ():
         known = [point for point in series.points if point.busy_ms is not None]
         busy = [(point.x, (point.busy_ms or 0.0) * _MS) for point in known]
         marks = tuple(Mark(x=x, y=y) for x, y in busy)
-        lines.append(Line(look=replace(looks[series.style], shape=None, dash=2), marks=marks))
+        lines.append(Line(look=replace(looks[series.style], shape=None, dash=_BUSY), marks=marks))
         if series.measured and len(known) > 1:
             tops = [(point.x, point.latency_ms * _MS) for point in reversed(known)]
             areas.append(((*busy, *tops), "tax"))
@@ -169,7 +195,7 @@ def _make_line(series: Series, panel: PaperPanel, look: Look) -> Line:
     """Solid and filled if it was measured here, dashed and hollow if by the paper."""
     is_share = panel.shows == "share"
     return Line(
-        look=look if series.measured else replace(look, hollow=True, dash=1),
+        look=replace(look, hollow=not series.measured),
         marks=tuple(
             Mark(
                 x=point.x,

@@ -6,7 +6,7 @@ the table; no table is left out for one dash.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -62,21 +62,21 @@ def want_table1(setting: Setting) -> Iterable[Want]:
             )
 
 
-def make_table1(view: View) -> Rows:
+def make_table1(views: Sequence[View]) -> Rows:
     """Latency of BERT at batch 1 against more requests, longer ones, and a wider model; and what
     each request of the batch takes of it, which the paper prints as TP.
 
     Cells that were repeated together are shown by their repetitions.
     """
-    dtypes = _find_dtypes(view)
     ours: dict[str, Cell] = {}
-    for written, each in (
-        (partial(format_latency, drift=view.drift), ""),
-        (_format_each, " a request"),
-    ):
-        for dtype in dtypes:
-            cells = dict(zip(read_scaling(), _find_scaling(view, dtype), strict=True))
-            ours[f"{dtype}{each} (ms), {view.label}"] = (cells.get, written)
+    for view in views:
+        for written, each in (
+            (partial(format_latency, drift=view.drift), ""),
+            (_format_each, " a request"),
+        ):
+            for dtype in _find_dtypes([view]):
+                cells = dict(zip(read_scaling(), _find_scaling(view, dtype), strict=True))
+                ours[f"{dtype}{each} (ms), {view.label}"] = (cells.get, written)
     return Rows.of(
         "Table 1: BERT in eager, one thing at a time made larger",
         read_scaling(),
@@ -116,8 +116,8 @@ def want_table2(setting: Setting) -> Iterable[Want]:
     )
 
 
-def make_table2(view: View) -> Rows:
-    """The machines: the paper's seven and this one."""
+def make_table2(views: Sequence[View]) -> Rows:
+    """The machines: the paper's seven and those of the views."""
     columns = (
         "CPU", "GPU", "architecture", "cores", "Tensor Cores", "clock (GHz)", "memory (GB)",
         "bandwidth (GB/s)", "FP16 (TFLOP/s)", "source",
@@ -130,7 +130,7 @@ def make_table2(view: View) -> Rows:
         title="Table 2: hardware",
         columns=columns,
         numeric=columns[3:9],
-        rows=(*printed, _describe_machine(view)),
+        rows=(*printed, *map(_describe_machine, views)),
     )
 
 
@@ -154,33 +154,41 @@ def want_table3(setting: Setting) -> Iterable[Want]:
             yield replace(want, utilisation=False, needs=(), memory=True)
 
 
-def make_table3(view: View) -> Rows:
+def make_table3(views: Sequence[View]) -> Rows:
     """BERT in five frameworks, with the GPU's own counters of how busy it is: at batch 1 as in the
     paper, and at the batches that it left out."""
-    dtypes = _find_dtypes(view)
+    dtypes = _find_dtypes(views)
     dtype = "fp16" if "fp16" in dtypes else next(iter(dtypes), "fp16")
 
     def print_paper(column: str) -> Cell:
         return lambda place: place[0][column] if place[1] == 1 else None
+
+    def print_latency(place: tuple[Mapping[str, str], int, SweepCell | None, View]) -> str | None:
+        return None if place[2] is None else format_latency(place[2], place[3].drift)
 
     places = [
         (
             row,
             batch,
             view.find("bert-base", FRAMEWORKS[row["framework"]], dtype, batch, TEXT_LENGTH),
+            view,
         )
+        for view in views
         for batch in _find_table3_batches(view, dtype)
         for row in read_table("table3_utilization.csv")
     ]
+    measured_on: dict[str, Cell] = {"measured on": "3.label"} if len(views) > 1 else {}
+    labels = ", ".join(view.label for view in views)
     return Rows.of(
-        f"Table 3: BERT, {dtype}, on {view.label} and, at batch 1, in the paper",
+        f"Table 3: BERT, {dtype}, on {labels} and, at batch 1, in the paper",
         places,
         {
+            **measured_on,
             "framework": lambda place: place[0]["framework_as_printed"],
             "compilation": lambda place: place[0]["graph_compilation"],
             "serialisation": lambda place: place[0]["kernel_serialization"],
             "batch": "1",
-            "latency (ms)": ("2", partial(format_latency, drift=view.drift)),
+            "latency (ms)": print_latency,
             "SMs active (%)": ("2.sm_active_ratio", _format_ratio),
             "occupancy (%)": ("2.sm_occupancy_ratio", _format_ratio),
             "kernels": "2.kernels",
@@ -189,7 +197,7 @@ def make_table3(view: View) -> Rows:
             "SMs active (%), the paper": print_paper("sms_active_pct"),
             "occupancy (%), the paper": print_paper("warp_occupancy_pct"),
         },
-        text=("framework", "compilation", "serialisation"),
+        text=("measured on", "framework", "compilation", "serialisation"),
     )
 
 
@@ -215,9 +223,14 @@ def format_latency(cell: SweepCell, drift: Drift | None = None) -> str:
     return f"{text} [{low:.3g}, {high:.3g}]"
 
 
-def _find_dtypes(view: View) -> tuple[str, ...]:
+def _find_dtypes(views: Iterable[View]) -> tuple[str, ...]:
     """The dtypes of what was measured, the paper's first."""
-    there = {place[2] for place, cell in view.cells.items() if cell.status == "measured"}
+    there = {
+        place[2]
+        for view in views
+        for place, cell in view.cells.items()
+        if cell.status == "measured"
+    }
     return tuple(dtype for dtype in ("fp16", "fp32", "bf16") if dtype in there)
 
 

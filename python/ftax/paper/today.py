@@ -1,4 +1,4 @@
-"""`today.md`: what holds today on this machine, and what is missing of each picture of it.
+"""`today.md`: what holds today on this machine or on several, and what is missing of each picture.
 
 The surprising choice: the page begins with the claims that changed. That the rest holds is what a
 reader of the paper expects anyway.
@@ -6,6 +6,7 @@ reader of the paper expects anyway.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,10 @@ _ORDER = ("changed", "does not hold", "holds", "not resolved", "cannot be tested
 _WHERE = (
     "Pictures, their points and tables are made from `cells.jsonl` by `ftax paper --no-measure` "
     "with this folder as `--results`, into `figures`, `data` and `tables`."
+)
+_NOT_KNOWN = (
+    "How far its machines lie apart is not known, since none measured a cell more than once: "
+    "intervals and verdicts are of rounds alone."
 )
 _STEPS = {
     "measure": "rounds",
@@ -53,7 +58,7 @@ class Shown:
 
 
 def describe_today(
-    view: View,
+    views: Sequence[View],
     shown: Sequence[Shown],
     verdicts: Sequence[Verdict],
     *,
@@ -63,11 +68,17 @@ def describe_today(
 ) -> str:
     """The page, in Markdown; ``times`` are the seconds of each step of the sweep, ``days`` those of
     its runs."""
-    lines = ["# The Framework Tax today", "", _describe_run(view, setting, days), ""]
+    lines = ["# The Framework Tax today", ""]
+    for view in views:
+        lines += [_describe_run(view, setting, days), ""]
     if times:
-        lines += [_describe_times(view, times), ""]
-    if view.drift is not None:
-        lines += [f"{view.drift.describe()} Intervals and verdicts carry that.", ""]
+        lines += [_describe_times(views, times), ""]
+    for view in views:
+        which = f"{view.label}: " if len(views) > 1 else ""
+        if view.drift is not None:
+            lines += [f"{which}{view.drift.describe()} Intervals and verdicts carry that.", ""]
+        elif view.machines > 1:
+            lines += [f"{which}{_NOT_KNOWN}", ""]
     if verdicts:
         lines += ["## Claims", "", count_outcomes(verdicts), "", *_describe_claims(verdicts)]
     if shown:
@@ -76,10 +87,19 @@ def describe_today(
 
 
 def count_outcomes(verdicts: Sequence[Verdict]) -> str:
-    """ "Of 77 claims and checks: holds 41, changed 10, ..." """
-    counts = {name: sum(item.today == name for item in verdicts) for name in OUTCOMES}
-    parts = [f"{name} {count}" for name, count in counts.items() if count]
-    return f"Of {len(verdicts)} claims and checks: {', '.join(parts)}. Details are in claims.md."
+    """ "Of 77 claims and checks: holds 41, changed 10, ..."; machine by machine, if claims have
+    verdicts of several."""
+    several = len({item.id for item in verdicts}) < len(verdicts)
+    groups: dict[str, list[Verdict]] = {}
+    for item in verdicts:
+        groups.setdefault(item.machine if several else "", []).append(item)
+    told = []
+    for machine, group in groups.items():
+        counts = Counter(item.today for item in group)
+        parts = [f"{name} {counts[name]}" for name in OUTCOMES if counts[name]]
+        where = f" on {machine}" if machine else " on no machine" if several else ""
+        told.append(f"Of {len(group)} claims and checks{where}: {', '.join(parts)}.")
+    return f"{' '.join(told)} Details are in claims.md."
 
 
 def _describe_run(view: View, setting: Setting, days: Sequence[str]) -> str:
@@ -92,12 +112,13 @@ def _describe_run(view: View, setting: Setting, days: Sequence[str]) -> str:
     )
     quick = " A quick run: few rounds, few sizes." if setting.quick else ""
     when = f" on {' and '.join(days)}" if days else ""
+    several = f", {view.machines} machines that are alike" if view.machines > 1 else ""
     more = f" and {len(view.repetitions)} of them once more" if view.repetitions else ""
-    where = f"{view.label}{_describe_software(view)}"
+    where = f"{view.label}{several}{_describe_software(view)}"
     return f"{where}; {measured} cells measured{more}{when}.{quick}{tiny}"
 
 
-def _describe_times(view: View, times: Mapping[str, float]) -> str:
+def _describe_times(views: Sequence[View], times: Mapping[str, float]) -> str:
     """ "Measuring took 25 min of the devices: rounds 12 min, ...; before it, exports 2 min ..." """
     named: dict[str, float] = {}
     for step, seconds in times.items():
@@ -108,7 +129,7 @@ def _describe_times(view: View, times: Mapping[str, float]) -> str:
     parts = ", ".join(f"{name} {describe_time(seconds)}" for name, seconds in most_first)
     text = f"Measuring took {describe_time(sum(named.values()))} of the devices: {parts}"
     ahead_s, within_s = times.get("export", 0.0), 0.0
-    for cell in view.cells.values():
+    for cell in (cell for view in views for cell in view.cells.values()):
         if cell.facts.get("from_cache") is False:
             within_s += float(cell.facts.get("seconds") or 0.0)
     if within_s:

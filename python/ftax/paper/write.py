@@ -1,7 +1,8 @@
 """Writes what a study found: pictures, tables, the data of both, the claims, and one short page.
 
-The surprising choice: several machines in one folder get a folder each. Nothing on any page is of
-two machines, but for the paper's numbers, which are marked as such.
+The surprising choice: GPUs that were measured into one folder stand in one picture, each with a
+line of its own, as the paper's do. What cannot be drawn together has a folder each: CPUs and GPUs,
+tiny models and others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ftax.paper.claims.study import test_claims
 from ftax.paper.claims.tables import make_claims_tables
 from ftax.paper.figures.drawing import check_matplotlib, save_sheet
 from ftax.paper.figures.sheet import write_csv
-from ftax.paper.figures.view import View, split_views
+from ftax.paper.figures.view import View, group_views, split_views
 from ftax.paper.items.catalogue import Item
 from ftax.paper.missing import find_missing, has_measured
 from ftax.paper.run import Study
@@ -32,12 +33,17 @@ CLAIMS_FILE = "claims.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """All that was written of one machine."""
+    """All that was written of machines that stand in one picture."""
 
-    view: View
+    views: tuple[View, ...]
     folder: Path
     shown: tuple[Shown, ...]
     verdicts: tuple[Verdict, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What the machines are called."""
+        return ", ".join(view.label for view in self.views)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -46,28 +52,28 @@ class Page:
 
 
 def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page, ...]:
-    """Write the items and the claims of each machine, and of the whole paper today.md; the pages.
+    """Write the items and the claims of machines, and of the whole paper today.md; the pages.
 
     Raises UnavailableError without matplotlib, InvalidArgumentError if there are no results, and
     what writing a file raises.
     """
-    views = split_views(results)
-    if not views:
+    groups = group_views(split_views(results))
+    if not groups:
         raise InvalidArgumentError(
             f"{folder} has no results to show; run `ftax paper` without --no-measure first"
         )
     if any(item.kind == "figure" for item in study.items):
         check_matplotlib()
     pages = []
-    for view in views:
-        place = folder if len(views) == 1 else folder / make_slug(view.label)
-        shown = tuple(write_item(item, view, study.setting, place) for item in study.items)
-        cells = (*view.cells.values(), *view.repetitions)
+    is_only = len(groups) == 1
+    for views in groups:
+        place = folder if is_only else folder / make_slug(_name_folder(views))
+        shown = tuple(write_item(item, views, study.setting, place) for item in study.items)
+        cells = tuple(cell for view in views for cell in view.every)
         own = SweepResults(cells=cells, machines=results.machines)
-        verdicts = write_claims(own, place) if study.claims and not view.tiny else ()
-        page = Page(view=view, folder=place, shown=shown, verdicts=verdicts)
+        verdicts = write_claims(own, place) if study.claims and not views[0].tiny else ()
+        page = Page(views=views, folder=place, shown=shown, verdicts=verdicts)
         if study.is_whole:
-            is_only = len(views) == 1
             write_page(
                 page,
                 study.setting,
@@ -76,10 +82,16 @@ def write_study(study: Study, results: SweepResults, folder: Path) -> tuple[Page
             )
         pages.append(page)
     if study.claims:
-        several = len(views) > 1  # then some claims compare machines
-        verdicts = write_claims(results, folder) if several else pages[0].verdicts
+        verdicts = pages[0].verdicts if is_only else write_claims(results, folder)
         _keep_records(verdicts, folder / CLAIMS_FILE)
     return tuple(pages)
+
+
+def _name_folder(views: Sequence[View]) -> str:
+    """Of several machines, one that stays when another one is measured."""
+    if len(views) == 1:
+        return views[0].label
+    return ("GPUs" if views[0].device == "cuda" else "CPUs") + (" tiny" if views[0].tiny else "")
 
 
 def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
@@ -89,17 +101,17 @@ def _keep_records(verdicts: Iterable[Verdict], path: Path) -> None:
         append_record(path, verdict)
 
 
-def write_item(item: Item, view: View, setting: Setting, folder: Path) -> Shown:
-    """Write a figure or a table of one machine; nothing but the reasons if nothing was measured."""
+def write_item(item: Item, views: Sequence[View], setting: Setting, folder: Path) -> Shown:
+    """Write a figure or a table of machines; nothing but the reasons if nothing was measured."""
     wants = tuple(item.make_wants(setting))
-    shown = Shown(item=item, measured=False, missing=find_missing(wants, setting, view))
+    shown = Shown(item=item, measured=False, missing=find_missing(wants, setting, views))
     if item.make_table is not None:
-        if not has_measured(wants, setting, view):
+        if not has_measured(wants, setting, views):
             return shown
-        table = item.make_table(view)
+        table = item.make_table(views)
         files = _write_rows(table, folder / "tables", item.name)
         return replace(shown, measured=True, files=files, table=table)
-    sheet = item.make_sheet(view, shown.missing)
+    sheet = item.make_sheet(views, shown.missing)
     if not sheet.measured:
         return shown
     figures, data = folder / "figures", folder / "data"
@@ -129,7 +141,7 @@ def write_page(
     if rows:
         (page.folder / "data" / "all.csv").write_text(write_csv(rows), "utf-8")
     text = describe_today(
-        page.view, page.shown, page.verdicts, setting=setting, times=times, days=days
+        page.views, page.shown, page.verdicts, setting=setting, times=times, days=days
     )
     path = page.folder / "today.md"
     path.write_text(text, "utf-8")

@@ -198,8 +198,9 @@ class Printout:
         return Numbers(columns=table.columns, rows=table.rows)
 
     def to_markdown(self) -> str:
-        """For a page: the tables alone."""
-        return "\n".join(table.to_markdown() for table in self.tables)
+        """For a page: the tables, and the sentences below them."""
+        notes = [f"{_escape(note)}\n" for note in self.notes]
+        return "\n".join([*(table.to_markdown() for table in self.tables), *notes])
 
 
 def say(value: Any, write: Callable[[Any], str] = str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, Self
 
 from ftax.errors import InvalidArgumentError
@@ -31,6 +31,12 @@ _CONFIDENCE = 0.95
 
 Amount = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
 Status = Literal["measured", "failed", "unavailable"]
+
+
+def drop_options(cell: Cell, *names: str) -> Cell:
+    """The cell without these options, such as the one measured once that was measured once more."""
+    kept = {name: value for name, value in cell.options.items() if name not in names}
+    return replace(cell, options=FrozenMap(kept))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

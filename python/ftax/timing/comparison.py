@@ -265,35 +265,6 @@ def compare_amounts(
     return interval, core.verdict  # type: ignore[return-value]  # one of the four
 
 
-def find_differences(
-    a: Sequence[Measurement], b: Sequence[Measurement], names: tuple[str, str] = ("a", "b")
-) -> list[str]:
-    """Where the two sides differ in machine, torch or threads: "torch is 2.11.0 for a and 2.13.0
-    for b". They are then numbers of those as much as of what was changed."""
-    found = []
-    sides = [[_describe_setting(item) for item in side] for side in (a, b)]
-    for what in sides[0][0]:
-        of_a, of_b = (list(dict.fromkeys(item[what] for item in side)) for side in sides)
-        if len({*of_a, *of_b} - {""}) > 1:
-            texts = [" or ".join(filter(None, of)) or "not known" for of in (of_a, of_b)]
-            verb = "are" if what.endswith("s") else "is"
-            found.append(f"{what} {verb} {texts[0]} for {names[0]} and {texts[1]} for {names[1]}")
-    return found
-
-
-def _describe_setting(measurement: Measurement) -> dict[str, str]:
-    """What makes numbers incomparable; "" where it is not known."""
-    environment = measurement.environment
-    return {
-        "the machine": environment.machine,
-        "the CPU": environment.host.cpu_model or "",
-        "usable CPUs": str(environment.host.usable_cpus),
-        "the GPU": "" if environment.gpu is None else environment.gpu.name,
-        "torch": environment.software.torch,
-        "threads": str(environment.settings.num_threads),
-    }
-
-
 def compare_values(
     a_ns: Sequence[float],
     b_ns: Sequence[float],

@@ -8,7 +8,7 @@ at one clock is not resolved.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ftax.paper.claims.gpu import Gpu, is_latency
@@ -50,13 +50,17 @@ def _scale(cell: SweepCell, to_hz: float) -> SweepCell:
 
 
 def weigh_clock(
-    verdict: Verdict, plan: ClaimPlan, gpu: Gpu, judge_at_one_clock: Callable[[], Verdict]
+    verdict: Verdict,
+    plan: ClaimPlan,
+    gpus: Sequence[Gpu],
+    judge_at_one_clock: Callable[[], Verdict],
 ) -> Verdict:
-    """``verdict`` of ``gpu``; "not resolved" if its cells were timed at several clocks and it turns
-    at one. If it stays, a note has the numbers that do not."""
-    clocks = _list_clocks(plan, gpu)
-    if verdict.today == "cannot be tested here" or not clocks:
+    """``verdict`` of ``gpus``; "not resolved" if the cells of one were timed at several clocks and
+    it turns at one for each. If it stays, a note has the numbers that do not."""
+    spans = [clocks for gpu in gpus if (clocks := _list_clocks(plan, gpu))]
+    if verdict.today == "cannot be tested here" or not spans:
         return verdict
+    clocks = max(spans, key=lambda clocks: max(clocks) / min(clocks))
     if max(clocks) <= (1 + SAME_CLOCK) * min(clocks):
         return verdict
     steady = judge_at_one_clock()

@@ -19,7 +19,7 @@ from ftax.paper.claims.helpers import Missing
 from ftax.paper.claims.scope import RequiredCell
 from ftax.paper.claims.today import Wanted
 from ftax.paper.drift import Drift, find_drift, find_drifting_share, join_repetitions
-from ftax.paper.figures.view import find_kind, find_place
+from ftax.paper.figures.view import find_kind, find_place, split_by_kind
 from ftax.sweeps.record import SweepCell, SweepMachine
 from ftax.sweeps.results import SweepResults
 
@@ -48,10 +48,11 @@ _OF_CELL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """The cells of one machine on its GPU; on its CPU where no GPU was measured.
+    """The cells of one kind of machine on its GPU; on its CPU where no GPU was measured.
 
     Attributes:
-        label: the name of the GPU or CPU.
+        label: the name of the GPU or CPU, with a number where kinds of machines share it.
+        name: without it.
         cells: tiny models are left out; of cells that differ in options alone, the one with fewer.
         repeated: those that were measured repeatedly, with a round for each time.
         drift: how far the machine drifts between sessions; None if nothing says so.
@@ -59,6 +60,7 @@ class Gpu:
     """
 
     label: str
+    name: str = ""
     kind: str  # "cuda" or "cpu"
     cells: Mapping[RequiredCell, SweepCell]
     repeated: Mapping[RequiredCell, SweepCell] = field(default_factory=dict)
@@ -77,10 +79,12 @@ class Gpu:
         chosen: dict[RequiredCell, SweepCell] = {}
         for cell in every:
             place = RequiredCell(*find_place(cell.cell))
-            if place not in chosen or len(cell.cell.options) <= len(chosen[place].cell.options):
+            known = chosen.setdefault(place, cell)
+            if _is_better(cell, known):
                 chosen[place] = cell
         return cls(
             label=label,
+            name=label,
             kind=kind,
             cells=chosen,
             repeated={RequiredCell(*find_place(cell)): found for cell, found in joined.items()},
@@ -158,15 +162,21 @@ class Gpu:
         return Missing(f"{own.label()} has no count of {name}")
 
 
+def _is_better(cell: SweepCell, known: SweepCell) -> bool:
+    """Whether it has fewer options; of one machine also as many, since it was measured later."""
+    more = len(cell.cell.options) - len(known.cell.options)
+    return more < 0 or (more == 0 and cell.machine == known.machine)
+
+
 def list_gpus(results: SweepResults) -> tuple[Gpu, ...]:
-    """The machines of results that measured anything, in the order of their cells."""
+    """The kinds of machines of results that measured anything, in the order of their cells."""
     gpus = []
-    for name, part in results.split_by_machine().items():
-        measured = [cell.cell for cell in part.cells if cell.status == "measured"]
+    for cells in split_by_kind(results):
+        measured = [cell.cell for cell in cells if cell.status == "measured"]
         if measured:
             kind = "cuda" if "cuda" in map(find_kind, measured) else "cpu"
-            label = _name_machine(part.machines.get(name), kind)
-            gpus.append(Gpu.of(label, kind, part.cells))
+            label = _name_machine(results.machines.get(cells[0].machine), kind)
+            gpus.append(Gpu.of(label, kind, cells))
     labels = [gpu.label for gpu in gpus]
     return tuple(
         replace(gpu, label=f"{gpu.label} ({labels[: index + 1].count(gpu.label)})")

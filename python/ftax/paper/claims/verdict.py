@@ -1,13 +1,15 @@
 """The verdict of one claim on one machine, or on several where it compares GPUs.
 
 The surprising choice: on one machine all GPUs of the paper are that machine's. Conditions that then
-say the same of the same cells are one condition, and it is counted once.
+say the same of the same cells are one condition, and it is counted once. Of a claim about several
+GPUs that is so on each GPU that was measured, and the claim is all of these conditions.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,38 +34,52 @@ def refuse(plan: ClaimPlan, reason: str, *, machine: str = "") -> Verdict:
 
 
 def judge(
-    plan: ClaimPlan, choose: Choose, sampler: Sampler, *, machine: str, merge: bool
+    plan: ClaimPlan, looks: Mapping[str, Choose], sampler: Sampler, *, merge: bool
 ) -> Verdict:
-    """The verdict of ``plan`` on what ``choose`` gives for the paper's GPUs.
+    """The verdict of ``plan`` on what each of ``looks`` gives for the paper's GPUs, by the machines
+    that it is of; with several, on all of them at once.
 
-    ``merge`` if they are all one machine.
+    ``merge`` if all GPUs of a look are one machine.
     """
-    numbers = collect_numbers(plan, choose, sampler)
-    point = plan.formulas.run(numbers.point)
-    found = (*point.tests, *point.computed.values())
-    idle = all(isinstance(value, Missing) for value in found)
-    resampled = [] if idle else [plan.formulas.run(scope) for scope in numbers.resamples]
     kept_tests, kept_values = _find_kept(plan) if merge else _keep_all(plan)
-    cases = _make_cases(plan, point, resampled, kept_tests)
-    tests = []
-    for index, case in zip(kept_tests, cases, strict=True):
-        outcome, share = judge_test(*case)
-        truth = point.tests[index]
-        why = truth.why if isinstance(truth, Missing) else ""
-        tests.append(plan.tests[index].make_verdict(outcome, share=share, why=why))
+    tests: list[TestVerdict] = []
+    values: list[ClaimValue] = []
+    cases: list[tuple[TestOutcome, list[TestOutcome]]] = []
+    notes: dict[str, None] = {}
+    draws = []
+    for machine, choose in looks.items():
+        on = f" on {machine}" if len(looks) > 1 else ""
+        numbers = collect_numbers(plan, choose, sampler)
+        point = plan.formulas.run(numbers.point)
+        found = (*point.tests, *point.computed.values())
+        idle = all(isinstance(value, Missing) for value in found)
+        resampled = [] if idle else [plan.formulas.run(scope) for scope in numbers.resamples]
+        draws.append(len(resampled))
+        own = _make_cases(plan, point, resampled, kept_tests)
+        for index, case in zip(kept_tests, own, strict=True):
+            outcome, share = judge_test(*case)
+            truth = point.tests[index]
+            why = truth.why if isinstance(truth, Missing) else ""
+            verdict = plan.tests[index].make_verdict(outcome, share=share, why=why)
+            if on:
+                verdict = replace(verdict, about=f"{verdict.about or verdict.expression}{on}")
+            tests.append(verdict)
+        cases += own
+        made = (_make_value(plan, name, point, resampled) for name in kept_values)
+        values += [replace(value, name=f"{value.name}{on}") for value in made if value is not None]
+        notes |= dict.fromkeys(_make_notes(plan, numbers, len(kept_tests), machine))
     whole, shares = judge_resamples(cases)
     today, reason = settle(whole, shares)
-    values = [_make_value(plan, name, point, resampled) for name in kept_values]
     return _make_verdict(
         plan,
         today,
         "; ".join(filter(None, (reason, _describe_missing(tests)))),
-        machine=machine,
+        machine=", ".join(looks),
         tests=tuple(tests),
-        values=tuple(value for value in values if value is not None),
+        values=tuple(values),
         shares=shares,
-        resamples=len(resampled),
-        notes=_make_notes(plan, numbers, len(tests), machine),
+        resamples=max(draws),
+        notes=tuple(notes),
     )
 
 

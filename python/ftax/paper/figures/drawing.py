@@ -1,8 +1,8 @@
 """Draws a `Sheet` with matplotlib, as SVG and PNG.
 
 The surprising choice: colour and marker say what was run, line style says by whom: solid and filled
-is measured here, dashed and hollow is the paper's. So the pairs that belong together find each
-other, in grey print by their markers.
+is measured here (a second machine's is dash-dotted, and so on), dashed and hollow is the paper's.
+So the pairs that belong together find each other, in grey print by their markers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from ftax.errors import UnavailableError
 from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
-from ftax.paper.figures.styles import BLACK, BLUE, GREY, Style, choose_styles, list_series
+from ftax.paper.figures.styles import (
+    BLACK,
+    BLUE,
+    GREY,
+    Style,
+    choose_styles,
+    list_hands,
+    list_series,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,6 +31,8 @@ if TYPE_CHECKING:
 # Of a legend's entry: its sample of the line, and a letter of its text, generously.
 _ENTRY_IN, _LETTER_IN = 0.45, 0.055
 
+# Of machines in one picture; the paper's are dashed.
+_LINES: tuple[Any, ...] = ("-", "-.", (0, (1, 1)), (0, (6, 1, 1, 1, 1, 1)), (0, (8, 2)))
 _RING: Any = {
     "linestyle": "",
     "marker": "o",
@@ -86,8 +96,9 @@ def draw_sheet(sheet: Sheet) -> Figure:
     figure.suptitle(_wrap(sheet.title, 13 * width), fontsize=9.5)
     grid: Any = figure.subplots(rows, columns, squeeze=False)
     places = [axes for row in grid for axes in row]
+    hands = list_hands(sheet)
     for axes, panel in zip(places, sheet.panels):
-        _draw_panel(axes, panel, styles)
+        _draw_panel(axes, panel, styles, hands)
     for axes in places[len(sheet.panels) :]:
         axes.set_axis_off()
     figure.legend(
@@ -109,7 +120,7 @@ def _wrap(text: str, letters: float) -> str:
     return "\n".join(textwrap.wrap(text, int(letters)))
 
 
-def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, Style]) -> None:
+def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, Style], hands: Sequence[str]) -> None:
     _set_axes(axes, panel)
     for series in panel.series:
         colour, marker = styles[series.style]
@@ -117,7 +128,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, Style]) -> None:
             "color": colour,
             "marker": marker,
             "markersize": 4.5,
-            "linestyle": "-" if series.measured else "--",
+            "linestyle": _find_line(series.source, hands) if series.measured else "--",
             "linewidth": 1.6 if series.measured else 1.0,
             "markerfacecolor": colour if series.measured else "white",
         }
@@ -129,6 +140,11 @@ def _draw_panel(axes: Axes, panel: Panel, styles: dict[str, Style]) -> None:
             _draw_busy(axes, series, colour)
     if panel.scale == "linear" or panel.shows == "split":
         axes.set_ylim(bottom=0)
+
+
+def _find_line(source: str, hands: Sequence[str]) -> Any:
+    """Solid for the first machine, and for one that has a colour of its own."""
+    return _LINES[hands.index(source) % len(_LINES)] if source in hands else _LINES[0]
 
 
 def _set_axes(axes: Axes, panel: Panel) -> None:
@@ -210,11 +226,19 @@ def _make_legend(sheet: Sheet, styles: dict[str, Style]) -> list[Any]:
         Line2D([], [], color=styles[style][0], marker=styles[style][1], linewidth=1.6, label=label)
         for label, style in dict.fromkeys((s.label, s.style) for s in list_series(sheet))
     ]
-    ours = dict.fromkeys(series.source for series in list_series(sheet) if series.measured)
+    ours = list_hands(sheet)
     theirs = dict.fromkeys(series.source for series in list_series(sheet) if not series.measured)
     entries += [
-        Line2D([], [], color=BLACK, marker="o", linewidth=1.6, label=f"solid: {name}, measured")
-        for name in ours
+        Line2D(
+            [],
+            [],
+            color=BLACK,
+            marker="o",
+            linewidth=1.6,
+            linestyle=_find_line(name, ours),
+            label=f"{'like this' if place else 'solid'}: {name}, measured",
+        )
+        for place, name in enumerate(ours)
     ]
     if theirs:
         whose = f"{next(iter(theirs))}, " if len(theirs) == 1 else ""

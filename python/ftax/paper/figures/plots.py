@@ -6,8 +6,8 @@ figure can want a cell that nobody runs, nor run one that nobody sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ftax.paper.figures.printed import Printed, read_points
@@ -27,13 +27,22 @@ X_NAMES: dict[Over, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One model in one runtime, measured. ``sequence`` None is the only one that the model has."""
+    """One model in one runtime, measured. ``sequence`` None is the only one that the model has.
+    ``is_machine``: the line stands for its machine, and goes by its name where there are several.
+    """
 
     label: str
     style: str
     model: str
     runtime: str = "eager/python"
     sequence: int | None = None
+    is_machine: bool = False
+
+    def name_machine(self, view: View) -> Line:
+        """The line as it is drawn beside those of other machines."""
+        if not self.is_machine:
+            return self
+        return replace(self, label=view.label, style=f"{self.style} {view.label}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +75,18 @@ class Plot:
                 needs=self._needs,
             )
 
-    def make_panel(self, view: View | None) -> Panel:
-        """The lines of a machine beside those of the paper."""
+    def make_panels(self, views: Sequence[View]) -> tuple[Panel, ...]:
+        """The lines of machines beside those of the paper: one panel, but one for each of several
+        machines where the device's part of a latency is drawn too, which hides another's."""
+        if self.shows != "split" or len(views) < 2:
+            return (self._make_panel(views),)
+        return tuple(
+            replace(panel, title=f"{panel.title}, {view.label}")
+            for view in views
+            if (panel := self._make_panel([view])).measured
+        )
+
+    def _make_panel(self, views: Sequence[View]) -> Panel:
         printed = tuple(
             Series(
                 label=line.label,
@@ -78,7 +97,12 @@ class Plot:
             )
             for line in self.printed
         )
-        measured = () if view is None else tuple(self._measure(line, view) for line in self.lines)
+        is_alone = len(views) < 2
+        measured = [
+            self._measure(line if is_alone else line.name_machine(view), view)
+            for view in views
+            for line in self.lines
+        ]
         return Panel(
             title=self.title,
             series=tuple(series for series in (*measured, *printed) if self._is_drawable(series)),
@@ -117,9 +141,9 @@ class Plot:
         )
 
 
-def make_panels(plots: Iterable[Plot], view: View | None) -> tuple[Panel, ...]:
+def make_panels(plots: Iterable[Plot], views: Sequence[View]) -> tuple[Panel, ...]:
     """Panels with a point of anybody: one that only the paper has is worth seeing beside ours."""
-    panels = (plot.make_panel(view) for plot in plots)
+    panels = (panel for plot in plots for panel in plot.make_panels(views))
     return tuple(panel for panel in panels if panel.series)
 
 

@@ -77,7 +77,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sheet:
-    """All that one figure shows of one machine."""
+    """All that one figure shows of one machine, or of several."""
 
     item: str
     title: str

@@ -49,6 +49,13 @@ def choose_styles(sheet: Sheet) -> dict[str, Style]:
     return styles
 
 
+def list_hands(sheet: Sheet) -> list[str]:
+    """The machines that measured what several of them may have: each has a kind of line of its own,
+    unless it has a colour of its own."""
+    measured = (series for series in list_series(sheet) if series.measured)
+    return list(dict.fromkeys(item.source for item in measured if item.label != item.source))
+
+
 def list_series(sheet: Sheet) -> Iterable[Series]:
     """All series of all panels."""
     return (series for panel in sheet.panels for series in panel.series)

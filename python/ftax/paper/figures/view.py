@@ -7,7 +7,7 @@ drawing shows either, never both, and says so.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ftax.errors import InvalidArgumentError
@@ -25,26 +25,32 @@ Place = tuple[str, str, str, int, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The cells of one machine on one kind of device.
+    """The cells of one kind of device, measured by one machine or by several that are alike.
 
     Attributes:
         label: what the machine is called in a legend: its GPU, or its CPU; tiny models with it.
         tiny: whether these are the zoo's tiny models.
-        cells: by place; of two that differ in options alone, the one with fewer.
+        cells: by place; of two that differ in options alone, the one with fewer, and of two
+            machines the first.
+        every: all of these, as they were measured.
         repetitions: what was measured once more of them; ``repeated``: each such cell with a round
             for each repetition, by place.
-        drift: of the machine between sessions; None if too little was measured once more.
-        machine: None where the results do not say what it was.
+        drift: of the machine between sessions, and of machines that are alike between each other;
+            None if too little was measured once more.
+        machine: the first; None where the results do not say what it was.
+        machines: how many measured.
     """
 
     label: str
     device: str  # "cpu" or "cuda"
     tiny: bool
     cells: Mapping[Place, SweepCell]
+    every: tuple[SweepCell, ...] = ()
     repetitions: tuple[SweepCell, ...] = ()
     repeated: Mapping[Place, SweepCell] = field(default_factory=dict)
     drift: Drift | None = None
     machine: SweepMachine | None = None
+    machines: int = 1
 
     def find(
         self, model: str, runtime: str, dtype: str, batch: int, sequence: int | None = None
@@ -81,15 +87,38 @@ class View:
 
 
 def split_views(results: SweepResults) -> tuple[View, ...]:
-    """One view for each machine and kind of device, in the order in which they measured."""
-    views: list[View] = []
-    for name, part in results.split_by_machine().items():
-        machine = part.machines.get(name)
-        kinds = dict.fromkeys(find_kind(cell.cell) for cell in part.cells)
-        for kind in kinds:
-            cells = [cell for cell in part.cells if find_kind(cell.cell) == kind]
-            views.append(_make_view(cells, machine, kind))
+    """One view for each kind of machine and of device, in the order in which they measured.
+    Machines that differ in their names alone are of one kind."""
+    views = [
+        _make_view(cells, results.machines.get(cells[0].machine), kind)
+        for part in split_by_kind(results)
+        for kind, cells in _split_by_device(part).items()
+    ]
     return tuple(_tell_apart(views))
+
+
+def split_by_kind(results: SweepResults) -> list[list[SweepCell]]:
+    """The cells of each kind of machine, in the order in which they measured first."""
+    found: dict[str, list[SweepCell]] = {}
+    for cell in results.cells:
+        machine = results.machines.get(cell.machine)
+        found.setdefault(machine.alike if machine else cell.machine, []).append(cell)
+    return [*found.values()]
+
+
+def _split_by_device(cells: Iterable[SweepCell]) -> dict[str, list[SweepCell]]:
+    found: dict[str, list[SweepCell]] = {}
+    for cell in cells:
+        found.setdefault(find_kind(cell.cell), []).append(cell)
+    return found
+
+
+def group_views(views: Iterable[View]) -> list[tuple[View, ...]]:
+    """Views that stand in one picture: those of one kind of device, tiny models apart."""
+    found: dict[tuple[str, bool], list[View]] = {}
+    for view in views:
+        found.setdefault((view.device, view.tiny), []).append(view)
+    return [tuple(group) for group in found.values()]
 
 
 def find_kind(cell: Cell) -> str:
@@ -152,10 +181,12 @@ def _make_view(cells: list[SweepCell], machine: SweepMachine | None, kind: str) 
         device=kind,
         tiny=tiny,
         cells=kept,
+        every=tuple(own),
         repetitions=tuple(cell for cell in own if is_repetition(cell.cell)),
         repeated={find_place(cell): found for cell, found in join_repetitions(own).items()},
         drift=find_drift(own),
         machine=machine,
+        machines=len({cell.machine for cell in cells if cell.status == "measured"}),
     )
 
 

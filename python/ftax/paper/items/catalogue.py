@@ -38,29 +38,39 @@ class Item:
     title: str
     shows: str
     make_wants: Callable[[Setting], Iterable[Want]]
-    make_panels: Callable[[View], tuple[Panel, ...]] | None = None
-    make_table: Callable[[View], Rows] | None = None
+    make_panels: Callable[[Sequence[View]], tuple[Panel, ...]] | None = None
+    make_table: Callable[[Sequence[View]], Rows] | None = None
 
     @property
     def kind(self) -> Literal["figure", "table"]:
         """Which of the two it is."""
         return "table" if self.make_panels is None else "figure"
 
-    def make_sheet(self, view: View, missing: Sequence[Missing] = ()) -> Sheet:
-        """What a figure shows of a machine. Raises InvalidArgumentError for a table."""
+    def make_sheet(self, views: Sequence[View], missing: Sequence[Missing] = ()) -> Sheet:
+        """What a figure shows of machines. Raises InvalidArgumentError for a table."""
         if self.make_panels is None:
             raise InvalidArgumentError(f"{self.name} is a table; use its make_table")
         number = self.name.removeprefix("fig")
-        tiny = "; tiny models: only the shapes of the curves mean anything" if view.tiny else ""
-        drift = ", with the machine's drift between sessions" if view.drift else ""
+        tiny = (
+            "; tiny models: only the shapes of the curves mean anything"
+            if _is_any_tiny(views)
+            else ""
+        )
+        drift = ""
+        if any(view.drift for view in views):
+            drift = ", with the machine's drift between sessions"
         lacking = sum(item.count for item in missing)
         gaps = f"; {lacking} wanted cells are missing or lack a part" if lacking else ""
         return Sheet(
             item=self.name,
             title=f"Figure {number}: {self.title}",
             note=f"{self.shows} Bands and whiskers: 95 % intervals{drift}{tiny}{gaps}.",
-            panels=self.make_panels(view),
+            panels=self.make_panels(views),
         )
+
+
+def _is_any_tiny(views: Sequence[View]) -> bool:
+    return any(view.tiny for view in views)
 
 
 def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Plot, ...]]) -> Item:
@@ -72,7 +82,7 @@ def _figure(name: str, title: str, shows: str, make_plots: Callable[[], tuple[Pl
         title=title,
         shows=shows,
         make_wants=make_wants,
-        make_panels=lambda view: make_panels(make_plots(), view),
+        make_panels=lambda views: make_panels(make_plots(), views),
     )
 
 

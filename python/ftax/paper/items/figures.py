@@ -9,6 +9,7 @@ measured, 128 as in the paper, although the paper does not state it (its end poi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ftax.paper.figures.plots import Line, Plot
@@ -154,7 +155,8 @@ def make_fig9() -> tuple[Plot, ...]:
     plots = []
     for model, paper, title, length in _MAIN:
         for dtype in _BOTH:
-            pair = _pair("this machine", model, style="here", length=length)
+            line, _ = _pair("this machine", model, style="here", length=length)
+            pair = (replace(line, is_machine=True), None)
             where = _where(9, model=paper, dtype=dtype)
             printed = [
                 Printed(label=gpu, style=gpu, where={**where, "device": gpu}, source=gpu)

@@ -10,6 +10,7 @@ from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import Environment
 from ftax.reports.html import comparisons, facets, knees, receipts
 from ftax.reports.html.charts import Looks
+from ftax.reports.html.machine_tables import make_machine_tables, make_variance_view
 from ftax.reports.html.machines import Machine, Machines
 from ftax.reports.html.points import collect_environments, collect_points
 from ftax.reports.html.sources import Found, Sources
@@ -83,6 +84,8 @@ def make_content(
         "receipts": receipt_views,
         "choices": facets.make_choices(points),
         "charts": charts,
+        "machine_tables": make_machine_tables(points, machines),
+        "variance": make_variance_view(sweeps),
         "point_tables": facets.make_point_tables(points, machines),
         "missing": make_missing_table(sweeps.cells),
         "knees": knee_views,
@@ -192,6 +195,7 @@ def list_sections(context: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("latency", "Latency", charts.get("latency")),
         ("overhead", "Overhead", charts.get("overhead")),
         ("work", "Kernel time", charts.get("work")),
+        ("machines", "Machines", context["machine_tables"]),
         ("numbers", "All numbers", context["point_tables"] or context["missing"]),
         ("knees", "Knees", context["knees"]),
         ("comparisons", "Comparisons", context["comparisons"]),

@@ -27,8 +27,9 @@ from ftax.reports.html.charts import (
     make_time_axis,
 )
 from ftax.reports.html.machines import Machine
-from ftax.reports.html.points import Point, describe_options
+from ftax.reports.html.points import Point
 from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Scale, TableView
+from ftax.reports.options import describe_options
 from ftax.reports.table import NOTHING, Cell, Rows, say
 from ftax.steps.zoo.registry import list_models
 from ftax.timing.units import format_interval, format_latency, format_time

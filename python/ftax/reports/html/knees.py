@@ -18,9 +18,9 @@ from ftax.reports.html.charts import (
     make_size_axis,
 )
 from ftax.reports.html.machines import Machine, Machines
-from ftax.reports.html.points import describe_options
 from ftax.reports.html.sources import Found
 from ftax.reports.html.view import Charts, Lead, Panel, TableView
+from ftax.reports.options import describe_options
 from ftax.reports.tables.knee_table import make_knee_table, make_point_table
 from ftax.sweeps.knee.record import Knee, KneePoint
 from ftax.timing.units import format_time

@@ -11,8 +11,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ftax.machines.differences import describe_source
 from ftax.machines.environment import Environment
 from ftax.reports.table import Rows
+from ftax.sweeps.side_by_side import name_device
 
 # What passes, or what does not change a measurement by itself.
 _PASSING_GPU = ("sm_clock_mhz", "memory_clock_mhz", "power_mw", "temperature_c", "throttle_reasons")
@@ -37,6 +39,11 @@ class Machine:
     environment: Environment
 
     @property
+    def short(self) -> str:
+        """Its GPU, or its CPU where it measured on that, with the name that the user gave it."""
+        return ", ".join(filter(None, [name_device(self.environment), self.environment.machine]))
+
+    @property
     def label(self) -> str:
         """``'Machine A: NVIDIA H200, ...'``."""
         return f"Machine {self.name}: {self.title}"
@@ -57,7 +64,7 @@ class Machines:
                     name=name, title=_describe(environment), facts=facts, environment=environment
                 )
             commits = self._commits.setdefault(key, {})
-            commits[_describe_source(environment)] = None
+            commits[f"ftax {describe_source(environment)}"] = None
         self._by_key = _tell_apart(self._by_key)
 
     def __iter__(self) -> Iterator[Machine]:
@@ -92,7 +99,7 @@ class Machines:
 def list_facts(environment: Environment) -> dict[str, str]:
     """What has to be equal for two records to be of one machine."""
     data = environment.to_dict()
-    facts: dict[str, str] = {}
+    facts = {"machine": environment.machine} if environment.machine else {}
     for part, passing in (("gpu", _PASSING_GPU), ("host", ()), ("software", ()),
                           ("settings", _PASSING_SETTINGS)):  # fmt: skip
         fields = data[part]
@@ -131,15 +138,11 @@ def _describe(environment: Environment) -> str:
     threads = environment.settings.num_threads
     parts = [cpu, f"{threads} {'thread' if threads == 1 else 'threads'}",
              f"torch {environment.software.torch}"]  # fmt: skip
+    if environment.machine:
+        parts.insert(0, environment.machine)
     if environment.gpu is not None:
         parts.insert(0, environment.gpu.name)
     return ", ".join(parts)
-
-
-def _describe_source(environment: Environment) -> str:
-    source = environment.source
-    commit = f" at {source.commit[:10]}" if source.commit else ""
-    return f"ftax {source.ftax}{commit}{' with changes' if source.dirty else ''}"
 
 
 def _name(number: int) -> str:

@@ -6,7 +6,6 @@ over records would belong to no machine at no time.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,15 +22,6 @@ from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import find_disturbance
 from ftax.timing.units import format_interval, format_latency, format_time
-
-# Options that say nothing new: what models are given unless one asks for something else.
-_USUAL: Mapping[str, object] = {
-    "seed": 0,
-    "inputs": "random",
-    "weights": "random",
-    "attention": "sdpa",
-    "attention_mask": "none",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,20 +117,6 @@ def collect_points(
 def _is_place(cell: SweepCell) -> bool:
     """Whether it was measured, and for the first time: another time is no other place."""
     return cell.status == "measured" and REPETITION not in cell.cell.options
-
-
-def describe_options(cell: Cell) -> str:
-    """The options that tell a cell from the usual one of its model; "" if there are none."""
-    told = {
-        name: value
-        for name, value in sorted(cell.options.items())
-        if value is not None and value is not False and _USUAL.get(name) != value
-    }
-    texts = []
-    for name, value in told.items():
-        word = name.replace("_", " ")
-        texts.append(word if value is True else f"{word} {json.dumps(value).strip(chr(34))}")
-    return ", ".join(texts)
 
 
 def _list_receipt(receipt: Receipt, ref: str, machines: Machines) -> list[Point]:

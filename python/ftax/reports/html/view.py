@@ -33,6 +33,7 @@ class TableView:
         records: of each row.
         ids: of each row, by which the page links to it.
         filtered: whether filters hide rows, by the cells whose columns they name.
+        notes: sentences below it.
     """
 
     rows: Rows
@@ -40,6 +41,7 @@ class TableView:
     records: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     filtered: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def is_narrow(self) -> bool:

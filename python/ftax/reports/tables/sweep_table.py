@@ -1,12 +1,21 @@
-"""A sweep as tables: its cells, and what was not measured and why."""
+"""A sweep as tables: its cells, and what was not measured and why.
+
+The surprising choice: machines stand side by side as soon as they have a cell in common; until then
+each has a table of its own, since nothing of them can be compared.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
 from ftax.reports.table import NOTHING, Printout, Rows, say
+from ftax.reports.tables.machine_table import make_machine_table
+from ftax.reports.tables.variance_table import make_variance_table
+from ftax.sweeps.record import GPU, REPETITION, drop_options
+from ftax.sweeps.side_by_side import group_shared, line_up, name_machines
 from ftax.timing.units import format_interval, format_latency
 
 if TYPE_CHECKING:
@@ -24,6 +33,7 @@ _FIELDS: Mapping[str, Field] = {
     "status": "status",
     "why": lambda cell: cell.doubt or cell.disturbance if _is_measured(cell) else cell.reason,
     "machine": "machine",
+    "machine_name": lambda _: "",
     "latency_ns": lambda cell: cell.latency_ns if _is_measured(cell) else None,
     "low_ns": lambda cell: read(cell, "interval_ns.0") if _is_measured(cell) else None,
     "high_ns": lambda cell: read(cell, "interval_ns.1") if _is_measured(cell) else None,
@@ -35,30 +45,68 @@ _MOST_ROWS = 60  # of a terminal; --csv prints all
 
 
 def make_sweep_tables(results: SweepResults) -> list[Rows]:
-    """What was measured, machine by machine; then what was not, once a reason."""
-    tables = []
-    machines = results.split_by_machine()
-    for name, part in machines.items():
-        measured = [cell for cell in part.cells if cell.status == "measured"]
-        if measured:
-            of = f" on machine {name}" if len(machines) > 1 else ""
-            tables.append(_make_cells(f"{len(measured)} cells{of}", measured))
-    missing = [cell for cell in results.cells if cell.status != "measured"]
-    if missing:
-        tables.append(make_missing_table(missing))
-    return tables
+    """What was measured, models that several machines measured with these side by side, the others
+    machine by machine; then what was not, once a reason."""
+    made = _Tables.of(results)
+    return [*made.measured, *made.variance, *_make_missing_tables(results)]
 
 
 def draw_sweep(results: SweepResults, *, is_whole: bool = False) -> Printout:
     """A sweep as it is printed; unless it ``is_whole``, without cells that are too many to read."""
-    tables = make_sweep_tables(results)
-    if not is_whole and len(results.cells) > _MOST_ROWS:
-        missing = [cell for cell in results.cells if cell.status != "measured"]
-        tables = [make_missing_table(missing)] if missing else []
+    made = _Tables.of(results)
+    missing = [cell for cell in results.cells if not _is_measured(cell)]
+    is_long = sum(len(table.rows) for table in made.measured) + len(missing) > _MOST_ROWS
+    is_shown = is_whole or not is_long
+    names = name_machines(results.machines.values())
+    fields = {**_FIELDS, "machine_name": lambda cell: names.get(cell.machine, "")}
     return Printout(
-        tables=tuple(tables),
-        numbers=lambda: Numbers.of(_FIELDS, [read_all(cell, _FIELDS) for cell in results.cells]),
+        tables=(
+            *(made.measured if is_shown else ()),
+            *made.variance,
+            *_make_missing_tables(results),
+        ),
+        notes=made.notes if is_shown else (),
+        numbers=lambda: Numbers.of(fields, [read_all(cell, fields) for cell in results.cells]),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tables:
+    """Of what was measured, and what to say below."""
+
+    measured: tuple[Rows, ...]
+    variance: tuple[Rows, ...]  # of machines that have something in common
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, results: SweepResults) -> _Tables:
+        measured = [cell for cell in results.cells if _is_measured(cell)]
+        once = [cell for cell in measured if REPETITION not in cell.cell.options]
+        rows = line_up(once, lambda cell: cell.cell, lambda cell: cell.machine)
+        groups = group_shared(rows)
+        names = {
+            **{cell.machine: f"machine {cell.machine}" for cell in measured},
+            **name_machines(results.machines.values()),
+        }
+        known = {name: machine.environment for name, machine in results.machines.items()}
+        beside = [make_machine_table(group, names, known) for group in groups]
+        shown = {row.cell for group in groups for row in group}
+        rest = [cell for cell in measured if drop_options(cell.cell, GPU, REPETITION) not in shown]
+        own = [table for table, _ in beside]
+        machines = dict.fromkeys(cell.machine for cell in measured)
+        for name in machines:
+            cells = [cell for cell in rest if cell.machine == name]
+            if cells:
+                of = f" on machine {name}" if len(machines) > 1 else ""
+                own.append(_make_cells(f"{len(cells)} cells{of}", cells))
+        notes = dict.fromkeys(note for _, notes in beside for note in notes)
+        variance = (make_variance_table(results),) if groups else ()
+        return cls(measured=tuple(own), variance=variance, notes=tuple(notes))
+
+
+def _make_missing_tables(results: SweepResults) -> list[Rows]:
+    missing = [cell for cell in results.cells if not _is_measured(cell)]
+    return [make_missing_table(missing)] if missing else []
 
 
 def make_missing_table(cells: Iterable[SweepCell]) -> Rows:

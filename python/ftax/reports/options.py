@@ -1,0 +1,30 @@
+"""Options of cells, as tables and charts tell them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ftax.sweeps.record import GPU
+from ftax.timing.cell import Cell
+
+# Options that say nothing new: what models are given unless one asks for something else.
+_USUAL: Mapping[str, object] = {
+    "seed": 0,
+    "inputs": "random",
+    "weights": "random",
+    "attention": "sdpa",
+    "attention_mask": "none",
+}
+
+
+def describe_options(cell: Cell) -> str:
+    """The options that tell a cell from the usual one of its model, but for the kind of GPU that it
+    asked for, which its machine says; "" if there are none."""
+    texts = []
+    for name, value in sorted(cell.options.items()):
+        if value is None or value is False or _USUAL.get(name) == value or name == GPU:
+            continue
+        word = name.replace("_", " ")
+        texts.append(word if value is True else f"{word} {json.dumps(value).strip(chr(34))}")
+    return ", ".join(texts)

@@ -1,0 +1,67 @@
+"""Machines side by side: a table a model, with a column for the latency on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ftax.reports.options import describe_options
+from ftax.reports.table import NOTHING, Cell, Rows, say
+from ftax.sweeps.side_by_side import Row, mark_software
+from ftax.timing.units import format_latency
+
+if TYPE_CHECKING:
+    from ftax.machines.environment import Environment
+
+_FEWEST = 2  # machines that a narrow terminal shows
+_TEXT = ("runtime", "host", "device", "dtype", "options")
+_FIELDS: Mapping[str, Callable[[Row[Any]], str]] = {
+    **{
+        name: lambda row, name=name: say(getattr(row.cell, name))  # type: ignore[misc]
+        for name in ("runtime", "host", "device", "dtype", "batch", "sequence")
+    },
+    "options": lambda row: describe_options(row.cell) or NOTHING,
+}
+
+
+def make_machine_table(
+    rows: Sequence[Row[Any]],
+    names: Mapping[str, str],
+    environments: Mapping[str, Environment],
+) -> tuple[Rows, tuple[str, ...]]:
+    """The rows of one model, whose items have ``latency_ns``, ``doubt`` and ``disturbance``; and
+    what to say below: in which software the machines differ. What is the same of all rows stands in
+    the title.
+
+    Args:
+        names: of machines, by what rows call them; each another.
+        environments: likewise, of those that are known.
+    """
+    machines = [machine for machine in names if any(machine in row.found for row in rows)]
+    known = {
+        names[machine]: environments[machine] for machine in machines if machine in environments
+    }
+    headings, notes = mark_software([names[machine] for machine in machines], known)
+    told = {name: [read(row) for row in rows] for name, read in _FIELDS.items()}
+    columns: dict[str, Cell] = {
+        name: read
+        for name, read in _FIELDS.items()
+        if len(set(told[name])) > 1 or name == "runtime"
+    }
+    alike = [
+        f"{name} {told[name][0]}"
+        for name in _FIELDS
+        if name not in columns and told[name][0] != NOTHING
+    ]
+    for machine in machines:
+        columns[headings[names[machine]]] = _make_cell(machine)
+    title = ", ".join([f"{rows[0].cell.model} on {len(machines)} machines", *alike])
+    last_first = [headings[names[machine]] for machine in reversed(machines[_FEWEST:])]
+    return Rows.of(title, rows, columns, text=_TEXT, gives_way=tuple(last_first)), notes
+
+
+def _make_cell(machine: str) -> Cell:
+    return (
+        lambda row: row.found.get(machine),
+        lambda item: format_latency(item.latency_ns, item.doubt, item.disturbance),
+    )
