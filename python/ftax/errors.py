@@ -69,6 +69,12 @@ def suggest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}? " if near else ""
 
 
+def name_type(value: object) -> str:
+    """What a value is, with its article: "an int", "a Tensor"."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
 def check_fields(record: type[_Record]) -> type[_Record]:
     """A dataclass of keywords that says which field an unknown one may have meant."""
     construct = record.__init__

@@ -138,7 +138,7 @@ def test_listing_imports_nothing(
     [
         ("a_module_that_is_not_there:prepare", "cannot be imported (ModuleNotFoundError"),
         ("somebodys_runtimes:not_there", "cannot be imported (AttributeError"),
-        ("somebodys_runtimes:number", "is a int; it has to be a function"),
+        ("somebodys_runtimes:number", "is an int; it has to be a function"),
     ],
 )
 def test_broken_entry_point_is_unavailable_with_its_reason(

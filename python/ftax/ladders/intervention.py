@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, name_type
 from ftax.runtimes.eager.eager import prepare_eager, prepare_flat
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate
@@ -69,7 +69,7 @@ def delay_binding(
             return item
         if not isinstance(item.runner, _core.PythonRunner):
             raise InvalidArgumentError(
-                f"the runner of {item.runtime} is a {type(item.runner).__name__}, whose callable "
+                f"the runner of {item.runtime} is {name_type(item.runner)}, whose callable "
                 "cannot be reached; use prepare_with_delayed_binding"
             )
         inner = item.runner.callable

@@ -54,7 +54,7 @@ def describe_value(value: object) -> str:
     try:
         found = _brief.repr(value)
     except ValueError:  # Python writes no integer of more than some thousand digits
-        found = f"a {type(value).__name__} that is too long to write"
+        found = f"{type(value).__name__}, too long to write"
     return found if len(found) <= 60 else found[:57] + "..."
 
 

@@ -388,6 +388,10 @@ def find_runtime(name: str) -> RuntimeSpec:
     for spec in installed:
         if spec.name == name:
             return spec
+    if name.partition("?")[0].endswith(".so"):
+        raise InvalidArgumentError(
+            f"there is no runtime {name!r}; for a shared library in this folder write './{name}'"
+        )
     names = [spec.name for spec in (*_RUNTIMES, *installed)]
     raise InvalidArgumentError(
         f"there is no runtime {name!r}; {suggest(name, names)}there are {', '.join(names)}"

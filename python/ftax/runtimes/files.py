@@ -46,7 +46,8 @@ def prepare_path(
     own = _RUNTIME[kind]
     if runtime not in ("eager", own):
         raise InvalidArgumentError(
-            f"{path.name} is a {kind} file, which runtime {runtime!r} cannot run; use {own!r}"
+            f"{path.name}, a file of {kind}, is nothing that runtime {runtime!r} can run; use "
+            f"{own!r}"
         )
     unfit = [name for name in setting.chosen if name not in _FOR_FILES]
     unfit += [] if check_inputs is None else ["check_inputs"]

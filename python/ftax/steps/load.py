@@ -80,7 +80,7 @@ def load_model(
     if kind == "hf_folder":
         return load_folder(Path(model), setting, given)
     raise UnsupportedError(
-        f"{os.fspath(model)} is a {kind} file, which has no Python module to measure: "
+        f"{os.fspath(model)}, a file of {kind}, has no Python module to measure: "
         f"`ftax bench {os.fspath(model)} --runtime {_RUNTIME_OF_FILE[kind]}` runs it, and so does "
         f"runtime={_RUNTIME_OF_FILE[kind]!r}"
     )

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, RunnerError, suggest
+from ftax.errors import InvalidArgumentError, RunnerError, name_type, suggest
 from ftax.steps.load_module import load_module
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
@@ -77,7 +77,7 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     name, module, own = _read(model, setting.seed)
     if given is None and own is None:
         raise InvalidArgumentError(
-            f"{model} gives a {type(module).__name__} without inputs, and ftax cannot make "
+            f"{model} gives {name_type(module)} without inputs, and ftax cannot make "
             "any: let a function return a pair of the module and its inputs, such as (module, "
             "torch.randn(1, 3, 224, 224)), or of the module and a function from a batch to inputs"
         )

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ftax.errors import name_type
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into, same_bytes
 
@@ -65,7 +66,7 @@ class Snapshot:
         for container, copy in self._given:
             if not _is_same(container, copy):
                 _refill(container, copy)
-                changed.append(f"a {type(container).__name__} of its inputs")
+                changed.append(f"{name_type(container)} of its inputs")
         for generator, state in self._generators:
             generator.set_state(state)
         # Not under the caller's mode: a tensor made before may not be written under grad mode.

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.errors import InvalidArgumentError, UnsupportedError, name_type
 from ftax.steps.inputs import InputPair
 from ftax.steps.loaded import flatten_tensors
 from ftax.steps.setting import Setting
@@ -217,12 +217,12 @@ def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], devi
                 )
         elif isinstance(leaf, collections.abc.Iterator):
             raise UnsupportedError(
-                f"{what}: the argument{_place(path)} is a {type(leaf).__name__}, which one call "
+                f"{what}: the argument{_place(path)} is {name_type(leaf)}, which one call "
                 "uses up: pass a list"
             )
         elif hidden := _find_hidden(leaf):
             raise UnsupportedError(
-                f"{what}: the argument{_place(path)} is a {type(leaf).__name__}, which holds a "
+                f"{what}: the argument{_place(path)} is {name_type(leaf)}, which holds a "
                 f"tensor at {hidden}, where it is not found: pass tensors in lists, tuples or dicts"
             )
     if not found:
@@ -260,8 +260,8 @@ def _check_same_shapes(main: Any, check: Any) -> None:
     for (path, leaf), other in zip(leaves, check_leaves, strict=True):
         if isinstance(leaf, torch.Tensor) != isinstance(other, torch.Tensor):
             raise InvalidArgumentError(
-                f"check_inputs has a {type(other).__name__} at{_place(path)} where inputs has a "
-                f"{type(leaf).__name__}: give the same arguments with other values"
+                f"check_inputs has {name_type(other)} at{_place(path)} where inputs has a "
+                f"{name_type(leaf)}: give the same arguments with other values"
             )
         if isinstance(leaf, torch.Tensor):
             facts, other_facts = _list_facts(leaf), _list_facts(other)

@@ -95,9 +95,12 @@ def make_line_table(receipt: Receipt) -> Rows:
              format_interval(receipt.rungs[0].interval_ns), "100.0%",
              *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
     unit = "samples" if "sampling_hz" in cell.options else "tokens"
-    sequence = f", {cell.sequence} {unit}" if cell.sequence else ""
+    size = f", {cell.sequence} {unit}" if cell.sequence else ""
+    if cell.device == "cpu":
+        threads = receipt.rungs[0].environment.settings.num_threads
+        size += f", {threads} {'thread' if threads == 1 else 'threads'}"
     return Rows(
-        title=f"Receipt: {cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}{sequence}, "
+        title=f"Receipt: {cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}{size}, "
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
         columns=(
             "what",

@@ -18,6 +18,7 @@ from ftax.errors import (
     UnsupportedError,
     describe,
     is_out_of_memory,
+    name_type,
 )
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.cost import measure_cost
@@ -100,7 +101,7 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
         ) from error
     if not callable(found):
         raise UnavailableError(
-            f"{_name(point)} is a {type(found).__name__}; it has to be a function that takes an "
+            f"{_name(point)} is {name_type(found)}; it has to be a function that takes an "
             "ftax LoadedModel"
         )
     return found  # type: ignore[no-any-return]
