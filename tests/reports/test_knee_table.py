@@ -1,4 +1,4 @@
-"""Knees of several machines: a row a machine, what differs in software, and one as it always was."""
+"""Knees of several machines: a row a machine, and what differs; one machine has its old table."""
 
 from __future__ import annotations
 
