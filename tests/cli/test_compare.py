@@ -5,6 +5,8 @@ import json
 import pytest
 
 import ftax
+from ftax.records.store import append_record
+from support.fleet import A100, H100, make_cell, make_machine
 from support.forks import run_command
 from support.records import make_measurement
 from support.runtimes_receipt import ORT, make_cpu_receipt, make_runtime
@@ -124,3 +126,45 @@ def test_labels_are_given_when_measuring(tmp_path):
     done = run_command(*command, "--label", "before", "--json", str(path))
     assert done.returncode == 0, done.stderr
     assert [item.label for item in ftax.Measurement.load(path)] == ["before"]
+
+
+def write_sweep(folder, latencies_us, machine=None):
+    machine = machine or make_machine(H100)
+    cells = [make_cell(machine, us, batch=batch) for batch, us in latencies_us.items()]
+    for record in (machine, *cells):
+        append_record(folder / "cells.jsonl", record)
+    return machine
+
+
+def test_sweeps_are_compared_cell_by_cell(tmp_path):
+    for name, us in (("before", 100.0), ("after", 130.0)):
+        (tmp_path / name).mkdir()
+        write_sweep(tmp_path / name, {1: us, 2: 100.0})
+    result = run("before/", "after", "--json", "c.jsonl", cwd=tmp_path)
+    assert result.returncode == 1, result.stderr
+    assert "after against before: 2 cells, 0 faster, 1 slower, 1 equal" in result.stdout
+    assert len(ftax.read_records(tmp_path / "c.jsonl").records) == 2
+    turned = run("after", "before/cells.jsonl", cwd=tmp_path)
+    assert turned.returncode == 0 and "1 faster" in turned.stdout
+
+
+def test_machines_of_one_sweep_are_compared(tmp_path):
+    for gpu, us in ((H100, 100.0), (A100, 100.0)):
+        write_sweep(tmp_path, {1: us}, make_machine(gpu))
+    result = run(tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "A100 against H100: 1 cell, 0 faster, 0 slower, 1 equal" in result.stdout
+    assert "the GPU is NVIDIA H100 for H100" in " ".join(result.stdout.split())
+
+
+def test_sweeps_are_not_compared_with_what_is_none(tmp_path):
+    (tmp_path / "s").mkdir()
+    write_sweep(tmp_path / "s", {1: 100.0})
+    make_measurement([100, 101, 99]).save(tmp_path / "m.jsonl")
+    for sides, words in (
+        (("s", "m.jsonl"), "m.jsonl is no folder of a sweep, and s is one"),
+        (("s", "s", "--batch", "2"), "batch is given, but the sides are results files"),
+        (("s",), "no two machines have a cell in common"),
+    ):
+        result = run(*sides, cwd=tmp_path)
+        assert result.returncode == 2 and words in " ".join(result.stderr.split())

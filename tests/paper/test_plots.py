@@ -77,7 +77,7 @@ def test_what_hides_another_machines_has_a_panel_each_beside_one_of_both():
 def test_among_the_papers_gpus_each_of_ours_has_its_name_and_colour():
     sheet = make_sheet_of_two("fig9")
     ours = [series for series in sheet.panels[0].series if series.measured]
-    assert [series.label for series in ours] == ["H100", "A100"]
+    assert [series.label for series in ours] == ["H100, here", "A100, here"]
     assert len({choose_styles(sheet)[series.style] for series in ours}) == 2
     assert list_hands(sheet) == []  # the colour says it
 

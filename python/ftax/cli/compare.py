@@ -32,9 +32,9 @@ Sides = Annotated[
     typer.Argument(
         metavar="A B...",
         help="Results files of receipts or measurements; records of one file with several labels "
-        "are as many results. Or cells to measure now: MODEL[:RUNTIME[:HOST]], such as "
-        "bert-base:torchscript:cpp; left out, they are eager and python. The first one is what "
-        "the others are compared with.",
+        "are as many results. Or folders of sweeps, or one with several machines. Or cells to "
+        "measure now: MODEL[:RUNTIME[:HOST]], such as bert-base:torchscript:cpp; left out, they "
+        "are eager and python. The first one is what the others are compared with.",
     ),
 ]
 
@@ -72,15 +72,25 @@ def compare(
     from ftax.reports.tables.comparison_table import draw_comparisons
     from ftax.sweeps.processes import JobRuns, run_jobs
 
+    are_sweeps = [_is_sweep(side) for side in sides]
     are_files = [_is_file(side) for side in sides]
+    if any(are_sweeps):
+        if not all(are_sweeps):
+            odd = sides[are_sweeps.index(False)]
+            raise InvalidArgumentError(
+                f"{odd} is no folder of a sweep, and {sides[are_sweeps.index(True)]} is one; give "
+                "folders of sweeps alone, or none"
+            )
+        _refuse_choices([*setting.chosen, *plan, *(["processes"] if processes != 1 else [])])
+        _compare_sweeps(
+            [*map(Path, sides)], output, margin=margin, confidence=confidence,
+            failures=_FAILURES[fail_on], allow_different=allow_different,
+        )  # fmt: skip
+        return
     runs: JobRuns | None = None
     found: list[tuple[str, list[Item]]]
     if all(are_files):
-        if given := [*setting.chosen, *plan, *(["processes"] if processes != 1 else [])]:
-            raise InvalidArgumentError(
-                f"{given[0]} is given, but the sides are results files, which were measured "
-                "already: leave it out"
-            )
+        _refuse_choices([*setting.chosen, *plan, *(["processes"] if processes != 1 else [])])
         found = _read_sides([Path(side) for side in sides])
     elif any(are_files):
         raise InvalidArgumentError("give results files or cells, not some of each")
@@ -111,6 +121,69 @@ def compare(
         leave_if_ended(runs, processes)
     if any(result.verdict in _FAILURES[fail_on] for result in results):
         raise typer.Exit(1)
+
+
+def _refuse_choices(given: list[str]) -> None:
+    if given:
+        raise InvalidArgumentError(
+            f"{given[0]} is given, but the sides are results files, which were measured "
+            "already: leave it out"
+        )
+
+
+def _is_sweep(side: str) -> bool:
+    """A folder of a sweep, or the file with its cells."""
+    from ftax.sweeps.results import CELLS_FILE
+
+    path = Path(side)
+    return (path / CELLS_FILE).is_file() or (path.name == CELLS_FILE and path.is_file())
+
+
+def _compare_sweeps(
+    paths: list[Path],
+    output: o.Output,
+    *,
+    margin: float,
+    confidence: float,
+    failures: tuple[str, ...],
+    allow_different: bool,
+) -> None:
+    """Sweeps with the first of them, or the machines of one."""
+    from ftax.reports.tables.sweep_comparison_table import draw_sweep_comparisons
+    from ftax.sweeps.comparison import compare_machines, compare_sweeps
+    from ftax.sweeps.results import SweepResults
+
+    loaded = [SweepResults.load(path) for path in paths]
+    if len(paths) == 1:
+        found = compare_machines(loaded[0], margin=margin, confidence=confidence)
+    else:
+        names = _name_folders(paths)
+        found = tuple(
+            compare_sweeps(
+                loaded[0],
+                results,
+                names=(names[0], name),
+                margin=margin,
+                confidence=confidence,
+                allow_different=allow_different,
+            )
+            for results, name in zip(loaded[1:], names[1:], strict=True)
+        )
+    results = [change.result for item in found for change in item.changes]
+    with saved(output.json, results):
+        show(draw_sweep_comparisons(found, is_whole=output.markdown), output)
+    if any(result.verdict in failures for result in results):
+        raise typer.Exit(1)
+
+
+def _name_folders(paths: list[Path]) -> list[str]:
+    """By their own names, if that tells them apart, or as they were given."""
+    names = [path.resolve().name for path in paths]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in paths]
+    if len(set(names)) < len(names):  # a folder with itself
+        names = [f"{name} ({place})" for place, name in enumerate(names, start=1)]
+    return names
 
 
 def _is_file(side: str) -> bool:
@@ -167,13 +240,18 @@ def _read(path: Path) -> list[Receipt | Measurement]:
     """The receipts of a file, or its measurements."""
     from ftax.ladders.receipt import Receipt
     from ftax.records.store import read_records
+    from ftax.sweeps.record import SweepCell
     from ftax.timing.measurement import Measurement
 
     records = read_records(path).records
     receipts = [record for record in records if isinstance(record, Receipt)]
     measurements = [record for record in records if isinstance(record, Measurement)]
     if not receipts and not measurements:
-        raise ResultsError(f"{path} has no receipt and no measurement; save some with --json")
+        cells = sum(isinstance(record, SweepCell) for record in records)
+        hint = "save some with --json"
+        if cells:
+            hint = f"its {cells} cells of a sweep are compared by their folder, with cells.jsonl"
+        raise ResultsError(f"{path} has no receipt and no measurement; {hint}")
     if receipts and measurements:
         raise ResultsError(
             f"{path} has receipts and measurements; write each to a file of its own with --json"

@@ -129,7 +129,8 @@ def _make_figure(sheet: Sheet) -> FigureView:
 
 
 def _make_legend(sheet: Sheet, looks: Mapping[str, Look]) -> tuple[Entry, ...]:
-    """An entry for each thing that was run, one for each hand, and what else is drawn."""
+    """An entry for each thing that was run, one for each hand that no label names, and what else is
+    drawn."""
     every = [*list_series(sheet)]
     things = {series.label: looks[series.style] for series in every}
     ours = list_hands(sheet)
@@ -138,7 +139,7 @@ def _make_legend(sheet: Sheet, looks: Mapping[str, Look]) -> tuple[Entry, ...]:
             shape=0, hollow=not series.measured, dash=_find_dash(series, ours)
         )
         for series in every
-        if series.source in ours or series.source not in things  # a label may be a device's name
+        if (series.source in ours if series.measured else series.source not in things)
     }
     if any(panel.shows == "split" for panel in sheet.panels):
         hands["device busy; shaded above it: framework overhead"] = Look(dash=_BUSY)

@@ -130,7 +130,13 @@ def make_table2(views: Sequence[View]) -> Rows:
         title="Table 2: hardware",
         columns=columns,
         numeric=columns[3:9],
-        rows=(*printed, *map(_describe_machine, views)),
+        rows=(
+            *printed,
+            *(
+                _describe_machine(view, "this machine" if len(views) == 1 else "measured here")
+                for view in views
+            ),
+        ),
     )
 
 
@@ -234,7 +240,7 @@ def _find_dtypes(views: Iterable[View]) -> tuple[str, ...]:
     return tuple(dtype for dtype in ("fp16", "fp32", "bf16") if dtype in there)
 
 
-def _describe_machine(view: View) -> tuple[str, ...]:
+def _describe_machine(view: View, source: str) -> tuple[str, ...]:
     """What the driver says of clock and memory, and the vendor of the rest, if it is known here."""
     facts = None if view.machine is None else view.machine.environment
     gpu = facts.gpu if facts else None
@@ -250,7 +256,7 @@ def _describe_machine(view: View) -> tuple[str, ...]:
         say(memory_bytes, lambda count: f"{count / 1e9:.0f}"),
         stated.get("mem_bw_gb_s", NOTHING),
         stated.get("fp16_tflops", NOTHING),
-        "this machine; its vendor" if stated else "this machine",
+        f"{source}; its vendor" if stated else source,
     )
 
 

@@ -33,6 +33,7 @@ _ENTRY_IN, _LETTER_IN = 0.45, 0.055
 
 # Of machines in one picture; the paper's are dashed.
 _LINES: tuple[Any, ...] = ("-", "-.", (0, (1, 1)), (0, (6, 1, 1, 1, 1, 1)), (0, (8, 2)))
+_ABREAST, _MOST_ABREAST = 3, 5  # panels
 _RING: Any = {
     "linestyle": "",
     "marker": "o",
@@ -113,7 +114,11 @@ def draw_sheet(sheet: Sheet) -> Figure:
 
 
 def _choose_columns(panels: int) -> int:
-    return panels if panels <= 3 else 2 if panels == 4 else 3
+    if panels <= _ABREAST:
+        return panels
+    if panels % 2 == 0 and panels <= 2 * _MOST_ABREAST:  # a row a dtype
+        return panels // 2
+    return _ABREAST
 
 
 def _wrap(text: str, letters: float) -> str:

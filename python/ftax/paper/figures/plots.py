@@ -42,7 +42,7 @@ class Line:
         """The line as it is drawn beside those of other machines."""
         if not self.is_machine:
             return self
-        return replace(self, label=view.label, style=f"{self.style} {view.label}")
+        return replace(self, label=f"{view.label}, here", style=f"{self.style} {view.label}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

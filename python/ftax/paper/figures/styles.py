@@ -50,10 +50,12 @@ def choose_styles(sheet: Sheet) -> dict[str, Style]:
 
 
 def list_hands(sheet: Sheet) -> list[str]:
-    """The machines that measured what several of them may have: each has a kind of line of its own,
-    unless it has a colour of its own."""
+    """The machines that have a kind of line each: those whose name is not that of the line itself,
+    which then has a colour of its own."""
     measured = (series for series in list_series(sheet) if series.measured)
-    return list(dict.fromkeys(item.source for item in measured if item.label != item.source))
+    return list(
+        dict.fromkeys(item.source for item in measured if not item.label.startswith(item.source))
+    )
 
 
 def list_series(sheet: Sheet) -> Iterable[Series]:

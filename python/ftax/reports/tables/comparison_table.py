@@ -13,12 +13,12 @@ from ftax.timing.host_comparison import HostComparison
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
 
-_COLUMNS = (
+COLUMNS = (
     "part", "name", "a", "b", "cell_a", "cell_b", "a_ns", "b_ns", "ratio", "ratio_low",
     "ratio_high", "difference_ns", "difference_low_ns", "difference_high_ns", "confidence",
     "verdict", "p_value", "unit", "units_a", "units_b", "units_needed", "doubt",
 )  # fmt: skip
-_RUNTIME: Mapping[str, Field] = {
+RUNTIME: Mapping[str, Field] = {
     "name": "runtime",
     "cell_a": "a",
     "cell_b": "b",
@@ -27,7 +27,7 @@ _RUNTIME: Mapping[str, Field] = {
     "ratio": "ratio",
     "ratio_low": "ratio_interval.0",
     "ratio_high": "ratio_interval.1",
-    **{name: name for name in _COLUMNS[_COLUMNS.index("confidence") :]},
+    **{name: name for name in COLUMNS[COLUMNS.index("confidence") :]},
 }
 _LINE: Mapping[str, Field] = {
     "name": "name",
@@ -63,7 +63,7 @@ def draw_comparisons(*comparisons: Comparison) -> Printout:
         tables=tuple(tables),
         notes=tuple(text for item in comparisons if (text := describe_largest(item))),
         warnings=tuple(dict.fromkeys(warnings)),
-        numbers=lambda: Numbers.of(_COLUMNS, _list_numbers(comparisons)),
+        numbers=lambda: Numbers.of(COLUMNS, _list_numbers(comparisons)),
     )
 
 
@@ -72,7 +72,7 @@ def _list_numbers(comparisons: Sequence[Comparison]) -> Iterator[dict[str, Scala
     for whole in comparisons:
         sides = {"a": whole.name_a, "b": whole.name_b}
         for item in (whole, *whole.runtimes):
-            yield {"part": "runtime", **sides, **read_all(item, _RUNTIME)}
+            yield {"part": "runtime", **sides, **read_all(item, RUNTIME)}
         for line in whole.lines:
             own = {"confidence": whole.confidence, **read_all(line, _LINE)}
             yield {"part": "line", **sides, **own}

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from ftax.reports.numbers import BARE_CELL, Field, Numbers, Scalar, read_all
 from ftax.reports.table import Cell, Printout, Rows
 from ftax.sweeps.knee.record import Knee, KneePoint
+from ftax.sweeps.record import SweepMachine
+from ftax.sweeps.side_by_side import mark_software, name_machines
 from ftax.timing.units import format_time
 
 _KNEE: Mapping[str, Field] = {  # the same in each row
@@ -26,13 +28,37 @@ _ANSWERS = {"on": "on the plateau", "off": "off", "unsure": "cannot tell", "limi
 
 def make_knee_tables(knees: Sequence[Knee]) -> list[Rows]:
     """The answers, then a table of points for each knee."""
-    return [make_knee_table(knees), *(make_point_table(knee) for knee in knees)]
+    names = name_knees(knees)[0]
+    return [
+        make_knee_table(knees),
+        *(make_point_table(knee, name) for knee, name in zip(knees, names, strict=True)),
+    ]
 
 
-def make_knee_table(knees: Sequence[Knee]) -> Rows:
-    """A row a runtime; at least one."""
+def name_knees(
+    knees: Sequence[Knee], names: Sequence[str] = ()
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The machine of each knee, with an asterisk where its software is not that of the first, and
+    in words what differs; "" for all of one machine. ``names`` are what machines are called."""
+    machines = [SweepMachine.of(knee.environment) for knee in knees]
+    if not names:
+        called = name_machines(machines)
+        names = [called[machine.id] for machine in machines]
+    known = {name: knee.environment for knee, name in zip(knees, names, strict=True)}
+    if len(known) < 2:
+        return ("",) * len(knees), ()
+    headings, notes = mark_software(list(known), known)
+    return tuple(headings[name] for name in names), notes
+
+
+def make_knee_table(knees: Sequence[Knee], names: Sequence[str] = ()) -> Rows:
+    """A row a runtime on a machine; at least one. ``names`` are what their machines are called."""
     first = knees[0]
     cell = first.cell
+    told = dict(zip(map(id, knees), name_knees(knees, names)[0], strict=True))
+    machine: dict[str, Cell] = (
+        {"machine": lambda knee: told[id(knee)]} if any(told.values()) else {}
+    )
     return Rows.of(
         f"Knee over {first.over}: {cell.model}, {cell.device}, {cell.dtype}, within "
         f"{first.margin:.0%} of {first.over} {first.low}",
@@ -40,6 +66,7 @@ def make_knee_table(knees: Sequence[Knee]) -> Rows:
         {
             "runtime": "cell.runtime",
             "host": "cell.host",
+            **machine,
             "plateau": (_find_plateau, format_time),
             "last on it": "last_on",
             "first off it": "first_off",
@@ -48,20 +75,20 @@ def make_knee_table(knees: Sequence[Knee]) -> Rows:
             "sizes": lambda knee: len(knee.points),
             "seconds": ("seconds", "{:.1f}".format),
         },
-        text=("runtime", "host", "bound", "answer"),
+        text=("runtime", "host", "machine", "bound", "answer"),
         gives_way=("seconds", "sizes", "bound"),
     )
 
 
-def make_point_table(knee: Knee) -> Rows:
-    """The probed sizes, smallest first."""
+def make_point_table(knee: Knee, machine: str = "") -> Rows:
+    """The probed sizes, smallest first; ``machine`` is told where there are several."""
     interval = f"{knee.confidence:.0%} interval"
     gate: dict[str, Cell] = {
         "issue": ("issue_ns", format_time),
         "device": ("device_ns", format_time),
     }
     return Rows.of(
-        f"{knee.cell.runtime}/{knee.cell.host}: probed sizes, each beside {knee.over} {knee.low} "
+        f"{knee.cell.runtime}/{knee.cell.host}{f' on {machine}' if machine else ''}: probed sizes, each beside {knee.over} {knee.low} "
         "in the same rounds",
         sorted(knee.points, key=lambda point: point.size),
         {
@@ -88,6 +115,7 @@ def draw_knees(*knees: Knee) -> Printout:
             _COLUMNS, [row for knee in knees for row in _list_numbers(knee)]
         ),
         tables=tuple(make_knee_tables(knees)),
+        notes=name_knees(knees)[1],
         warnings=tuple(
             dict.fromkeys(
                 f"{knee.cell.runtime}/{knee.cell.host}: {warning}"

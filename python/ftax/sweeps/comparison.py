@@ -1,0 +1,307 @@
+"""Compares sweeps cell by cell: what is faster, slower, equal, and what cannot be told.
+
+The surprising choice: a cell that several machines measured is compared machine by machine, with
+itself or with its like on the other side. Two machines that differ are compared only where each
+side has one, and then it is said in what they differ: such numbers are not of the code alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from ftax.errors import InvalidArgumentError
+from ftax.machines.differences import DECIDING, describe_difference, find_differences
+from ftax.records.record import JsonScalar
+from ftax.sweeps.record import GPU, REPETITION, SweepCell, SweepMachine, drop_options
+from ftax.sweeps.results import SweepResults
+from ftax.sweeps.side_by_side import name_machines
+from ftax.timing.cell import Cell
+from ftax.timing.comparison import (
+    DEFAULT_MARGIN,
+    SAME_CLOCK,
+    Comparison,
+    Verdict,
+    compare_values,
+)
+
+_FEWEST = 2  # numbers a side that say anything of their spread
+# Of one side: by cell and machine, what was measured once and once more.
+_Side = Mapping[Cell, Mapping[str, Sequence[SweepCell]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellChange:
+    """One cell on both sides; ``machine`` is what its machine is called, on side a."""
+
+    cell: Cell
+    machine: str
+    a: SweepCell
+    b: SweepCell
+    result: Comparison
+
+    @property
+    def is_clock_other(self) -> bool:
+        """Whether the hosts' cores ran at clocks that differ."""
+        clocks = (self.result.core_hz_a, self.result.core_hz_b)
+        known = [clock for clock in clocks if clock]
+        return len(known) == len(clocks) and max(known) > (1 + SAME_CLOCK) * min(known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepComparison:
+    """How b compares with a, cell by cell.
+
+    Attributes:
+        differences: in what the machines differ that were compared, in words.
+        left_out: cells that were not compared, in words.
+    """
+
+    name_a: str
+    name_b: str
+    changes: tuple[CellChange, ...]
+    differences: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> Mapping[Verdict, int]:
+        """How many cells have which verdict."""
+        found = Counter(change.result.verdict for change in self.changes)
+        return {verdict: found[verdict] for verdict in get_args(Verdict)}
+
+    def describe(self) -> str:
+        """ "after against before: 12 cells, 8 faster, 0 slower, 3 equal, 1 cannot tell"."""
+        told = [f"{count} {name.replace('-', ' ')}" for name, count in self.counts.items()]
+        many = f"{len(self.changes)} cell{'' if len(self.changes) == 1 else 's'}"
+        return f"{self.name_b} against {self.name_a}: {many}, {', '.join(told)}"
+
+
+def compare_sweeps(
+    a: SweepResults,
+    b: SweepResults,
+    *,
+    names: tuple[str, str] = ("a", "b"),
+    margin: float = DEFAULT_MARGIN,
+    confidence: float = 0.95,
+    allow_different: bool = False,
+) -> SweepComparison:
+    """Compare every cell that both sweeps measured.
+
+    A cell that was repeated on both sides is compared between runs, the others between the rounds
+    of one run each, which another run may exceed (Welch's test, as in `ftax.compare`).
+
+    Raises InvalidArgumentError if they have no cell in common, or if machines that are compared
+    differ in hardware, torch or threads, unless ``allow_different``.
+    """
+    side_a, side_b = _collect(a), _collect(b)
+    machines = {**b.machines, **a.machines}
+    named = name_machines(a.machines.values())
+    changes, told, one_round, apart = [], dict[str, None](), 0, 0
+    deciding: dict[str, None] = {}
+    for cell in side_a:
+        if cell not in side_b:
+            continue
+        pairs = _pair_machines(side_a[cell], side_b[cell], machines)
+        apart += not pairs
+        for one, other in pairs:
+            for fact, words in _find_differences((one, other), machines, names):
+                told[words] = None
+                if fact in DECIDING:
+                    deciding[words] = None
+            runs = side_a[cell][one], side_b[cell][other]
+            result = _compare_runs(runs, names, margin=margin, confidence=confidence)
+            if result is None:
+                one_round += 1
+                continue
+            name = named.get(one, one)
+            changes.append(
+                CellChange(cell=cell, machine=name, a=runs[0][0], b=runs[1][0], result=result)
+            )
+    if deciding and not allow_different:
+        raise InvalidArgumentError(
+            f"{'; '.join(deciding)}: the numbers are of that as much as of what was changed; "
+            "measure both sides alike, or allow it (--allow-different, allow_different=True)"
+        )
+    left_out = [*_list_lonely(side_a, side_b, names)]
+    if apart:
+        left_out.append(
+            f"{apart} cells were measured by several machines of a side, none of which is on both: "
+            "compare sweeps of one machine each"
+        )
+    if one_round:
+        left_out.append(f"{one_round} cells have a single round on a side, which has no spread")
+    if not changes:
+        raise InvalidArgumentError(
+            f"{names[0]} and {names[1]} have no cell that could be compared"
+            f"{': ' if left_out else ''}{'; '.join(left_out)}; measure the same grid into both"
+        )
+    return SweepComparison(
+        name_a=names[0],
+        name_b=names[1],
+        changes=tuple(changes),
+        differences=tuple(told),
+        left_out=tuple(left_out),
+    )
+
+
+def compare_machines(
+    results: SweepResults, *, margin: float = DEFAULT_MARGIN, confidence: float = 0.95
+) -> tuple[SweepComparison, ...]:
+    """Compare the machines of one sweep: the others with the first that has cells in common.
+
+    What the machines differ in is said, and refused is nothing: it is what is asked for. Raises
+    InvalidArgumentError if no two of them have a cell in common.
+    """
+    parts = results.split_by_machine()
+    named = name_machines(results.machines.values())
+    names = {id: named.get(id, f"machine {id}") for id in parts}
+    first: dict[str, str] = {}  # machine of each kind of device
+    found = []
+    for id, part in parts.items():
+        kind = part.cells[0].cell.device.partition(":")[0]
+        base = first.setdefault(kind, id)
+        sides = parts[base], part
+        if base == id or not _collect(sides[0]).keys() & _collect(sides[1]).keys():
+            continue
+        found.append(
+            compare_sweeps(
+                *sides,
+                names=(names[base], names[id]),
+                margin=margin,
+                confidence=confidence,
+                allow_different=True,
+            )
+        )
+    if not found:
+        raise InvalidArgumentError(
+            f"no two machines have a cell in common ({', '.join(names.values()) or 'none'}); give "
+            "another sweep to compare with this one"
+        )
+    return tuple(found)
+
+
+def _collect(results: SweepResults) -> _Side:
+    """What was measured; of each machine what was measured once, then the repetitions."""
+    found: dict[Cell, dict[str, list[SweepCell]]] = {}
+    for cell in sorted(results.cells, key=_find_repetition):
+        if cell.status == "measured":
+            runs = found.setdefault(drop_options(cell.cell, GPU, REPETITION), {})
+            runs.setdefault(cell.machine, []).append(cell)
+    order = {drop_options(cell.cell, GPU, REPETITION): None for cell in results.cells}
+    return {cell: found[cell] for cell in order if cell in found}
+
+
+def _find_repetition(cell: SweepCell) -> int:
+    mark: JsonScalar = cell.cell.options.get(REPETITION, 0)
+    return mark if isinstance(mark, int) else 0
+
+
+def _pair_machines(
+    a: Mapping[str, object], b: Mapping[str, object], machines: Mapping[str, SweepMachine]
+) -> list[tuple[str, str]]:
+    """Which machine of a is compared with which of b: itself, the one of its hardware, or the only
+    one that there is."""
+    if same := [(id, id) for id in a if id in b]:
+        return same
+    alike = [
+        (one, other)
+        for one in a
+        for other in b
+        if _find_hardware(one, machines) == _find_hardware(other, machines)
+    ]
+    if alike and len({pair[0] for pair in alike}) == len({pair[1] for pair in alike}) == len(alike):
+        return alike
+    return [(next(iter(a)), next(iter(b)))] if len(a) == len(b) == 1 else []
+
+
+def _find_hardware(id: str, machines: Mapping[str, SweepMachine]) -> tuple[object, ...]:
+    if id not in machines:
+        return (id,)
+    found = machines[id].environment
+    gpu = None if found.gpu is None else found.gpu.name
+    return (found.machine, found.host.cpu_model, found.host.usable_cpus, gpu, found.device)
+
+
+def _find_differences(
+    pair: tuple[str, str], machines: Mapping[str, SweepMachine], names: tuple[str, str]
+) -> Iterator[tuple[str, str]]:
+    """(fact, words) of what the machines of a pair do not have in common."""
+    if pair[0] == pair[1] or any(id not in machines for id in pair):
+        return
+    sides = {name: [machines[id].environment] for name, id in zip(names, pair, strict=True)}
+    for fact, values in find_differences(sides).items():
+        yield fact, describe_difference(fact, values)
+
+
+def _compare_runs(
+    sides: tuple[Sequence[SweepCell], Sequence[SweepCell]],
+    names: tuple[str, str],
+    *,
+    margin: float,
+    confidence: float,
+) -> Comparison | None:
+    """The comparison of one cell; None if a side has a single number."""
+    is_repeated = min(map(len, sides)) >= _FEWEST
+    used = sides if is_repeated else tuple(side[:1] for side in sides)
+    values = [
+        [statistics.median(run.values_ns) for run in side] if is_repeated else side[0].values_ns
+        for side in used
+    ]
+    if min(map(len, values)) < _FEWEST:
+        return None
+    core = compare_values(values[0], values[1], margin=margin, confidence=confidence)
+    doubt = next(filter(None, map(_find_doubt, ("a", "b"), used)), "")
+    a, b = (side[0] for side in used)
+    clocks = [_find_clock(side) for side in used]
+    return Comparison(
+        name_a=names[0],
+        name_b=names[1],
+        a=a.cell.label(),
+        b=b.cell.label(),
+        ratio=core.ratio,
+        ratio_interval=(core.ratio_interval.low, core.ratio_interval.high),
+        confidence=confidence,
+        margin=core.margin,
+        verdict="cannot-tell" if doubt else core.verdict,  # type: ignore[arg-type]  # checked
+        p_value=core.p_value,
+        unit="process" if is_repeated else "round",
+        method=core.method,
+        units_a=core.units_a,
+        units_b=core.units_b,
+        core_hz_a=clocks[0],
+        core_hz_b=clocks[1],
+        doubt=doubt,
+        problems=tuple(dict.fromkeys(text for side in used for text in _find_problems(side))),
+        runtime=str(a.cell.place),
+        latency_a_ns=statistics.fmean(run.latency_ns for run in used[0]),
+        latency_b_ns=statistics.fmean(run.latency_ns for run in used[1]),
+    )
+
+
+def _find_doubt(name: str, side: Sequence[SweepCell]) -> str:
+    """Why a side is not to go by, which half of its runs have to be; "" if it is."""
+    told = [run.doubt for run in side if run.doubt]
+    return f"{name}: {told[0]}" if 2 * len(told) >= len(side) and told else ""
+
+
+def _find_problems(side: Sequence[SweepCell]) -> Iterator[str]:
+    for run in side:
+        if run.facts.get("outputs_equal") is False:
+            label = drop_options(run.cell, REPETITION).label()
+            yield f"{label} gives other outputs than eager: {run.facts.get('outputs')}"
+
+
+def _find_clock(side: Sequence[SweepCell]) -> float | None:
+    found = [run.facts.get("core_hz") for run in side]
+    clocks = [float(clock) for clock in found if isinstance(clock, int | float) and clock > 0]
+    return statistics.median(clocks) if clocks else None
+
+
+def _list_lonely(a: _Side, b: _Side, names: tuple[str, str]) -> Iterator[str]:
+    for name, own, other in ((names[0], a, b), (names[1], b, a)):
+        if lonely := [cell for cell in own if cell not in other]:
+            count = f"{len(lonely)} cell{' is' if len(lonely) == 1 else 's are'}"
+            yield f"{count} measured in {name} alone, such as {lonely[0].label()}"
