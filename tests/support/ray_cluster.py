@@ -7,12 +7,15 @@ until there are no more lines.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+_MARK = "FTAX_TEST_CLUSTER"  # a variable that all processes of a cluster have
 
 
 class RayCluster:
@@ -21,6 +24,16 @@ class RayCluster:
     def __init__(self, keeper: subprocess.Popen[str]) -> None:
         self._keeper = keeper
         self.address = self._read()
+
+    def find_workers(self) -> set[int]:
+        """The processes that drivers have started as workers on its nodes."""
+        mark, found = f"{_MARK}={os.getpid()}".encode(), set()
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                is_worker = b"ftax.workers.child" in (path / "cmdline").read_bytes()
+                if is_worker and mark in (path / "environ").read_bytes().split(b"\0"):
+                    found.add(int(path.name))
+        return found
 
     def add(self, gpus: int = 0, **variables: str) -> str:
         """Start a node with these variables in its environment; its id."""
@@ -48,6 +61,7 @@ def start_cluster() -> Iterator[RayCluster]:
     with subprocess.Popen(
         [sys.executable, str(Path(__file__).resolve())], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, _MARK: str(os.getpid())},
     ) as keeper:  # fmt: skip
         try:
             yield RayCluster(keeper)

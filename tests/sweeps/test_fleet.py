@@ -75,22 +75,6 @@ def wait_for_cells(folder: Path, count: int, process: subprocess.Popen[str]) -> 
         time.sleep(0.05)
 
 
-def find_workers() -> set[int]:
-    """The processes of this machine that were started as workers by a node of Ray."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (path / "cmdline").read_bytes()
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"ftax.workers.child" in command and b"ray" in (
-                Path(f"/proc/{parent}/cmdline").read_bytes()
-            ):
-                found.add(int(path.name))
-        except (OSError, IndexError):
-            continue
-    return found
-
-
 def check_whole(folder: Path, cells: int) -> None:
     """Every cell is there, and none was timed twice but on purpose."""
     lines = [cell for cell in read_cells(folder) if "timed_again" not in cell.facts]
@@ -130,7 +114,7 @@ def test_an_ended_driver_ends_its_workers_and_resume_goes_on(cluster, nodes, tmp
     os.kill(process.pid, signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130 and "go on with --resume" in err
-    assert find_workers() == set()
+    assert cluster.find_workers() == set()
     before = len(read_cells(folder))
     assert before >= 2
 
@@ -139,7 +123,7 @@ def test_an_ended_driver_ends_its_workers_and_resume_goes_on(cluster, nodes, tmp
     process.kill()
     finish(process)
     deadline = time.monotonic() + 30
-    while find_workers():
+    while cluster.find_workers():
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
