@@ -87,9 +87,10 @@ def make_point_table(knee: Knee, machine: str = "") -> Rows:
         "issue": ("issue_ns", format_time),
         "device": ("device_ns", format_time),
     }
+    where = f" on {machine}" if machine else ""
     return Rows.of(
-        f"{knee.cell.runtime}/{knee.cell.host}{f' on {machine}' if machine else ''}: probed sizes, each beside {knee.over} {knee.low} "
-        "in the same rounds",
+        f"{knee.cell.runtime}/{knee.cell.host}{where}: probed sizes, each beside "
+        f"{knee.over} {knee.low} in the same rounds",
         sorted(knee.points, key=lambda point: point.size),
         {
             knee.over: "size",
