@@ -158,12 +158,14 @@ def test_machines_of_one_sweep_are_compared(tmp_path):
 
 
 def test_sweeps_are_not_compared_with_what_is_none(tmp_path):
-    (tmp_path / "s").mkdir()
+    for name in ("s", "empty"):
+        (tmp_path / name).mkdir()
     write_sweep(tmp_path / "s", {1: 100.0})
     make_measurement([100, 101, 99]).save(tmp_path / "m.jsonl")
     for sides, words in (
         (("s", "m.jsonl"), "m.jsonl is no folder of a sweep, and s is one"),
         (("s", "s", "--batch", "2"), "batch is given, but the sides are results files"),
+        (("s", "empty"), "so empty is no folder of a sweep; `ftax sweep -o FOLDER` writes one"),
         (("s",), "no two machines have a cell in common"),
     ):
         result = run(*sides, cwd=tmp_path)

@@ -34,6 +34,7 @@ def test_a_cell_is_a_row_with_both_latencies_and_the_verdict():
     assert "not of the code alone: the GPU is" in drawn.warnings[0]
     assert any("2 cells compared between rounds" in text for text in drawn.warnings)
     assert "new against old" in to_text(drawn, width=80)
+    assert "not of the code alone" in drawn.to_markdown()
 
 
 def test_of_many_cells_a_terminal_shows_those_that_changed():

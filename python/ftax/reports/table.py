@@ -198,8 +198,8 @@ class Printout:
         return Numbers(columns=table.columns, rows=table.rows)
 
     def to_markdown(self) -> str:
-        """For a page: the tables, and the sentences below them."""
-        notes = [f"{_escape(note)}\n" for note in self.notes]
+        """For a page: the tables, and what is to be said below them."""
+        notes = [f"{_escape(note)}\n" for note in (*self.notes, *self.warnings)]
         return "\n".join([*(table.to_markdown() for table in self.tables), *notes])
 
 

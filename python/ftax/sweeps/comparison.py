@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from ftax.errors import InvalidArgumentError
@@ -107,15 +107,15 @@ def compare_sweeps(
         pairs = _pair_machines(side_a[cell], side_b[cell], machines)
         apart += not pairs
         for one, other in pairs:
-            for fact, words in _find_differences((one, other), machines, names):
-                told[words] = None
-                if fact in DECIDING:
-                    deciding[words] = None
+            differing = _find_differences((one, other), machines, names)
+            told |= dict.fromkeys(differing.values())
+            deciding |= {words: None for fact, words in differing.items() if fact in DECIDING}
             runs = side_a[cell][one], side_b[cell][other]
             result = _compare_runs(runs, names, margin=margin, confidence=confidence)
             if result is None:
                 one_round += 1
                 continue
+            result = replace(result, notes=tuple(differing.values()))
             name = named.get(one, one)
             changes.append(
                 CellChange(cell=cell, machine=name, a=runs[0][0], b=runs[1][0], result=result)
@@ -227,13 +227,14 @@ def _find_hardware(id: str, machines: Mapping[str, SweepMachine]) -> tuple[objec
 
 def _find_differences(
     pair: tuple[str, str], machines: Mapping[str, SweepMachine], names: tuple[str, str]
-) -> Iterator[tuple[str, str]]:
-    """(fact, words) of what the machines of a pair do not have in common."""
+) -> dict[str, str]:
+    """By fact, in words, what the machines of a pair do not have in common."""
     if pair[0] == pair[1] or any(id not in machines for id in pair):
-        return
+        return {}
     sides = {name: [machines[id].environment] for name, id in zip(names, pair, strict=True)}
-    for fact, values in find_differences(sides).items():
-        yield fact, describe_difference(fact, values)
+    return {
+        fact: describe_difference(fact, values) for fact, values in find_differences(sides).items()
+    }
 
 
 def _compare_runs(

@@ -89,8 +89,8 @@ def make_point_table(knee: Knee, machine: str = "") -> Rows:
     }
     where = f" on {machine}" if machine else ""
     return Rows.of(
-        f"{knee.cell.runtime}/{knee.cell.host}{where}: probed sizes, each beside "
-        f"{knee.over} {knee.low} in the same rounds",
+        f"{knee.cell.runtime}/{knee.cell.host}{where}: probed sizes, each beside {knee.over} "
+        f"{knee.low} in the same rounds",
         sorted(knee.points, key=lambda point: point.size),
         {
             knee.over: "size",
