@@ -9,7 +9,7 @@ import pytest
 
 from ftax.paper.claims.record import TestVerdict, list_claims
 from ftax.paper.claims.today import make_plan
-from ftax.paper.claims.words import describe_verdict, word_condition
+from ftax.paper.claims.words import describe_verdict, leave_gpu, word_condition
 from ftax.records.store import append_record, read_records
 from support.claim_results import GRAPHS, judge_one, make_graph_results, make_series
 
@@ -101,3 +101,19 @@ def test_a_verdict_has_the_sentence_of_its_conditions():
     )
     missing = judge_one(GRAPHS, make_series(lambda _: 1.0))
     assert missing.sentence == f"Not tested: {missing.reason}."
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ("flat up to batch 2: r32_g1080", "flat up to batch 2: ResNet-50 fp32"),
+        ("flat up to batch 2: b16_rtx8000", "flat up to batch 2: BERT fp16"),
+        ("TorchScript beats eager for BERT at b=1: A6000_fp16",
+         "TorchScript beats eager for BERT at b=1: fp16"),
+        ("Funnel is slower than BERT at large batch: a6000",
+         "Funnel is slower than BERT at large batch"),
+        ("plateau on the 3090", "plateau on the 3090"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_one_gpu_can_be_said_of_another(about, words):
+    assert leave_gpu(about) == words

@@ -21,7 +21,7 @@ from ftax.paper.claims.numbers import Choose, Numbers, collect_numbers
 from ftax.paper.claims.paper import Evaluation, find_names
 from ftax.paper.claims.record import ClaimValue, Outcome, TestOutcome, TestVerdict, Verdict
 from ftax.paper.claims.today import ClaimPlan
-from ftax.paper.claims.words import describe_verdict
+from ftax.paper.claims.words import describe_verdict, leave_gpu
 
 _TAILS = (2.5, 97.5)
 _MOST_REASONS = 3
@@ -62,7 +62,8 @@ def judge(
             why = truth.why if isinstance(truth, Missing) else ""
             verdict = plan.tests[index].make_verdict(outcome, share=share, why=why)
             if on:
-                verdict = replace(verdict, about=f"{verdict.about or verdict.expression}{on}")
+                words = leave_gpu(verdict.about or verdict.expression)
+                verdict = replace(verdict, about=f"{words}{on}")
             tests.append(verdict)
         cases += own
         made = (_make_value(plan, name, point, resampled) for name in kept_values)

@@ -35,6 +35,8 @@ _CODE = re.compile(
     r"\b(ts|ort|[rbeto]|resnet50|bert|mobile|squeeze|shuffle|mnas|efflite)(?: ?(16|32))?"
     r"(?:_(128)|_([eto]))?\b(?!=)"
 )
+_GPUS = "g1080|g2080|g3090|TitanX|rtx8000|[aA]6000|[aA]100|[vV]100"
+_GPU = re.compile(rf"_(?:{_GPUS})\b|\b(?:{_GPUS})(?:_|$)")
 _DEVICE = re.compile(r"^RTX-8000 |^2080Ti (?=eager)")  # where any GPU is meant
 
 
@@ -44,6 +46,16 @@ def word_condition(claim: str, about: str) -> str:
     words = _CODE.sub(lambda found: _expand(found, codes), _DEVICE.sub("", about))
     amended = find_amendment(claim)
     return amended.saying.format(about if amended.keeps_names else words)
+
+
+def leave_gpu(about: str) -> str:
+    """What a condition says of a GPU of the paper, without its name: of whichever was measured."""
+    lead, colon, last = about.rpartition(": ")
+    rest = _GPU.sub("", last)
+    if rest == last:
+        return about
+    words = _CODE.sub(lambda found: _expand(found, _CODES), rest)
+    return f"{lead}{colon}{words}" if words else lead
 
 
 def _expand(found: re.Match[str], codes: Mapping[str, str]) -> str:
