@@ -40,6 +40,11 @@ def find_differences(
     return found
 
 
+def read_facts(environment: Environment, facts: Collection[str]) -> dict[str, str]:
+    """What an environment says of facts; "" of one that it does not know, or lacks."""
+    return {name: _FACTS[name](environment) for name in facts}
+
+
 def describe_difference(fact: str, values: Mapping[str, str]) -> str:
     """ "torch is 2.11.0 for A and B and 2.13.0 for C", of what `find_differences` found."""
     sides: dict[str, list[str]] = {}

@@ -14,15 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftax.errors import FtaxError, UnavailableError
-from ftax.machines.environment import Environment
+from ftax.machines.differences import SOFTWARE, read_facts
+from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.settings import list_portable_variables
-from ftax.machines.software import collect_source
 from ftax.sweeps.job import TASK
 from ftax.sweeps.sites import CPU, DEVICES, Site, list_runtimes, make_sites
 from ftax.timing.cell import Cell
 from ftax.workers.cluster import Cluster, Node, RemoteMachine, RemoteWorker
 from ftax.workers.process import Stop, Stopped
 
+_VERSIONS = tuple(
+    name for name in SOFTWARE if name not in ("cuDNN", "the driver", "the kernel", "threads", "MIG")
+)
 _DESCRIBE_S = 300.0
 _OPEN_S = 30.0  # that others are waited for once a machine is ready
 _LOOK_S = 0.2
@@ -170,14 +173,13 @@ class RaySites:
             time.sleep(_LOOK_S)
         done = [item.coming for item in first if item.coming.done()]
         kinds = Counter(
-            tuple(_list_versions(future.result()[0]).items())
+            tuple(_list_versions(_read_environment(future.result()[0])).items())
             for future in done
             if future.exception() is None
         )
         if kinds:
             self._usual = dict(kinds.most_common(1)[0][0])
-        own = collect_source()
-        self._usual["ftax"] = _describe_source(own.ftax, own.commit)
+        self._usual["ftax"] = read_facts(collect_environment(), ["ftax"])["ftax"]
         if not self.find():
             raise UnavailableError(
                 f"no machine of the Ray cluster can be used: {'; '.join(self.notes)}"
@@ -192,7 +194,7 @@ class RaySites:
             return ()
         kept = []
         for item in found:
-            versions = _list_versions(item)
+            versions = _list_versions(_read_environment(item))
             odd = {
                 name: value
                 for name, value in versions.items()
@@ -220,17 +222,12 @@ class RaySites:
         )
 
 
-def _describe_source(version: str, commit: str | None) -> str:
-    return f"{version} at {commit[:10]}" if commit else version
+def _read_environment(item: Mapping[str, Any]) -> Environment:
+    return Environment.from_dict(item["environment"])
 
 
-def _list_versions(item: Mapping[str, Any]) -> dict[str, str]:
+def _list_versions(environment: Environment) -> dict[str, str]:
     """What has to be the same for latencies of two machines to differ for their hardware alone."""
-    environment = Environment.from_dict(item["environment"])
-    software, source = environment.software, environment.source
-    names = ("python", "torch", "torch_cuda", "transformers", "onnx", "onnxruntime", "numpy")
-    versions = {name: str(getattr(software, name) or "none") for name in names}
-    if environment.gpu is not None:
-        versions["driver"] = str(environment.gpu.driver)
-        versions["onnxruntime-gpu"] = str(software.onnxruntime_gpu or "none")
-    return {"ftax": _describe_source(source.ftax, source.commit), **versions}
+    own = () if environment.gpu is None else ("the driver",)
+    facts = read_facts(environment, (*_VERSIONS, *own))
+    return {name: text or "none" for name, text in facts.items()}
