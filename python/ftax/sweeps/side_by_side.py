@@ -49,12 +49,22 @@ def line_up(
 
 
 def group_shared(rows: Iterable[Row[T]]) -> list[tuple[Row[T], ...]]:
-    """The rows of each model on each kind of device of which machines have a row in common."""
+    """The rows of each model on each kind of device of which machines have a row in common, by
+    runtime, dtype and size."""
     groups: dict[tuple[str, str], list[Row[T]]] = {}
     for row in rows:
         kind = row.cell.device.partition(":")[0]
         groups.setdefault((row.cell.model, kind), []).append(row)
-    return [tuple(group) for group in groups.values() if any(len(row.found) > 1 for row in group)]
+    return [
+        tuple(sorted(group, key=_find_order))
+        for group in groups.values()
+        if any(len(row.found) > 1 for row in group)
+    ]
+
+
+def _find_order(row: Row[T]) -> tuple[object, ...]:
+    cell = row.cell
+    return (cell.runtime != "eager", str(cell.place), cell.dtype, cell.batch, cell.sequence or 0)
 
 
 def name_machines(machines: Iterable[SweepMachine]) -> dict[str, str]:

@@ -80,12 +80,21 @@ def find_variances(results: SweepResults) -> tuple[KindVariance, ...]:
 
 
 def collect_runs(cells: Iterable[SweepCell]) -> dict[Cell, dict[str, list[float]]]:
-    """By cell, without what tells its repetitions and kinds of GPU apart, its runs."""
-    found: dict[Cell, dict[str, list[float]]] = {}
+    """The runs of each cell that was repeated anywhere, by the cell without what tells repetitions
+    and kinds of GPU apart."""
+    measured: dict[Cell, list[SweepCell]] = {}
     for cell in cells:
-        if cell.status == "measured" and not cell.doubt:
-            runs = found.setdefault(drop_options(cell.cell, GPU, REPETITION), {})
-            runs.setdefault(cell.machine, []).append(math.log(cell.latency_ns))
+        if cell.status == "measured":
+            measured.setdefault(drop_options(cell.cell, GPU, REPETITION), []).append(cell)
+    found: dict[Cell, dict[str, list[float]]] = {}
+    for place, group in measured.items():
+        runs: dict[str, list[float]] = {}
+        if any(REPETITION in item.cell.options for item in group):
+            for item in group:
+                if not item.doubt:
+                    runs.setdefault(item.machine, []).append(math.log(item.latency_ns))
+        if any(len(values) > 1 for values in runs.values()):
+            found[place] = runs
     return found
 
 
@@ -142,7 +151,7 @@ def pool_within(groups: Iterable[Sequence[float]]) -> tuple[float, int]:
 
 
 def _judge(machines: tuple[str, ...], cells: Mapping[Cell, Runs]) -> KindVariance:
-    repeated = [runs for runs in cells.values() if any(len(each) > 1 for each in runs.values())]
+    repeated = [*cells.values()]
     anchors = [runs for runs in repeated if len(runs) >= _FEWEST]
     used = anchors or repeated
     problem = ""

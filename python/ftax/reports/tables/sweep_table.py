@@ -6,8 +6,7 @@ each has a table of its own, since nothing of them can be compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
@@ -44,69 +43,50 @@ _FIELDS: Mapping[str, Field] = {
 _MOST_ROWS = 60  # of a terminal; --csv prints all
 
 
-def make_sweep_tables(results: SweepResults) -> list[Rows]:
-    """What was measured, models that several machines measured with these side by side, the others
-    machine by machine; then what was not, once a reason."""
-    made = _Tables.of(results)
-    return [*made.measured, *made.variance, *_make_missing_tables(results)]
-
-
 def draw_sweep(results: SweepResults, *, is_whole: bool = False) -> Printout:
-    """A sweep as it is printed; unless it ``is_whole``, without cells that are too many to read."""
-    made = _Tables.of(results)
-    missing = [cell for cell in results.cells if not _is_measured(cell)]
-    is_long = sum(len(table.rows) for table in made.measured) + len(missing) > _MOST_ROWS
-    is_shown = is_whole or not is_long
-    names = name_machines(results.machines.values())
-    fields = {**_FIELDS, "machine_name": lambda cell: names.get(cell.machine, "")}
-    return Printout(
-        tables=(
-            *(made.measured if is_shown else ()),
-            *made.variance,
-            *_make_missing_tables(results),
-        ),
-        notes=made.notes if is_shown else (),
-        numbers=lambda: Numbers.of(fields, [read_all(cell, fields) for cell in results.cells]),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tables:
-    """Of what was measured, and what to say below."""
-
-    measured: tuple[Rows, ...]
-    variance: tuple[Rows, ...]  # of machines that have something in common
-    notes: tuple[str, ...]
-
-    @classmethod
-    def of(cls, results: SweepResults) -> _Tables:
-        measured = [cell for cell in results.cells if _is_measured(cell)]
-        once = [cell for cell in measured if REPETITION not in cell.cell.options]
-        rows = line_up(once, lambda cell: cell.cell, lambda cell: cell.machine)
-        groups = group_shared(rows)
+    """A sweep as it is printed: models that several machines measured with these side by side, the
+    others machine by machine; how far machines and runs differ; then what was not measured, once a
+    reason. Unless it ``is_whole``, without cells that are too many to read."""
+    measured = [cell for cell in results.cells if cell.status == "measured"]
+    missing = [cell for cell in results.cells if cell.status != "measured"]
+    once = [cell for cell in measured if REPETITION not in cell.cell.options]
+    groups = group_shared(line_up(once, lambda cell: cell.cell, lambda cell: cell.machine))
+    shared = {row.cell for group in groups for row in group}
+    rest = [cell for cell in measured if drop_options(cell.cell, GPU, REPETITION) not in shared]
+    tables: list[Rows] = []
+    notes: dict[str, None] = {}
+    if is_whole or sum(map(len, groups)) + len(rest) + len(missing) <= _MOST_ROWS:
         names = {
             **{cell.machine: f"machine {cell.machine}" for cell in measured},
             **name_machines(results.machines.values()),
         }
         known = {name: machine.environment for name, machine in results.machines.items()}
-        beside = [make_machine_table(group, names, known) for group in groups]
-        shown = {row.cell for group in groups for row in group}
-        rest = [cell for cell in measured if drop_options(cell.cell, GPU, REPETITION) not in shown]
-        own = [table for table, _ in beside]
-        machines = dict.fromkeys(cell.machine for cell in measured)
-        for name in machines:
-            cells = [cell for cell in rest if cell.machine == name]
-            if cells:
-                of = f" on machine {name}" if len(machines) > 1 else ""
-                own.append(_make_cells(f"{len(cells)} cells{of}", cells))
-        notes = dict.fromkeys(note for _, notes in beside for note in notes)
-        variance = (make_variance_table(results),) if groups else ()
-        return cls(measured=tuple(own), variance=variance, notes=tuple(notes))
+        for group in groups:
+            table, told = make_machine_table(group, names, known)
+            tables.append(table)
+            notes |= dict.fromkeys(told)
+        tables += _make_machines(rest, len({cell.machine for cell in measured}))
+    if groups:
+        tables.append(make_variance_table(results))
+    if missing:
+        tables.append(make_missing_table(missing))
+    called = name_machines(results.machines.values())
+    fields = {**_FIELDS, "machine_name": lambda cell: called.get(cell.machine, "")}
+    return Printout(
+        tables=tuple(tables),
+        notes=tuple(notes),
+        numbers=lambda: Numbers.of(fields, [read_all(cell, fields) for cell in results.cells]),
+    )
 
 
-def _make_missing_tables(results: SweepResults) -> list[Rows]:
-    missing = [cell for cell in results.cells if not _is_measured(cell)]
-    return [make_missing_table(missing)] if missing else []
+def _make_machines(cells: Sequence[SweepCell], machines: int) -> Iterator[Rows]:
+    """A table a machine, of ``machines`` that there are."""
+    by_machine: dict[str, list[SweepCell]] = {}
+    for cell in cells:
+        by_machine.setdefault(cell.machine, []).append(cell)
+    for name, own in by_machine.items():
+        of = f" on machine {name}" if machines > 1 else ""
+        yield _make_cells(f"{len(own)} cells{of}", own)
 
 
 def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
