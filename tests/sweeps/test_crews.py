@@ -230,3 +230,14 @@ def test_machines_of_one_kind_have_ids_by_their_names():
     east, west, alone = make_machine("east"), make_machine("west"), make_machine("")
     assert len({east.id, west.id, alone.id}) == 3
     assert east.alike == west.alike == alone.alike == alone.id
+
+
+def test_a_failure_stays_where_each_machine_was_to_measure(tmp_path):
+    east, west = make_machine("east"), make_machine("west")
+    for everywhere, kept in (([CELLS[0].key()], ["failed", "measured"]), ([], ["measured"])):
+        store = CellStore(tmp_path / str(len(kept)), (CELLS[0],), (), everywhere)
+        store.path.parent.mkdir()
+        store.add_failed(0, store.add_machine(east.environment), "failed", "it broke")
+        rounds = {"values_ns": [1.0, 2.0], "facts": {}}
+        store.add_measured(0, store.add_machine(west.environment), "cpu", rounds)
+        assert [cell.status for cell in store.collect().cells] == kept

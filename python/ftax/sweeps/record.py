@@ -24,6 +24,7 @@ from ftax.timing.statistics import compute_interval, compute_mean
 from ftax.timing.trust import find_disturbance, find_doubt_of_mean
 
 REPETITION = "repetition"  # the option that tells a cell from the same cell measured once more
+EVERY_MACHINE = "every_machine"  # the fact of a cell that each machine measures
 GPU = "gpu"  # the option of a cell that wants a kind of GPU: a part of its name
 
 _RESAMPLES = 2000

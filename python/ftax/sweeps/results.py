@@ -17,7 +17,7 @@ from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.records.fields import FrozenMap
 from ftax.records.result import Shown
 from ftax.records.store import read_records
-from ftax.sweeps.record import SweepCell, SweepMachine, SweepRun, SweepTimes
+from ftax.sweeps.record import EVERY_MACHINE, SweepCell, SweepMachine, SweepRun, SweepTimes
 from ftax.timing.trust import NOT_RESOLVED
 
 CELLS_FILE = "cells.jsonl"
@@ -179,7 +179,8 @@ def _read_runs(folder: Path) -> tuple[Any, ...]:
 def keep_last(cells: Iterable[SweepCell]) -> tuple[SweepCell, ...]:
     """The last line of each cell of each machine.
 
-    What was not measured gives way to any later line of its cell, also of another machine.
+    What was not measured gives way to any later line of its cell, also of another machine, unless
+    each machine was to measure it.
     """
     kept: dict[tuple[str, str], SweepCell] = {}
     open_keys: dict[str, tuple[str, str]] = {}  # of cells whose last line has no rounds
@@ -189,7 +190,7 @@ def keep_last(cells: Iterable[SweepCell]) -> tuple[SweepCell, ...]:
         if name in open_keys and open_keys[name] != key:
             del kept[open_keys[name]]
         kept[key] = cell
-        if cell.status == "measured":
+        if cell.status == "measured" or EVERY_MACHINE in cell.facts:
             open_keys.pop(name, None)
         else:
             open_keys[name] = key

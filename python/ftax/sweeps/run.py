@@ -120,9 +120,9 @@ def sweep(
         closing(open_sites(on, cells, gpus, threads=threads, mixed=mixed, tell=tell)) as sites,
         lock_folder(place),
     ):
-        known = read_known(place, resume)
-        store, queue = CellStore(place, cells, known), TaskQueue()
         looks, everywhere = choose_looks(grids, trace), list_everywhere(grids)
+        store = CellStore(place, cells, read_known(place, resume), everywhere)
+        queue = TaskQueue()
         seen: set[str] = set()  # machines
 
         def welcome(there: Sequence[Site]) -> int:

@@ -7,7 +7,7 @@ there. A crash in between costs the trace, never the rounds.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,24 @@ from ftax.machines.environment import Environment
 from ftax.records.fields import FrozenMap
 from ftax.records.store import append_record
 from ftax.sweeps.looks import FOUND
-from ftax.sweeps.record import SweepCell, SweepExport, SweepMachine
+from ftax.sweeps.record import EVERY_MACHINE, SweepCell, SweepExport, SweepMachine
 from ftax.sweeps.results import CELLS_FILE, EXPORTS_FILE, SweepResults
 from ftax.timing.cell import Cell
 
 
 class CellStore:
-    """Written to from several threads. Raises ResultsError where the file cannot take a line."""
+    """Written to from several threads; ``everywhere`` are the keys of the cells that each machine
+    measures. Raises ResultsError where the file cannot take a line."""
 
-    def __init__(self, folder: Path, cells: tuple[Cell, ...], known: Iterable[SweepCell]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cells: tuple[Cell, ...],
+        known: Iterable[SweepCell],
+        everywhere: Collection[str] = (),
+    ) -> None:
         self.path = folder / CELLS_FILE
-        self.cells = cells
+        self.cells, self._everywhere = cells, everywhere
         # The last line of each cell by each machine, the latest machine last.
         self.known: dict[str, dict[str, SweepCell]] = {}
         for cell in known:
@@ -91,8 +98,13 @@ class CellStore:
             return SweepResults(cells=(), machines=FrozenMap({}))
         return SweepResults.load(self.path)
 
-    def _add(self, place: int, machine: str, **fields: Any) -> None:
-        self._write(SweepCell(cell=self.cells[place], machine=machine, **fields))
+    def _add(
+        self, place: int, machine: str, facts: Mapping[str, Any] = FrozenMap({}), **fields: Any
+    ) -> None:
+        cell = self.cells[place]
+        if cell.key() in self._everywhere:
+            facts = {**facts, EVERY_MACHINE: True}
+        self._write(SweepCell(cell=cell, machine=machine, facts=facts, **fields))
 
     def _write(self, cell: SweepCell) -> None:
         with self._lock:
