@@ -162,6 +162,9 @@ class FixedSites:
     def lose(self, site: Site, reason: str) -> None:
         raise RunnerError(reason)
 
+    def list_notes(self) -> list[str]:
+        return self.notes
+
     def close(self) -> None:
         pass
 

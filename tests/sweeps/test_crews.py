@@ -110,7 +110,7 @@ def test_a_cell_at_which_machines_are_lost_again_is_to_blame(tmp_path):
     assert found.pop(CELLS[2].key()) == ["failed"]
     assert set(map(tuple, found.values())) == {("measured",)}
     (line,) = crews.store.known[CELLS[2].key()].values()
-    assert line.reason == "2 machines were lost while they were at it: it is gone"
+    assert line.reason == "2 machines were lost while they were at it"
 
 
 def test_a_machine_that_comes_later_takes_part_and_is_welcomed_first(tmp_path):
@@ -205,6 +205,8 @@ def test_a_cell_goes_to_the_gpu_that_it_wants():
         match="devices has 'A100', which no machine here has: there is NVIDIA H100 80GB HBM3, cpu",
     ):
         check_devices([make_cell(device="cuda", options={"gpu": "A100"})], [h100, cpu])
+    with pytest.raises(UnavailableError, match="there is cpu; b was left out: no driver$"):
+        check_devices([cell], [cpu], ["b was left out: no driver"])
 
 
 def test_what_every_machine_measures_is_asked_of_each_and_of_those_that_come():

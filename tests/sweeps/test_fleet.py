@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ftax.errors import UnavailableError
+from ftax.errors import RunnerError, UnavailableError
 from ftax.records.store import read_records
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
 from ftax.sweeps.run import sweep
-from ftax.workers.cluster import Cluster, read_environment
+from ftax.workers.cluster import Cluster, _explain, read_environment
 from support.ray_cluster import RayCluster, start_cluster
 
 pytest.importorskip("ray")
@@ -103,6 +105,8 @@ def test_a_node_dies_and_another_comes_and_no_cell_is_lost_or_made_twice(
     for machine in results.machines.values():
         assert machine.environment.settings.variables["OMP_NUM_THREADS"] == "1"
         assert machine.environment.settings.num_threads == 1
+    written = "".join(path.read_text() for path in folder.glob("*.jsonl"))
+    assert f'"{socket.gethostname()}"' not in written and cluster.address not in written
     run = json.loads((folder / "runs.jsonl").read_text().splitlines()[0])["record"]
     assert run["settings"]["on"] == "ray"
 
@@ -111,9 +115,9 @@ def test_an_ended_driver_ends_its_workers_and_resume_goes_on(cluster, nodes, tmp
     folder = tmp_path / "swept"
     process = start_sweep(cluster, GRID, folder)
     wait_for_cells(folder, 2, process)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGTERM)  # as Slurm at the end of a job; Ctrl-C goes the same way
     code, _, err = finish(process)
-    assert code == 130 and "go on with --resume" in err
+    assert code == 130 and "go on with --resume" in err and "SIGTERM" not in err
     assert cluster.find_workers() == set()
     before = len(read_cells(folder))
     assert before >= 2
@@ -166,12 +170,55 @@ def test_each_machine_measures_each_cell_and_odd_software_only_if_asked(cluster,
     ("address", "message"),
     [
         ("127.0.0.1:9", "there is no Ray cluster at 127.0.0.1:9: .*`ray start --head` prints"),
-        ("nowhere", "give HOST:PORT, such as 10.0.0.1:6379"),
+        ("nowhere", "give HOST:PORT, such as 10.0.0.1:6379, or leave it out"),
+        ("ray://localhost:10001", "give HOST:PORT"),
+        ("localhost:99999", "give HOST:PORT"),
     ],
 )
 def test_what_is_no_cluster_is_named(address, message, tmp_path):
     with pytest.raises(UnavailableError, match=message):
         sweep_one(tmp_path, f"ray={address}")
+    assert not (tmp_path / "swept").exists()
+
+
+def test_a_process_that_uses_another_cluster_is_told(monkeypatch, tmp_path):
+    context = SimpleNamespace(gcs_address="10.0.0.1:6379")
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.get_runtime_context", lambda: context)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match="uses the Ray cluster at .* already"):
+            sweep_one(tmp_path, f"ray={address}")
+
+
+def test_a_head_that_is_gone_ends_the_sweep_before_ray_ends_the_process(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        context = SimpleNamespace(gcs_address=address)
+        monkeypatch.setattr("ray.is_initialized", lambda: True)
+        monkeypatch.setattr("ray.get_runtime_context", lambda: context)
+        monkeypatch.setattr("ray.nodes", lambda: [])
+        cluster = Cluster(address)
+        assert cluster.list_nodes() == ()
+    cluster.list_nodes()
+    cluster.list_nodes()
+    with pytest.raises(RunnerError, match=f"{address}, is gone; .* go on with --resume"):
+        cluster.list_nodes()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ModuleNotFoundError: No module named 'ftax'", "it has no ftax: install"),
+        (
+            "Traceback\n  x\nImportError: libcudart.so\n",
+            "ftax does not start there: ImportError: l",
+        ),
+        ("The actor died", "it is gone, or does not answer any more"),
+    ],
+)
+def test_what_became_of_a_machine_is_told(text, words):
+    assert _explain(RuntimeError(text)).startswith(words)
 
 
 def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch):

@@ -146,7 +146,7 @@ class Crews:
         kinds = ", ".join(dict.fromkeys(task.wanted.describe() for task in left))
         if not self.sites.may_change or waited_s > _ALONE_S:
             count = sum(len(group.items) for task in left for group in task.groups)
-            notes = "".join(f"; {note}" for note in self.sites.notes)
+            notes = "".join(f"; {note}" for note in self.sites.list_notes())
             raise RunnerError(
                 f"{count} cells are left, and no machine is there that may do them ({kinds})"
                 f"{notes}; what was measured is kept, go on with --resume"
@@ -217,7 +217,7 @@ class Crews:
             if self._losses[place] >= _MOST_LOSSES:
                 answer = {
                     "say": "failed", "place": place, "status": "failed",
-                    "reason": f"{_MOST_LOSSES} machines were lost while they were at it: {lost}",
+                    "reason": f"{_MOST_LOSSES} machines were lost while they were at it",
                 }  # fmt: skip
                 left = strike(left, answer)
                 self.store.add_machine(site.machine.environment)

@@ -27,6 +27,7 @@ _VERSIONS = tuple(
     name for name in SOFTWARE if name not in ("cuDNN", "the driver", "the kernel", "threads", "MIG")
 )
 _DESCRIBE_S = 300.0
+_SLOW_S = 5.0  # that a free machine takes to answer at most
 _OPEN_S = 30.0  # that others are waited for once a machine is ready
 _LOOK_S = 0.2
 _AT_ONCE = 64  # machines that are being got ready
@@ -38,12 +39,17 @@ Found = list[dict[str, Any]]  # what `describe_machine` answers
 class _Machine:
     """A node of the cluster, from when it was first seen: being got ready, then with sites."""
 
-    name: str
     remote: RemoteMachine
+    mark: str = ""  # what tells it from other nodes of its host
     coming: Future[Found] = field(default_factory=Future)
     spare: RemoteWorker | None = None  # that has its imports behind it
     sites: tuple[Site, ...] | None = None  # None: not ready yet
     is_gone: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people; records have it only where the user gave it."""
+        return f"{self.remote.name}{self.mark}"
 
     def start(self, stop: Stop) -> RemoteWorker:
         """A worker for jobs."""
@@ -71,9 +77,11 @@ class RaySites:
         *,
         threads: int | None,
         is_mixed: bool,
+        end_at: float | None,
         tell: Callable[[str], None],
     ) -> None:
-        self.notes: list[str] = []
+        self._notes: list[str] = []
+        self._end_at = end_at
         self._job = {"runtimes": list_runtimes(cells), "threads": threads}
         self._wants_cpu = any(cell.device == CPU for cell in cells)
         self._wants_gpu = any(cell.device != CPU for cell in cells)
@@ -101,9 +109,18 @@ class RaySites:
         """Its machine does not answer any more, or no worker starts there."""
         for machine in self._machines.values():
             if site in (machine.sites or ()):
-                note = f"{machine.name} was lost: {reason}"
-                self.notes += [] if note in self.notes else [note]
+                if not machine.is_gone:
+                    self._notes.append(f"{machine.name} was lost: {reason}")
                 machine.is_gone = True
+
+    def list_notes(self) -> list[str]:
+        """Why machines were left out or lost."""
+        waiting = [
+            f"{machine.name} took no part: other Ray jobs used it, or it did not answer"
+            for machine in self._machines.values()
+            if machine.sites is None and not machine.is_gone
+        ]
+        return [*self._notes, *waiting]
 
     def close(self) -> None:
         """End all workers, and let go of the machines."""
@@ -125,8 +142,8 @@ class RaySites:
             if node.id not in self._machines and self._is_wanted(node):
                 alone = names[node.name] == 1
                 machine = _Machine(
-                    name=node.name if alone else f"{node.name}/{node.id[:4]}",
                     remote=self._cluster.take(node, list_portable_variables()),
+                    mark="" if alone else f"/{node.id[:4]}",
                 )
                 self._machines[node.id] = machine
                 self._threads.submit(self._get_ready, machine)
@@ -162,14 +179,20 @@ class RaySites:
         if not first:
             raise UnavailableError(
                 f"the Ray cluster has no {'CPU' if self._wants_cpu else 'GPU'} to give: add a "
-                "machine with `ray start --address=HOST:PORT`"
+                "machine with `ray start --address=HOST:PORT`, or name devices that it has"
             )
         while waiting := [item for item in first if not item.coming.done()]:
             used = all(not item.remote.host for item in waiting)
             if used and len(waiting) < len(first) and time.monotonic() - begun > _OPEN_S:
                 break
-            words = "waiting for" if used else "getting ready:"
-            tell(f"{words} {', '.join(item.name for item in waiting)}")
+            if self._end_at is not None and time.monotonic() > self._end_at:
+                raise UnavailableError(
+                    "the time is up, and no machine of the Ray cluster was free: "
+                    f"{', '.join(item.name for item in waiting)}"
+                )
+            names = ", ".join(item.name for item in waiting)
+            slow = used and time.monotonic() - begun > _SLOW_S
+            tell(f"waiting for other Ray jobs on {names}" if slow else f"getting ready: {names}")
             time.sleep(_LOOK_S)
         done = [item.coming for item in first if item.coming.done()]
         kinds = Counter(
@@ -182,7 +205,7 @@ class RaySites:
         self._usual["ftax"] = read_facts(collect_environment(), ["ftax"])["ftax"]
         if not self.find():
             raise UnavailableError(
-                f"no machine of the Ray cluster can be used: {'; '.join(self.notes)}"
+                f"no machine of the Ray cluster can be used: {'; '.join(self._notes)}"
             )
 
     def _settle(self, machine: _Machine) -> tuple[Site, ...]:
@@ -190,7 +213,7 @@ class RaySites:
         try:
             found = machine.coming.result()
         except FtaxError as error:
-            self.notes.append(f"{machine.name} was left out: {error}")
+            self._notes.append(f"{machine.name} was left out: {error}")
             return ()
         kept = []
         for item in found:
@@ -207,7 +230,7 @@ class RaySites:
                 f"{name} {value} there and {self._usual[name]} elsewhere"
                 for name, value in odd.items()
             )
-            self.notes.append(
+            self._notes.append(
                 f"{machine.name} was left out: {words}; install the same, or give --mixed to "
                 "measure there too"
             )

@@ -21,10 +21,11 @@ LOCK_FILE = "lock"
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Make the folder, and hold its lock inside.
+    """Make the folder, and hold its lock inside. A folder that was made for nothing goes again.
 
     Raises ResultsError if another process holds it, with its pid, or the folder cannot be made.
     """
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -43,7 +44,11 @@ def lock_folder(folder: Path) -> Iterator[None]:
             ) from None
         _write_pid(folder, descriptor)
         yield
+        is_new = False
     finally:
+        if is_new and os.listdir(folder) == [LOCK_FILE]:
+            (folder / LOCK_FILE).unlink()
+            folder.rmdir()
         os.close(descriptor)
 
 

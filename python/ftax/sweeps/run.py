@@ -115,71 +115,70 @@ def sweep(
         if progress is not None:
             progress(words, 0, len(cells))
 
-    with (
-        use_threads(threads),
-        closing(open_sites(on, cells, gpus, threads=threads, mixed=mixed, tell=tell)) as sites,
-        lock_folder(place),
-    ):
-        looks, everywhere = choose_looks(grids, trace), list_everywhere(grids)
-        store = CellStore(place, cells, read_known(place, resume), everywhere)
-        queue = TaskQueue()
-        seen: set[str] = set()  # machines
+    with use_threads(threads), lock_folder(place):
+        known = read_known(place, resume)
+        there = open_sites(on, cells, gpus, threads=threads, mixed=mixed, end_at=end_at, tell=tell)
+        with closing(there) as sites:
+            looks, everywhere = choose_looks(grids, trace), list_everywhere(grids)
+            store = CellStore(place, cells, known, everywhere)
+            queue = TaskQueue()
+            seen: set[str] = set()  # machines
 
-        def welcome(there: Sequence[Site]) -> int:
-            """Have machines that are new do what is theirs, and the first what is anybody's; how
-            many cells lack something for that."""
-            new = [site for site in there if site.machine.id not in seen]
-            if not new:
-                return 0
-            expected = count_units(cells, everywhere, new, is_first=not seen)
-            items = choose_items(
-                cells, known=store.known, looks=looks, everywhere=everywhere, sites=new,
-                is_first=not seen, retry_failed=retry_failed,
+            def welcome(there: Sequence[Site]) -> int:
+                """Have machines that are new do what is theirs, and the first what is anybody's; how
+                many cells lack something for that."""
+                new = [site for site in there if site.machine.id not in seen]
+                if not new:
+                    return 0
+                expected = count_units(cells, everywhere, new, is_first=not seen)
+                items = choose_items(
+                    cells, known=store.known, looks=looks, everywhere=everywhere, sites=new,
+                    is_first=not seen, retry_failed=retry_failed,
+                )  # fmt: skip
+                seen.update(site.machine.id for site in new)
+                missing = set_aside(store, items, new)
+                to_time = [unit for unit, item in missing.items() if item.time]
+                crews.progress.expect(to_time, expected - len(to_time))
+                queue.add(make_tasks(cells, missing, seed))
+                return len(items)
+
+            first = sites.find()
+            check_devices(cells, first, sites.list_notes())
+            crews = Crews(
+                store=store,
+                queue=queue,
+                progress=SweepProgress(progress),
+                sites=sites,
+                plan=plan,
+                trace_iterations=2 if quick else 3,
+                limit_s=limit_s,
+                end_at=end_at,
+                workers=workers,
+            )
+            missing = welcome(first)
+            run = SweepRun(
+                utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
+                seed=seed,
+                grids=tuple(grid.to_dict() for grid in grids),
+                settings={
+                    "quick": quick, "trace": trace, "retry_failed": retry_failed,
+                    "limit_s": limit_s, "gpus": list(gpus), "workers": workers,
+                    "threads": first[0].threads, "on": on.partition("=")[0], "mixed": mixed,
+                    "machines": sorted(seen),
+                },
+                cells=len(cells),
+                missing=missing,
             )  # fmt: skip
-            seen.update(site.machine.id for site in new)
-            missing = set_aside(store, items, new)
-            to_time = [unit for unit, item in missing.items() if item.time]
-            crews.progress.expect(to_time, expected - len(to_time))
-            queue.add(make_tasks(cells, missing, seed))
-            return len(items)
-
-        first = sites.find()
-        check_devices(cells, first)
-        crews = Crews(
-            store=store,
-            queue=queue,
-            progress=SweepProgress(progress),
-            sites=sites,
-            plan=plan,
-            trace_iterations=2 if quick else 3,
-            limit_s=limit_s,
-            end_at=end_at,
-            workers=workers,
-        )
-        missing = welcome(first)
-        run = SweepRun(
-            utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            seed=seed,
-            grids=tuple(grid.to_dict() for grid in grids),
-            settings={
-                "quick": quick, "trace": trace, "retry_failed": retry_failed, "limit_s": limit_s,
-                "gpus": list(gpus), "workers": workers, "threads": first[0].threads,
-                "on": on.partition("=")[0], "mixed": mixed, "machines": sorted(seen),
-            },
-            cells=len(cells),
-            missing=missing,
-        )  # fmt: skip
-        append_record(place / RUNS_FILE, run)
-        try:
-            for site, units in _share_exports(cells, queue, first, place).items():
-                crews.export(units, site, exporters)
-            crews.run(welcome)
-        finally:
-            append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=crews.seconds))
-        found = store.collect()
-        return replace(
-            found, is_late=crews.is_late, problems=(*found.problems, *dict.fromkeys(sites.notes))
-        )
+            append_record(place / RUNS_FILE, run)
+            try:
+                for site, units in _share_exports(cells, queue, first, place).items():
+                    crews.export(units, site, exporters)
+                crews.run(welcome)
+            finally:
+                append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=crews.seconds))
+            found = store.collect()
+            problems = (*found.problems, *dict.fromkeys(sites.list_notes()))
+            return replace(found, is_late=crews.is_late, problems=problems)
 
 
 run_sweep = sweep  # its name inside, where a command has the other
@@ -192,6 +191,7 @@ def open_sites(
     *,
     threads: int | None,
     mixed: bool,
+    end_at: float | None,
     tell: Callable[[str], None],
 ) -> Sites:
     """Where to measure. Raises InvalidArgumentError for what is no such place, UnavailableError for
@@ -200,7 +200,7 @@ def open_sites(
     if engine == "ray":
         from ftax.sweeps.fleet import RaySites
 
-        return RaySites(cells, address, threads=threads, is_mixed=mixed, tell=tell)
+        return RaySites(cells, address, threads=threads, is_mixed=mixed, end_at=end_at, tell=tell)
     if on != "local" or mixed:
         raise InvalidArgumentError(
             f"on is {on!r}{' and mixed is given' if mixed else ''}; give 'local', or 'ray' or "
@@ -229,8 +229,8 @@ def count_units(
     return count + (len(cells) - len(own) if is_first else 0)
 
 
-def check_devices(cells: Sequence[Cell], sites: Sequence[Site]) -> None:
-    """Raise UnavailableError for a device that no site has."""
+def check_devices(cells: Sequence[Cell], sites: Sequence[Site], notes: Sequence[str] = ()) -> None:
+    """Raise UnavailableError for a device that no site has; ``notes`` may say why."""
     for wanted in dict.fromkeys(read_wanted(cell) for cell in cells):
         if not any(site.fits(wanted) for site in sites):
             gpus = [site.machine.environment.gpu for site in sites if site.is_gpu]
@@ -238,7 +238,7 @@ def check_devices(cells: Sequence[Cell], sites: Sequence[Site]) -> None:
             has_cpu = ["cpu"] if any(not site.is_gpu for site in sites) else []
             raise UnavailableError(
                 f"devices has {wanted.describe()!r}, which no machine here has: there is "
-                f"{', '.join([*names, *has_cpu])}"
+                f"{'; '.join([', '.join([*names, *has_cpu]), *notes])}"
             )
 
 

@@ -64,8 +64,9 @@ class Wanted:
     machine: str = ""  # the id of the only one that may
 
     def describe(self) -> str:
-        """ "cpu", "cuda" or "NVIDIA H100"."""
-        return self.gpu or self.device
+        """ "cpu", "NVIDIA H100" or "cuda of the machine 1a2b3c", by the beginning of its id."""
+        where = f" of the machine {self.machine[:6]}" if self.machine else ""
+        return f"{self.gpu or self.device}{where}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,11 +114,9 @@ class Sites(Protocol):
 
     Attributes:
         may_change: whether others may come.
-        notes: what is to be said of machines at the end of a sweep.
     """
 
     may_change: bool
-    notes: list[str]
 
     def find(self) -> tuple[Site, ...]:
         """Those that are there now."""
@@ -125,6 +124,10 @@ class Sites(Protocol):
 
     def lose(self, site: Site, reason: str) -> None:
         """Nothing can be done there any more. Raises RunnerError if that is the end."""
+        ...
+
+    def list_notes(self) -> list[str]:
+        """What is to be said of machines: why they were left out, or lost."""
         ...
 
     def close(self) -> None:
@@ -144,7 +147,6 @@ class LocalSites:
         wanted = dict.fromkeys(cell.device for cell in cells)
         shared = [normalize_device(gpu) for gpu in gpus] if "cuda" in wanted else []
         named = [normalize_device(device) for device in wanted if device != "cuda"]
-        self.notes: list[str] = []
         runtimes = list_runtimes(cells)
         self._sites = tuple(
             Site(
@@ -165,6 +167,10 @@ class LocalSites:
     def lose(self, site: Site, reason: str) -> None:
         """It is this machine."""
         raise RunnerError(f"{site.device}: {reason}")
+
+    def list_notes(self) -> list[str]:
+        """Nothing."""
+        return []
 
     def close(self) -> None:
         """Nothing was taken."""

@@ -15,7 +15,11 @@ import importlib
 import json
 import logging
 import os
+import re
+import signal
 import socket
+import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +35,9 @@ _AT_ONCE = 200  # calls of one actor: each worker has one open all the time
 _CONNECT_S = 5.0
 _LOOK_S = 0.2  # at whether the waiting is to end
 _END_S = 5.0  # that a machine has to end its workers
+_PING_S, _SILENT_S = 15.0, 45.0  # of waiting, until it is asked whether it is there, and given up
+_PING = json.dumps({"what": "ping"})
+_MOST_MISSES = 3
 
 
 class MachineLost(WorkerDied):
@@ -63,16 +70,34 @@ class Cluster:
                 "on is 'ray', but the package ray is not installed: pip install 'ftax[ray]', here "
                 "and on every machine"
             ) from error
-        self._is_own = not self._ray.is_initialized()
-        if self._is_own:
-            self._connect(address)
-
-    def _connect(self, address: str) -> None:
+        self._undo: list[Callable[[], object]] = []
+        address = "" if address == "auto" else address
         if address:
             _check_address(address)
-        worker = importlib.import_module("ray._private.worker")
+        if self._ray.is_initialized():
+            self._check_own(address)
+        else:
+            self._connect(address)
+        self._address = self._ray.get_runtime_context().gcs_address
+        self._misses, self._nodes = 0, tuple[Node, ...]()  # of the head, in a row
+
+    def _check_own(self, address: str) -> None:
+        """Raise UnavailableError if this process uses another cluster already."""
+        own = self._ray.get_runtime_context().gcs_address
+        if address and address != own:
+            raise UnavailableError(
+                f"this process uses the Ray cluster at {own} already, not {address}: call "
+                "ray.shutdown() first, or leave the address out"
+            )
+
+    def _connect(self, address: str) -> None:
+        worker = vars(importlib.import_module("ray._private.worker"))
         # What Ray says of its nodes, in the middle of a progress bar. There is no option for it.
-        vars(worker)["print_to_stdstream"] = lambda *_, **__: None
+        spoken = worker["print_to_stdstream"]
+        worker["print_to_stdstream"] = lambda *_, **__: None
+        self._undo.append(lambda: worker.update(print_to_stdstream=spoken))
+        in_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGTERM)
         remedy = "start one with `ray start --head`, or give its address: --on ray=HOST:PORT"
         try:
             self._ray.init(
@@ -85,10 +110,23 @@ class Cluster:
             raise UnavailableError(
                 f"Ray does not connect to its cluster: {' '.join(str(error).split())}"
             ) from error
+        self._undo.append(self._ray.shutdown)
+        if in_main:  # in place of Ray's, which ends with a code that looks like a fault
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            self._undo.append(lambda: signal.signal(signal.SIGTERM, before))
 
     def list_nodes(self) -> tuple[Node, ...]:
-        """The nodes that are alive."""
-        return tuple(
+        """The nodes that are alive. Raises RunnerError once the head of the cluster is gone, which
+        Ray waits for, and then ends this process."""
+        self._misses = 0 if _is_there(self._address) else self._misses + 1
+        if self._misses >= _MOST_MISSES:
+            raise RunnerError(
+                f"the head of the Ray cluster, at {self._address}, is gone; what was measured is "
+                "kept: start it again, and go on with --resume"
+            )
+        if self._misses:
+            return self._nodes
+        self._nodes = tuple(
             Node(
                 id=node["NodeID"],
                 name=node["NodeManagerHostname"],
@@ -98,6 +136,7 @@ class Cluster:
             for node in self._ray.nodes()
             if node["Alive"]
         )
+        return self._nodes
 
     def take(self, node: Node, environment: Mapping[str, str]) -> RemoteMachine:
         """Take a whole node, as soon as nobody else has a part of it."""
@@ -105,20 +144,22 @@ class Cluster:
 
     def close(self) -> None:
         """Let go of the cluster, which stays as it is."""
-        if self._is_own:
-            self._ray.shutdown()
+        if self._misses < _MOST_MISSES:  # or Ray would wait for it
+            for undo in reversed(self._undo):
+                undo()
 
 
 class RemoteMachine:
     """A node that is ours, with workers on it.
 
     Attributes:
+        name: what people call the machine: what the variable FTAX_MACHINE said there, or its host.
         host: a text that all nodes with the same cores share; "" until it is `opened`.
         gpus: their numbers, as CUDA counts them there.
     """
 
     def __init__(self, ray: Any, node: Node, environment: Mapping[str, str]) -> None:
-        self.node, self.host, self.gpus = node, "", tuple[int, ...]()
+        self.node, self.name, self.host, self.gpus = node, node.name, "", tuple[int, ...]()
         self._ray, self._environment = ray, dict(environment)
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         self._actor = (
@@ -136,6 +177,7 @@ class RemoteMachine:
         """Wait until nobody else has a part of it. Raises what `ask` raises."""
         found = self.ask("open", stop, environment=self._environment, folder=os.getcwd())
         self.host, self.gpus = found["host"], tuple(found["gpus"])
+        self.name = found["name"] or self.name
 
     def start(self, task: str, stop: Stop) -> RemoteWorker:
         """A worker there. Raises what `ask` raises."""
@@ -153,12 +195,20 @@ class RemoteMachine:
         errors = self._ray.exceptions
         try:
             asked = self._actor.ask.remote(json.dumps({"what": what, **fields}))
+            ping, pinged = None, time.monotonic()
             while not self._ray.wait([asked], timeout=_LOOK_S)[0]:
                 if stop is not None and stop.is_set:
                     raise Stopped
+                waited_s = time.monotonic() - pinged
+                if ping is not None and self._ray.wait([ping], timeout=0)[0]:
+                    ping, pinged = None, time.monotonic()
+                elif ping is not None and waited_s > _SILENT_S:
+                    raise MachineLost(f"it has not answered for {waited_s:.0f} s")
+                elif ping is None and self.host and waited_s > _PING_S:
+                    ping, pinged = self._actor.ask.remote(_PING), time.monotonic()
             answer = json.loads(self._ray.get(asked))
         except errors.RayError as error:
-            raise MachineLost(f"{self.node.name} {_explain(error, errors)}") from None
+            raise MachineLost(_explain(error)) from None
         if "died" in answer:
             raise WorkerDied(answer["died"], killed=answer["killed"])
         if "error" in answer:
@@ -205,7 +255,7 @@ class RemoteWorker:
         except WorkerDied:
             raise
         except FtaxError as error:
-            raise MachineLost(f"{self._machine.node.name}: {error}") from error
+            raise MachineLost(str(error)) from error
         return answer
 
     def end(self) -> None:
@@ -231,7 +281,7 @@ class Porter:
         tasks: Mapping[str, Callable[..., Any]] = {
             "open": self._open, "start": self._start, "send": self._send, "end": self._end,
             "wait_until_ready": self._wait_until_ready, "receive": self._receive,
-            "close": self._close,
+            "close": self._close, "ping": lambda: None,
         }  # fmt: skip
         try:
             return json.dumps({"answer": tasks[asked.pop("what")](**asked)})
@@ -245,13 +295,15 @@ class Porter:
     def _open(self, environment: dict[str, str], folder: str) -> dict[str, Any]:
         ray = importlib.import_module("ray")
         given = read_environment(int(os.environ["RAY_RAYLET_PID"]))
-        name = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
-        self._base = {MACHINE: name, **given, **environment}
+        name = given.pop(MACHINE, "")
+        hashed = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
+        self._base = {MACHINE: name or hashed, **given, **environment}
         if Path(folder).is_dir():  # where grids name files, if the machines share them
             os.chdir(folder)
         ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
         visible = given.get("CUDA_VISIBLE_DEVICES", "").split(",")
         return {
+            "name": name,
             "host": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
             "gpus": sorted(visible.index(text) if text in visible else int(text) for text in ids),
         }
@@ -281,7 +333,10 @@ class Porter:
 def read_environment(pid: int) -> dict[str, str]:
     """The variables that a process was started with, but for Ray's own: its children would have
     them, with OMP_NUM_THREADS and CUDA_VISIBLE_DEVICES as the user left them."""
-    text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape")
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise RunnerError(f"its node of Ray has ended, or is another user's: {error}") from error
     pairs = (line.partition("=") for line in text.split("\0") if "=" in line)
     return {name: value for name, _, value in pairs if not name.startswith("RAY_")}
 
@@ -289,12 +344,13 @@ def read_environment(pid: int) -> dict[str, str]:
 def _check_address(address: str) -> None:
     """Raise UnavailableError, within seconds, unless somebody listens there."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdigit() or not 0 < int(port) < 65536 or "://" in address:
         raise UnavailableError(
-            f"the address of the Ray cluster is {address!r}; give HOST:PORT, such as 10.0.0.1:6379"
+            f"the address of the Ray cluster is {address!r}; give HOST:PORT, such as "
+            "10.0.0.1:6379, or leave it out on a machine of the cluster"
         )
     try:
-        socket.create_connection((host, int(port)), _CONNECT_S).close()
+        _knock(address)
     except OSError as error:
         raise UnavailableError(
             f"there is no Ray cluster at {address}: {describe(error)}; `ray start --head` prints "
@@ -302,10 +358,24 @@ def _check_address(address: str) -> None:
         ) from error
 
 
-def _explain(error: Exception, errors: Any) -> str:
-    """What became of a machine, in words."""
+def _knock(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+
+
+def _is_there(address: str) -> bool:
+    try:
+        _knock(address)
+    except OSError:
+        return False
+    return True
+
+
+def _explain(error: Exception) -> str:
+    """What became of a machine, in words: why our code did not start there, if that is it."""
     if "No module named 'ftax'" in str(error):
-        return "has no ftax: install the same one there"
-    if isinstance(error, errors.RayActorError):
-        return "is gone, or does not answer any more"
-    return f"does not answer: {describe(error)}"
+        return "it has no ftax: install the same one there"
+    faults = re.findall(r"^(?:\w+\.)*(\w*Error: .+)$", str(error), re.MULTILINE)
+    if faults:
+        return f"ftax does not start there: {faults[-1]}"
+    return "it is gone, or does not answer any more"
