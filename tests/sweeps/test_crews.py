@@ -205,7 +205,7 @@ def test_a_cell_goes_to_the_gpu_that_it_wants():
         match="devices has 'A100', which no machine here has: there is NVIDIA H100 80GB HBM3, cpu",
     ):
         check_devices([make_cell(device="cuda", options={"gpu": "A100"})], [h100, cpu])
-    with pytest.raises(UnavailableError, match="there is cpu; b was left out: no driver$"):
+    with pytest.raises(UnavailableError, match=r"there is cpu; b was left out: no driver$"):
         check_devices([cell], [cpu], ["b was left out: no driver"])
 
 

@@ -187,7 +187,7 @@ def test_a_process_that_uses_another_cluster_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr("ray.get_runtime_context", lambda: context)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(UnavailableError, match="uses the Ray cluster at .* already"):
+        with pytest.raises(UnavailableError, match=r"uses the Ray cluster at .* already"):
             sweep_one(tmp_path, f"ray={address}")
 
 

@@ -125,8 +125,8 @@ def sweep(
             seen: set[str] = set()  # machines
 
             def welcome(there: Sequence[Site]) -> int:
-                """Have machines that are new do what is theirs, and the first what is anybody's; how
-                many cells lack something for that."""
+                """Have machines that are new do what is theirs, and the first what is anybody's;
+                how many cells lack something for that."""
                 new = [site for site in there if site.machine.id not in seen]
                 if not new:
                     return 0
