@@ -111,6 +111,30 @@ def test_a_node_dies_and_another_comes_and_no_cell_is_lost_or_made_twice(
     assert run["settings"]["on"] == "ray"
 
 
+PRIORITY = """
+import os, sys
+from ftax.sweeps.job import TASK
+from ftax.workers.cluster import Cluster
+from ftax.workers.process import Stop
+cluster, stop = Cluster(sys.argv[1]), Stop()
+machine = cluster.take(next(node for node in cluster.list_nodes() if node.cpus), {})
+machine.open(stop)
+worker = machine.start(TASK, stop)
+print(os.getpriority(os.PRIO_PROCESS, worker.pid), machine.niceness)
+machine.close()
+cluster.close()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root raises a priority")
+def test_workers_do_not_give_way_as_rays_processes_do(cluster, nodes):
+    done = subprocess.run(
+        [sys.executable, "-c", PRIORITY, cluster.address], capture_output=True, text=True
+    )
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert done.stdout.split() == [str(own), "0"], done.stderr
+
+
 def test_an_ended_driver_ends_its_workers_and_resume_goes_on(cluster, nodes, tmp_path):
     folder = tmp_path / "swept"
     process = start_sweep(cluster, GRID, folder)

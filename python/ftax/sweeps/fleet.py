@@ -235,6 +235,11 @@ class RaySites:
                 "measure there too"
             )
             return ()
+        if machine.remote.niceness:
+            self._notes.append(
+                f"{machine.name} measured with a niceness of {machine.remote.niceness}, giving way "
+                "to all else there: start its node with RAY_worker_niceness=0 ray start ..."
+            )
         return tuple(
             make_sites(
                 kept,

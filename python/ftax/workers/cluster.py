@@ -155,11 +155,13 @@ class RemoteMachine:
     Attributes:
         name: what people call the machine: what the variable FTAX_MACHINE said there, or its host.
         host: a text that all nodes with the same cores share; "" until it is `opened`.
+        niceness: by how much its workers give way to what else runs there.
         gpus: their numbers, as CUDA counts them there.
     """
 
     def __init__(self, ray: Any, node: Node, environment: Mapping[str, str]) -> None:
         self.node, self.name, self.host, self.gpus = node, node.name, "", tuple[int, ...]()
+        self.niceness = 0
         self._ray, self._environment = ray, dict(environment)
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         self._actor = (
@@ -177,7 +179,7 @@ class RemoteMachine:
         """Wait until nobody else has a part of it. Raises what `ask` raises."""
         found = self.ask("open", stop, environment=self._environment, folder=os.getcwd())
         self.host, self.gpus = found["host"], tuple(found["gpus"])
-        self.name = found["name"] or self.name
+        self.name, self.niceness = found["name"] or self.name, found["niceness"]
 
     def start(self, task: str, stop: Stop) -> RemoteWorker:
         """A worker there. Raises what `ask` raises."""
@@ -294,7 +296,8 @@ class Porter:
 
     def _open(self, environment: dict[str, str], folder: str) -> dict[str, Any]:
         ray = importlib.import_module("ray")
-        given = read_environment(int(os.environ["RAY_RAYLET_PID"]))
+        raylet = int(os.environ["RAY_RAYLET_PID"])
+        given = read_environment(raylet)
         name = given.pop(MACHINE, "")
         hashed = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
         self._base = {MACHINE: name or hashed, **given, **environment}
@@ -304,6 +307,7 @@ class Porter:
         visible = given.get("CUDA_VISIBLE_DEVICES", "").split(",")
         return {
             "name": name,
+            "niceness": self._starter.submit(_be_as_nice_as, raylet).result(),
             "host": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
             "gpus": sorted(visible.index(text) if text in visible else int(text) for text in ids),
         }
@@ -328,6 +332,15 @@ class Porter:
     def _close(self) -> None:
         for pid in list(self._workers):
             self._end(pid)
+
+
+def _be_as_nice_as(pid: int) -> int:
+    """Give this thread, and what it starts, the priority of another process: Ray's own processes
+    give way to all others. By how much it still gives way to that one: lowering it needs rights."""
+    wanted = os.getpriority(os.PRIO_PROCESS, pid)
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, wanted)
+    return os.getpriority(os.PRIO_PROCESS, 0) - wanted
 
 
 def read_environment(pid: int) -> dict[str, str]:
