@@ -120,19 +120,20 @@ cluster, stop = Cluster(sys.argv[1]), Stop()
 machine = cluster.take(next(node for node in cluster.list_nodes() if node.cpus), {})
 machine.open(stop)
 worker = machine.start(TASK, stop)
-print(os.getpriority(os.PRIO_PROCESS, worker.pid), machine.niceness)
+environment = open(f"/proc/{worker.pid}/environ").read()
+print(os.getpriority(os.PRIO_PROCESS, worker.pid), machine.niceness, "jemalloc" in environment)
 machine.close()
 cluster.close()
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root raises a priority")
-def test_workers_do_not_give_way_as_rays_processes_do(cluster, nodes):
+def test_workers_have_neither_rays_priority_nor_its_allocator(cluster, nodes):
     done = subprocess.run(
         [sys.executable, "-c", PRIORITY, cluster.address], capture_output=True, text=True
     )
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert done.stdout.split() == [str(own), "0"], done.stderr
+    assert done.stdout.split() == [str(own), "0", "False"], done.stderr
 
 
 def test_an_ended_driver_ends_its_workers_and_resume_goes_on(cluster, nodes, tmp_path):
@@ -263,7 +264,8 @@ def test_nothing_of_ray_is_imported_without_being_asked_for():
 
 
 def test_children_have_the_environment_that_a_node_was_started_with():
-    variables = {"FTAX_ONE": "1=1", "RAY_SOME": "2"}
+    preloaded = "/usr/lib/own.so:/somewhere/ray/core/libjemalloc.so"
+    variables = {"FTAX_ONE": "1=1", "RAY_SOME": "2", "LD_PRELOAD": preloaded}
     with subprocess.Popen(["sleep", "60"], env={**os.environ, **variables}) as process:
         try:
             while "FTAX_ONE" not in (found := read_environment(process.pid)):
@@ -272,6 +274,7 @@ def test_children_have_the_environment_that_a_node_was_started_with():
             process.kill()
     assert found["FTAX_ONE"] == "1=1" and "RAY_SOME" not in found
     assert found["PATH"] == os.environ["PATH"]
+    assert found["LD_PRELOAD"] == "/usr/lib/own.so"  # without that of Ray's daemons
 
 
 def test_what_another_version_says_is_one_sentence(monkeypatch):

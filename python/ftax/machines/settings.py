@@ -16,6 +16,7 @@ _VARIABLE_PREFIXES = (
     "DNNL_",
     "GOMP_",
     "KMP_",
+    "LD_PRELOAD",  # another allocator, perhaps
     "MALLOC_",
     "MKL_",
     "NVIDIA_TF32_OVERRIDE",
