@@ -130,7 +130,7 @@ def measure_cluster(quick: bool, folder: Path) -> tuple[list[Figure], dict[str, 
     raw = {
         "cells": cells,
         "acts": acts,
-        "notes": list(found.problems),
+        "notes": len(found.problems),  # which name hosts
         "pairs": {name: {"ratios": ratios, "apart": n} for name, (ratios, n) in pairs.items()},
     }
     return figures, raw
