@@ -15,7 +15,8 @@ from ftax.sweeps.crews import Crews
 from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepMachine
-from ftax.sweeps.run import check_devices, count_units
+from ftax.sweeps.run import check_devices
+from ftax.sweeps.setup import count_units
 from ftax.sweeps.sites import Wanted, read_wanted
 from ftax.sweeps.store import CellStore
 from ftax.timing.session import Plan

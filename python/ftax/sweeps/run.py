@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,11 +22,11 @@ from ftax.sweeps.exports import make_units, read_exported
 from ftax.sweeps.grid import Grid, join_cells
 from ftax.sweeps.grid_file import read_grids
 from ftax.sweeps.lock import lock_folder
-from ftax.sweeps.plan import Task, TaskQueue, choose_items, make_tasks
+from ftax.sweeps.plan import Task, TaskQueue
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepRun, SweepTimes
 from ftax.sweeps.results import RUNS_FILE, SweepResults
-from ftax.sweeps.setup import FULL, QUICK, choose_looks, read_known, set_aside
+from ftax.sweeps.setup import FULL, QUICK, Planner, choose_looks, list_everywhere, read_known
 from ftax.sweeps.sites import LocalSites, Site, Sites, read_wanted
 from ftax.sweeps.store import CellStore
 from ftax.timing.cell import Cell
@@ -119,34 +119,12 @@ def sweep(
         known = read_known(place, resume)
         there = open_sites(on, cells, gpus, threads=threads, mixed=mixed, end_at=end_at, tell=tell)
         with closing(there) as sites:
-            looks, everywhere = choose_looks(grids, trace), list_everywhere(grids)
-            store = CellStore(place, cells, known, everywhere)
-            queue = TaskQueue()
-            seen: set[str] = set()  # machines
-
-            def welcome(there: Sequence[Site]) -> int:
-                """Have machines that are new do what is theirs, and the first what is anybody's;
-                how many cells lack something for that."""
-                new = [site for site in there if site.machine.id not in seen]
-                if not new:
-                    return 0
-                expected = count_units(cells, everywhere, new, is_first=not seen)
-                items = choose_items(
-                    cells, known=store.known, looks=looks, everywhere=everywhere, sites=new,
-                    is_first=not seen, retry_failed=retry_failed,
-                )  # fmt: skip
-                seen.update(site.machine.id for site in new)
-                missing = set_aside(store, items, new)
-                to_time = [unit for unit, item in missing.items() if item.time]
-                crews.progress.expect(to_time, expected - len(to_time))
-                queue.add(make_tasks(cells, missing, seed))
-                return len(items)
-
             first = sites.find()
             check_devices(cells, first, sites.list_notes())
+            everywhere = list_everywhere(grids)
             crews = Crews(
-                store=store,
-                queue=queue,
+                store=CellStore(place, cells, known, everywhere),
+                queue=TaskQueue(),
                 progress=SweepProgress(progress),
                 sites=sites,
                 plan=plan,
@@ -155,7 +133,16 @@ def sweep(
                 end_at=end_at,
                 workers=workers,
             )
-            missing = welcome(first)
+            planner = Planner(
+                store=crews.store,
+                queue=crews.queue,
+                progress=crews.progress,
+                looks=choose_looks(grids, trace),
+                everywhere=everywhere,
+                retry_failed=retry_failed,
+                seed=seed,
+            )
+            missing = planner.welcome(first)
             run = SweepRun(
                 utc=datetime.now(UTC).isoformat(timespec="milliseconds"),
                 seed=seed,
@@ -164,19 +151,19 @@ def sweep(
                     "quick": quick, "trace": trace, "retry_failed": retry_failed,
                     "limit_s": limit_s, "gpus": list(gpus), "workers": workers,
                     "threads": first[0].threads, "on": on.partition("=")[0], "mixed": mixed,
-                    "machines": sorted(seen),
+                    "machines": sorted(planner.machines),
                 },
                 cells=len(cells),
                 missing=missing,
             )  # fmt: skip
             append_record(place / RUNS_FILE, run)
             try:
-                for site, units in _share_exports(cells, queue, first, place).items():
+                for site, units in _share_exports(cells, crews.queue, first, place).items():
                     crews.export(units, site, exporters)
-                crews.run(welcome)
+                crews.run(planner.welcome)
             finally:
                 append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=crews.seconds))
-            found = store.collect()
+            found = crews.store.collect()
             problems = (*found.problems, *dict.fromkeys(sites.list_notes()))
             return replace(found, is_late=crews.is_late, problems=problems)
 
@@ -207,26 +194,6 @@ def open_sites(
             "'ray=HOST:PORT' for a cluster, which alone can be mixed"
         )
     return LocalSites(cells, gpus)
-
-
-def list_everywhere(grids: Sequence[Grid]) -> frozenset[str]:
-    """The keys of the cells that every machine measures."""
-    return frozenset(cell.key() for grid in grids if grid.every_machine for cell in grid.cells())
-
-
-def count_units(
-    cells: Sequence[Cell], everywhere: Collection[str], sites: Sequence[Site], *, is_first: bool
-) -> int:
-    """How many cells are measured, or were, now that machines have come: those that each of them
-    measures, and with the first the others."""
-    machines = dict.fromkeys(site.machine.id for site in sites)
-    own = [cell for cell in cells if cell.key() in everywhere]
-    count = sum(
-        any(site.fits(read_wanted(cell, machine)) for site in sites)
-        for machine in machines
-        for cell in own
-    )
-    return count + (len(cells) - len(own) if is_first else 0)
 
 
 def check_devices(cells: Sequence[Cell], sites: Sequence[Site], notes: Sequence[str] = ()) -> None:

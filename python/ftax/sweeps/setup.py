@@ -1,18 +1,21 @@
-"""What a sweep finds out before it starts a worker: results that there are, looks, obstacles."""
+"""What a sweep finds out before workers start: results, looks, and what new machines may do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import LOOKS, Item
-from ftax.sweeps.plan import Unit
+from ftax.sweeps.plan import TaskQueue, Unit, choose_items, make_tasks
+from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import CELLS_FILE, SweepResults
 from ftax.sweeps.sites import Site, read_wanted
 from ftax.sweeps.store import CellStore
+from ftax.timing.cell import Cell
 from ftax.timing.session import Plan
 
 _ALL_ROUNDS = 1e-6  # a precision that is never met: unless the time limit comes first
@@ -31,6 +34,11 @@ def choose_looks(grids: Sequence[Grid], trace: bool) -> dict[str, tuple[str, ...
                 before = looks.get(cell.key(), ())
                 looks[cell.key()] = tuple(name for name in LOOKS if asked[name] or name in before)
     return looks
+
+
+def list_everywhere(grids: Sequence[Grid]) -> frozenset[str]:
+    """The keys of the cells that every machine measures."""
+    return frozenset(cell.key() for grid in grids if grid.every_machine for cell in grid.cells())
 
 
 def read_known(folder: Path, resume: bool) -> tuple[SweepCell, ...]:
@@ -62,3 +70,55 @@ def set_aside(
             where = store.add_machine(fitting[0].machine.environment)
             store.add_failed(place, where, "unavailable", fitting[0].obstacles[name])
     return kept
+
+
+@dataclass(slots=True, kw_only=True)
+class Planner:
+    """Finds out what there is to do whenever machines come.
+
+    Attributes:
+        machines: the ids of those that were there.
+    """
+
+    store: CellStore
+    queue: TaskQueue
+    progress: SweepProgress
+    looks: Mapping[str, Sequence[str]]
+    everywhere: Collection[str]  # the keys of the cells that each machine measures
+    retry_failed: bool
+    seed: int
+    machines: set[str] = field(default_factory=set, init=False)
+
+    def welcome(self, there: Sequence[Site]) -> int:
+        """Have machines that are new do what is theirs, and the first what is anybody's; how many
+        cells lack something for that."""
+        new = [site for site in there if site.machine.id not in self.machines]
+        if not new:
+            return 0
+        is_first, cells = not self.machines, self.store.cells
+        items = choose_items(
+            cells, known=self.store.known, looks=self.looks, everywhere=self.everywhere, sites=new,
+            is_first=is_first, retry_failed=self.retry_failed,
+        )  # fmt: skip
+        self.machines.update(site.machine.id for site in new)
+        missing = set_aside(self.store, items, new)
+        to_time = [unit for unit, item in missing.items() if item.time]
+        expected = count_units(cells, self.everywhere, new, is_first=is_first)
+        self.progress.expect(to_time, expected - len(to_time))
+        self.queue.add(make_tasks(cells, missing, self.seed))
+        return len(items)
+
+
+def count_units(
+    cells: Sequence[Cell], everywhere: Collection[str], sites: Sequence[Site], *, is_first: bool
+) -> int:
+    """How many cells are measured, or were, now that machines have come: those that each of them
+    measures, and with the first the others."""
+    machines = dict.fromkeys(site.machine.id for site in sites)
+    own = [cell for cell in cells if cell.key() in everywhere]
+    count = sum(
+        any(site.fits(read_wanted(cell, machine)) for site in sites)
+        for machine in machines
+        for cell in own
+    )
+    return count + (len(cells) - len(own) if is_first else 0)
