@@ -57,6 +57,13 @@ def test_one_machine_has_the_table_that_it_always_had():
     assert drawn.notes == ()
 
 
+def test_a_cell_that_was_measured_once_more_says_so():
+    more = make_cell(FAST, 101.0, repetition=1, asks=H100)
+    table = draw_sweep(make_results([CELLS[0], more], FAST)).tables[0]
+    assert table.columns[0] == "options"
+    assert [row[0] for row in table.rows] == ["-", "repetition 1"]
+
+
 def test_a_narrow_terminal_leaves_the_last_machines_out_and_says_so():
     many = [make_machine(f"GPU number {place}") for place in range(9)]
     text = to_text(draw_sweep(make_results(map(make_cell, many), *many)), width=60)

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
-from ftax.reports.table import NOTHING, Printout, Rows, say
+from ftax.reports.options import describe_options
+from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
 from ftax.reports.tables.machine_table import make_machine_table
 from ftax.reports.tables.variance_table import make_variance_table
 from ftax.sweeps.record import GPU, REPETITION, drop_options
@@ -112,7 +113,9 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
 def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
     """What all cells have in common stands in the title."""
     places = {name: {say(getattr(cell.cell, name)) for cell in cells} for name in _COLUMNS}
-    differ = {name: f"cell.{name}" for name in _COLUMNS if len(places[name]) > 1}
+    differ: dict[str, Cell] = {name: f"cell.{name}" for name in _COLUMNS if len(places[name]) > 1}
+    if len({describe_options(cell.cell) for cell in cells}) > 1:  # repetitions, for example
+        differ["options"] = lambda cell: describe_options(cell.cell) or None
     alike = ", ".join(
         f"{name} {value}"
         for name in _COLUMNS
@@ -133,7 +136,7 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
             "kernels": "kernels",
             "GMACs": ("macs", lambda macs: f"{macs / 1e9:.3g}"),
         },
-        text=_COLUMNS[:5],
+        text=(*_COLUMNS[:5], "options"),
         gives_way=("GMACs", "kernels", "overhead"),
     )
 
