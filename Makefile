@@ -53,7 +53,7 @@ $(VENV)/.torch-$(subst =,_,$(TORCH)):
 	rm -f $(VENV)/.torch-* && touch $@
 
 $(VENV)/.dependencies: $(VENV)/.torch-$(subst =,_,$(TORCH)) pyproject.toml
-	@echo "Installing build tools and dependencies (about 0.3 GB)."
+	@echo "Installing build tools and dependencies (about 0.5 GB)."
 	$(PIP) install -q -c $(VENV)/constraints.txt scikit-build-core pybind11 cmake ninja
 	@echo "Building ftax: two to three minutes the first time, seconds later."
 	$(PIP) install -q -c $(VENV)/constraints.txt $(EDITABLE) ".[$(EXTRAS)]"

@@ -24,7 +24,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hostile.table import Inner, marked, refused, right
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from torch.utils.checkpoint import checkpoint
 
 from support.small_models import normal
@@ -780,7 +780,7 @@ def own_autograd_function(x: Tensor) -> Tensor:
     return Double.apply(x)
 
 
-@torch.library.custom_op("hostile::twice", mutates_args=())
+@library.custom_op("hostile::twice", mutates_args=())
 def twice(x: Tensor) -> Tensor:
     return torch.from_numpy(x.numpy() * 2)
 
@@ -790,7 +790,7 @@ def own_operator(x: Tensor) -> Tensor:
     return twice(x) + 1
 
 
-@torch.library.custom_op("hostile::secretly", mutates_args=())
+@library.custom_op("hostile::secretly", mutates_args=())
 def secretly(x: Tensor) -> Tensor:
     x.numpy()[0] += 1
     return x.clone()
@@ -801,7 +801,7 @@ def operator_that_writes_and_does_not_say(x: Tensor) -> Tensor:
     return secretly(x) + 1
 
 
-@torch.library.custom_op("hostile::counts", mutates_args=())
+@library.custom_op("hostile::counts", mutates_args=())
 def counts(x: Tensor) -> Tensor:
     return x * next(_calls)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import library
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
@@ -179,7 +180,7 @@ def test_a_triton_kernel_that_is_launched_directly_is_refused_by_name(triton) ->
 
 
 def test_a_triton_kernel_inside_an_operator_is_the_operators(triton) -> None:
-    @torch.library.custom_op("ftax_test::doubled", mutates_args=())
+    @library.custom_op("ftax_test::doubled", mutates_args=())
     def doubled(x: torch.Tensor) -> torch.Tensor:
         y = torch.zeros_like(x)
         triton().run(x, y)

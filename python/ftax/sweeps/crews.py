@@ -202,13 +202,11 @@ class Crews:
                         else:
                             self._note(result, machine, site.device)
             except MachineLost as lost:
-                self._give_up(site, lane, tasks, machine, lost)
+                self._give_up(site, lane, tasks, lost)
             finally:
                 self._spend(step, since, workers)
 
-    def _give_up(
-        self, site: Site, lane: Lane, tasks: Sequence[Task], machine: str, lost: MachineLost
-    ) -> None:
+    def _give_up(self, site: Site, lane: Lane, tasks: Sequence[Task], lost: MachineLost) -> None:
         """A machine was lost: what it had not done is done by others, but for a cell at which that
         happens again."""
         left = lane.left
@@ -220,7 +218,7 @@ class Crews:
                     "reason": f"{_MOST_LOSSES} machines were lost while they were at it",
                 }  # fmt: skip
                 left = strike(left, answer)
-                self.store.add_machine(site.machine.environment)
+                machine = self.store.add_machine(site.machine.environment)
                 self._note(answer, machine, site.device)
         self.queue.put_back(tasks, left)
         self.sites.lose(site, str(lost))

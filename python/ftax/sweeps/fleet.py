@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ftax.errors import FtaxError, UnavailableError
@@ -21,7 +21,7 @@ from ftax.sweeps.job import TASK
 from ftax.sweeps.sites import CPU, DEVICES, Site, list_runtimes, make_sites
 from ftax.timing.cell import Cell
 from ftax.workers.cluster import Cluster, Node, RemoteMachine, RemoteWorker
-from ftax.workers.process import Stop, Stopped
+from ftax.workers.process import Stop
 
 _VERSIONS = tuple(
     name for name in SOFTWARE if name not in ("cuDNN", "the driver", "the kernel", "threads", "MIG")
@@ -40,8 +40,8 @@ class _Machine:
     """A node of the cluster, from when it was first seen: being got ready, then with sites."""
 
     remote: RemoteMachine
-    mark: str = ""  # what tells it from other nodes of its host
-    coming: Future[Found] = field(default_factory=Future)
+    mark: str  # what tells it from other nodes of its host
+    coming: Future[tuple[Found, RemoteWorker | None]]
     spare: RemoteWorker | None = None  # that has its imports behind it
     sites: tuple[Site, ...] | None = None  # None: not ready yet
     is_gone: bool = False
@@ -140,25 +140,18 @@ class RaySites:
             machine.is_gone |= name not in nodes
         for node in nodes.values():
             if node.id not in self._machines and self._is_wanted(node):
-                alone = names[node.name] == 1
-                machine = _Machine(
-                    remote=self._cluster.take(node, list_portable_variables()),
-                    mark="" if alone else f"/{node.id[:4]}",
+                remote = self._cluster.take(node, list_portable_variables())
+                self._machines[node.id] = _Machine(
+                    remote=remote,
+                    mark="" if names[node.name] == 1 else f"/{node.id[:4]}",
+                    coming=self._threads.submit(self._describe, remote),
                 )
-                self._machines[node.id] = machine
-                self._threads.submit(self._get_ready, machine)
 
     def _is_wanted(self, node: Node) -> bool:
         return bool((self._wants_cpu and node.cpus) or (self._wants_gpu and node.gpus))
 
-    def _get_ready(self, machine: _Machine) -> None:
-        try:
-            machine.coming.set_result(self._describe(machine))
-        except (FtaxError, Stopped) as error:
-            machine.coming.set_exception(error)
-
-    def _describe(self, machine: _Machine) -> Found:
-        remote = machine.remote
+    def _describe(self, remote: RemoteMachine) -> tuple[Found, RemoteWorker | None]:
+        """What a machine is, once it is ours, and a worker that may be used for jobs."""
         remote.open(self._stop)
         devices = [CPU] if self._wants_cpu and remote.node.cpus else []
         devices += [f"cuda:{number}" for number in remote.gpus if self._wants_gpu]
@@ -166,10 +159,9 @@ class RaySites:
         worker.send({**self._job, DEVICES: devices})
         found: Found = worker.receive(_DESCRIBE_S)["result"]  # its only answer
         if devices == [CPU]:
-            machine.spare = worker
-        else:  # it may have a context on the first GPU
-            worker.end()
-        return found
+            return found, worker
+        worker.end()  # it may have a context on the first GPU
+        return found, None
 
     def _wait_for_first(self, tell: Callable[[str], None]) -> None:
         """Until every machine that is there now is ready, or out of the question; where some are
@@ -196,7 +188,7 @@ class RaySites:
             time.sleep(_LOOK_S)
         done = [item.coming for item in first if item.coming.done()]
         kinds = Counter(
-            tuple(_list_versions(_read_environment(future.result()[0])).items())
+            tuple(_list_versions(_read_environment(future.result()[0][0])).items())
             for future in done
             if future.exception() is None
         )
@@ -211,7 +203,7 @@ class RaySites:
     def _settle(self, machine: _Machine) -> tuple[Site, ...]:
         """The sites of a machine that was described; none if it is left out, which is noted."""
         try:
-            found = machine.coming.result()
+            found, machine.spare = machine.coming.result()
         except FtaxError as error:
             self._notes.append(f"{machine.name} was left out: {error}")
             return ()
