@@ -1,0 +1,138 @@
+"""A step: what is measured once, as its user says it.
+
+A module's forward pass is one kind of step; here is any other callable: a decoded token, a training
+step, a function. The surprising choice: what a step writes need not be listed. Tensors that it
+writes and did not make are found by watching it (`ftax.steps.stateful`); only what Python keeps (a
+list that grows, a position) has to be brought back by the user's own `reset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import torch
+
+from ftax.errors import InvalidArgumentError, name_type
+from ftax.steps.setting import GradMode
+
+
+# Not compared by value: equality of tensors is a tensor.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """One step, not yet looked at.
+
+    Attributes:
+        function: what runs, called as ``function(*inputs)``.
+        inputs, check_inputs: as for `ftax.load_model`.
+        state: tensors that it writes, beside those that are found by watching it.
+        reset: called without arguments before each run, outside its time: brings back what Python
+            keeps. It does not draw random numbers and makes no new tensors that the step reads.
+        units: how many tokens, samples or the like one run makes.
+        unit: what one of them is called.
+        name: by which results know it.
+        kind: "step", "train" or "decode".
+        grad_mode: None: the caller's, when it is measured.
+        library: does the same work through the library that people use, such as `generate()`.
+    """
+
+    function: Callable[..., Any]
+    inputs: Any = field(default=(), repr=False)
+    check_inputs: Any = field(default=None, repr=False)
+    state: tuple[torch.Tensor, ...] = field(default=(), repr=False)
+    reset: Callable[[], object] | None = field(default=None, repr=False)
+    units: int = 1
+    unit: str = "unit"
+    name: str = "step"
+    kind: str = "step"
+    grad_mode: GradMode | None = None
+    library: Callable[[], object] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InvalidArgumentError(
+                f"a step is given a {name_type(self.function)}, which cannot be called: give a "
+                "function of its inputs"
+            )
+        if self.reset is not None and not callable(self.reset):
+            raise InvalidArgumentError(
+                f"reset is of type {name_type(self.reset)}: give a function without arguments"
+            )
+        if not isinstance(self.units, int) or isinstance(self.units, bool) or self.units < 1:
+            raise InvalidArgumentError(
+                f"units is {self.units!r}: give how many tokens or samples one run makes, 1 or more"
+            )
+        for item in self.state:
+            if not isinstance(item, torch.Tensor):
+                raise InvalidArgumentError(
+                    f"state holds a {name_type(item)}: give tensors, and reset= for all else"
+                )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself: what is decorated stays what it was."""
+        return self.function(*args, **kwargs)
+
+
+@overload
+def step(
+    function: Callable[..., Any],
+    inputs: Any = (),
+    *,
+    state: Sequence[torch.Tensor] = (),
+    reset: Callable[[], object] | None = None,
+    check_inputs: Any = None,
+    units: int = 1,
+    name: str | None = None,
+) -> Step: ...
+
+
+@overload
+def step(
+    function: None = None,
+    inputs: Any = (),
+    *,
+    state: Sequence[torch.Tensor] = (),
+    reset: Callable[[], object] | None = None,
+    check_inputs: Any = None,
+    units: int = 1,
+    name: str | None = None,
+) -> Callable[[Callable[..., Any]], Step]: ...
+
+
+def step(
+    function: Callable[..., Any] | None = None,
+    inputs: Any = (),
+    *,
+    state: Sequence[torch.Tensor] = (),
+    reset: Callable[[], object] | None = None,
+    check_inputs: Any = None,
+    units: int = 1,
+    name: str | None = None,
+) -> Step | Callable[[Callable[..., Any]], Step]:
+    """Any callable as a step that `ftax.tax`, `bench`, `compare` and `trace` take; also a decorator.
+
+    Args:
+        function: runs once, as ``function(*inputs)``. Autograd is on, unless the caller has it off.
+        inputs, check_inputs: as for `ftax.load_model`; none for a function without arguments. What
+            a step learns from check inputs is whether its work depends on values.
+        state: tensors that it writes. Needless for what operators write: that is found by watching.
+        reset: brings back, before each run and outside its time, what Python keeps.
+        units: how many tokens, samples or the like one run makes.
+        name: by which results know it; the function's own, if left out.
+
+    Raises InvalidArgumentError for arguments of other kinds.
+    """
+
+    def make(chosen: Callable[..., Any]) -> Step:
+        return Step(
+            function=chosen,
+            inputs=inputs,
+            check_inputs=check_inputs,
+            state=tuple(state),
+            reset=reset,
+            units=units,
+            name=name or getattr(chosen, "__name__", "") or name_type(chosen),
+        )
+
+    return make if function is None else make(function)
