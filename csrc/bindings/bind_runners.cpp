@@ -9,7 +9,8 @@ namespace ftax {
 void bind_runners(py::module_& m) {
   py::enum_<GradMode>(m, "GradMode")
       .value("inference", GradMode::kInference)
-      .value("no_grad", GradMode::kNoGrad);
+      .value("no_grad", GradMode::kNoGrad)
+      .value("grad", GradMode::kGrad);
   py::class_<EmptyRunner, Runner, std::shared_ptr<EmptyRunner>>(m, "EmptyRunner").def(py::init<>());
   py::class_<DelayRunner, Runner, std::shared_ptr<DelayRunner>>(m, "DelayRunner")
       .def(py::init<std::shared_ptr<Runner>, int64_t>(), py::arg("inner"), py::arg("delay_ns"));

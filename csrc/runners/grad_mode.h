@@ -1,5 +1,5 @@
 // The grad mode of a round. Inference mode is the default on every rung; no_grad is a labelled
-// variant. It is a guard of libc10 that the C++ and the Python rungs enter alike, so that Python
+// variant, and grad is of steps that train. It is a guard of libc10 that the C++ and the Python rungs enter alike, so that Python
 // code inside sees exactly what `with torch.inference_mode()` would have set.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace ftax {
 
-enum class GradMode { kInference, kNoGrad };
+enum class GradMode { kInference, kNoGrad, kGrad };
 
 class GradModeScope : public Runner::Scope {
  public:
@@ -21,13 +21,13 @@ class GradModeScope : public Runner::Scope {
       inference_.emplace(true);
     } else {
       inference_.emplace(false);  // the caller may be in inference mode, which is another rung's
-      no_grad_.emplace(false);
+      grad_.emplace(mode == GradMode::kGrad);
     }
   }
 
  private:
   std::optional<c10::InferenceMode> inference_;
-  std::optional<c10::AutoGradMode> no_grad_;
+  std::optional<c10::AutoGradMode> grad_;
 };
 
 }  // namespace ftax

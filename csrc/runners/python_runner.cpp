@@ -19,7 +19,9 @@ class PythonScope final : public Runner::Scope {
   GradModeScope grad_mode_;
 };
 
-[[noreturn]] void rethrow_python_error(const std::string& name) {
+}  // namespace
+
+void rethrow_python_error(const std::string& name) {
   if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) {
     PyErr_Clear();
     throw Interrupted("interrupted in " + name);
@@ -27,8 +29,6 @@ class PythonScope final : public Runner::Scope {
   const pybind11::error_already_set error;  // takes the error out of the interpreter
   throw RunnerError(name + " raised " + error.what());
 }
-
-}  // namespace
 
 PythonRunner::PythonRunner(pybind11::object callable, std::string name, c10::Device device,
                            GradMode grad_mode)

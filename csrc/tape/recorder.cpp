@@ -1,5 +1,10 @@
 // What becomes of an operator call: its arguments are turned into slots and constants before it
 // runs, its results into slots after it. See Note [Memory that Python fills] in unwritten_memory.h.
+//
+// Note [Tensors that autograd makes]
+// What autograd saves for the backward pass it unpacks as new tensors over the same memory, and its
+// views are new tensors too. Below it a tensor is therefore also known by storage, offset, sizes,
+// strides and dtype. A storage's address is not used again while a weak pointer to it is held.
 #include "tape/recorder.h"
 
 #include <algorithm>
@@ -28,9 +33,10 @@ void collect_slots(const Output& output, std::vector<int>& slots) {
 }  // namespace
 
 Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
-                   c10::Device device)
-    : device_(device), state_(ThreadState::capture(device)) {
-  program_.inference_mode = state_.inference;
+                   c10::Device device, Level level)
+    : device_(device), level_(level), state_(ThreadState::capture(device)) {
+  // A replay below autograd needs none.
+  program_.inference_mode = state_.inference || level_ == Level::kBelowAutograd;
   for (const at::Tensor& input : inputs) {
     held_.push_back(input);
     const int slot = add_slot(input);
@@ -45,6 +51,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::
   for (const at::Tensor& weight : weights) {
     held_.push_back(weight);
     weights_.insert(weight.unsafeGetTensorImpl());
+    remember_view(weight, kNoSlot, weight);
     note_outside(weight);
   }
 }
@@ -60,6 +67,7 @@ int Recorder::add_slot(const at::Tensor& tensor) {
   const int slot = program_.slot_count++;
   slots_[tensor.unsafeGetTensorImpl()] = slot;
   weak_tensors_.emplace_back(tensor.getIntrusivePtr());
+  remember_view(tensor, slot, {});
   if (c10::StorageImpl* storage = get_storage(tensor);
       storage != nullptr && storages_.insert(storage).second) {
     weak_storages_.emplace_back(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
@@ -78,10 +86,45 @@ void Recorder::note_outside(const at::Tensor& tensor) {
   if (c10::StorageImpl* storage = get_storage(tensor)) outside_storages_.insert(storage);
 }
 
-int Recorder::find_or_capture(const at::Tensor& tensor) {
-  if (const auto found = slots_.find(tensor.unsafeGetTensorImpl()); found != slots_.end()) {
-    return found->second;
+bool Recorder::View::shows(const at::Tensor& tensor) const {
+  return offset == tensor.storage_offset() && tensor.sizes() == at::IntArrayRef(sizes) &&
+         tensor.strides() == at::IntArrayRef(strides) && dtype == tensor.scalar_type() &&
+         !tensor.is_conj() && !tensor.is_neg();
+}
+
+void Recorder::remember_view(const at::Tensor& tensor, int slot, const at::Tensor& weight) {
+  if (level_ == Level::kAboveAutograd || tensor.layout() != at::kStrided || tensor.is_conj() ||
+      tensor.is_neg()) {
+    return;
   }
+  if (c10::StorageImpl* storage = get_storage(tensor)) {
+    views_[storage].push_back({tensor.storage_offset(), tensor.sizes().vec(),
+                               tensor.strides().vec(), tensor.scalar_type(), slot, weight});
+  }
+}
+
+// kNoSlot for what is not known. See Note [Tensors that autograd makes].
+int Recorder::find_slot(const at::Tensor& tensor) {
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (const auto found = slots_.find(impl); found != slots_.end()) return found->second;
+  if (level_ == Level::kAboveAutograd || weights_.contains(impl) ||
+      tensor.layout() != at::kStrided) {
+    return kNoSlot;
+  }
+  const auto views = views_.find(get_storage(tensor));
+  if (views == views_.end()) return kNoSlot;
+  for (auto view = views->second.rbegin(); view != views->second.rend(); ++view) {
+    if (!view->shows(tensor)) continue;
+    const int slot = view->slot != kNoSlot ? view->slot : find_or_capture(at::Tensor(view->weight));
+    slots_[impl] = slot;
+    weak_tensors_.emplace_back(tensor.getIntrusivePtr());
+    return slot;
+  }
+  return kNoSlot;
+}
+
+int Recorder::find_or_capture(const at::Tensor& tensor) {
+  if (const int slot = find_slot(tensor); slot != kNoSlot) return slot;
   const bool is_weight = weights_.contains(tensor.unsafeGetTensorImpl());
   if (!is_weight && storages_.contains(get_storage(tensor))) {
     throw UnsupportedError(
@@ -163,6 +206,7 @@ void Recorder::convert_arguments(Pending& pending, const std::vector<c10::IValue
 std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
                                                  const std::vector<c10::IValue>& stack,
                                                  bool hidden) noexcept {
+  const std::scoped_lock lock(mutex_);
   if (!failure_.empty()) return std::nullopt;
   try {
     Pending pending;
@@ -170,7 +214,10 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
     pending.call.module_path = module_path_;
     pending.call.hidden = hidden;
     operator_name_ = pending.call.operator_name();
-    const std::string change = state_.describe_change(ThreadState::capture(device_));
+    const ThreadState now = ThreadState::capture(device_);
+    const std::string change = level_ == Level::kAboveAutograd
+                                   ? state_.describe_change(now)
+                                   : state_.describe_change_below_autograd(now);
     if (!change.empty()) throw UnsupportedError("its forward changes " + change);
     convert_arguments(pending, stack);
     inside_call_ = true;
@@ -232,6 +279,7 @@ void Recorder::refuse_unwritten(const Pending& pending,
 }
 
 void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept {
+  const std::scoped_lock lock(mutex_);
   inside_call_ = false;
   if (!pending.has_value() || !failure_.empty()) return;
   try {
@@ -277,7 +325,7 @@ Program Recorder::finish(const std::vector<at::Tensor>& outputs) {
   if (!failure_.empty()) throw UnsupportedError(failure_);
   for (size_t i = 0; i < outputs.size(); ++i) {
     c10::TensorImpl* impl = outputs[i].unsafeGetTensorImpl();
-    if (!slots_.contains(impl) && !weights_.contains(impl)) {
+    if (find_slot(outputs[i]) == kNoSlot && !weights_.contains(impl)) {
       throw UnsupportedError(
           "cannot tape this model: output " + std::to_string(i) + " of shape " +
           c10::str(outputs[i].sizes()) +

@@ -1,10 +1,11 @@
 // Turns the operator calls of one real eager inference into a Program. It does not intercept calls
-// itself: an observer (the dispatch key of generic_mode.h, or a TorchDispatchMode in Python)
+// itself: an observer (the dispatch keys of dispatch_scope.h, or a TorchDispatchMode in Python)
 // reports each call before and after it runs. Tensors are recognised by identity, through weak
 // pointers, so that recording neither keeps memory alive nor mistakes a reused address for an old
-// tensor.
+// tensor. Below autograd that is not enough: see Note [Tensors that autograd makes].
 #pragma once
 
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -18,11 +19,16 @@
 
 namespace ftax {
 
+// Where calls are seen: as the model makes them, or as autograd, autocast and composite operators
+// have left them, with those of the backward pass.
+enum class Level { kAboveAutograd, kBelowAutograd };
+
 class Recorder {
  public:
-  // `inputs` can be rebound when the tape is replayed; `weights` are parameters and buffers.
+  // `inputs` can be rebound when the tape is replayed; `weights` are parameters, buffers and what
+  // else outlives the call.
   Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
-           c10::Device device);
+           c10::Device device, Level level);
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
@@ -43,6 +49,8 @@ class Recorder {
                                              bool hidden) noexcept;
   void end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept;
 
+  [[nodiscard]] Level level() const { return level_; }
+
   // Dotted path of the module whose forward runs now.
   void set_module(std::string path) { module_path_ = std::move(path); }
 
@@ -60,6 +68,19 @@ class Recorder {
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
+  // What tells a tensor from all others of its storage.
+  struct View {
+    int64_t offset;
+    std::vector<int64_t> sizes, strides;
+    at::ScalarType dtype;
+    int slot;           // kNoSlot: that of `weight`, once it has one
+    at::Tensor weight;  // undefined for what a call made
+
+    [[nodiscard]] bool shows(const at::Tensor& tensor) const;
+  };
+
+  void remember_view(const at::Tensor& tensor, int slot, const at::Tensor& weight);
+  [[nodiscard]] int find_slot(const at::Tensor& tensor);
   void convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack);
   [[nodiscard]] Argument convert(const c10::IValue& value);
   [[nodiscard]] Argument convert_tensor(const at::Tensor& tensor);
@@ -79,7 +100,10 @@ class Recorder {
   std::string operator_name_;
   std::string failure_;
   c10::Device device_;
+  Level level_;
   ThreadState state_;
+  std::mutex mutex_;  // the backward pass has threads of its own
+  std::unordered_map<c10::StorageImpl*, std::vector<View>> views_;  // below autograd only
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_set<c10::StorageImpl*> storages_;  // of inputs and of every tensor produced
   std::unordered_set<c10::TensorImpl*> weights_;

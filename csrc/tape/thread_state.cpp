@@ -66,6 +66,14 @@ ThreadState ThreadState::capture(c10::Device device) {
 std::string ThreadState::describe_change(const ThreadState& now) const {
   if (autocast_cpu_dtype != now.autocast_cpu_dtype) return "the dtype of autocast on the CPU";
   if (autocast_cuda_dtype != now.autocast_cuda_dtype) return "the dtype of autocast on CUDA";
+  if (autocast_cpu != now.autocast_cpu) return "autocast on the CPU";
+  if (autocast_cuda != now.autocast_cuda) return "autocast on CUDA";
+  if (grad != now.grad) return "grad mode";
+  if (inference != now.inference) return "inference mode";
+  return describe_change_below_autograd(now);
+}
+
+std::string ThreadState::describe_change_below_autograd(const ThreadState& now) const {
   if (default_dtype != now.default_dtype) return "the default dtype";
   if (fp32_precision != now.fp32_precision) return "the precision of fp32 products (TF32)";
   if (reductions != now.reductions) return "the precision of sums of fp16 or bf16 products";
@@ -74,10 +82,6 @@ std::string ThreadState::describe_change(const ThreadState& now) const {
     return "the switches of cuDNN";
   }
   if (mkldnn != now.mkldnn) return "the use of oneDNN";
-  if (autocast_cpu != now.autocast_cpu) return "autocast on the CPU";
-  if (autocast_cuda != now.autocast_cuda) return "autocast on CUDA";
-  if (grad != now.grad) return "grad mode";
-  if (inference != now.inference) return "inference mode";
   if (deterministic != now.deterministic) return "deterministic algorithms";
   if (sdp_flash != now.sdp_flash || sdp_memory_efficient != now.sdp_memory_efficient ||
       sdp_math != now.sdp_math || sdp_cudnn != now.sdp_cudnn) {

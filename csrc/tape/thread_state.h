@@ -37,6 +37,8 @@ struct ThreadState {
 
   // What differs, in words a user knows ("autocast on the CPU"); "" when nothing does.
   [[nodiscard]] std::string describe_change(const ThreadState& now) const;
+  // Without what acts above autograd only: a training step changes its grad mode, and autocast.
+  [[nodiscard]] std::string describe_change_below_autograd(const ThreadState& now) const;
 };
 
 }  // namespace ftax

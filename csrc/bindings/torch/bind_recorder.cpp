@@ -1,11 +1,12 @@
-// Recording, as Python drives it. Two observers feed the same Recorder: the dispatch key (start and
+// Recording, as Python drives it, and the log that a recording is held against. Two observers feed the same Recorder: the dispatch key (start and
 // stop) and, where torch does not offer it, a TorchDispatchMode written in Python (begin and end).
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
 #include "core/error.h"
-#include "tape/generic_mode.h"
+#include "tape/call_log.h"
+#include "tape/dispatch_scope.h"
 #include "tape/recorder.h"
 #include "tape/tape.h"
 
@@ -16,10 +17,10 @@ namespace {
 class Recording {
  public:
   Recording(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
-            const std::string& device)
-      : recorder_(inputs, weights, c10::Device(device)) {}
+            const std::string& device, Level level)
+      : recorder_(inputs, weights, c10::Device(device), level) {}
 
-  void start() { scope_ = std::make_unique<GenericModeScope>(recorder_); }
+  void start() { scope_ = std::make_unique<DispatchScope>(recorder_); }
   void stop() { scope_.reset(); }
   [[nodiscard]] bool is_inside_call() const { return recorder_.is_inside_call(); }
   void refuse(const std::string& what) { recorder_.refuse(what); }
@@ -57,7 +58,7 @@ class Recording {
 
  private:
   Recorder recorder_;
-  std::unique_ptr<GenericModeScope> scope_;
+  std::unique_ptr<DispatchScope> scope_;
   std::optional<Recorder::Pending> pending_;
   std::optional<c10::OperatorHandle> pending_op_;
 };
@@ -65,10 +66,14 @@ class Recording {
 }  // namespace
 
 void bind_recorder(py::module_& m) {
+  py::enum_<Level>(m, "Level", "Where a recording sees operator calls.")
+      .value("above_autograd", Level::kAboveAutograd)
+      .value("below_autograd", Level::kBelowAutograd);
   py::class_<Recording>(m, "Recording")
       .def(py::init<const std::vector<at::Tensor>&, const std::vector<at::Tensor>&,
-                    const std::string&>(),
-           py::arg("inputs"), py::arg("weights"), py::arg("device"))
+                    const std::string&, Level>(),
+           py::arg("inputs"), py::arg("weights"), py::arg("device"),
+           py::arg("level") = Level::kAboveAutograd)
       .def("start", &Recording::start, "Observe this thread through the dispatch key.")
       .def("stop", &Recording::stop)
       .def_property_readonly("is_inside_call", &Recording::is_inside_call)
@@ -77,6 +82,20 @@ void bind_recorder(py::module_& m) {
       .def("begin", &Recording::begin, py::arg("name"), py::arg("overload"), py::arg("args"))
       .def("end", &Recording::end, py::arg("result"))
       .def("finish", &Recording::finish, py::arg("outputs"));
+  py::class_<CallLog>(m, "CallLog")
+      .def(py::init<>())
+      .def("start", &CallLog::start, "Log the calls of this thread.")
+      .def("stop", &CallLog::stop)
+      .def_property_readonly(
+          "calls",
+          [](const CallLog& log) {
+            py::list calls;
+            for (const LoggedCall& call : log.calls()) {
+              calls.append(py::make_tuple(call.name, call.shapes, call.integers));
+            }
+            return calls;
+          },
+          "Of each call its name, the shapes of its tensors, and the integers given to it.");
 }
 
 }  // namespace ftax

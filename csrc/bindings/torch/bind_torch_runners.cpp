@@ -7,6 +7,7 @@
 #include "runners/torch/aoti_runner.h"
 #include "runners/torch/chain_runner.h"
 #include "runners/torch/operator_delay_runner.h"
+#include "runners/torch/state_runner.h"
 #include "runners/torch/tape_runner.h"
 #include "runners/torch/torchscript_runner.h"
 
@@ -83,6 +84,13 @@ void bind_torch_runners(py::module_& m) {
         const GradModeScope scope(GradMode::kInference);
         return runner.run();
       });
+  py::class_<SavedState, std::shared_ptr<SavedState>>(m, "SavedState")
+      .def(py::init<std::vector<at::Tensor>>(), py::arg("tensors"))
+      .def("put_back", &SavedState::put_back);
+  Class<StateRunner>(m, "StateRunner")
+      .def(py::init<std::shared_ptr<Runner>, std::shared_ptr<SavedState>,
+                    std::shared_ptr<SavedState>, py::object>(),
+           py::arg("inner"), py::arg("each_sample"), py::arg("each_round"), py::arg("reset"));
   Class<OperatorDelayRunner>(m, "OperatorDelayRunner")
       .def(py::init<std::shared_ptr<Runner>, int64_t>(), py::arg("inner"), py::arg("delay_ns"));
 }

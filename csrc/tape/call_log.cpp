@@ -1,0 +1,94 @@
+// Composite operators are told from others as the dispatcher tells them: by a kernel that is made of
+// other operators, and none for a backend.
+#include "tape/call_log.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "core/error.h"
+
+namespace ftax {
+namespace {
+
+std::atomic<CallLog*> active = nullptr;
+thread_local int kernels = 0;  // that are under way in this thread, one within the other
+
+struct InKernel final : at::ObserverContext {};
+
+bool is_composite(const c10::OperatorHandle& op) {
+  constexpr c10::DispatchKey kBackends[] = {
+      c10::DispatchKey::CPU,        c10::DispatchKey::CUDA,      c10::DispatchKey::SparseCPU,
+      c10::DispatchKey::SparseCUDA, c10::DispatchKey::MkldnnCPU, c10::DispatchKey::QuantizedCPU};
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return false;
+  for (const c10::DispatchKey backend : kBackends) {
+    if (op.hasKernelForDispatchKey(backend)) return false;
+  }
+  return true;
+}
+
+void add_value(const c10::IValue& value, LoggedCall& call) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.defined() && !tensor.is_nested()) call.shapes.push_back(tensor.sizes().vec());
+  } else if (value.isInt()) {
+    call.integers.push_back(value.toInt());
+  } else if (value.isBool()) {
+    call.integers.push_back(value.toBool() ? 1 : 0);
+  } else if (value.isList()) {
+    for (const c10::IValue& item : value.toListRef()) add_value(item, call);
+  }
+}
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+  CallLog* const log = active.load();
+  const std::optional<c10::OperatorName> name = function.operator_name();
+  if (log == nullptr || !name.has_value()) return nullptr;
+  const auto op = c10::Dispatcher::singleton().findOp(*name);
+  if (!op.has_value() || is_composite(*op) || name->getNamespace() == "profiler") return nullptr;
+  if (name->name == "aten::detach_") return nullptr;  // autograd's alone: it calls nothing below
+  // torch.tensor hides from Python's modes, and from a recording, what it calls to fill memory.
+  if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return nullptr;
+  if (kernels++ == 0) {
+    LoggedCall call;
+    call.name = c10::toString(*name);
+    for (const c10::IValue& value : function.inputs()) add_value(value, call);
+    log->add(std::move(call));
+  }
+  return std::make_unique<InKernel>();
+}
+
+void end(const at::RecordFunction&, at::ObserverContext* context) {
+  if (context != nullptr) --kernels;
+}
+
+}  // namespace
+
+void CallLog::start() {
+  CallLog* nobody = nullptr;
+  if (!active.compare_exchange_strong(nobody, this)) {
+    throw UnavailableError("operator calls are being logged already; finish that first");
+  }
+  kernels = 0;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end)
+                                           .needsInputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
+}
+
+void CallLog::stop() {
+  if (handle_ == 0) return;
+  at::removeCallback(handle_);
+  handle_ = 0;
+  active = nullptr;
+}
+
+void CallLog::add(LoggedCall call) {
+  const std::scoped_lock lock(mutex_);
+  calls_.push_back(std::move(call));
+}
+
+}  // namespace ftax

@@ -1,0 +1,42 @@
+// Writes down the operator calls of a thread, and of the threads that run its backward pass, as
+// torch's own profiling hooks report them: the second opinion on a tape below autograd. It holds no
+// tensor. A TorchDispatchMode would: its wrappers have autograd copy where it would have added in
+// place.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace ftax {
+
+struct LoggedCall {
+  std::string name;                          // "aten::add.Tensor"
+  std::vector<std::vector<int64_t>> shapes;  // of its tensors, those in lists included
+  std::vector<int64_t> integers;             // among its arguments, those in lists included
+};
+
+// Calls that reach an operator's own kernel: what composite operators are made of, and nothing that
+// such a kernel calls in turn. One at a time in a process.
+class CallLog {
+ public:
+  CallLog() = default;
+  ~CallLog() { stop(); }
+  CallLog(const CallLog&) = delete;
+  CallLog& operator=(const CallLog&) = delete;
+
+  // Throws UnavailableError if another log is under way.
+  void start();
+  void stop();
+  [[nodiscard]] const std::vector<LoggedCall>& calls() const { return calls_; }
+
+  void add(LoggedCall call);
+
+ private:
+  uint64_t handle_ = 0;  // 0: not started
+  std::mutex mutex_;
+  std::vector<LoggedCall> calls_;
+};
+
+}  // namespace ftax
