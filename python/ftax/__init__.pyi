@@ -17,6 +17,9 @@ from .runtimes.plugins.build_paths import get_include as get_include
 from .runtimes.plugins.conform.suite import conform as conform
 from .steps.load import load_model as load_model
 from .steps.setting import Setting as Setting
+from .steps.step import Step as Step
+from .steps.step import step as step
+from .steps.train import train as train
 from .steps.zoo.registry import list_models as list_models
 from .sweeps.bench import compare_hosts as compare_hosts
 from .sweeps.bench import cpp_bench as cpp_bench

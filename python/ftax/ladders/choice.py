@@ -29,6 +29,7 @@ def choose_alternatives(
     device: str,
     hosts: Sequence[str] = ("python", "cpp"),
     ladder: Ladder = EAGER,
+    kind: str = "forward",
 ) -> list[Place]:
     """What is measured beside the ladder; those of "all" need not be able to run here.
 
@@ -63,7 +64,7 @@ def choose_alternatives(
         place
         for spec, place in beside
         if runtimes not in ("quick", "available")
-        or spec.find_obstacle(host=place.host, device=device) is None
+        or spec.find_obstacle(host=place.host, device=device, kind=kind) is None
     ]
 
 

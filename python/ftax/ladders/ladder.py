@@ -10,9 +10,10 @@ knows a rung by name. A new ladder is a new table.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ftax.errors import InvalidArgumentError
+from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Host, Place, Placed
 
 Words = tuple[str, str]  # what a line is called, and what it is
@@ -176,7 +177,56 @@ EAGER = Ladder(
     },
 )
 
-LADDERS = {ladder.name: ladder for ladder in (EAGER,)}
+_EAGER, _FLAT, _TAPE, *_BELOW = EAGER.rungs
+
+# Autograd runs between Python and the dispatcher: a tape below it takes both away at once.
+AUTOGRAD = Ladder(
+    name="autograd",
+    top="Python eager",
+    rungs=(
+        _EAGER,
+        replace(
+            _TAPE,
+            removes=(
+                "Python, bindings and autograd",
+                "the step's own Python, wrapping of tensors, autograd's graph, engine and hooks",
+            ),
+        ),
+        *_BELOW,
+    ),
+    stand_ins=EAGER.stand_ins,
+)
+
+LIBRARY = Ladder(
+    name="library",
+    top="the library's own loop",
+    rungs=(
+        replace(_EAGER, runtime="library"),
+        replace(
+            _EAGER,
+            removes=(
+                "library loop",
+                "what the library does beside calling the model: stopping tests, processors of "
+                "logits, mask helpers, arguments prepared for each call",
+            ),
+            rest=("model and below", "the calls of the model and all that they cost"),
+        ),
+        _FLAT,
+        _TAPE,
+        *_BELOW,
+    ),
+    joined=EAGER.joined,
+    stand_ins=EAGER.stand_ins,
+)
+
+LADDERS = {ladder.name: ladder for ladder in (EAGER, AUTOGRAD, LIBRARY)}
+
+
+def name_ladder(loaded: LoadedModel) -> str:
+    """The ladder that fits a step."""
+    if loaded.library is not None:
+        return LIBRARY.name
+    return AUTOGRAD.name if loaded.has_autograd else EAGER.name
 
 
 def find_ladder(name: str) -> Ladder:

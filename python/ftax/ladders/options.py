@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ftax.ladders.ladder import EAGER
 from ftax.ladders.receipt import Receipt
 
 TraceChoice = Literal["worker", "here", "none"]
@@ -28,5 +27,5 @@ class TaxOptions:
     energy: bool = False
     throughput: bool = False
     rehearse: bool = False
-    ladder: str = EAGER.name
+    ladder: str = ""  # the one that fits the step
     keep: Callable[[Receipt], None] | None = None

@@ -16,7 +16,7 @@ from ftax.instruments.trace.records import Trace
 from ftax.ladders.after import AFTER, Scene, look_closer
 from ftax.ladders.choice import check_options, choose_alternatives, prepare_all
 from ftax.ladders.job import Job
-from ftax.ladders.ladder import Ladder, find_ladder
+from ftax.ladders.ladder import Ladder, find_ladder, name_ladder
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rehearsal import rehearse
@@ -36,8 +36,11 @@ def run_tax(
 
     Raises only if the first rung itself fails, or an argument is wrong.
     """
-    device, ladder = workspace.loaded.device, find_ladder(options.ladder)
-    alternatives = choose_alternatives(options.runtimes, device, options.hosts, ladder)
+    loaded = workspace.loaded
+    device, ladder = loaded.device, find_ladder(options.ladder or name_ladder(loaded))
+    alternatives = choose_alternatives(
+        options.runtimes, device, options.hosts, ladder, loaded.kind
+    )
     check_options([*ladder.list_places(device), *alternatives], workspace.setting.runtime_options)
     started = time.perf_counter()
     fatal = _rehearse(workspace, alternatives, progress) if options.rehearse else []
@@ -48,7 +51,7 @@ def run_tax(
     ]
     prepared, unavailable = prepare_all(workspace, wanted, progress, ladder)
     prepared_s = time.perf_counter() - started
-    session = measure(workspace.loaded, prepared, plan, progress)
+    session = measure(loaded, prepared, plan, progress)
     measurements, failed = _split_failures(prepared, session)
     _require_top(ladder, measurements, failed)
     rungs = tuple(m for m in measurements if m.place in ladder.places)

@@ -21,12 +21,19 @@ from ftax.timing.checks import Checks
 
 def core_grad_mode(setting: Setting) -> _core.GradMode:
     """The grad mode of a setting as the C++ core takes it."""
-    return _core.GradMode.no_grad if setting.grad_mode == "no_grad" else _core.GradMode.inference
+    modes: dict[str, _core.GradMode] = _core.GradMode.__members__
+    return modes[setting.grad_mode]
 
 
 def grad_mode(workspace: Workspace) -> _core.GradMode:
-    """The guard that every rung of this workspace is timed under."""
+    """The guard that every rung of this workspace is timed under, but for `replay_mode`."""
     return core_grad_mode(workspace.setting)
+
+
+def replay_mode(workspace: Workspace) -> _core.GradMode:
+    """The guard of a tape: what was recorded below autograd needs none."""
+    mode = grad_mode(workspace)
+    return _core.GradMode.inference if mode == _core.GradMode.grad else mode
 
 
 def drive_python(

@@ -46,7 +46,8 @@ class RuntimeSpec:
     A ``quick`` one is ready in seconds, and part of every receipt that is not told otherwise.
     ``files``, as ``module:name``, is what makes the files that it loads, if any. What ``tunes``
     chooses between kernels by timing them while it is made ready, so nothing may run beside it.
-    An ``instrument`` is a rung that shows a cost, and nothing that anybody would deploy.
+    An ``instrument`` is a rung that shows a cost, and nothing that anybody would deploy. With
+    ``any_step`` it runs any step, and not only a module's forward pass.
     """
 
     name: str
@@ -62,11 +63,19 @@ class RuntimeSpec:
     quick: bool = False
     tunes: bool = False
     instrument: bool = False
+    any_step: bool = False
     options: tuple[str, ...] = ()  # that it takes from `Setting.runtime_options`
     obstacle: Callable[[str], str | None] | None = None
 
-    def find_obstacle(self, *, host: Host | None = None, device: str = "cpu") -> str | None:
-        """Why it cannot run here, with the remedy; None if it can."""
+    def find_obstacle(
+        self, *, host: Host | None = None, device: str = "cpu", kind: str = "forward"
+    ) -> str | None:
+        """Why it cannot run such a kind of step here, with the remedy; None if it can."""
+        if kind != "forward" and not self.any_step:
+            return (
+                f"{self.name} runs the forward pass of a module, and this is a {kind} step: a "
+                "callable that may write what outlives it; measure the module for this runtime"
+            )
         if host is not None and host not in self.hosts:
             reason = self.why_not_cpp if host == "cpp" else self.why_not_python
             return reason or f"{self.name} has no {host} host"
@@ -95,7 +104,8 @@ class RuntimeSpec:
         Raises UnavailableError for an obstacle, RunnerError if torch or CUDA failed or memory ran
         out, and what else preparing raises.
         """
-        obstacle = self.find_obstacle(host=host, device=workspace.loaded.device)
+        loaded = workspace.loaded
+        obstacle = self.find_obstacle(host=host, device=loaded.device, kind=loaded.kind)
         if obstacle:
             raise UnavailableError(f"{self.name} with host {host}: {obstacle}")
         if (self.files or self.packages) and not workspace.loaded.flat_inputs():
@@ -116,9 +126,8 @@ class RuntimeSpec:
             if workspace.setting.transfers:
                 prepared = add_transfers(workspace, prepared)
             ready = replace(prepared.preparation, ready_seconds=time.perf_counter() - start)
-            prepared = replace(
-                prepared, preparation=ready, runner=workspace.on_stream(prepared.runner)
-            )
+            runner = workspace.on_stream(loaded.wrap_runner(prepared.runner))
+            prepared = replace(prepared, preparation=ready, runner=runner)
             return _make_cold(prepared) if workspace.setting.cold else prepared
 
     def make_files(self, workspace: Workspace) -> None:
@@ -168,16 +177,27 @@ _ONNX_OPTIONS = ("optimization",)
 
 _RUNTIMES = (
     RuntimeSpec(
+        name="library",
+        description="a step as the library that people use makes it, such as generate()",
+        hosts=("python",),
+        function="eager.eager:prepare_library",
+        any_step=True,
+        instrument=True,
+        why_not_cpp="a library's own loop is Python",
+    ),
+    RuntimeSpec(
         name="eager",
         description="PyTorch eager; host cpp replays the same operator calls from a tape",
         hosts=_BOTH,
         function="eager.eager:prepare_eager",
+        any_step=True,
     ),
     RuntimeSpec(
         name="flat",
         description="straight-line Python that makes the tape's operator calls",
         hosts=("python",),
         function="eager.eager:prepare_flat",
+        any_step=True,
         instrument=True,
         why_not_cpp="flat is Python by definition; without Python it is eager with host cpp",
     ),
@@ -186,6 +206,7 @@ _RUNTIMES = (
         description="eager with one intra-op thread, beside the threads of all else",
         hosts=("python",),
         function="eager.eager:prepare_one_thread",
+        any_step=True,
         quick=True,
         devices=("cpu",),
         obstacle=_find_thread_obstacle,
@@ -196,6 +217,7 @@ _RUNTIMES = (
         description="the tape without the values that the model reads back to the host",
         hosts=("cpp",),
         function="graph.cuda_graph:prepare_tape_without_host_reads",
+        any_step=True,
         instrument=True,
         devices=("cuda",),
     ),
@@ -204,6 +226,7 @@ _RUNTIMES = (
         description="the tape's kernels, launched one driver call each, without operators",
         hosts=("cpp",),
         function="graph.cuda_graph:prepare_launch_replay",
+        any_step=True,
         instrument=True,
         devices=("cuda",),
     ),
@@ -212,6 +235,7 @@ _RUNTIMES = (
         description="the tape's kernels as one CUDA graph",
         hosts=_BOTH,
         function="graph.cuda_graph:prepare_cuda_graph",
+        any_step=True,
         devices=("cuda",),
     ),
     RuntimeSpec(

@@ -96,7 +96,8 @@ class WorkWatch:
             return
         start = time.perf_counter()
         try:
-            seen = observe(self._loaded.call)
+            self._loaded.prepare()
+            seen = observe(self._loaded.call, has_autograd=self._loaded.has_autograd)
             if self._loaded.device != "cpu":
                 torch.cuda.synchronize(self._loaded.device)  # or it would run into the next round
         except (FtaxError, RuntimeError) as error:

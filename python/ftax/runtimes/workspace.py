@@ -187,12 +187,12 @@ def _choose_check_inputs(loaded: LoadedModel) -> LoadedModel:
     try:
         settle(loaded)
         with preserve_state(loaded):
-            main = [call.name for call in observe(loaded.call)]
+            main = [call.name for call in observe(loaded.call, has_autograd=loaded.has_autograd)]
     except Exception:  # what a model raises on its main inputs is for whoever runs it first
         return loaded
     try:
         with preserve_state(loaded):
-            second = [call.name for call in observe(loaded.call_check)]
+            second = [call.name for call in observe(loaded.call_check, has_autograd=loaded.has_autograd)]
     except Exception:  # whatever it raises: such values are none that it takes
         return loaded.keep_constants()
     return loaded if second == main else loaded.keep_constants()

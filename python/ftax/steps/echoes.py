@@ -1,4 +1,5 @@
-"""Tells what a TorchDispatchMode sees twice from what a model calls twice.
+"""What our TorchDispatchModes share: what one is made of, and telling what it sees twice from what a
+model calls twice.
 
 Torch before 2.10 makes `detach` of a tensor that autograd could follow in two steps, and shows a
 mode both: the second one detaches the first one's result. The surprising choice: it is known by
@@ -10,8 +11,18 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 _THERE_ARE_ANY = torch.__version__ < "2.10"
+
+
+class PlainMode(TorchDispatchMode):
+    """A mode that torch need not shield from its compiler: the shield alone imports all of
+    torch._dynamo, which every fresh process would wait for."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 class Echoes:

@@ -15,10 +15,12 @@ from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.steps.load_code import is_code, load_code
 from ftax.steps.load_folder import load_folder
 from ftax.steps.load_module import load_module
+from ftax.steps.load_step import load_step
 from ftax.steps.load_zoo import load_zoo_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.paths import describe_path
-from ftax.steps.setting import SettingOptions, normalize_device, read_setting
+from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
+from ftax.steps.step import Step
 from ftax.steps.user_inputs import read_given
 from ftax.steps.zoo.registry import find_spec, is_model_name
 
@@ -26,7 +28,7 @@ _RUNTIME_OF_FILE = {"torchscript": "torchscript", "onnx": "onnxruntime"}
 
 
 def load_model(
-    model: str | os.PathLike[str] | nn.Module,
+    model: str | os.PathLike[str] | nn.Module | Step,
     *,
     inputs: Any = None,
     check_inputs: Any = None,
@@ -66,11 +68,16 @@ def load_model(
     if setting.device is not None:
         setting = replace(setting, device=normalize_device(setting.device))
     given = read_given(inputs, check_inputs)
+    if isinstance(model, Step):
+        return load_step(model, setting, given)
+    if not (isinstance(model, str) and is_code(model)):
+        _refuse_autograd(setting)
     if isinstance(model, nn.Module):
         return load_module(model, setting, given)
     if not isinstance(model, str | os.PathLike):
         raise InvalidArgumentError(
-            f"model is of type {type(model).__name__}: give a name, a path or a torch.nn.Module"
+            f"model is of type {type(model).__name__}: give a name, a path, a torch.nn.Module, or "
+            "ftax.step(...) of a function"
         )
     if isinstance(model, str) and is_code(model):
         return load_code(model, setting, given)
@@ -84,6 +91,14 @@ def load_model(
         f"`ftax bench {os.fspath(model)} --runtime {_RUNTIME_OF_FILE[kind]}` runs it, and so does "
         f"runtime={_RUNTIME_OF_FILE[kind]!r}"
     )
+
+
+def _refuse_autograd(setting: Setting) -> None:
+    if setting.grad_mode == "grad":
+        raise InvalidArgumentError(
+            "grad_mode is 'grad', which is of steps that train: a forward pass is measured without "
+            "autograd; give ftax.train(...) or ftax.step(...), or leave grad_mode out"
+        )
 
 
 def _looks_like_path(model: str) -> bool:

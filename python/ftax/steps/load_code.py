@@ -23,8 +23,10 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, RunnerError, name_type, suggest
 from ftax.steps.load_module import load_module
+from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
+from ftax.steps.step import Step
 from ftax.steps.user_inputs import Given, read_given
 from ftax.steps.weights import seeded_rng
 from ftax.steps.zoo.registry import is_model_name
@@ -32,7 +34,8 @@ from ftax.steps.zoo.registry import is_model_name
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
 _FORMS = (
-    "name a module, or a function without arguments that returns one or a pair of module and inputs"
+    "name a module, a step, or a function without arguments that returns one of them or a pair of "
+    "module and inputs"
 )
 
 
@@ -75,6 +78,11 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     RunnerError for what the code itself raises.
     """
     name, module, own = _read(model, setting.seed)
+    if isinstance(module, Step):
+        loaded = load_step(module, setting, given)
+        return replace(loaded, source=f"{loaded.source} of {model}", again=name, is_code=True)
+    if setting.grad_mode == "grad":
+        raise InvalidArgumentError(f"grad_mode is 'grad', but {model} gives no step: {_FORMS}")
     if given is None and own is None:
         raise InvalidArgumentError(
             f"{model} gives {name_type(module)} without inputs, and ftax cannot make "
@@ -92,7 +100,7 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     )
 
 
-def _read(model: str, seed: int) -> tuple[str, nn.Module, Given | None]:
+def _read(model: str, seed: int) -> tuple[str, nn.Module | Step, Given | None]:
     """A name that other processes find, whatever their folder, and what it gives."""
     match = _CODE.fullmatch(model)
     if match is None:
@@ -147,8 +155,8 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
         ) from None
 
 
-def _make(model: str, found: Any) -> tuple[nn.Module, Any]:
-    if isinstance(found, nn.Module):
+def _make(model: str, found: Any) -> tuple[nn.Module | Step, Any]:
+    if isinstance(found, nn.Module | Step):
         return found, None
     if not callable(found):
         raise InvalidArgumentError(f"{model} is of type {type(found).__name__}: {_FORMS}")
@@ -162,7 +170,7 @@ def _make(model: str, found: Any) -> tuple[nn.Module, Any]:
         made = found()
     except (Exception, SystemExit) as error:
         raise _blame(f"calling {model}", error) from error
-    if isinstance(made, nn.Module):
+    if isinstance(made, nn.Module | Step):
         return made, None
     if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
         return made[0], made[1]

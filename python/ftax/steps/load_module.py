@@ -37,8 +37,8 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
             )
     sized = given.at(setting)
     first = _first_tensor(sized)
-    device = _resolve_device(module, setting, first)
-    dtype = _resolve_dtype(module, setting, first)
+    device = resolve_device(module, setting, first)
+    dtype = resolve_dtype(module, setting, first)
     pair = pair_user_inputs(sized, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
     return make_loaded(
@@ -97,7 +97,8 @@ def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
 
 
-def _resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor | None) -> str:
+def resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor | None) -> str:
+    """Where the module is, or else its first input. Raises where it is on several."""
     devices = sorted({str(tensor.device) for tensor in _tensors_of(module)})
     if len(devices) > 1:
         raise UnsupportedError(
@@ -119,7 +120,7 @@ def _resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor | N
     return devices[0]
 
 
-def _resolve_dtype(module: nn.Module, setting: Setting, first: torch.Tensor | None) -> Dtype:
+def resolve_dtype(module: nn.Module, setting: Setting, first: torch.Tensor | None) -> Dtype:
     """The dtype of most of the module's floating point values; of its inputs if it has none."""
     sizes: Counter[torch.dtype] = Counter()
     for tensor in _tensors_of(module) or ([] if first is None else [first]):

@@ -5,7 +5,8 @@ believed only once it agrees with the module on another.
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,10 +14,12 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.records.record import JsonScalar
-from ftax.steps.setting import Setting
+from ftax.steps.setting import Setting, use_autograd
 from ftax.steps.spec import Dtype
+from ftax.steps.step_module import StepModule
 
 
 # Not compared by value: equality of tensors is a tensor.
@@ -28,6 +31,9 @@ class Subject:
     name: str
     setting: Setting
     options: Mapping[str, JsonScalar]
+    kind: str = "forward"  # of step
+    units: int = 1  # that one run makes
+    unit: str = ""  # what one of them is called
 
     @property
     def dtype(self) -> Dtype:
@@ -99,6 +105,23 @@ class LoadedModel(Subject):
         """What tells the model from all others; None where only its calls and weights do."""
         return None if self.is_code else self.recipe()
 
+    @property
+    def has_autograd(self) -> bool:
+        """Whether it runs with autograd on."""
+        return self.setting.grad_mode == "grad"
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """What it runs under where its outputs or its calls are looked at."""
+        with use_autograd(self.has_autograd):
+            yield
+
+    def prepare(self) -> None:
+        """Put back what decides which work a step does; nothing for a forward pass."""
+        if isinstance(self.module, StepModule):
+            with self.guard():
+                self.module.prepare()
+
     def call(self) -> Any:
         """One forward pass on the main inputs, under the caller's gradient mode."""
         return self.module(*self.args, **self.kwargs)
@@ -146,7 +169,22 @@ class LoadedModel(Subject):
 
     def bind(self) -> Callable[[], Any]:
         """`call` without a Python frame of ours: what a timed loop calls."""
-        return functools.partial(self.module, *self.args, **self.kwargs)
+        called = self.module.step.function if isinstance(self.module, StepModule) else self.module
+        return functools.partial(called, *self.args, **self.kwargs)
+
+    @property
+    def library(self) -> Callable[[], Any] | None:
+        """The same work through the library that people use; None for what has no such form."""
+        return self.module.step.library if isinstance(self.module, StepModule) else None
+
+    @property
+    def returned(self) -> list[torch.Tensor]:
+        """What a step writes, which is compared as its outputs are; nothing for a forward pass."""
+        return self.module.returned if isinstance(self.module, StepModule) else []
+
+    def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
+        """``runner`` with the state of a step put back outside its time."""
+        return self.module.wrap_runner(runner) if isinstance(self.module, StepModule) else runner
 
     def given(self) -> tuple[Any, ...]:
         """All that calls are made with: main arguments, then those of the check."""

@@ -1,4 +1,4 @@
-"""Finds the tensors in whatever a model returns.
+"""Calls a model, and finds the tensors in whatever it returns.
 
 The surprising choice: an object of an unknown class is walked through its attributes rather than
 refused, because key-value caches are such objects and hold most of what a decoder returns.
@@ -6,18 +6,35 @@ refused, because key-value caches are such objects and hold most of what a decod
 
 import dataclasses
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from ftax.errors import UnsupportedError
+from ftax.errors import FtaxError, RunnerError, UnsupportedError
 
 # Carry no tensor and say nothing about one.
 _PLAIN = (
     *(type(None), str, bytes, bool, int, float, complex, enum.Enum, type),
     *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
 )
+
+
+def call_model(call: Callable[[], Any]) -> Any:
+    """``call()``, with whatever the model raises as a RunnerError; only Ctrl-C passes."""
+    try:
+        return call()
+    except FtaxError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RunnerError(f"the model raised {type(error).__name__}: {_say(error)}") from error
+
+
+def _say(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error may fail to put itself into words
+        return "(without words)"
 
 
 def flatten_outputs(output: Any) -> list[torch.Tensor]:

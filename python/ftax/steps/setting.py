@@ -8,7 +8,8 @@ loaded model has the answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, get_args
 
@@ -24,7 +25,7 @@ from ftax.errors import (
 from ftax.records.fields import FrozenMap
 from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention, Dtype
 
-GradMode = Literal["inference", "no_grad"]
+GradMode = Literal["inference", "no_grad", "grad"]
 
 # Four streams per seed, and torch's CPU generator keeps 32 bits.
 _SEED_LIMIT = 2**30
@@ -45,7 +46,7 @@ class Setting:
         use_cache: return the key-value cache, of models that have one.
         tiny: the same depth and operators, small widths: the host's work dominates.
         threads: torch's and onnxruntime's intra-op threads; None leaves torch's setting.
-        grad_mode: "inference" mode of torch, or "no_grad".
+        grad_mode: "inference" mode of torch, or "no_grad"; "grad", with autograd on, of steps alone.
         cold: flush the GPU's L2 before each request, outside its time.
         transfers: on a GPU, with the inputs copied from pinned host memory and the outputs copied
             back in every request.
@@ -195,6 +196,13 @@ def normalize_device(device: str | torch.device) -> str:
             f"give an index below {count}"
         )
     return f"cuda:{index}"
+
+
+@contextmanager
+def use_autograd(has_autograd: bool) -> Iterator[None]:
+    """With autograd on inside, whatever the caller's mode; or under inference mode."""
+    with torch.inference_mode(not has_autograd), torch.set_grad_enabled(has_autograd):
+        yield
 
 
 def check_threads(threads: int | None) -> None:

@@ -8,7 +8,6 @@ could intercept; the memory and the containers are simply not what they were.
 from __future__ import annotations
 
 import functools
-import os
 import random
 import weakref
 from collections import deque
@@ -21,7 +20,6 @@ import torch
 from torch import nn
 
 from ftax.errors import name_type
-from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into, same_bytes
 
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed
@@ -253,44 +251,6 @@ def _name_inner(name: str, key: Any) -> str:
     return f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
 
 
-@contextmanager
-def leave_as_found(*given: Any) -> Iterator[None]:
-    """Every module among ``given`` (a LoadedModel's too) is afterwards as it was: training modes,
-    which parameters need gradients, attributes, and tensors that are no parameters; tensors and
-    containers among ``given`` hold what they held. So are torch's switches, environment variables
-    and the states of random numbers.
-
-    So nothing that was cached under inference mode stays, which training could not save for its
-    backward pass. Parameters are put back if `keep_weight` was told of them before they changed.
-    """
-    modules = [
-        item.module if isinstance(item, LoadedModel) else item
-        for item in given
-        if isinstance(item, LoadedModel | nn.Module)
-    ]
-    trees = [item.given() if isinstance(item, LoadedModel) else item for item in given]
-    kept = []
-    for module in modules:
-        snapshot = Snapshot(module, trees)
-        tensors = [*module.parameters(), *snapshot.given_tensors]
-        flags = [(tensor, tensor.requires_grad) for tensor in tensors]
-        kept.append((snapshot, [(part, part.training) for part in module.modules()], flags))
-    try:
-        with keep_generators(), _keep_environment():
-            yield
-    finally:
-        for snapshot, modes, flags in kept:
-            snapshot.put_back_attributes()
-            snapshot.put_back()
-            put_weights_back([tensor for tensor, _ in flags], forget=True)
-            for part, training in modes:
-                if part.training != training:
-                    part.training = training
-            for tensor, needs_grad in flags:
-                if tensor.requires_grad != needs_grad:
-                    tensor.requires_grad_(needs_grad)
-
-
 def keep_weight(weight: torch.Tensor) -> None:
     """Copy a parameter that is about to be written for the first time."""
     if id(weight) not in _written_weights:
@@ -319,14 +279,3 @@ def keep_generators() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
-
-
-@contextmanager
-def _keep_environment() -> Iterator[None]:
-    before = dict(os.environ)
-    try:
-        yield
-    finally:
-        if os.environ != before:
-            os.environ.clear()
-            os.environ.update(before)

@@ -48,6 +48,7 @@ class Step:
     kind: str = "step"
     grad_mode: GradMode | None = None
     library: Callable[[], object] | None = field(default=None, repr=False)
+    _undo: list[Callable[[], None]] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not callable(self.function):
@@ -68,6 +69,15 @@ class Step:
                 raise InvalidArgumentError(
                     f"state holds a {name_type(item)}: give tensors, and reset= for all else"
                 )
+
+    def undo_later(self, undo: Callable[[], None]) -> None:
+        """Have `undo_all` call this: it makes what running the step changed as it was."""
+        self._undo.append(undo)
+
+    def undo_all(self) -> None:
+        """What was measured is afterwards as it was found."""
+        while self._undo:
+            self._undo.pop()()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself: what is decorated stays what it was."""

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax.steps.echoes import Echoes
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import use_autograd
 
 _RECURRENT = ("lstm", "gru", "rnn_relu", "rnn_tanh")
 
@@ -52,10 +53,13 @@ def count_work(loaded: LoadedModel) -> Work:
     """
     devices = [loaded.device] if loaded.device.startswith("cuda") else []
     with torch.random.fork_rng(devices=devices):
-        return count_call(loaded.module, loaded.call)
+        loaded.prepare()
+        return count_call(loaded.module, loaded.call, has_autograd=loaded.has_autograd)
 
 
-def count_call(module: nn.Module, call: Callable[[], Any]) -> Work:
+def count_call(
+    module: nn.Module, call: Callable[[], Any], *, has_autograd: bool = False
+) -> Work:
     """Count what `call` does; `modules` are those of `module`. Meta tensors work too."""
     # The counter imports torch's compiler, which takes seconds in a fresh process.
     from torch.utils.flop_counter import FlopCounterMode
@@ -71,7 +75,7 @@ def count_call(module: nn.Module, call: Callable[[], Any]) -> Work:
     counter = FlopCounterMode(display=False, custom_mapping=_make_formulas())
     try:
         # The inner mode sees a call first, before the counter takes composite ones apart.
-        with torch.inference_mode(), counter, _OperatorCount() as operators:
+        with use_autograd(has_autograd), counter, _OperatorCount() as operators:
             call()
     finally:
         handle.remove()

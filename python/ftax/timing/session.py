@@ -242,7 +242,7 @@ def measure(
                     *_warn_of_rounds(rounds, result.disturbed_rounds),
                     *item.judge(),
                     *watch.judge(),
-                    *_judge_work(item, same_work, written),
+                    *_judge_work(item, same_work, written if loaded.kind == "forward" else ()),
                 ),
                 cell=make_cell(loaded, item),
                 **shared,
@@ -378,6 +378,8 @@ def make_cell(loaded: Subject, prepared: Candidate) -> Cell:
         runtime=prepared.runtime,
         host=prepared.host,
         options={**loaded.options, **prepared.options},
+        step=loaded.kind,
+        units=loaded.units,
     )
 
 

@@ -26,9 +26,8 @@ from ftax.runtimes.compilers.flattened import Flattened
 from ftax.runtimes.compilers.inductor import describe_failure
 from ftax.runtimes.disk import write_through_memory
 from ftax.runtimes.graph.runner_graph import prepare_graph
-from ftax.runtimes.tape.recording import call_model
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.outputs import flatten_outputs
+from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.preparation import Preparation
 

@@ -13,12 +13,12 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.runtimes.candidates import drive_python, grad_mode
+from ftax.runtimes.candidates import drive_python, replay_mode
 from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.tape.recording import call_model, observe
+from ftax.runtimes.tape.recording import observe
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.outputs import flatten_outputs
+from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 
@@ -28,6 +28,17 @@ def prepare_eager(workspace: Workspace, host: Host, *, runtime: str = "eager") -
     if host == "cpp":
         return _prepare_tape(workspace, runtime)
     return _prepare_model(workspace, runtime, workspace.loaded.bind())
+
+
+def prepare_library(workspace: Workspace, host: Host) -> Candidate:
+    """The same work through the library that people use.
+
+    Raises UnsupportedError for a step that has no such form.
+    """
+    call = workspace.loaded.library
+    if call is None:
+        raise UnsupportedError("this step has no form in a library: it is measured as it is")
+    return _prepare_model(workspace, "library", call)
 
 
 def prepare_one_thread(workspace: Workspace, host: Host) -> Candidate:
@@ -45,11 +56,12 @@ def prepare_one_thread(workspace: Workspace, host: Host) -> Candidate:
 
 
 def _prepare_model(workspace: Workspace, runtime: str, call: Callable[[], object]) -> Candidate:
-    def run() -> list[torch.Tensor]:
-        with torch.inference_mode():
-            return flatten_outputs(call_model(call))
-
     loaded = workspace.loaded
+
+    def run() -> list[torch.Tensor]:
+        with loaded.guard():
+            return flatten_outputs((call_model(call), loaded.returned))
+
     return Candidate(
         runtime=runtime,
         host="python",
@@ -68,7 +80,7 @@ def _prepare_tape(workspace: Workspace, runtime: str) -> Candidate:
             return taped.tape.run()
 
     runner = _core.TapeRunner(
-        taped.tape, "tape", device=workspace.loaded.device, grad_mode=grad_mode(workspace)
+        taped.tape, "tape", device=workspace.loaded.device, grad_mode=replay_mode(workspace)
     )
     return Candidate(
         runtime=runtime,

@@ -13,7 +13,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
-from ftax.runtimes.candidates import drive_python, grad_mode
+from ftax.runtimes.candidates import drive_python, replay_mode
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
@@ -89,7 +89,7 @@ def prepare_tape_without_host_reads(workspace: Workspace, host: Host) -> Candida
     return Candidate(
         runtime=name,
         host="cpp",
-        runner=_core.TapeRunner(tape, name, device=loaded.device, grad_mode=grad_mode(workspace)),
+        runner=_core.TapeRunner(tape, name, device=loaded.device, grad_mode=replay_mode(workspace)),
         run=run,
         preparation=workspace.shared_cost().also(host_reads_left_out=left_out),
         checks=checks,

@@ -1,15 +1,17 @@
-"""Records one eager inference into a tape, and observes operator calls independently of it.
+"""Records one run of a step into a tape, and observes operator calls independently of it.
 
 Two instruments live here on purpose. `record` is the tape's own: a dispatch key that C++ observes
 (or, where torch does not offer it, a TorchDispatchMode that feeds the same recorder). `observe` is
-the second opinion: a plain TorchDispatchMode that only writes down names and shapes. What the tape
-says it runs is checked against what `observe` saw. A third, `find_host_reads`, has a run of its
+the second opinion: a plain TorchDispatchMode that only writes down names and shapes; where autograd
+runs, torch's profiling hooks, since a mode changes what a backward pass calls. What the tape says
+it runs is checked against what `observe` saw. A third, `find_host_reads`, has a run of its
 own: reads of memory that are no operator call (`tolist`, `numpy`, `data_ptr`) pass a function mode
 alone, and torch takes other paths where one is active (its fast path for transformers does).
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,12 +24,12 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
 )
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
-from ftax.steps.echoes import Echoes
-from ftax.steps.outputs import flatten_outputs
+from ftax.steps.echoes import Echoes, PlainMode
+from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.setting import use_autograd
 from ftax.steps.state import keep_weight, put_weights_back
 
 Observer = Literal["auto", "dispatch-key", "python"]
@@ -39,15 +41,13 @@ _HOST_READS = frozenset(
 
 _FEW = 3  # shapes in a message
 
-_key_works: bool | None = None
-
-
 class Call(NamedTuple):
     """One operator call: its name as the tape writes it, and the shapes of its tensors."""
 
     name: str
     shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
     sized_by_values: bool = False  # the shape of its result depends on values of its arguments
+    integers: tuple[int, ...] = ()  # among its arguments; not known of calls without autograd
 
     def describe(self) -> str:
         """``aten::cat on (1, 8), (1, 8)``."""
@@ -64,16 +64,7 @@ def operator_name(func: Any) -> str:
     return f"{schema.name}.{overload}" if overload else str(schema.name)
 
 
-class _PlainMode(TorchDispatchMode):
-    """A mode that torch need not shield from its compiler: the shield alone imports all of
-    torch._dynamo, which every fresh process would wait for."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class _CallLog(_PlainMode):
+class _CallLog(PlainMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[Call] = []
@@ -104,7 +95,7 @@ def _list_shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...] | None]:
             yield from _list_shapes(value)
 
 
-class _KeepWeights(_PlainMode):
+class _KeepWeights(PlainMode):
     """Has each parameter of a module copied before an operator call writes into it."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -141,7 +132,7 @@ def keep_weights(module: nn.Module) -> Iterator[None]:
     put_weights_back(module.parameters())
 
 
-class _FeedRecorder(_PlainMode):
+class _FeedRecorder(PlainMode):
     def __init__(self, recording: _core.Recording) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = recording
@@ -167,39 +158,57 @@ class _HostReadLog(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def observe(call: Callable[[], Any]) -> list[Call]:
-    """Operator calls of one inference in order, as a TorchDispatchMode sees them.
+def observe(call: Callable[[], Any], *, has_autograd: bool = False) -> list[Call]:
+    """Operator calls of one inference in order, as a TorchDispatchMode sees them; of a run with
+    autograd those below it, as torch's profiling hooks do.
 
     Raises RunnerError if ``call`` raises.
     """
+    if has_autograd:
+        return _observe_below_autograd(call)
     with torch.inference_mode(), _CallLog() as log:
         call_model(call)
     return list(log.calls)
 
 
-def find_host_reads(call: Callable[[], Any], module: nn.Module | None) -> list[str]:
+def _observe_below_autograd(call: Callable[[], Any]) -> list[Call]:
+    log = _core.CallLog()
+    with use_autograd(True):
+        log.start()
+        try:
+            call_model(call)
+        finally:
+            log.stop()
+    return [
+        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers))
+        for name, shapes, integers in log.calls
+    ]
+
+
+def find_host_reads(
+    call: Callable[[], Any], module: nn.Module | None, *, has_autograd: bool = False
+) -> list[str]:
     """Where one inference reads a tensor's memory from Python without any operator call."""
-    with torch.inference_mode(), _module_paths(module, lambda _: None) as where:
+    with use_autograd(has_autograd), _module_paths(module, lambda _: None) as where:
         log = _HostReadLog(where)
         with log:
             call_model(call)
     return log.reads
 
 
-def dispatch_key_works() -> bool:
+@functools.cache
+def dispatch_key_works(*, has_autograd: bool = False) -> bool:
     """Whether this torch lets the dispatch key observe calls: probed once with a real call."""
-    global _key_works
-    if _key_works is None:
-        x = torch.ones(1, 2)
-        weight = torch.ones(2, 2)
-        try:
-            tape, _ = _record_with_key(
-                lambda: torch.nn.functional.linear(x, weight), [x], [weight], "cpu", None
-            )
-            _key_works = tape.operators == ["aten::linear"]
-        except UnavailableError:
-            _key_works = False
-    return _key_works
+    x = torch.ones(1, 2)
+    weight = torch.ones(2, 2, requires_grad=has_autograd)
+    seen = ["aten::t", "aten::mm"] if has_autograd else ["aten::linear"]
+    try:
+        tape, _ = _record_with_key(
+            lambda: torch.nn.functional.linear(x, weight), [x], [weight], "cpu", None, has_autograd
+        )
+    except UnavailableError:
+        return False
+    return bool(tape.operators == seen)
 
 
 def record(
@@ -209,14 +218,18 @@ def record(
     module: nn.Module | None,
     device: str,
     observer: Observer = "auto",
+    state: Sequence[torch.Tensor] = (),
+    has_autograd: bool = False,
 ) -> tuple[_core.Tape, list[torch.Tensor]]:
     """Run ``call`` once under inference mode and return its tape and its outputs.
 
-    ``inputs`` are the tensors that may be rebound; parameters and buffers of ``module`` are shared
-    with the tape. Raises UnsupportedError, naming operator and module, for what cannot be taped,
+    ``inputs`` are the tensors that may be rebound; parameters and buffers of ``module``, and other
+    ``state`` that outlives the call, are shared with the tape. ``has_autograd``: with autograd on,
+    and recorded below it; the tape is then replayed without. Raises UnsupportedError, naming operator and module, for what cannot be taped,
     and RunnerError if ``call`` raises.
     """
     weights = [] if module is None else [*module.parameters(), *module.buffers()]
+    weights += state
     for place, tensor in enumerate(inputs):
         if tensor.is_nested and tensor.layout == torch.strided:
             raise UnsupportedError(
@@ -224,9 +237,10 @@ def record(
                 "that a tape could hold; give layout=torch.jagged, or a padded tensor"
             )
     if observer == "auto":
-        observer = "dispatch-key" if dispatch_key_works() else "python"
+        works = dispatch_key_works(has_autograd=has_autograd)
+        observer = "dispatch-key" if works else "python"
     record_with = _record_with_key if observer == "dispatch-key" else _record_with_python
-    return record_with(call, list(inputs), weights, device, module)
+    return record_with(call, list(inputs), weights, device, module, has_autograd)
 
 
 def _record_with_key(
@@ -235,9 +249,10 @@ def _record_with_key(
     weights: list[torch.Tensor],
     device: str,
     module: nn.Module | None,
+    has_autograd: bool,
 ) -> tuple[_core.Tape, list[torch.Tensor]]:
-    with torch.inference_mode():
-        recording = _core.Recording(inputs, weights, device)
+    with use_autograd(has_autograd):
+        recording = _core.Recording(inputs, weights, device, _choose_level(has_autograd))
         with _module_paths(module, recording.set_module), _refuse_triton(recording):
             recording.start()
             try:
@@ -266,13 +281,18 @@ def _record_with_python(
     weights: list[torch.Tensor],
     device: str,
     module: nn.Module | None,
+    has_autograd: bool,
 ) -> tuple[_core.Tape, list[torch.Tensor]]:
-    with torch.inference_mode():
-        recording = _core.Recording(inputs, weights, device)
+    with use_autograd(has_autograd):
+        recording = _core.Recording(inputs, weights, device, _choose_level(has_autograd))
         paths = _module_paths(module, recording.set_module)
         with paths, _refuse_triton(recording), _FeedRecorder(recording):
             result = call_model(call)
     return _finish(recording, result, inputs)
+
+
+def _choose_level(has_autograd: bool) -> _core.Level:
+    return _core.Level.below_autograd if has_autograd else _core.Level.above_autograd
 
 
 def _finish(
@@ -282,23 +302,6 @@ def _finish(
     tape = recording.finish(outputs)
     tape.bind_inputs(inputs)
     return tape, outputs
-
-
-def call_model(call: Callable[[], Any]) -> Any:
-    """``call()``, with whatever the model raises as a RunnerError; only Ctrl-C passes."""
-    try:
-        return call()
-    except FtaxError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise RunnerError(f"the model raised {type(error).__name__}: {_say(error)}") from error
-
-
-def _say(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # an error may fail to put itself into words
-        return "(without words)"
 
 
 @contextmanager

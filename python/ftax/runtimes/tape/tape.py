@@ -23,7 +23,6 @@ from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.recording import (
     Call,
     Observer,
-    call_model,
     dispatch_key_works,
     find_host_reads,
     keep_weights,
@@ -31,7 +30,7 @@ from ftax.runtimes.tape.recording import (
     record,
 )
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.outputs import flatten_outputs
+from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.state import Snapshot
 from ftax.timing.checks import Checks, Equality
 
@@ -63,7 +62,8 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     reference = run_eager(loaded.call, loaded)
     check_reference = run_eager(loaded.call_check, loaded)
     if observer == "auto":
-        observer = "dispatch-key" if dispatch_key_works() else "python"
+        works = dispatch_key_works(has_autograd=loaded.has_autograd)
+        observer = "dispatch-key" if works else "python"
     tape = _record(loaded, observer)
     seen = _check_sequence(loaded, tape)
     equality = _check_outputs(loaded, tape, loaded.flat_inputs(), reference, "the recorded input")
@@ -76,21 +76,25 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     calls = tape.calls
     host_reads = [describe_place(calls[index]) for index in tape.host_reads]
     with preserve_state(loaded):
-        host_reads += find_host_reads(loaded.call, loaded.module)
+        host_reads += find_host_reads(
+            loaded.call, loaded.module, has_autograd=loaded.has_autograd
+        )
     host_reads += [*_find_copies_to_host(calls, loaded.device)]
     checks = Checks(
         outputs=equality,
         second_input=check_equality,
         details={
             "operators": len(tape.operators),
-            "sequence": "equal to what a TorchDispatchMode saw",
+            "sequence": f"equal to what {_name_witness(loaded)} saw",
             "observer": observer,
             "host_reads": host_reads,
             "captured_tensors": len(tape.captured_slots),
             **memory,
         },
     )
-    warnings = _collect_warnings(tape, equality, host_reads, memory, seen)
+    warnings = _collect_warnings(tape, equality, host_reads, memory, seen, loaded.kind)
+    if loaded.returned and tape.host_reads:
+        warnings += _check_second_run(loaded, tape)
     return Taped(
         tape=tape, reference=reference, calls=tuple(seen), checks=checks, warnings=warnings
     )
@@ -99,6 +103,8 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
 def settle(loaded: LoadedModel) -> None:
     """Call the model as often as it takes for what it makes at its first call to be there: masks,
     tables, positions, kept in attributes. What is recorded and checked is a later call."""
+    if loaded.kind != "forward":
+        return  # it has run when it was loaded
     with preserve_state(loaded), torch.inference_mode(), keep_weights(loaded.module):
         for _ in range(_SETTLING_CALLS):
             call_model(loaded.call)
@@ -109,8 +115,11 @@ def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tenso
 
     Raises RunnerError if the model raises.
     """
-    with preserve_state(loaded), torch.inference_mode():
-        return tuple(tensor.clone() for tensor in flatten_outputs(call_model(call)))
+    with preserve_state(loaded):
+        with loaded.guard():
+            outputs = flatten_outputs(call_model(call))
+        with torch.inference_mode(not loaded.has_autograd), torch.no_grad():
+            return tuple(tensor.clone() for tensor in outputs)
 
 
 def seed_checks() -> None:
@@ -131,6 +140,7 @@ def preserve_state(loaded: LoadedModel) -> Iterator[None]:
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
         seed_checks()
+        loaded.prepare()
         try:
             yield
         finally:
@@ -145,6 +155,8 @@ def _record(loaded: LoadedModel, observer: Observer) -> _core.Tape:
             module=loaded.module,
             device=loaded.device,
             observer=observer,
+            state=loaded.returned,
+            has_autograd=loaded.has_autograd,
         )
     return tape
 
@@ -152,14 +164,18 @@ def _record(loaded: LoadedModel, observer: Observer) -> _core.Tape:
 def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     sequence = tape.visible_operators
     with preserve_state(loaded):
-        calls = observe(loaded.call)
+        calls = observe(loaded.call, has_autograd=loaded.has_autograd)
     seen = [call.name for call in calls]
     if seen != sequence:
         raise UnsupportedError(
-            "cannot tape this model: the tape and a TorchDispatchMode disagree on the operators "
-            f"that it calls: {_describe_divergence(sequence, seen)}"
+            f"cannot tape this model: the tape and {_name_witness(loaded)} disagree on the "
+            f"operators that it calls: {_describe_divergence(sequence, seen)}"
         )
     return calls
+
+
+def _name_witness(loaded: LoadedModel) -> str:
+    return "torch's profiler" if loaded.has_autograd else "a TorchDispatchMode"
 
 
 def _find_copies_to_host(calls: Sequence[dict[str, Any]], device: str) -> Iterator[str]:
@@ -177,7 +193,8 @@ def _check_path(loaded: LoadedModel, tape: _core.Tape) -> None:
     """A second input must make the same calls, or some branch depends on the data."""
     sequence = tape.visible_operators
     with preserve_state(loaded):
-        seen = [call.name for call in observe(loaded.call_check)]
+        calls = observe(loaded.call_check, has_autograd=loaded.has_autograd)
+        seen = [call.name for call in calls]
     if seen != sequence:
         call = _first_divergence(sequence, seen)
         visible = [s for s in tape.calls if s["fill"] is None and not s["hidden"]]
@@ -209,8 +226,9 @@ def _check_outputs(
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
     """Peak bytes above the start, of one inference each, with the outputs alive at the end."""
-    with preserve_state(loaded), torch.inference_mode():
+    with preserve_state(loaded), loaded.guard():
         eager = _core.measure_peak_bytes(lambda: call_model(loaded.call), loaded.device)
+    with preserve_state(loaded), torch.inference_mode():
         replayed = _core.measure_peak_bytes(tape.run, loaded.device)
     return {
         "eager_peak_bytes": eager,
@@ -225,6 +243,7 @@ def _collect_warnings(
     host_reads: list[str],
     memory: dict[str, float | int],
     seen: Sequence[Call],
+    kind: str,
 ) -> tuple[str, ...]:
     warnings = []
     sized = [call.name for call in seen if call.sized_by_values]
@@ -238,7 +257,7 @@ def _collect_warnings(
             f"the model reads {len(host_reads)} value(s) on the host ({host_reads[0]}); the "
             "tape has them baked in, and on a GPU they synchronise"
         )
-    if tape.mutations:
+    if tape.mutations and kind == "forward":  # what a step writes is put back
         place = describe_place(tape.calls[tape.mutations[0]])
         warnings.append(
             f"the model writes into its inputs or weights ({place}): repeated inferences are not "
@@ -250,6 +269,25 @@ def _collect_warnings(
         ratio = memory["peak_memory_ratio"]
         warnings.append(f"the tape's peak memory is {ratio:.2f} times eager's")
     return tuple(warnings)
+
+
+def _check_second_run(loaded: LoadedModel, tape: _core.Tape) -> tuple[str, ...]:
+    """What to know of a tape whose second run in a row is not the step's: a number that the step
+    reads on the host is state too, and what the tape holds is the first run's."""
+    outputs = []
+    for run, guard in ((loaded.call, loaded.guard), (tape.run, torch.inference_mode)):
+        with preserve_state(loaded), guard():
+            call_model(run)
+            loaded.prepare()
+            outputs.append([item.detach().clone() for item in flatten_outputs(call_model(run))])
+    if compare_outputs(*outputs).within_tolerance:
+        return ()
+    place = describe_place(tape.calls[tape.host_reads[0]])
+    return (
+        f"timing only, not for repeated replay: the step reads {len(tape.host_reads)} value(s) of "
+        f"its state on the host ({place}), such as a step count of an optimizer that is not "
+        "capturable; replays compute with what the first run read",
+    )
 
 
 def describe_place(call: dict[str, Any]) -> str:

@@ -1,0 +1,93 @@
+"""A training step: forward, loss, backward and the optimizer's step, as one `Step`.
+
+The surprising choice: it is an ordinary function, written as people write it, and nothing of it is
+measured in another way than any function's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ftax.errors import InvalidArgumentError, name_type
+from ftax.steps.step import Step
+from ftax.steps.user_inputs import split_inputs
+
+Loss = Callable[..., torch.Tensor]
+
+
+def train(
+    model: nn.Module,
+    loss: Loss,
+    optimizer: torch.optim.Optimizer,
+    batch: Any,
+    *,
+    check_batch: Any = None,
+    set_to_none: bool = True,
+    name: str | None = None,
+) -> Step:
+    """One training step, for `ftax.tax` and its kin.
+
+    Each run is ``optimizer.zero_grad(); loss(model, *batch).backward(); optimizer.step()``, with
+    autograd on. Weights, the optimizer's state and buffers are found by watching and put back.
+
+    Args:
+        model: in the mode in which it trains; it is not changed.
+        loss: from the model and the batch to a scalar, such as
+            ``lambda model, x, y: cross_entropy(model(x), y)``.
+        optimizer: of the model's parameters.
+        batch: what ``loss`` is called with after the model, in the forms of inputs of
+            `ftax.load_model`; its samples are the units.
+        check_batch: another batch of the same shapes; drawn like ``batch`` if left out.
+        set_to_none: of `Optimizer.zero_grad`.
+        name: by which results know it; the model's class if left out.
+
+    Raises InvalidArgumentError for arguments of other kinds, and for a model none of whose
+    parameters the optimizer has. For accumulated gradients, clipping, autocast with a scaler, or a
+    schedule write the step yourself and give it to `ftax.step`.
+    """
+    _check(model, loss, optimizer)
+
+    def run(*args: Any, **kwargs: Any) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=set_to_none)
+        value = loss(model, *args, **kwargs)
+        value.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return value
+
+    args, kwargs = split_inputs(batch)
+    first = next((item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)), None)
+    return Step(
+        function=run,
+        inputs=(args, kwargs),
+        check_inputs=check_batch,
+        units=int(first.shape[0]) if first is not None and first.dim() else 1,
+        unit="sample",
+        name=name or type(model).__name__,
+        kind="train",
+        grad_mode="grad",
+    )
+
+
+def _check(model: Any, loss: Any, optimizer: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise InvalidArgumentError(f"model is of type {name_type(model)}: give a torch.nn.Module")
+    if not callable(loss):
+        raise InvalidArgumentError(
+            f"loss is of type {name_type(loss)}: give a function from the model and the batch to a "
+            "scalar, such as lambda model, x, y: cross_entropy(model(x), y)"
+        )
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgumentError(
+            f"optimizer is of type {name_type(optimizer)}: give a torch.optim.Optimizer"
+        )
+    weights = {id(weight) for weight in model.parameters() if weight.requires_grad}
+    given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    if not weights & given:
+        raise InvalidArgumentError(
+            "the optimizer has none of the model's parameters that require gradients: make it of "
+            "model.parameters()"
+        )
