@@ -51,6 +51,7 @@ PUBLISHED: dict[str, float] = {
     "gpt2": 124.4,
     "gpt2-generate": 124.4,
     "llama": 162.4,
+    "llama-1b": 1236,
     "mamba": 129.1,
     "lstm-lm": 66.0,
     "wavlm": 94.4,

@@ -37,6 +37,13 @@ def test_bert_of_any_size_is_loaded_and_rebuilt() -> None:
     assert load_model(**recipe).name == "bert-2x128"  # type: ignore[arg-type]
 
 
+def test_a_second_name_is_the_same_model() -> None:
+    first, second = load_model("llama", tiny=True), load_model("llama-160m", tiny=True)
+    assert (second.name, second.parameter_count) == ("llama-160m", first.parameter_count)
+    assert torch.equal(first.call().logits, second.call().logits)
+    assert "llama-160m" not in [spec.name for spec in list_models()]
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -60,6 +67,8 @@ def test_bert_that_cannot_be_built_is_refused(name: str, words: str) -> None:
         ("wave2vec2", "wav2vec2"),
         ("GPT-2", "gpt2"),
         ("long", "longformer"),
+        ("llama-160", "llama-160m"),
+        ("llama1b", "llama-1b"),
     ],
 )
 def test_names_of_the_paper_and_slips_lead_to_the_model(wrong: str, meant: str) -> None:

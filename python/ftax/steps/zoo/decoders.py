@@ -6,11 +6,34 @@ tokens; `gpt2` is the prefill alone, which no figure of the paper shows.
 
 from ftax.steps.spec import Variant
 from ftax.steps.zoo.decoder_modules import GreedyGenerator, build_lstm_lm
-from ftax.steps.zoo.entries import BOTH, text_model
+from ftax.steps.zoo.entries import BOTH, TINY_ENCODER, text_model
 from ftax.steps.zoo.huggingface import from_config
 
 _GENERATED_TOKENS = 16
 _GPT2_POSITIONS = 1024
+_LLAMA3_POSITIONS = 131_072
+
+_LLAMA_1B = {
+    "vocab_size": 128_256,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": _LLAMA3_POSITIONS,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "bos_token_id": 128_000,
+    "eos_token_id": 128_001,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 500_000.0,
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+}
 
 _build_gpt2 = from_config("GPT2LMHeadModel", tiny={"n_embd": 32, "n_head": 4, "vocab_size": 1000})
 
@@ -64,6 +87,21 @@ DECODERS = (
             "num_attention_heads": 12,
             "num_hidden_layers": 12,
         },
+        note="also found by its published name, llama-160m",
+    ),
+    text_model(
+        "llama-1b",
+        "Llama 3.2 1B: 16 layers of width 2048, 32 heads that share 8 keys and values",
+        "LlamaForCausalLM",
+        "configuration of meta-llama/Llama-3.2-1B",
+        # The head shares the token embedding and is counted once.
+        parameter_count=1_235_814_400,
+        max_size=_LLAMA3_POSITIONS,
+        attentions=BOTH,
+        has_cache=True,
+        settings=_LLAMA_1B,
+        # As many heads to a key as in the full form.
+        tiny={**TINY_ENCODER, "num_attention_heads": 8, "num_key_value_heads": 2},
     ),
     text_model(
         "mamba",

@@ -1,11 +1,13 @@
 """The list of the zoo's models and the look-up by name.
 
 The surprising choice: some names are not in the list. `bert-<layers>x<width>` is a model for any
-depth and width, and so is a layer with its sizes, so they are read and not looked up.
+depth and width, and so is a layer with its sizes, so they are read and not looked up; and a model
+may have a second name, under which results know it too.
 """
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 
 from ftax.errors import InvalidArgumentError
 from ftax.steps.spec import ModelSpec
@@ -28,6 +30,7 @@ _ALL: tuple[ModelSpec, ...] = (
     *LAYER_MODELS,
 )
 _SPECS: dict[str, ModelSpec] = {spec.name: spec for spec in _ALL}
+_SECOND_NAMES = {"llama-160m": "llama"}
 # Each makes an entry of a name of its kind, and None of any other name.
 _PARSERS: tuple[Callable[[str], ModelSpec | None], ...] = (
     parse_bert,
@@ -47,6 +50,8 @@ def find_spec(name: str) -> ModelSpec:
     """
     if name in _SPECS:
         return _SPECS[name]
+    if name in _SECOND_NAMES:
+        return replace(_SPECS[_SECOND_NAMES[name]], name=name)
     for parse in _PARSERS:
         spec = parse(name)
         if spec is not None:
@@ -73,7 +78,7 @@ def _find_closest(name: str) -> str | None:
     """The name that was meant: the same but for punctuation, the paper's word for it, a beginning
     of it, or a similar one."""
     wanted = _simplify(name)
-    names = {_simplify(spec.name): spec.name for spec in _SPECS.values()}
+    names = {_simplify(name): name for name in (*_SPECS, *_SECOND_NAMES)}
     paper_names = {
         _simplify(spec.paper_name): spec.name for spec in _SPECS.values() if spec.paper_name
     }
