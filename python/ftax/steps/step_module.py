@@ -180,6 +180,7 @@ class _Seen:
         self._owner = owner
         self._depth = 0
         self._snapshots: list[Snapshot] = []
+        self._in_training: list[nn.Module] = []  # which the step is to run in eval mode
         self._grads: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
         self._optimizers: dict[int, tuple[Optimizer, dict[Any, Any], list[dict[str, Any]]]] = {}
 
@@ -201,9 +202,10 @@ class _Seen:
         """What makes all of it as it was."""
 
         def undo() -> None:
-            for snapshot in self._snapshots:
+            for snapshot in self._snapshots:  # what their memory held is among the writes
                 snapshot.put_back_attributes()
-                snapshot.put_back()
+            for part in self._in_training:
+                part.training = True
             for optimizer, state, groups in self._optimizers.values():
                 optimizer.state.clear()
                 optimizer.state.update(state)
@@ -224,6 +226,9 @@ class _Seen:
             self._snapshots.append(Snapshot(part))
             self._owner.add_module(f"{name}{taken + 1}" if taken else name, part)
             self._note_grads(part.parameters())
+            if self._owner.step.kind == "decode":
+                self._in_training += [inner for inner in part.modules() if inner.training]
+                part.eval()
         self._depth += 1
 
     def _leave(self, part: nn.Module, _args: Any, _output: Any) -> None:
@@ -273,5 +278,8 @@ def _log(call: Callable[[], object]) -> Sequence[_Logged]:
 
 def _say(logged: _Logged) -> str:
     name, shapes, integers = logged
-    words = [str(tuple(shape)) for shape in shapes[:3]] + [str(number) for number in integers[:3]]
+    words = [str(tuple(shape)) for shape in shapes[:3]]
+    if len(shapes) > len(words):
+        words.append(f"{len(shapes) - len(words)} more")
+    words += [str(number) for number in integers[:3]]
     return f"{name} on {', '.join(words)}" if words else name
