@@ -53,12 +53,11 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (name->name == "aten::detach_") return nullptr;  // autograd's alone: it calls nothing below
   // torch.tensor hides from Python's modes, and from a recording, what it calls to fill memory.
   if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return nullptr;
-  if (kernels++ == 0) {
-    LoggedCall call;
-    call.name = c10::toString(*name);
-    for (const c10::IValue& value : function.inputs()) add_value(value, call);
-    log->add(std::move(call));
-  }
+  LoggedCall call;
+  call.name = c10::toString(*name);
+  call.depth = kernels++;
+  for (const c10::IValue& value : function.inputs()) add_value(value, call);
+  log->add(std::move(call));
   return std::make_unique<InKernel>();
 }
 

@@ -15,10 +15,11 @@ struct LoggedCall {
   std::string name;                          // "aten::add.Tensor"
   std::vector<std::vector<int64_t>> shapes;  // of its tensors, those in lists included
   std::vector<int64_t> integers;             // among its arguments, those in lists included
+  int depth = 0;                             // of calls within which it was made
 };
 
-// Calls that reach an operator's own kernel: what composite operators are made of, and nothing that
-// such a kernel calls in turn. One at a time in a process.
+// Calls of operators that have a kernel of their own, in the order in which they begin: what
+// composite operators are made of, and what a kernel calls in turn. One at a time in a process.
 class CallLog {
  public:
   CallLog() = default;

@@ -229,7 +229,7 @@ void Tape::release_outputs() {
   for (const int slot : own_outputs_) slots_[static_cast<size_t>(slot)] = c10::IValue();
 }
 
-std::vector<StepCost> Tape::profile(int repetitions) {
+std::vector<StepCost> Tape::profile(int repetitions, const std::function<void()>& prepare_run) {
   if (repetitions < 1) {
     throw InvalidArgumentError("repetitions is " + std::to_string(repetitions) +
                                "; give 1 or more");
@@ -239,6 +239,7 @@ std::vector<StepCost> Tape::profile(int repetitions) {
   size_t i = 0;
   try {
     for (int repetition = 0; repetition < repetitions; ++repetition) {
+      if (prepare_run) prepare_run();
       for (i = 0; i < count; ++i) {
         const int64_t start = now_ns();
         prepare(i);

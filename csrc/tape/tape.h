@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -38,7 +39,9 @@ class Tape {
   void run_call(size_t index);
   [[nodiscard]] std::vector<c10::IValue> make_arguments(size_t index) const;
 
-  [[nodiscard]] std::vector<StepCost> profile(int repetitions);
+  // `prepare_run` is called before each repetition, outside all times.
+  [[nodiscard]] std::vector<StepCost> profile(int repetitions,
+                                              const std::function<void()>& prepare_run = {});
 
   [[nodiscard]] const Program& program() const { return program_; }
   // Those made through the operator's C++ signature; the others are boxed.

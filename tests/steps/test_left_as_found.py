@@ -9,7 +9,8 @@ from torch import nn
 
 import ftax
 from ftax.runtimes.environment_variables import environment_with
-from ftax.steps.state import Snapshot, leave_as_found
+from ftax.steps.given import leave_as_found
+from ftax.steps.state import Snapshot
 from support.small_models import normal
 
 SHORT = ftax.Plan(rounds=3, warmup=2, round_ms=1.0)

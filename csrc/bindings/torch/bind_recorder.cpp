@@ -91,11 +91,11 @@ void bind_recorder(py::module_& m) {
           [](const CallLog& log) {
             py::list calls;
             for (const LoggedCall& call : log.calls()) {
-              calls.append(py::make_tuple(call.name, call.shapes, call.integers));
+              calls.append(py::make_tuple(call.name, call.shapes, call.integers, call.depth));
             }
             return calls;
           },
-          "Of each call its name, the shapes of its tensors, and the integers given to it.");
+          "Of each call its name, the shapes of its tensors, the integers given to it, its depth.");
 }
 
 }  // namespace ftax

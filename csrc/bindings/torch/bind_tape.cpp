@@ -76,10 +76,13 @@ std::shared_ptr<Tape> without_host_reads(const Tape& tape) {
   return result;
 }
 
-std::vector<StepCost> profile(Tape& tape, int repetitions) {
+std::vector<StepCost> profile(Tape& tape, int repetitions, const py::object& prepare) {
   const py::gil_scoped_release release;
   const GradModeScope scope(GradMode::kInference);
-  return tape.profile(repetitions);
+  return tape.profile(repetitions, [&] {
+    const py::gil_scoped_acquire gil;
+    if (!prepare.is_none()) prepare();
+  });
 }
 
 std::vector<std::string> list_operators(const Tape& tape, bool with_hidden) {
@@ -105,7 +108,8 @@ void bind_tape(py::module_& m) {
       .def("outputs", &Tape::outputs)
       .def("arguments", &make_arguments, py::arg("index"), "Live arguments of the next call.")
       .def("slot", [](const Tape& t, int i) { return to_python(t.slot(i), c10::AnyType::get()); })
-      .def("profile", &profile, py::arg("repetitions"))
+      .def("profile", &profile, py::arg("repetitions"), py::arg("prepare") = py::none(),
+           "Host time of each call; `prepare()` is called before each repetition.")
       .def("without_host_reads", &without_host_reads)
       .def("__len__", [](const Tape& t) { return t.program().calls.size(); })
       .def_property_readonly("operators", [](const Tape& t) { return list_operators(t, true); })

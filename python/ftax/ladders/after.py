@@ -153,9 +153,9 @@ def _time_operators(scene: Scene) -> Iterator[Scene]:
     rung = next((rung for rung in scene.receipt.rungs if rung.place == _TAPE), None)
     if rung is None:
         return
-    tape = scene.workspace.taped.tape
+    tape, loaded = scene.workspace.taped.tape, scene.workspace.loaded
     repetitions = int(_PROFILE_SECONDS * 1e9 / max(rung.latency_ns, 1.0))
-    costs = tape.profile(min(200, max(3, repetitions)))
+    costs = tape.profile(min(200, max(3, repetitions)), loaded.prepare)
     yield scene.add(
         operator_costs=tuple(
             OperatorCost(

@@ -38,9 +38,7 @@ def run_tax(
     """
     loaded = workspace.loaded
     device, ladder = loaded.device, find_ladder(options.ladder or name_ladder(loaded))
-    alternatives = choose_alternatives(
-        options.runtimes, device, options.hosts, ladder, loaded.kind
-    )
+    alternatives = choose_alternatives(options.runtimes, device, options.hosts, ladder, loaded.kind)
     check_options([*ladder.list_places(device), *alternatives], workspace.setting.runtime_options)
     started = time.perf_counter()
     fatal = _rehearse(workspace, alternatives, progress) if options.rehearse else []

@@ -21,8 +21,8 @@ from ftax.timing.checks import Checks
 
 def core_grad_mode(setting: Setting) -> _core.GradMode:
     """The grad mode of a setting as the C++ core takes it."""
-    modes: dict[str, _core.GradMode] = _core.GradMode.__members__
-    return modes[setting.grad_mode]
+    mode: _core.GradMode = getattr(_core.GradMode, setting.grad_mode)
+    return mode
 
 
 def grad_mode(workspace: Workspace) -> _core.GradMode:

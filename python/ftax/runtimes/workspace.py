@@ -192,7 +192,9 @@ def _choose_check_inputs(loaded: LoadedModel) -> LoadedModel:
         return loaded
     try:
         with preserve_state(loaded):
-            second = [call.name for call in observe(loaded.call_check, has_autograd=loaded.has_autograd)]
+            second = [
+                call.name for call in observe(loaded.call_check, has_autograd=loaded.has_autograd)
+            ]
     except Exception:  # whatever it raises: such values are none that it takes
         return loaded.keep_constants()
     return loaded if second == main else loaded.keep_constants()

@@ -17,13 +17,13 @@ import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, name_type
+from ftax.steps.given import leave_as_found
 from ftax.steps.inputs import INPUT_STREAM, make_generator
 from ftax.steps.kept_cache import KeptCache
 from ftax.steps.load import load_model
 from ftax.steps.load_code import is_code
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting, SettingOptions, read_setting
-from ftax.steps.state import leave_as_found
 from ftax.steps.step import Step
 from ftax.steps.zoo.huggingface import quiet_transformers
 
@@ -134,9 +134,10 @@ class _Window:
         """The same tokens by the library."""
         model, cache, settings = self.module, self.cache, self.settings
         fed = torch.cat([self.prompt, self.first], dim=1)
-        length = fed.shape[1]
+        first, length = self.first, fed.shape[1]
 
         def generate() -> torch.Tensor:
+            fed[:, -1:].copy_(first)  # which checks write into
             # What a checkpoint brings (ends, penalties) would fill all that `settings` leaves open.
             own = model.generation_config
             model.generation_config = settings

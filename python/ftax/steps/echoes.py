@@ -1,5 +1,5 @@
-"""What our TorchDispatchModes share: what one is made of, and telling what it sees twice from what a
-model calls twice.
+"""What our TorchDispatchModes share: their base, and telling what one sees twice from what a model
+calls twice.
 
 Torch before 2.10 makes `detach` of a tensor that autograd could follow in two steps, and shows a
 mode both: the second one detaches the first one's result. The surprising choice: it is known by

@@ -35,10 +35,10 @@ def measuring(model: Model, setting: Setting, *given: Any) -> Iterator[None]:
 
 @contextmanager
 def leave_as_found(*given: Any) -> Iterator[None]:
-    """Every step and every module among ``given`` (a LoadedModel's too) is afterwards as it was: training modes,
-    which parameters need gradients, attributes, and tensors that are no parameters; tensors and
-    containers among ``given`` hold what they held. So are torch's switches, environment variables
-    and the states of random numbers.
+    """Every step and module among ``given`` (a LoadedModel's too) is afterwards as it was: training
+    modes, which parameters need gradients, attributes, and tensors that are no parameters; tensors
+    and containers among ``given`` hold what they held. So are torch's switches, environment
+    variables and the states of random numbers.
 
     So nothing that was cached under inference mode stays, which training could not save for its
     backward pass. Parameters are put back if `keep_weight` was told of them before they changed.

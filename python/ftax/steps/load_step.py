@@ -7,6 +7,7 @@ are read from the modules that it was seen to call, or else from its inputs.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -111,9 +112,9 @@ def _find_state(loaded: LoadedModel, module: StepModule) -> None:
         raise type(error)(f"call {calls} of the step {loaded.name}: {describe(error)}") from error
 
 
-def _require_tensors(output: object, module: StepModule) -> None:
+def _require_tensors(output: tuple[Any, Any], module: StepModule) -> None:
     """Raises UnsupportedError for a step by whose results nothing can be checked."""
-    result, _ = output  # type: ignore[misc]
+    result = output[0]
     try:
         flatten_outputs((result, module.step.state))
     except UnsupportedError:

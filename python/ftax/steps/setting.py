@@ -46,7 +46,7 @@ class Setting:
         use_cache: return the key-value cache, of models that have one.
         tiny: the same depth and operators, small widths: the host's work dominates.
         threads: torch's and onnxruntime's intra-op threads; None leaves torch's setting.
-        grad_mode: "inference" mode of torch, or "no_grad"; "grad", with autograd on, of steps alone.
+        grad_mode: "inference" mode of torch, or "no_grad"; of steps alone "grad", with autograd on.
         cold: flush the GPU's L2 before each request, outside its time.
         transfers: on a GPU, with the inputs copied from pinned host memory and the outputs copied
             back in every request.

@@ -120,7 +120,7 @@ def step(
     units: int = 1,
     name: str | None = None,
 ) -> Step | Callable[[Callable[..., Any]], Step]:
-    """Any callable as a step that `ftax.tax`, `bench`, `compare` and `trace` take; also a decorator.
+    """Any callable as a step that `ftax.tax` and its kin take; also a decorator.
 
     Args:
         function: runs once, as ``function(*inputs)``. Autograd is on, unless the caller has it off.

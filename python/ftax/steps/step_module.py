@@ -121,9 +121,9 @@ class _Writes(PlainMode):
         result = func(*args, **kwargs)
         given = {_find_storage(item) for item in _list_tensors((*args, *kwargs.values()))}
         for tensor in _list_tensors(result):
-            place = _find_storage(tensor)
-            if place not in given and place not in self._kept and place is not None:
-                self._made.setdefault(place, StorageWeakRef(tensor.untyped_storage()))
+            storage = _find_storage(tensor)
+            if storage is not None and storage not in given and storage not in self._kept:
+                self._made.setdefault(storage, StorageWeakRef(tensor.untyped_storage()))
         return result
 
     def __exit__(self, *error: Any) -> None:
@@ -161,7 +161,8 @@ def _find_storage(tensor: torch.Tensor) -> int | None:
     """What tells its memory from other memory; None for tensors that have none of their own."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
         return None
-    return tensor.untyped_storage()._cdata
+    found: int = tensor.untyped_storage()._cdata
+    return found
 
 
 def _find_whole_memory(tensor: torch.Tensor) -> torch.Tensor:
@@ -251,7 +252,7 @@ class _Seen:
             self._grads.setdefault(id(tensor), (tensor, None if self._depth else tensor.grad))
 
 
-_Logged = tuple[str, list[list[int]], list[int]]
+_Logged = tuple[str, list[list[int]], list[int], int]
 
 
 def _describe_change(first: Sequence[_Logged], second: Sequence[_Logged]) -> str:
@@ -260,9 +261,7 @@ def _describe_change(first: Sequence[_Logged], second: Sequence[_Logged]) -> str
         return f"it makes {len(second)} operator calls where the call before made {len(first)}"
     for place, (before, now) in enumerate(zip(first, second, strict=True)):
         if before != now:
-            return (
-                f"operator call {place} is {_say(now)} where the call before made {_say(before)}"
-            )
+            return f"operator call {place} is {_say(now)} where the call before made {_say(before)}"
     return ""
 
 
@@ -277,7 +276,7 @@ def _log(call: Callable[[], object]) -> Sequence[_Logged]:
 
 
 def _say(logged: _Logged) -> str:
-    name, shapes, integers = logged
+    name, shapes, integers, _ = logged
     words = [str(tuple(shape)) for shape in shapes[:3]]
     if len(shapes) > len(words):
         words.append(f"{len(shapes) - len(words)} more")

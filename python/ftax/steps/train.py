@@ -54,12 +54,14 @@ def train(
     def run(*args: Any, **kwargs: Any) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=set_to_none)
         value = loss(model, *args, **kwargs)
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         optimizer.step()
         return value
 
     args, kwargs = split_inputs(batch)
-    first = next((item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)), None)
+    first = next(
+        (item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)), None
+    )
     return Step(
         function=run,
         inputs=(args, kwargs),

@@ -57,9 +57,7 @@ def count_work(loaded: LoadedModel) -> Work:
         return count_call(loaded.module, loaded.call, has_autograd=loaded.has_autograd)
 
 
-def count_call(
-    module: nn.Module, call: Callable[[], Any], *, has_autograd: bool = False
-) -> Work:
+def count_call(module: nn.Module, call: Callable[[], Any], *, has_autograd: bool = False) -> Work:
     """Count what `call` does; `modules` are those of `module`. Meta tensors work too."""
     # The counter imports torch's compiler, which takes seconds in a fresh process.
     from torch.utils.flop_counter import FlopCounterMode

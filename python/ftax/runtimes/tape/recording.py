@@ -26,7 +26,7 @@ from torch.nn.modules.module import (
 from torch.overrides import TorchFunctionMode
 
 from ftax import _core
-from ftax.errors import FtaxError, RunnerError, UnavailableError, UnsupportedError
+from ftax.errors import UnavailableError, UnsupportedError
 from ftax.steps.echoes import Echoes, PlainMode
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.setting import use_autograd
@@ -41,13 +41,16 @@ _HOST_READS = frozenset(
 
 _FEW = 3  # shapes in a message
 
+
 class Call(NamedTuple):
     """One operator call: its name as the tape writes it, and the shapes of its tensors."""
 
     name: str
     shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
     sized_by_values: bool = False  # the shape of its result depends on values of its arguments
-    integers: tuple[int, ...] = ()  # among its arguments; not known of calls without autograd
+    # Where autograd runs: integers among its arguments, and how many calls it was made within.
+    integers: tuple[int, ...] = ()
+    depth: int = 0
 
     def describe(self) -> str:
         """``aten::cat on (1, 8), (1, 8)``."""
@@ -180,8 +183,8 @@ def _observe_below_autograd(call: Callable[[], Any]) -> list[Call]:
         finally:
             log.stop()
     return [
-        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers))
-        for name, shapes, integers in log.calls
+        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers), depth=depth)
+        for name, shapes, integers, depth in log.calls
     ]
 
 
@@ -225,7 +228,9 @@ def record(
 
     ``inputs`` are the tensors that may be rebound; parameters and buffers of ``module``, and other
     ``state`` that outlives the call, are shared with the tape. ``has_autograd``: with autograd on,
-    and recorded below it; the tape is then replayed without. Raises UnsupportedError, naming operator and module, for what cannot be taped,
+    and recorded below it; the tape is then replayed without.
+
+    Raises UnsupportedError, naming operator and module, for what cannot be taped,
     and RunnerError if ``call`` raises.
     """
     weights = [] if module is None else [*module.parameters(), *module.buffers()]

@@ -67,7 +67,7 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     tape = _record(loaded, observer)
     seen = _check_sequence(loaded, tape)
     equality = _check_outputs(loaded, tape, loaded.flat_inputs(), reference, "the recorded input")
-    _check_path(loaded, tape)
+    _check_path(loaded, tape, seen)
     check_equality = _check_outputs(
         loaded, tape, loaded.flat_check_inputs(), check_reference, "a second input"
     )
@@ -76,9 +76,7 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     calls = tape.calls
     host_reads = [describe_place(calls[index]) for index in tape.host_reads]
     with preserve_state(loaded):
-        host_reads += find_host_reads(
-            loaded.call, loaded.module, has_autograd=loaded.has_autograd
-        )
+        host_reads += find_host_reads(loaded.call, loaded.module, has_autograd=loaded.has_autograd)
     host_reads += [*_find_copies_to_host(calls, loaded.device)]
     checks = Checks(
         outputs=equality,
@@ -165,13 +163,48 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     sequence = tape.visible_operators
     with preserve_state(loaded):
         calls = observe(loaded.call, has_autograd=loaded.has_autograd)
-    seen = [call.name for call in calls]
-    if seen != sequence:
+    seen = [call.name for call in calls if call.depth == 0]
+    agree = seen == sequence
+    if loaded.has_autograd:
+        agree = _follow(sequence, 0, calls) == len(sequence)
+    if not agree:
         raise UnsupportedError(
             f"cannot tape this model: the tape and {_name_witness(loaded)} disagree on the "
             f"operators that it calls: {_describe_divergence(sequence, seen)}"
         )
     return calls
+
+
+def _follow(sequence: Sequence[str], start: int, calls: Sequence[Call]) -> int | None:
+    """How far ``sequence`` is, from ``start``, what these calls, nested as they were seen, reach;
+    None where it is something else.
+
+    Below autograd a call reaches its kernel, whatever that calls in turn. Before it does, autograd
+    may make others on its behalf, as hooks on what it saves do; one of them may end it by an error.
+    """
+    place = start
+    for family in _list_families(calls):
+        begun, behalf = place, _list_families(family[1:])
+        while sequence[place : place + 1] != [family[0].name]:
+            inner = next(behalf, None)
+            found = place if inner is None else _follow(sequence, place, inner)
+            if found is None or (inner is None and place == begun):
+                return None
+            if inner is None:
+                break
+            place = found
+        else:
+            place += 1
+    return place
+
+
+def _list_families(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    """Each call that is made within none of the others, with all that is made within it."""
+    begin = 0
+    for end in range(1, len(calls) + 1):
+        if end == len(calls) or calls[end].depth <= calls[begin].depth:
+            yield calls[begin:end]
+            begin = end
 
 
 def _name_witness(loaded: LoadedModel) -> str:
@@ -189,16 +222,18 @@ def _find_copies_to_host(calls: Sequence[dict[str, Any]], device: str) -> Iterat
             yield describe_place(call)
 
 
-def _check_path(loaded: LoadedModel, tape: _core.Tape) -> None:
+def _check_path(loaded: LoadedModel, tape: _core.Tape, first: Sequence[Call]) -> None:
     """A second input must make the same calls, or some branch depends on the data."""
-    sequence = tape.visible_operators
+    sequence = [call.name for call in first]
     with preserve_state(loaded):
         calls = observe(loaded.call_check, has_autograd=loaded.has_autograd)
         seen = [call.name for call in calls]
     if seen != sequence:
         call = _first_divergence(sequence, seen)
         visible = [s for s in tape.calls if s["fill"] is None and not s["hidden"]]
-        where = describe_place(visible[min(call, len(visible) - 1)])
+        where = first[min(call, len(first) - 1)].name
+        if not loaded.has_autograd:
+            where = describe_place(visible[min(call, len(visible) - 1)])
         raise UnsupportedError(
             "cannot tape this model: its control flow depends on the data. A second input takes "
             f"another path from call {call}, {where}: {_describe_divergence(sequence, seen)}"
