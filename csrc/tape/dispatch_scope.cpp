@@ -51,7 +51,7 @@ c10::DispatchKey choose_key(Level level) {
 c10::RegistrationHandleRAII register_handler(Recorder& recorder) {
   Recorder* nobody = nullptr;
   if (!active.compare_exchange_strong(nobody, &recorder)) {
-    throw UnavailableError("a recording is already under way; finish it first");
+    throw UnavailableError("a recording is already under way, here or in another thread; finish it first");
   }
   const c10::DispatchKey key = choose_key(recorder.level());
   try {

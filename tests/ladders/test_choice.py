@@ -24,7 +24,7 @@ def test_available_are_those_without_an_obstacle(monkeypatch):
     monkeypatch.setattr(
         RuntimeSpec,
         "find_obstacle",
-        lambda self, *, host, device: "no" if self.name == "torchscript" else None,
+        lambda self, *, host, device, kind: "no" if self.name == "torchscript" else None,
     )
     chosen = choose_alternatives("available", "cpu")
     assert ("torchscript-frozen", "cpp") in chosen and ("torchscript", "cpp") not in chosen
@@ -35,7 +35,7 @@ def test_quick_are_the_plain_ones_that_can_run_here(monkeypatch):
     monkeypatch.setattr(
         RuntimeSpec,
         "find_obstacle",
-        lambda self, *, host, device: "no" if self.name == "onnxruntime" else None,
+        lambda self, *, host, device, kind: "no" if self.name == "onnxruntime" else None,
     )
     quick = {name for name, _ in choose_alternatives("quick", "cpu")}
     assert quick == {"eager-one-thread", "torchscript", "torchscript-frozen"}

@@ -9,7 +9,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
-from ftax.runtimes.tape import recording
+from ftax.runtimes.tape import flat, recording, tape
 from ftax.runtimes.tape.recording import Call, observe, record
 from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
@@ -39,9 +39,10 @@ def test_importing_ftax_and_recording_leave_the_dispatcher_as_it_was() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_this_torch_offers_the_dispatch_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_key_works", None)
-    assert recording.dispatch_key_works()
+@pytest.mark.parametrize("has_autograd", [False, True])
+def test_this_torch_offers_the_dispatch_keys(has_autograd: bool) -> None:
+    recording.dispatch_key_works.cache_clear()
+    assert recording.dispatch_key_works(has_autograd=has_autograd)
 
 
 def test_observe_sees_calls_above_composite_operators() -> None:
@@ -97,7 +98,8 @@ def test_observers_record_the_same_program(tiny_zoo: Workspace) -> None:
 def test_without_the_key_a_tape_is_recorded_in_python(
     mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "_key_works", False)
+    for room in (recording, tape, flat):
+        monkeypatch.setattr(room, "dispatch_key_works", lambda **_: False)
     workspace = Workspace(mlp)
     assert workspace.taped.checks.details["observer"] == "python"
     assert workspace.taped.checks.outputs.bitwise

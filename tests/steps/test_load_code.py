@@ -71,7 +71,7 @@ def breaks():
 def leaves():
     raise SystemExit(2)
 """
-FORMS = "name a module, or a function without arguments that returns one or a pair of module"
+FORMS = "name a module, a step, or a function without arguments that returns one of them or a pair"
 
 
 @pytest.fixture

@@ -138,7 +138,11 @@ def make_setting(
         int | None, _in_setting("Requests in one call.", show_default="1; what a module is given")
     ] = None,
     sequence: Annotated[
-        int | None, _in_setting("Tokens of a request (text models).", "--sequence", "--seq")
+        int | None,
+        _in_setting(
+            "Tokens of a request (text models); of a decode step, of its prompt.",
+            *("--sequence", "--seq", "--context"),
+        ),
     ] = None,
     tiny: Annotated[
         bool,
@@ -150,6 +154,23 @@ def make_setting(
     use_cache: Annotated[
         bool, _in_setting("Return the key-value cache (GPT-2).", "--use-cache")
     ] = False,
+    step: Annotated[
+        str,
+        _in_setting("What is run once: forward, decode (tokens after a prompt) or train."),
+    ] = "forward",
+    tokens: Annotated[
+        int | None, _in_setting("Of a decode step: how many it decodes.", show_default="8")
+    ] = None,
+    cache: Annotated[
+        str | None, _in_setting("Of a decode step: dynamic or static.", show_default="dynamic")
+    ] = None,
+    sample: Annotated[
+        bool, _in_setting("Of a decode step: draw tokens, not the likeliest.", "--sample")
+    ] = False,
+    optimizer: Annotated[
+        str | None,
+        _in_setting("Of a train step: sgd, adam, adamw, adamw-fused, ...", show_default="adamw"),
+    ] = None,
     threads: Annotated[int | None, _in_setting("Intra-op threads.", show_default="torch's")] = None,
     no_grad: Annotated[
         bool, _in_setting("torch.no_grad instead of inference mode.", "--no-grad")
@@ -174,6 +195,11 @@ def make_setting(
         tiny=tiny,
         attention=attention,  # type: ignore[arg-type]
         use_cache=use_cache,
+        step=step,  # type: ignore[arg-type]
+        tokens=tokens,
+        cache=cache,  # type: ignore[arg-type]
+        sample=sample,
+        optimizer=optimizer,
         threads=threads,
         grad_mode="no_grad" if no_grad else "inference",
         cold=cold,

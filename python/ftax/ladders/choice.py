@@ -87,7 +87,8 @@ def list_slower(device: str) -> list[str]:
         for spec in list_runtimes()
         if device.split(":")[0] in spec.devices
         and all(find_spec(package) for package in spec.packages)
-        and not (spec.quick or spec.never or any(spec.name == place[0] for place in EAGER.places))
+        and not (spec.quick or spec.never or spec.instrument)
+        and not (any(spec.name == place[0] for place in EAGER.places))
     ]
 
 

@@ -73,8 +73,8 @@ class RuntimeSpec:
         """Why it cannot run such a kind of step here, with the remedy; None if it can."""
         if kind != "forward" and not self.any_step:
             return (
-                f"{self.name} runs the forward pass of a module, and this is a {kind} step: a "
-                "callable that may write what outlives it; measure the module for this runtime"
+                f"{self.name} runs the forward pass of a module, and this step is any callable, "
+                "which may write what outlives it; measure the module itself for this runtime"
             )
         if host is not None and host not in self.hosts:
             reason = self.why_not_cpp if host == "cpp" else self.why_not_python

@@ -11,7 +11,7 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack, get_args
+from typing import Any, Unpack, get_args
 
 import torch
 from torch import nn
@@ -20,14 +20,13 @@ from ftax.errors import InvalidArgumentError, name_type
 from ftax.steps.given import leave_as_found
 from ftax.steps.inputs import INPUT_STREAM, make_generator
 from ftax.steps.kept_cache import KeptCache
-from ftax.steps.load import load_model
 from ftax.steps.load_code import is_code
+from ftax.steps.load_forward import load_forward
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.setting import Setting, SettingOptions, read_setting
+from ftax.steps.setting import CacheKind, Setting, SettingOptions, read_setting
 from ftax.steps.step import Step
+from ftax.steps.user_inputs import read_given
 from ftax.steps.zoo.huggingface import quiet_transformers
-
-CacheKind = Literal["dynamic", "static"]
 
 _CONTEXT = 128
 # Those of Llama 3's generation_config.json, beside generate's own default of k.
@@ -224,7 +223,7 @@ def _find_module(
         # A module of the user's code need not come with inputs: they are made here.
         is_bare = isinstance(model, str) and is_code(model)
         inputs = torch.zeros((setting.batch or 1, 1), dtype=torch.int64) if is_bare else None
-        model = load_model(model, inputs=inputs, setting=setting)
+        model = load_forward(model, setting, read_given(inputs, None))
         return model.module, model.name
     chosen = setting.of_loading
     for option in ("dtype", "device", "attention", "tiny"):

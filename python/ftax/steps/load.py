@@ -1,30 +1,23 @@
-"""`load_model`: a name, a folder or a module in; a model that is ready to run out.
+"""`load_model`: a name, a folder, a module or a step in; what is ready to be measured out.
 
-The surprising choice: exported files are recognised but not loaded. Only the runtime that they were
-exported for can run them, and the error names it.
+The surprising choice: a step of a model by name is made of the model's forward pass, loaded first.
 """
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, UnsupportedError
-from ftax.steps.load_code import is_code, load_code
-from ftax.steps.load_folder import load_folder
-from ftax.steps.load_module import load_module
+from ftax.errors import InvalidArgumentError
+from ftax.steps.load_code import is_code
+from ftax.steps.load_forward import load_forward
 from ftax.steps.load_step import load_step
-from ftax.steps.load_zoo import load_zoo_model
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.paths import describe_path
+from ftax.steps.named_step import make_named_step
 from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
 from ftax.steps.step import Step
-from ftax.steps.user_inputs import read_given
-from ftax.steps.zoo.registry import find_spec, is_model_name
-
-_RUNTIME_OF_FILE = {"torchscript": "torchscript", "onnx": "onnxruntime"}
+from ftax.steps.user_inputs import Given, read_given
 
 
 def load_model(
@@ -70,27 +63,31 @@ def load_model(
     given = read_given(inputs, check_inputs)
     if isinstance(model, Step):
         return load_step(model, setting, given)
+    if setting.step != "forward":
+        return _load_named_step(model, setting, given)
     if not (isinstance(model, str) and is_code(model)):
         _refuse_autograd(setting)
-    if isinstance(model, nn.Module):
-        return load_module(model, setting, given)
-    if not isinstance(model, str | os.PathLike):
+    return load_forward(model, setting, given)
+
+
+def _load_named_step(
+    model: str | os.PathLike[str] | nn.Module, setting: Setting, given: Given | None
+) -> LoadedModel:
+    if isinstance(model, nn.Module) or (isinstance(model, str) and is_code(model)):
+        what = "a module" if isinstance(model, nn.Module) else model
         raise InvalidArgumentError(
-            f"model is of type {type(model).__name__}: give a name, a path, a torch.nn.Module, or "
-            "ftax.step(...) of a function"
+            f"step is {setting.step!r}, which is of models by name, and this is {what}: give "
+            "ftax.decode(...) or ftax.train(...) of it, or a function that returns one"
         )
-    if isinstance(model, str) and is_code(model):
-        return load_code(model, setting, given)
-    if isinstance(model, str) and not _looks_like_path(model):
-        return load_zoo_model(find_spec(model), setting, given)
-    kind = describe_path(model)
-    if kind == "hf_folder":
-        return load_folder(Path(model), setting, given)
-    raise UnsupportedError(
-        f"{os.fspath(model)}, a file of {kind}, has no Python module to measure: "
-        f"`ftax bench {os.fspath(model)} --runtime {_RUNTIME_OF_FILE[kind]}` runs it, and so does "
-        f"runtime={_RUNTIME_OF_FILE[kind]!r}"
+    if given is not None:
+        raise InvalidArgumentError(
+            f"step is {setting.step!r}, of a model by name with inputs of its own: leave inputs "
+            "out, or give ftax.decode(...) or ftax.train(...)"
+        )
+    forward = replace(
+        setting, step="forward", tokens=None, cache=None, sample=False, optimizer=None
     )
+    return make_named_step(load_forward(model, forward, None), setting)
 
 
 def _refuse_autograd(setting: Setting) -> None:
@@ -99,9 +96,3 @@ def _refuse_autograd(setting: Setting) -> None:
             "grad_mode is 'grad', which is of steps that train: a forward pass is measured without "
             "autograd; give ftax.train(...) or ftax.step(...), or leave grad_mode out"
         )
-
-
-def _looks_like_path(model: str) -> bool:
-    if is_model_name(model):
-        return False
-    return os.sep in model or model.endswith((".pt", ".onnx")) or Path(model).exists()

@@ -26,6 +26,10 @@ from ftax.records.fields import FrozenMap
 from ftax.steps.spec import ATTENTIONS, TORCH_DTYPES, Attention, Dtype
 
 GradMode = Literal["inference", "no_grad", "grad"]
+StepKind = Literal["forward", "decode", "train"]
+CacheKind = Literal["dynamic", "static"]
+
+_OF_STEPS = {"decode": ("tokens", "cache", "sample"), "train": ("optimizer",)}
 
 # Four streams per seed, and torch's CPU generator keeps 32 bits.
 _SEED_LIMIT = 2**30
@@ -45,6 +49,12 @@ class Setting:
         attention: "sdpa" or "eager", of models that have the choice.
         use_cache: return the key-value cache, of models that have one.
         tiny: the same depth and operators, small widths: the host's work dominates.
+        step: what is measured once of a model by name: its "forward" pass; "decode", a window of
+            tokens after a prompt of ``sequence`` tokens; "train", forward, backward and optimizer.
+        tokens, cache, sample: of "decode": the length of the window (8), a "dynamic" or "static"
+            key-value cache, and whether tokens are drawn; see `ftax.decode`.
+        optimizer: of "train": "sgd", "adam" or "adamw" (the default), as torch makes it, or as in
+            "adamw-fused": -forloop, -foreach, -fused or -capturable.
         threads: torch's and onnxruntime's intra-op threads; None leaves torch's setting.
         grad_mode: "inference" mode of torch, or "no_grad"; of steps alone "grad", with autograd on.
         cold: flush the GPU's L2 before each request, outside its time.
@@ -62,6 +72,11 @@ class Setting:
     attention: Attention | None = None
     use_cache: bool = False
     tiny: bool = False
+    step: StepKind = "forward"
+    tokens: int | None = None
+    cache: CacheKind | None = None
+    sample: bool = False
+    optimizer: str | None = None
     threads: int | None = None
     grad_mode: GradMode = "inference"
     cold: bool = False
@@ -72,12 +87,24 @@ class Setting:
         _check_choice("dtype", self.dtype, (None, *TORCH_DTYPES))
         _check_choice("attention", self.attention, (None, *ATTENTIONS))
         _check_choice("grad_mode", self.grad_mode, get_args(GradMode))
+        _check_choice("step", self.step, get_args(StepKind))
+        _check_choice("cache", self.cache, (None, *get_args(CacheKind)))
+        _check_count("tokens", self.tokens)
+        for kind, names in _OF_STEPS.items():
+            for name in names:
+                if getattr(self, name) and self.step != kind:
+                    raise InvalidArgumentError(
+                        f"{name} is {getattr(self, name)!r}, which is of a step of kind {kind!r}, "
+                        f"and step is {self.step!r}: give step={kind!r}, or leave {name} out"
+                    )
         _check_count("batch", self.batch)
         _check_count("sequence", self.sequence)
         check_threads(self.threads)
-        for name in ("use_cache", "tiny", "cold", "transfers"):
+        for name in ("use_cache", "tiny", "sample", "cold", "transfers"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}: give True or False")
+        if self.step == "train":
+            object.__setattr__(self, "grad_mode", "grad")
         if not _is_int(self.seed) or not 0 <= self.seed < _SEED_LIMIT:
             raise InvalidArgumentError(
                 f"seed is {self.seed!r}: give an integer from 0 to 2**30 - 1"
@@ -138,6 +165,11 @@ class SettingOptions(TypedDict, total=False):
     attention: Attention | None
     use_cache: bool
     tiny: bool
+    step: StepKind
+    tokens: int | None
+    cache: CacheKind | None
+    sample: bool
+    optimizer: str | None
     threads: int | None
     grad_mode: GradMode
     no_grad: bool

@@ -18,11 +18,11 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from ftax import _core
-from ftax.errors import UnsupportedError
+from ftax.errors import RunnerError, UnsupportedError
 from ftax.steps.echoes import PlainMode
 from ftax.steps.state import Snapshot
 from ftax.steps.step import Step
-from ftax.steps.tensors import copy_into
+from ftax.steps.tensors import copy_into, same_bytes
 
 _WATCHED_CALLS = 3  # the first makes an optimizer's state, the second writes it
 _SMALL_BYTES = 1 << 16
@@ -47,8 +47,14 @@ class StepModule(nn.Module):
     def prepare(self) -> None:
         """Put back what decides which work is done: for whoever calls the step outside a runner."""
         self._decisive.put_back()
-        if self.step.reset is not None:
+        if self.step.reset is None:
+            return
+        try:
             self.step.reset()
+        except (Exception, SystemExit) as error:
+            raise RunnerError(
+                f"{self.step.name}, being reset, raised {type(error).__name__}: {error}"
+            ) from error
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """The step once. What was written is returned where it is on the step's own device."""
@@ -59,22 +65,23 @@ class StepModule(nn.Module):
 
         Raises UnsupportedError if its work changes from call to call.
         """
-        writes, seen = _Writes(), _Seen(self)
+        writes = _Writes()
+        seen = _Seen(self, writes)
         for tensor in self.step.state:
             writes.keep(tensor)
         for _ in range(_WATCHED_CALLS):
             self.prepare()
             with seen.watch(), writes:
                 call()
-        writes.put_back()
         self.written = writes.list_memory()
+        writes.put_back()
         decisive = [tensor for tensor in self.written if _decides(tensor)]
         chosen = {id(tensor) for tensor in decisive}
         self._decisive = _core.SavedState(decisive)
         self._bulky = _core.SavedState([item for item in self.written if id(item) not in chosen])
         self._check_same_work(call)
         writes.put_back()
-        return seen.make_undo(writes)
+        return seen.make_undo()
 
     def _check_same_work(self, call: Callable[[], object]) -> None:
         """Raises UnsupportedError if two calls in a row do not make the same operator calls."""
@@ -109,6 +116,7 @@ class _Writes(PlainMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self._made: dict[int, StorageWeakRef] = {}  # so held, an address is not used again
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._suspected: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -135,12 +143,20 @@ class _Writes(PlainMode):
         place = _find_storage(tensor)
         if place is None or place in self._made or place in self._kept:
             return
-        with torch.no_grad():
-            memory = _find_whole_memory(tensor)
-            self._kept[place] = memory, memory.clone()
+        known = self._suspected.pop(place) if place in self._suspected else None
+        self._kept[place] = known or _copy_memory(tensor)
+
+    def suspect(self, tensor: torch.Tensor) -> None:
+        """Copy what may be written by a call that does not say so: batch norm's statistics are."""
+        place = _find_storage(tensor)
+        if place is not None and place not in self._kept:
+            self._suspected.setdefault(place, _copy_memory(tensor))
 
     def list_memory(self) -> list[torch.Tensor]:
         """All that was written."""
+        for place, (memory, before) in list(self._suspected.items()):
+            if not same_bytes(memory, before):
+                self._kept[place] = self._suspected.pop(place)
         return [memory for memory, _ in self._kept.values()]
 
     def put_back(self) -> None:
@@ -165,6 +181,12 @@ def _find_storage(tensor: torch.Tensor) -> int | None:
     return found
 
 
+def _copy_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        memory = _find_whole_memory(tensor)
+        return memory, memory.clone()
+
+
 def _find_whole_memory(tensor: torch.Tensor) -> torch.Tensor:
     """All of the memory that ``tensor`` is in, under its own shape where it is all of that."""
     plain = tensor.detach()
@@ -177,8 +199,8 @@ def _find_whole_memory(tensor: torch.Tensor) -> torch.Tensor:
 class _Seen:
     """The modules and optimizers that a step was seen to use, and what they were like before."""
 
-    def __init__(self, owner: StepModule) -> None:
-        self._owner = owner
+    def __init__(self, owner: StepModule, writes: _Writes) -> None:
+        self._owner, self._writes = owner, writes
         self._depth = 0
         self._snapshots: list[Snapshot] = []
         self._in_training: list[nn.Module] = []  # which the step is to run in eval mode
@@ -199,7 +221,7 @@ class _Seen:
             for handle in handles:
                 handle.remove()
 
-    def make_undo(self, writes: _Writes) -> Callable[[], None]:
+    def make_undo(self) -> Callable[[], None]:
         """What makes all of it as it was."""
 
         def undo() -> None:
@@ -214,7 +236,7 @@ class _Seen:
                     group.update(before)
             for tensor, grad in self._grads.values():
                 tensor.grad = grad
-            writes.put_back()
+            self._writes.put_back()
 
         return undo
 
@@ -227,6 +249,8 @@ class _Seen:
             self._snapshots.append(Snapshot(part))
             self._owner.add_module(f"{name}{taken + 1}" if taken else name, part)
             self._note_grads(part.parameters())
+            for buffer in part.buffers():
+                self._writes.suspect(buffer)
             if self._owner.step.kind == "decode":
                 self._in_training += [inner for inner in part.modules() if inner.training]
                 part.eval()

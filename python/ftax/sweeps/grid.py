@@ -31,14 +31,15 @@ AXES = ("models", "runtimes", "hosts", "dtypes", "batches", "sequences", "device
 _OF_SETTINGS = {"dtypes": "dtype", "batches": "batch", "sequences": "sequence", "devices": "device"}
 # Fields of a setting that a grid has for all of its cells.
 _OF_GRIDS = (
-    "tiny", "attention", "use_cache", "seed", "grad_mode", "cold", "transfers", "runtime_options",
+    "tiny", "attention", "use_cache", "seed", "step", "tokens", "cache", "sample", "optimizer",
+    "grad_mode", "cold", "transfers", "runtime_options",
 )  # fmt: skip
 _DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 _GPU_NAME = re.compile(r"(?=.*[A-Z])(?=.*\d)[\w .+-]+")  # "NVIDIA H100", "L4"; not "cuda0"
 _LOOKS = ("utilisation", "memory")  # that are a GPU's
 _FLAGS = (*_LOOKS, "every_machine")
 _VARIANT = ("tiny", "attention", "use_cache")  # stored of every grid
-_NOT_OPTIONS = ("grad_mode", "runtime_options")  # of a cell: a field, and taken apart
+_NOT_OPTIONS = ("step", "grad_mode", "runtime_options")  # of a cell: a field, and taken apart
 _MOST_REPETITIONS = 1000
 
 
@@ -54,8 +55,8 @@ class Grid:
         devices: "cpu", "cuda" (any GPU that the sweep may use), "cuda:1" (that GPU alone) or a part
             of a GPU's name, such as "NVIDIA H100" (any of those; a cell has it as the option
             ``gpu``, and the device "cuda").
-        setting: of every cell, what is no axis: tiny, attention, use_cache, seed, grad_mode, cold,
-            transfers, runtime_options.
+        setting: of every cell, what is no axis: tiny, attention, use_cache, seed, step with its
+            tokens, cache, sample and optimizer, grad_mode, cold, transfers, runtime_options.
         utilisation: on a GPU, read its counters too, about a second a cell.
         memory: on a GPU, find what each runtime takes of it; makes it ready once more.
         every_machine: of a fleet, each measures each cell, instead of any one of them.
@@ -199,7 +200,8 @@ def read_cell(cell: Cell) -> Setting:
     options = {name: value for name, value in cell.options.items() if name not in marks}
     own: dict[str, Any] = {name: options.pop(name) for name in _OF_GRIDS if name in options}
     return Setting(
-        grad_mode=cell.grad_mode,  # type: ignore[arg-type]  # a grid made it
+        step=cell.step,  # type: ignore[arg-type]  # a grid made it
+        grad_mode=cell.grad_mode,
         runtime_options=options,  # type: ignore[arg-type]
         **own,
     )

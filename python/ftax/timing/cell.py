@@ -37,7 +37,7 @@ class Cell(Placed, Record):
     @classmethod
     def of(
         cls, setting: Setting, *, model: str, runtime: str, host: Host,
-        options: Mapping[str, JsonScalar], step: str = "forward", units: int = 1,
+        options: Mapping[str, JsonScalar], step: str = "", units: int = 1,
     ) -> Self:  # fmt: skip
         """The cell of a model in a setting whose dtype, device and batch are known."""
         return cls(
@@ -48,7 +48,7 @@ class Cell(Placed, Record):
             dtype=setting.dtype or "fp32",
             batch=setting.batch or 1,
             sequence=setting.sequence,
-            step=step,
+            step=step or setting.step,
             grad_mode=setting.grad_mode,
             units=units,
             options=options,

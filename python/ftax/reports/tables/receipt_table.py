@@ -13,6 +13,7 @@ from ftax.reports.tables.runtime_table import (
     make_unavailable_tables,
     show_adoption,
 )
+from ftax.timing.cell import Cell
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import (
     format_clock,
@@ -89,9 +90,10 @@ def make_line_table(receipt: Receipt) -> Rows:
     cell = receipt.rungs[0].cell
     lines = receipt.lines
     with_host = any(line.host_ns is not None for line in lines)
-    rows = [_make_line(line, with_host) for line in lines]
+    rows = [_make_line(line, with_host, cell.units) for line in lines]
     total = (f"= {cell.runtime}, host {cell.host}",
              format_latency(receipt.latency_ns, receipt.rungs[0].doubt),
+             *([format_time(receipt.latency_ns / cell.units)] if cell.units > 1 else []),
              format_interval(receipt.rungs[0].interval_ns), "100.0%",
              *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
     unit = "samples" if "sampling_hz" in cell.options else "tokens"
@@ -100,24 +102,45 @@ def make_line_table(receipt: Receipt) -> Rows:
         threads = receipt.rungs[0].environment.settings.num_threads
         size += f", {threads} {'thread' if threads == 1 else 'threads'}"
     return Rows(
-        title=f"Receipt: {cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}{size}, "
+        title=f"Receipt: {_name_work(cell)}, {cell.device}, {cell.dtype}, batch {cell.batch}{size}, "
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
         columns=(
             "what",
             "exposed" if with_host else "time",
+            *([f"a {_UNITS.get(cell.step, 'unit')}"] if cell.units > 1 else []),
             "95 % interval",
             "share",
             *(["host"] if with_host else []),
             "what it is",
         ),
-        numeric=("exposed", "time", "95 % interval", "share", "host"),
+        numeric=(
+            "exposed",
+            "time",
+            "a token",
+            "a sample",
+            "a unit",
+            "95 % interval",
+            "share",
+            "host",
+        ),
         gives_way=("host", "share"),
         legend="what it is",
         rows=(*rows, total),
     )
 
 
-def _make_line(line: Line, with_host: bool) -> tuple[str, ...]:
+_UNITS = {"decode": "token", "train": "sample"}
+
+
+def _name_work(cell: Cell) -> str:
+    """``bert``, or ``llama, decode step of 8 tokens``."""
+    if cell.step == "forward":
+        return cell.model
+    unit = f" of {cell.units} {_UNITS.get(cell.step, 'unit')}s" if cell.units > 1 else ""
+    return f"{cell.model}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
+
+
+def _make_line(line: Line, with_host: bool, units: int) -> tuple[str, ...]:
     name = line.name
     if line.problem:
         name += f"\n(no tax: {line.problem})"
@@ -127,6 +150,7 @@ def _make_line(line: Line, with_host: bool) -> tuple[str, ...]:
     return (
         name,
         format_time(line.time_ns),
+        *([format_time(line.time_ns / units)] if units > 1 else []),
         format_interval(line.interval_ns),
         "-" if line.doubt else f"{line.share_ratio:.1%}",
         *([say(line.host_ns, format_time)] if with_host else []),

@@ -166,7 +166,7 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     seen = [call.name for call in calls if call.depth == 0]
     agree = seen == sequence
     if loaded.has_autograd:
-        agree = _follow(sequence, 0, calls) == len(sequence)
+        agree = len(sequence) in _follow(sequence, frozenset((0,)), calls)
     if not agree:
         raise UnsupportedError(
             f"cannot tape this model: the tape and {_name_witness(loaded)} disagree on the "
@@ -175,27 +175,28 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     return calls
 
 
-def _follow(sequence: Sequence[str], start: int, calls: Sequence[Call]) -> int | None:
-    """How far ``sequence`` is, from ``start``, what these calls, nested as they were seen, reach;
-    None where it is something else.
+def _follow(
+    sequence: Sequence[str], places: frozenset[int], calls: Sequence[Call]
+) -> frozenset[int]:
+    """How far into ``sequence`` these calls, nested as they were seen, may reach from ``places``.
 
-    Below autograd a call reaches its kernel, whatever that calls in turn. Before it does, autograd
-    may make others on its behalf, as hooks on what it saves do; one of them may end it by an error.
+    Below autograd a call reaches its kernel, whatever that calls in turn. Before and after that
+    autograd may make others on its behalf, as hooks on what it saves do, and one may end it.
     """
-    place = start
-    for family in _list_families(calls):
-        begun, behalf = place, _list_families(family[1:])
-        while sequence[place : place + 1] != [family[0].name]:
-            inner = next(behalf, None)
-            found = place if inner is None else _follow(sequence, place, inner)
-            if found is None or (inner is None and place == begun):
-                return None
-            if inner is None:
-                break
-            place = found
-        else:
-            place += 1
-    return place
+    for own, *within in _list_families(calls):
+        before, after = places, frozenset[int]()
+        for inner in _list_families(within):
+            after |= _advance(sequence, before, own)
+            after |= _follow(sequence, after, inner)
+            before = _follow(sequence, before, inner)
+        after |= _advance(sequence, before, own)
+        places = after | (before - places)
+    return places
+
+
+def _advance(sequence: Sequence[str], places: frozenset[int], call: Call) -> frozenset[int]:
+    """Those after ``places`` at which the sequence has the call."""
+    return frozenset(p + 1 for p in places if p < len(sequence) and sequence[p] == call.name)
 
 
 def _list_families(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
@@ -261,6 +262,7 @@ def _check_outputs(
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
     """Peak bytes above the start, of one inference each, with the outputs alive at the end."""
+    _drop_gradients(loaded)
     with preserve_state(loaded), loaded.guard():
         eager = _core.measure_peak_bytes(lambda: call_model(loaded.call), loaded.device)
     with preserve_state(loaded), torch.inference_mode():
@@ -270,6 +272,15 @@ def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | 
         "tape_peak_bytes": replayed,
         "peak_memory_ratio": replayed / eager if eager else 1.0,
     }
+
+
+def _drop_gradients(loaded: LoadedModel) -> None:
+    """Those that the step makes anew: freeing them while memory is counted, torch would complain of
+    blocks that it does not know."""
+    state = {tensor.untyped_storage().data_ptr() for tensor in loaded.returned}
+    for weight in loaded.module.parameters():
+        if weight.grad is not None and weight.grad.untyped_storage().data_ptr() not in state:
+            weight.grad = None
 
 
 def _collect_warnings(

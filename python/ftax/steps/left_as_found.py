@@ -1,0 +1,70 @@
+"""Leaves modules, steps, inputs and the process as they were found, in every way out.
+
+The surprising choice: it is told of what the user handed in, and not of what was changed; what is
+not as it was is found by looking.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.state import Snapshot, keep_generators, put_weights_back
+from ftax.steps.step import Step
+
+
+@contextmanager
+def leave_as_found(*given: Any) -> Iterator[None]:
+    """Every step and module among ``given`` (a LoadedModel's too) is afterwards as it was: training
+    modes, which parameters need gradients, attributes, and tensors that are no parameters; tensors
+    and containers among ``given`` hold what they held. So are torch's switches, environment
+    variables and the states of random numbers.
+
+    So nothing that was cached under inference mode stays, which training could not save for its
+    backward pass. Parameters are put back if `keep_weight` was told of them before they changed.
+    """
+    modules = [
+        item.module if isinstance(item, LoadedModel) else item
+        for item in given
+        if isinstance(item, LoadedModel | nn.Module)
+    ]
+    trees = [item.given() if isinstance(item, LoadedModel) else item for item in given]
+    kept = []
+    for module in modules:
+        snapshot = Snapshot(module, trees)
+        tensors = [*module.parameters(), *snapshot.given_tensors]
+        flags = [(tensor, tensor.requires_grad) for tensor in tensors]
+        kept.append((snapshot, [(part, part.training) for part in module.modules()], flags))
+    try:
+        with keep_generators(), _keep_environment():
+            yield
+    finally:
+        for item in given:
+            if isinstance(item, Step):
+                item.undo_all()
+        for snapshot, modes, flags in kept:
+            snapshot.put_back_attributes()
+            snapshot.put_back()
+            put_weights_back([tensor for tensor, _ in flags], forget=True)
+            for part, training in modes:
+                if part.training != training:
+                    part.training = training
+            for tensor, needs_grad in flags:
+                if tensor.requires_grad != needs_grad:
+                    tensor.requires_grad_(needs_grad)
+
+
+@contextmanager
+def _keep_environment() -> Iterator[None]:
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        if os.environ != before:
+            os.environ.clear()
+            os.environ.update(before)

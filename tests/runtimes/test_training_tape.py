@@ -1,0 +1,240 @@
+"""A training step as a tape below autograd: bit for bit eager's, over many steps, for every kind of
+optimizer; what cannot be replayed again and again is said."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import ftax
+from ftax import UnsupportedError
+from ftax.runtimes.tape.recording import observe
+from ftax.runtimes.tape.tape import make_tape
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+
+Optimizer = torch.optim.Optimizer
+_STEPS = 20
+
+
+class Small(nn.Module):
+    """A convolution, both kinds of norm, attention and a branch that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(4, 8, 3, padding=1)
+        self.norm = nn.BatchNorm1d(8)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.scale = nn.LayerNorm(8)
+        self.shared = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(self.conv(x)).relu().transpose(1, 2)
+        y = y + self.attention(y, y, y, need_weights=False)[0]
+        y = self.shared(F.gelu(self.shared(self.scale(y))))
+        return self.head(y.mean(1))
+
+
+def classify(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(model(x), target)
+
+
+def make_step(
+    make_optimizer: Callable[..., Optimizer], loss: Callable[..., torch.Tensor] = classify
+) -> tuple[ftax.Step, list[torch.Tensor], Optimizer]:
+    torch.manual_seed(0)
+    model = Small()
+    optimizer = make_optimizer(model.parameters())
+    batch = (torch.randn(4, 4, 6), torch.randint(0, 3, (4,)))
+    step = ftax.train(model, loss, optimizer, batch)
+    return step, [*model.parameters(), *model.buffers()], optimizer
+
+
+def read(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor.detach().clone() for tensor in tensors]
+
+
+def run_steps(loaded: LoadedModel, run: Callable[[], object]) -> list[list[torch.Tensor]]:
+    """What the step has written after each of many runs, from the same beginning."""
+    from ftax.runtimes.tape.tape import preserve_state
+
+    found = []
+    with preserve_state(loaded):
+        for _ in range(_STEPS):
+            run()
+            found.append(read(loaded.returned))
+    return found
+
+
+def is_equal(a: list[list[torch.Tensor]], b: list[list[torch.Tensor]]) -> bool:
+    return all(
+        torch.equal(x, y) for some, others in zip(a, b, strict=True) for x, y in zip(some, others)
+    )
+
+
+REPLAYABLE: dict[str, Callable[..., Optimizer]] = {
+    "sgd": lambda weights: torch.optim.SGD(weights, lr=0.1, foreach=False),
+    "sgd-momentum-foreach": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
+    "sgd-fused": lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9, fused=True),
+    "adam-fused": lambda weights: torch.optim.Adam(weights, lr=0.1, fused=True),
+    "adamw-fused": lambda weights: torch.optim.AdamW(weights, lr=0.1, fused=True),
+}
+BAKED: dict[str, Callable[..., Optimizer]] = {
+    "adam-loop": lambda weights: torch.optim.Adam(weights, lr=0.1, foreach=False),
+    "adamw-foreach": lambda weights: torch.optim.AdamW(weights, lr=0.1, foreach=True),
+}
+
+
+@pytest.mark.parametrize("name", REPLAYABLE)
+def test_twenty_steps_of_the_tape_are_those_of_eager(name: str):
+    step, weights, _ = make_step(REPLAYABLE[name])
+    loaded = load_model(step)
+    taped = make_tape(loaded)
+    assert taped.checks.judge_outputs().words == "bitwise equal"
+    assert not any("timing only" in warning for warning in taped.warnings)
+
+    def eager() -> None:
+        with loaded.guard():
+            loaded.call()
+
+    def replay() -> None:
+        with torch.inference_mode():
+            taped.tape.run()
+
+    assert len(loaded.returned) >= len([w for w in weights if w.is_floating_point()])
+    before = run_steps(loaded, eager)
+    assert is_equal(before, run_steps(loaded, replay))
+    assert not is_equal(before[:1], before[1:2])  # it does train
+
+
+@pytest.mark.parametrize("name", BAKED)
+def test_a_step_count_that_is_read_on_the_host_is_said(name: str):
+    step, _, _ = make_step(BAKED[name])
+    taped = make_tape(load_model(step))
+    assert taped.checks.judge_outputs().equal  # of one step
+    assert any(warning.startswith("timing only") for warning in taped.warnings)
+
+
+def accumulate(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    classify(model, x.flip(0), target.flip(0)).backward()
+    return classify(model, x, target)
+
+
+def autocast(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return classify(model, x, target).float()
+
+
+def recompute(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(checkpoint(model, x, use_reentrant=False), target)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
+def custom(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(Doubled.apply(model(x)), target)
+
+
+def penalise(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    loss = classify(model, x, target)
+    (gradient,) = torch.autograd.grad(loss, [model.head.weight], create_graph=True)
+    return loss + gradient.square().sum()
+
+
+@pytest.mark.parametrize("loss", [accumulate, autocast, recompute, custom, penalise])
+def test_ways_to_train_are_taped_bit_for_bit(loss: Callable[..., torch.Tensor]):
+    step, _, _ = make_step(REPLAYABLE["sgd-momentum-foreach"], loss)
+    taped = make_tape(load_model(step))
+    assert taped.checks.judge_outputs().words == "bitwise equal"
+
+
+def test_dropout_draws_in_a_replay_what_it_draws_in_eager():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ftax.train(model, lambda m, x: m(x).sum(), optimizer, (torch.randn(4, 8),))
+    assert make_tape(load_model(step)).checks.judge_outputs().words == "bitwise equal"
+
+
+def test_clipping_and_gradients_that_stay_are_state():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=False)
+        loss = model(x).square().sum()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return loss
+
+    loaded = load_model(ftax.step(run, (torch.randn(3, 4),)))
+    assert make_tape(loaded).checks.judge_outputs().words == "bitwise equal"
+    assert model.weight.grad is not None
+    gradient = model.weight.grad.untyped_storage().data_ptr()
+    assert gradient in [item.untyped_storage().data_ptr() for item in loaded.returned]
+
+
+def test_a_branch_on_the_loss_is_found_out():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        if x.sum() > 0:
+            loss = loss.square()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    step = ftax.step(run, (torch.ones(2, 4),), check_inputs=(-torch.ones(2, 4),))
+    with pytest.raises(UnsupportedError, match="control flow depends on the data"):
+        make_tape(load_model(step))
+
+
+def test_the_second_opinion_sees_the_backward_pass_and_the_optimizer():
+    step, _, _ = make_step(REPLAYABLE["adamw-fused"])
+    loaded = load_model(step)
+    names = [call.name for call in observe(loaded.call, has_autograd=True) if call.depth == 0]
+    assert "aten::native_batch_norm_backward" in names
+    assert names[-1] == "aten::_fused_adamw_"
+    assert "aten::layer_norm" not in names  # but what it is made of
+    assert "aten::native_layer_norm" in names
+
+
+def test_a_step_that_changes_meanwhile_is_not_the_same_work():
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = 0
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        if calls > 60:
+            loss = loss * 2
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    plan = ftax.Plan(rounds=3, warmup=20, round_ms=5.0)
+    step = ftax.step(run, (torch.ones(2, 4),))
+    receipt = ftax.tax(step, plan=plan, runtimes="none", operators=False, progress=False)
+    assert "not the same work" in str(receipt)

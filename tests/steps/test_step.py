@@ -1,0 +1,274 @@
+"""A step is found out by running it: what it writes is put back, what Python keeps needs `reset`,
+and whoever measures it leaves everything as it was."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import ftax
+from ftax import InvalidArgumentError, RunnerError, UnsupportedError
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.step_module import StepModule
+from ftax.timing.checks import Checks
+
+QUICK = ftax.Plan(rounds=2, warmup=2, round_ms=2.0)
+
+
+def find_written(loaded: LoadedModel) -> list[torch.Tensor]:
+    assert isinstance(loaded.module, StepModule)
+    return loaded.module.written
+
+
+def holds(tensors: list[torch.Tensor], wanted: torch.Tensor) -> bool:
+    place = wanted.untyped_storage().data_ptr()
+    return any(tensor.untyped_storage().data_ptr() == place for tensor in tensors)
+
+
+def measure(step: ftax.Step, **options: Any) -> ftax.Measurement:
+    return ftax.py_bench(step, plan=QUICK, progress=False, **options)
+
+
+def test_a_function_is_a_step_with_the_name_units_and_mode_of_its_caller():
+    step = ftax.step(torch.sin, (torch.ones(3),), units=3)
+    with torch.no_grad():
+        quiet = load_model(step)
+    loaded = load_model(step)
+    assert (loaded.name, loaded.kind, loaded.units) == ("sin", "step", 3)
+    assert loaded.setting.grad_mode == "grad"
+    assert quiet.setting.grad_mode == "no_grad"
+    with torch.inference_mode():
+        assert load_model(step).setting.grad_mode == "inference"
+    cell = measure(step).cell
+    assert (cell.step, cell.units, cell.grad_mode) == ("step", 3, "grad")
+
+
+def test_a_decorated_function_stays_a_function():
+    @ftax.step(inputs=(torch.ones(3),), name="twice")
+    def double(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    assert isinstance(double, ftax.Step)
+    assert double.name == "twice"
+    assert torch.equal(double(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def write_directly(memory: torch.Tensor, x: torch.Tensor) -> None:
+    memory.add_(x.sum())
+
+
+def write_through_a_view(memory: torch.Tensor, x: torch.Tensor) -> None:
+    memory.view(-1)[2:].mul_(2)
+
+
+def write_by_index(memory: torch.Tensor, x: torch.Tensor) -> None:
+    memory[0] = x[0]
+
+
+def write_data(memory: torch.Tensor, x: torch.Tensor) -> None:
+    memory.data.add_(1)
+
+
+def write_as_output(memory: torch.Tensor, x: torch.Tensor) -> None:
+    torch.add(memory, 1, out=memory)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [write_directly, write_through_a_view, write_by_index, write_data, write_as_output],
+)
+def test_what_is_written_is_found_by_its_memory(write: Callable[..., None]):
+    memory = torch.arange(6.0).view(2, 3)
+    before = memory.clone()
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        write(memory, x)
+        return memory + x
+
+    step = ftax.step(run, (torch.ones(2, 3),))
+    loaded = load_model(step)
+    assert holds(find_written(loaded), memory)
+    assert torch.equal(memory, before)
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    found = [Checks.of(rung.checks).judge_outputs().words for rung in receipt.rungs]
+    assert found == ["bitwise equal", "bitwise equal"]
+    assert torch.equal(memory, before)
+
+
+def test_what_the_step_makes_itself_is_no_state():
+    def run(x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros(3)
+        y.add_(x)
+        y[0] = 5
+        return y.relu_()
+
+    assert find_written(load_model(ftax.step(run, (torch.ones(3),)))) == []
+
+
+def test_state_that_is_made_at_the_first_call_is_found():
+    kept: dict[str, torch.Tensor] = {}
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        if "sum" not in kept:
+            kept["sum"] = torch.zeros(3)
+        return kept["sum"].add_(x) + 0
+
+    loaded = load_model(ftax.step(run, (torch.ones(3),)))
+    assert holds(find_written(loaded), kept["sum"])
+
+
+def test_a_position_in_a_tensor_is_put_back_before_each_run():
+    position, memory = torch.zeros(1, dtype=torch.int64), torch.zeros(4, 2)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        memory.index_copy_(0, position, x)  # would run past the end at the fifth run
+        position.add_(1)
+        return memory.sum(0)
+
+    step = ftax.step(run, (torch.ones(1, 2),))
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", progress=False)
+    assert [str(rung.place) for rung in receipt.rungs] == ["eager/python", "eager/cpp"]
+    assert not any("not timed" in warning for warning in receipt.warnings)
+    assert int(position) == 0
+    assert torch.equal(memory, torch.zeros(4, 2))
+
+
+def grow(kept: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x * 2)
+        return torch.cat(kept)
+
+    return run
+
+
+def test_work_that_changes_is_refused_with_the_remedy():
+    with pytest.raises(UnsupportedError, match=r"aten::cat on .* more.*before made.*reset="):
+        load_model(ftax.step(grow([]), (torch.ones(2, 3),)))
+
+
+def test_reset_brings_back_what_python_keeps():
+    kept: list[torch.Tensor] = []
+    step = ftax.step(grow(kept), (torch.ones(2, 3),), reset=kept.clear)
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    assert len(receipt.rungs) == 2
+    assert not any("not the same work" in warning for warning in receipt.warnings)
+
+
+def test_a_reset_that_raises_is_told():
+    calls = 0
+
+    def reset() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 20:
+            raise ValueError("no more")
+
+    with pytest.raises(RunnerError, match="being reset, raised ValueError: no more"):
+        measure(ftax.step(torch.sin, (torch.ones(3),), reset=reset))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: ftax.step(3), InvalidArgumentError, "cannot be called"),
+        (lambda: ftax.step(torch.sin, units=0), InvalidArgumentError, "units is 0"),
+        (lambda: ftax.step(torch.sin, reset=3), InvalidArgumentError, "reset is of type"),
+        (lambda: ftax.step(torch.sin, state=[1]), InvalidArgumentError, "state holds"),
+        (lambda: ftax.step(lambda: None), UnsupportedError, "returns nothing"),
+        (lambda: ftax.step(lambda: 1 / 0), RunnerError, "call 1 .*ZeroDivisionError"),
+        (lambda: ftax.step(lambda: {"a": 1}), UnsupportedError, "no tensor"),
+    ],
+)
+def test_what_is_no_step_is_refused_in_words(
+    make: Callable[[], Any], error: type[Exception], words: str
+):
+    with pytest.raises(error, match=words):
+        load_model(make())
+
+
+def test_a_failure_in_a_later_call_is_told():
+    calls = 0
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise ValueError("third")
+        return x + 1
+
+    with pytest.raises(RunnerError, match=r"call 3 of the step run: .*ValueError: third"):
+        load_model(ftax.step(run, (torch.ones(3),)))
+
+
+def test_options_of_a_model_are_refused():
+    step = ftax.step(torch.sin, (torch.ones(3),))
+    with pytest.raises(InvalidArgumentError, match="a step brings its inputs"):
+        load_model(step, inputs=torch.ones(3))
+    with pytest.raises(InvalidArgumentError, match="tiny is True, but a step"):
+        load_model(step, tiny=True)
+    with pytest.raises(InvalidArgumentError, match="grad_mode is 'grad', which is of steps"):
+        load_model("bert-base", tiny=True, grad_mode="grad")
+
+
+def test_a_runtime_of_modules_says_why_it_cannot_take_part():
+    step = ftax.step(torch.sin, (torch.ones(3),))
+    receipt = ftax.tax(
+        step, plan=QUICK, runtimes=["torchscript"], hosts=["cpp"], operators=False, progress=False
+    )
+    (missing,) = receipt.unavailable
+    assert "forward pass of a module" in missing.reason
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("seen", torch.zeros(3))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen.add_(x)
+        return (self.weight * x).sum()
+
+
+def test_everything_is_left_as_it_was_found():
+    model = Counting()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    step = ftax.train(model, lambda module, x: module(x), optimizer, (torch.ones(3),))
+    random = torch.get_rng_state()
+    measure(step)
+    assert torch.equal(model.weight, torch.ones(3))
+    assert torch.equal(model.seen, torch.zeros(3))
+    assert model.calls == 0
+    assert model.weight.grad is None
+    assert not optimizer.state
+    assert model.weight.requires_grad
+    assert model.training
+    assert torch.is_grad_enabled()
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_state_is_put_back_also_where_measuring_fails():
+    model = Counting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = 0
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > 30:
+            raise ValueError("enough")
+        optimizer.zero_grad()
+        loss = model(x)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with pytest.raises(RunnerError, match="enough"):
+        measure(ftax.step(run, (torch.ones(3),)))
+    assert torch.equal(model.weight, torch.ones(3))
+    assert model.calls == 0
