@@ -9,7 +9,7 @@ from torch import nn
 
 import ftax
 from ftax.runtimes.environment_variables import environment_with
-from ftax.steps.given import leave_as_found
+from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.state import Snapshot
 from support.small_models import normal
 

@@ -66,9 +66,15 @@ def test_a_keyword_of_the_function_itself_may_have_been_meant():
 
 
 def test_a_setting_survives_json_and_is_equal_to_itself():
-    again = Setting(**json.loads(json.dumps(FULL.to_dict())))
-    assert again == FULL and hash(again) == hash(FULL)
-    assert set(FULL.to_dict()) == {item.name for item in fields(Setting)}
+    steps = (
+        Setting(step="decode", tokens=4, cache="static", sample=True),
+        Setting(step="train", optimizer="sgd-fused"),
+    )
+    for setting in (FULL, *steps):
+        again = Setting(**json.loads(json.dumps(setting.to_dict())))
+        assert again == setting and hash(again) == hash(setting)
+    said = {name for setting in (FULL, *steps) for name in setting.to_dict()}
+    assert said == {item.name for item in fields(Setting)}
     assert Setting().to_dict() == {}
     assert replace(FULL, batch=4) != FULL
 
@@ -90,6 +96,10 @@ def test_keywords_change_a_setting_field_by_field():
         ({"batch": 0}, "batch is 0: give an integer of at least 1"),
         ({"sequence": 1.5}, "sequence is 1.5: give an integer"),
         ({"seed": 2**30}, r"seed is 1073741824: give an integer from 0 to 2\*\*30 - 1"),
+        ({"step": "sing"}, "step is 'sing': give one of forward, decode, train"),
+        ({"tokens": 8}, "tokens is 8, which is of a step of kind 'decode'.*give step='decode'"),
+        ({"step": "train", "cache": "static"}, "cache is 'static', which is of a step of kind"),
+        ({"step": "decode", "optimizer": "sgd"}, "optimizer is 'sgd', which is of a step of kind"),
         ({"tiny": 1}, "tiny is 1: give True or False"),
         ({"transfers": "yes"}, "transfers is 'yes': give True or False"),
         ({"threads": 0}, "threads is 0; give 1 or more"),

@@ -11,19 +11,20 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Unpack, get_args
+from typing import Any, get_args
 
 import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, name_type
-from ftax.steps.given import leave_as_found
 from ftax.steps.inputs import INPUT_STREAM, make_generator
 from ftax.steps.kept_cache import KeptCache
+from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load_code import is_code
 from ftax.steps.load_forward import load_forward
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.setting import CacheKind, Setting, SettingOptions, read_setting
+from ftax.steps.setting import CacheKind, Setting, read_setting
+from ftax.steps.spec import Attention, Dtype
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import read_given
 from ftax.steps.zoo.huggingface import quiet_transformers
@@ -41,8 +42,13 @@ def decode(
     tokens: int = 8,
     cache: CacheKind = "dynamic",
     sample: bool = False,
+    batch: int | None = None,
+    seed: int = 0,
+    dtype: Dtype | None = None,
+    device: str | torch.device | None = None,
+    attention: Attention | None = None,
+    tiny: bool = False,
     name: str | None = None,
-    **options: Unpack[SettingOptions],
 ) -> Step:
     """A window of `tokens` decoded tokens after a prompt, as a step.
 
@@ -67,8 +73,8 @@ def decode(
             ``torch.manual_seed`` is the same in both. On a GPU, torch.multinomial waits for the
             device.
         name: by which results know it; the model's name, if left out, and what is no default.
-        options: the fields of `ftax.Setting` that say what is loaded; for a model that is already
-            built, `batch` and `seed` (of the prompt) alone.
+        batch, seed: of the prompt, where none is given.
+        dtype, device, attention, tiny: of a model by name, as for `ftax.Setting`.
 
     A module is not changed: it is in eval mode for the prefill and then as it was. The step runs it
     in the mode that it has by then, so call `model.eval()` first, unless whoever measures does.
@@ -77,8 +83,9 @@ def decode(
     Raises InvalidArgumentError for values that are wrong, a model that does not generate with a
     cache, and more positions than the model has; and what `ftax.load_model` raises.
     """
-    setting = read_setting(options, decode.__kwdefaults__)
-    _check_options(tokens, cache, sample, setting)
+    building = {"dtype": dtype, "device": device, "attention": attention, "tiny": tiny}
+    setting = read_setting({**building, "batch": batch, "seed": seed})
+    _check_options(tokens, cache, sample)
     module, own_name = _find_module(model, setting)
     _check_generates(module, own_name)
     ids = _make_prompt(module, setting, context) if prompt is None else prompt
@@ -250,7 +257,7 @@ def _make_prompt(module: nn.Module, setting: Setting, context: int | None) -> to
     return drawn.to(_find_device(module))
 
 
-def _check_options(tokens: int, cache: str, sample: bool, setting: Setting) -> None:
+def _check_options(tokens: int, cache: str, sample: bool) -> None:
     if not _is_count(tokens):
         raise InvalidArgumentError(
             f"tokens is {tokens!r}: give how many tokens one run decodes, 1 or more"
@@ -259,16 +266,6 @@ def _check_options(tokens: int, cache: str, sample: bool, setting: Setting) -> N
         raise InvalidArgumentError(f"cache is {cache!r}: give 'dynamic' or 'static'")
     if not isinstance(sample, bool):
         raise InvalidArgumentError(f"sample is {sample!r}: give True or False")
-    if setting.sequence is not None:
-        raise InvalidArgumentError(
-            f"sequence is {setting.sequence}, which a prompt has not: give context="
-        )
-    for option in setting.of_running:
-        if option in setting.chosen:
-            raise InvalidArgumentError(
-                f"{option} is {setting.chosen[option]!r}, which says how a step is run: give it "
-                "where the step is measured"
-            )
 
 
 def _check_generates(module: Any, name: str) -> None:

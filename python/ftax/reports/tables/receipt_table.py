@@ -102,7 +102,8 @@ def make_line_table(receipt: Receipt) -> Rows:
         threads = receipt.rungs[0].environment.settings.num_threads
         size += f", {threads} {'thread' if threads == 1 else 'threads'}"
     return Rows(
-        title=f"Receipt: {_name_work(cell)}, {cell.device}, {cell.dtype}, batch {cell.batch}{size}, "
+        title=f"Receipt: {_name_work(cell)}, {cell.device}, {cell.dtype}, batch {cell.batch}"
+        f"{size}, "
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
         columns=(
             "what",
