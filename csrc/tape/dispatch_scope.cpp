@@ -34,7 +34,10 @@ void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   // torch.tensor excludes Python's keys while it makes and converts the memory that it fills, so a
   // TorchDispatchMode sees only the lift_fresh that follows.
   const bool hidden = c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
-  Recorder* const recorder = key == kBelow && is_profiling(op) ? nullptr : active.load();
+  Recorder* recorder = active.load();
+  if (recorder != nullptr && recorder->level() != Level::kAboveAutograd && is_profiling(op)) {
+    recorder = nullptr;
+  }
   auto pending = recorder != nullptr ? recorder->begin(op, *stack, hidden) : std::nullopt;
   if constexpr (key == kAbove) {
     op.callBoxed(*stack);
@@ -45,7 +48,7 @@ void record_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }
 
 c10::DispatchKey choose_key(Level level) {
-  return level == Level::kAboveAutograd ? kAbove : kBelow;
+  return level == Level::kBelowAutograd ? kBelow : kAbove;
 }
 
 c10::RegistrationHandleRAII register_handler(Recorder& recorder) {

@@ -20,7 +20,7 @@ bool contains(const std::vector<int>& values, int value) {
 }  // namespace
 
 std::string Call::operator_name() const {
-  if (!op.has_value()) return "ftax::fill";
+  if (!op.has_value()) return backward.has_value() ? "ftax::backward" : "ftax::fill";
   const c10::OperatorName& name = op->operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }

@@ -29,13 +29,28 @@ struct Output {
   std::vector<int> items;  // kNoSlot for an undefined element
 };
 
+// A backward pass: autograd's engine runs from the roots and leaves gradients at the leaves.
+struct Backward {
+  struct Leaf {
+    at::Tensor tensor;
+    int gradient = kNoSlot;     // where its gradient goes
+    bool had_gradient = false;  // before, to which the pass adds
+  };
+  std::vector<int> roots;
+  std::vector<int> gradients;  // of the roots
+  bool keeps_graph = false;
+  std::vector<Leaf> leaves;
+};
+
 struct Call {
-  std::optional<c10::OperatorHandle> op;  // empty: a fill
+  std::optional<c10::OperatorHandle> op;  // empty: a fill, or a backward pass
+  std::optional<Backward> backward;
   at::Tensor fill;                        // bytes that Python wrote into a fresh tensor unseen
   std::vector<Argument> arguments;
   std::vector<Output> outputs;
   std::vector<int> releases;  // slots whose last use this call was
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
+  bool grad_mode = false;     // under which it was made, where a program has autograd
   bool hidden = false;        // made inside a binding that hides it from Python (torch.tensor)
 
   [[nodiscard]] std::string operator_name() const;  // "aten::add.Tensor", or "ftax::fill"
@@ -59,6 +74,7 @@ struct Program {
   std::vector<int> host_reads;      // calls that returned a number to Python
   std::vector<int> mutations;       // calls that write into a constant or an input
   bool inference_mode = false;      // recorded under inference mode
+  bool has_autograd = false;        // a replay records autograd's graph and runs its engine
 };
 
 // The program without the calls that only return a number to Python. What was made of the number is

@@ -7,7 +7,10 @@
 // strides and dtype. A storage's address is not used again while a weak pointer to it is held.
 #include "tape/recorder.h"
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -23,6 +26,12 @@ void collect_slots(const Argument& argument, std::vector<int>& slots) {
   for (const Argument& item : argument.items) collect_slots(item, slots);
 }
 
+void collect_slots(const Backward& backward, std::vector<int>& slots) {
+  slots.insert(slots.end(), backward.roots.begin(), backward.roots.end());
+  slots.insert(slots.end(), backward.gradients.begin(), backward.gradients.end());
+  for (const Backward::Leaf& leaf : backward.leaves) slots.push_back(leaf.gradient);
+}
+
 void collect_slots(const Output& output, std::vector<int>& slots) {
   if (output.slot != kNoSlot) slots.push_back(output.slot);
   for (const int item : output.items) {
@@ -36,6 +45,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::
                    c10::Device device, Level level)
     : device_(device), level_(level), state_(ThreadState::capture(device)) {
   // A replay below autograd needs none.
+  program_.has_autograd = level_ == Level::kWithAutograd;
   program_.inference_mode = state_.inference || level_ == Level::kBelowAutograd;
   for (const at::Tensor& input : inputs) {
     held_.push_back(input);
@@ -93,7 +103,7 @@ bool Recorder::View::shows(const at::Tensor& tensor) const {
 }
 
 void Recorder::remember_view(const at::Tensor& tensor, int slot, const at::Tensor& weight) {
-  if (level_ == Level::kAboveAutograd || tensor.layout() != at::kStrided || tensor.is_conj() ||
+  if (level_ != Level::kBelowAutograd || tensor.layout() != at::kStrided || tensor.is_conj() ||
       tensor.is_neg()) {
     return;
   }
@@ -107,7 +117,7 @@ void Recorder::remember_view(const at::Tensor& tensor, int slot, const at::Tenso
 int Recorder::find_slot(const at::Tensor& tensor) {
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (const auto found = slots_.find(impl); found != slots_.end()) return found->second;
-  if (level_ == Level::kAboveAutograd || weights_.contains(impl) ||
+  if (level_ != Level::kBelowAutograd || weights_.contains(impl) ||
       tensor.layout() != at::kStrided) {
     return kNoSlot;
   }
@@ -207,17 +217,19 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
                                                  const std::vector<c10::IValue>& stack,
                                                  bool hidden) noexcept {
   const std::scoped_lock lock(mutex_);
-  if (!failure_.empty()) return std::nullopt;
+  if (!failure_.empty() || backward_.has_value()) return std::nullopt;
   try {
     Pending pending;
     pending.call.op = op;
     pending.call.module_path = module_path_;
     pending.call.hidden = hidden;
     operator_name_ = pending.call.operator_name();
-    const ThreadState now = ThreadState::capture(device_);
-    const std::string change = level_ == Level::kAboveAutograd
-                                   ? state_.describe_change(now)
-                                   : state_.describe_change_below_autograd(now);
+    ThreadState now = ThreadState::capture(device_);
+    pending.call.grad_mode = now.grad;
+    if (level_ == Level::kWithAutograd) now.grad = state_.grad;  // each call keeps its own
+    const std::string change = level_ == Level::kBelowAutograd
+                                   ? state_.describe_change_below_autograd(now)
+                                   : state_.describe_change(now);
     if (!change.empty()) throw UnsupportedError("its forward changes " + change);
     convert_arguments(pending, stack);
     inside_call_ = true;
@@ -305,6 +317,38 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
   }
 }
 
+void Recorder::begin_backward(std::vector<at::Tensor> leaves) {
+  backward_.emplace();
+  for (at::Tensor& leaf : leaves) {
+    const bool had_gradient = leaf.grad().defined();
+    backward_->leaves.push_back({std::move(leaf), kNoSlot, had_gradient});
+  }
+}
+
+void Recorder::end_backward(const std::vector<at::Tensor>& roots,
+                            const std::vector<at::Tensor>& gradients, bool keeps_graph) noexcept {
+  Call call;
+  call.backward = std::exchange(backward_, std::nullopt);
+  if (!failure_.empty()) return;
+  try {
+    operator_name_ = call.operator_name();
+    call.module_path = module_path_;
+    call.grad_mode = c10::GradMode::is_enabled();
+    Backward& backward = *call.backward;
+    backward.keeps_graph = keeps_graph;
+    for (const at::Tensor& root : roots) backward.roots.push_back(find_or_capture(root));
+    for (const at::Tensor& given : gradients) backward.gradients.push_back(find_or_capture(given));
+    std::erase_if(backward.leaves, [](const auto& leaf) { return !leaf.tensor.grad().defined(); });
+    for (Backward::Leaf& leaf : backward.leaves) {
+      const at::Tensor& gradient = leaf.tensor.grad();
+      leaf.gradient = leaf.had_gradient ? find_or_capture(gradient) : add_slot(gradient);
+    }
+    program_.calls.push_back(std::move(call));
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+}
+
 void Recorder::compute_releases() {
   std::vector<bool> kept(static_cast<size_t>(program_.slot_count), false);
   for (const int slot : outside_slots_) kept[static_cast<size_t>(slot)] = true;
@@ -313,6 +357,7 @@ void Recorder::compute_releases() {
     std::vector<int> used;
     for (const Argument& argument : call->arguments) collect_slots(argument, used);
     for (const Output& output : call->outputs) collect_slots(output, used);
+    if (call->backward.has_value()) collect_slots(*call->backward, used);
     for (const int slot : used) {
       if (kept[static_cast<size_t>(slot)]) continue;
       kept[static_cast<size_t>(slot)] = true;

@@ -21,7 +21,8 @@ namespace ftax {
 
 // Where calls are seen: as the model makes them, or as autograd, autocast and composite operators
 // have left them, with those of the backward pass.
-enum class Level { kAboveAutograd, kBelowAutograd };
+// With autograd: above it too, with its backward pass as one call.
+enum class Level { kAboveAutograd, kWithAutograd, kBelowAutograd };
 
 class Recorder {
  public:
@@ -56,6 +57,11 @@ class Recorder {
 
   // Whether a call has begun and not ended: what happens meanwhile is the operator's.
   [[nodiscard]] bool is_inside_call() const { return inside_call_; }
+
+  // A backward pass to `leaves`: what autograd's engine calls is the replayed engine's to call.
+  void begin_backward(std::vector<at::Tensor> leaves);
+  void end_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
+                    bool keeps_graph) noexcept;
 
   // Ends the recording with this reason, as if a call could not be taped.
   void refuse(const std::string& what) noexcept { fail(what); }
@@ -112,6 +118,7 @@ class Recorder {
   // Of inputs, weights and constants. A write is one of memory, whatever tensor it goes through.
   std::unordered_set<c10::StorageImpl*> outside_storages_;
   bool inside_call_ = false;
+  std::optional<Backward> backward_;  // while one runs
   std::vector<WeakTensor> weak_tensors_;
   std::vector<WeakStorage> weak_storages_;
   std::vector<at::Tensor> held_;

@@ -2,8 +2,13 @@
 // it would have died at the latest in eager Python, and the allocator sees the same pattern.
 #include "tape/tape.h"
 
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/clock.h"
 #include "core/error.h"
@@ -112,7 +117,35 @@ void Tape::prepare(size_t index) {
   }
 }
 
+void Tape::run_backward(const Backward& backward) {
+  const auto tensor_in = [this](int slot) { return slots_[static_cast<size_t>(slot)].toTensor(); };
+  for (const Backward::Leaf& leaf : backward.leaves) {
+    if (!leaf.had_gradient) leaf.tensor.mutable_grad() = at::Tensor();
+  }
+  torch::autograd::edge_list roots;
+  torch::autograd::variable_list gradients;
+  for (size_t i = 0; i < backward.roots.size(); ++i) {
+    const at::Tensor root = tensor_in(backward.roots[i]);
+    if (!root.requires_grad()) {
+      throw RunnerError("nothing leads back from the loss (a torch.autograd.Function in Python?)");
+    }
+    roots.push_back(torch::autograd::impl::gradient_edge(root));
+    gradients.push_back(tensor_in(backward.gradients[i]));
+  }
+  torch::autograd::Engine::get_default_engine().execute(
+      roots, gradients, backward.keeps_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
+  for (const Backward::Leaf& leaf : backward.leaves) {
+    slots_[static_cast<size_t>(leaf.gradient)] = leaf.tensor.grad();
+  }
+}
+
 void Tape::call(size_t index) {
+  std::optional<c10::AutoGradMode> mode;
+  if (program_.has_autograd) mode.emplace(program_.calls[index].grad_mode);
+  if (program_.calls[index].backward.has_value()) {
+    run_backward(*program_.calls[index].backward);
+    return;
+  }
   if (typed_[index] != nullptr) {
     typed_[index]->run(slots_);
     return;

@@ -53,6 +53,7 @@ class Tape {
  private:
   void prepare(size_t index);
   void call(size_t index);
+  void run_backward(const Backward& backward);
   void finish(size_t index);
   void execute(size_t index);
   void store_results(const Call& call);

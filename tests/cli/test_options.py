@@ -25,6 +25,11 @@ TABLE = {
     "--tiny": MEASURING | {"sweep", "conform"},
     "--attention": MEASURING | {"sweep", "conform"},
     "--use-cache": MEASURING | {"sweep", "conform"},
+    "--step": MEASURING | {"sweep"},
+    "--tokens": MEASURING | {"sweep"},
+    "--cache": MEASURING | {"sweep"},
+    "--sample": MEASURING | {"sweep"},
+    "--optimizer": MEASURING | {"sweep"},
     "--threads": MEASURING | SEVERAL,
     "--no-grad": MEASURING | {"sweep"},
     "--cold": MEASURING | {"sweep"},
@@ -77,11 +82,13 @@ def test_every_option_of_a_group_is_in_the_table():
 
 GIVEN = (
     "--dtype", "fp16", "--device", "cuda", "--batch", "3", "--seq", "5", "--tiny", "--attention",
-    "eager", "--use-cache", "--threads", "2", "--no-grad", "--cold", "--transfers", "--set",
+    "eager", "--use-cache", "--step", "decode", "--tokens", "4", "--cache", "static", "--sample",
+    "--threads", "2", "--no-grad", "--cold", "--transfers", "--set",
     "optimization=basic",
 )  # fmt: skip
 WANTED = Setting(
     dtype="fp16", device="cuda", batch=3, sequence=5, tiny=True, attention="eager", use_cache=True,
+    step="decode", tokens=4, cache="static", sample=True,
     threads=2, grad_mode="no_grad", cold=True, transfers=True,
     runtime_options={"optimization": "basic"},
 )  # fmt: skip
@@ -169,8 +176,10 @@ def test_they_reach_a_sweep_and_the_paper(monkeypatch):
     (cell,) = grid.cells()
     assert (cell.batch, cell.sequence, cell.dtype, cell.device) == (3, 5, "fp16", "cuda")
     assert cell.grad_mode == "no_grad"
+    assert cell.step == "decode"
     assert dict(cell.options) == {
-        "tiny": True, "attention": "eager", "cold": True, "transfers": True,
+        "tiny": True, "attention": "eager", "tokens": 4, "cache": "static", "sample": True,
+        "cold": True, "transfers": True,
     }  # fmt: skip
     check_plan(more["plan"], max_rounds=20, round_ms=5.0, target_ratio=1e-6)
     assert see("sweep", "--model", "bert-base", "--quick").given["plan"] == QUICK

@@ -12,12 +12,13 @@ from torch.utils.checkpoint import checkpoint
 import ftax
 from ftax import UnsupportedError
 from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import make_tape
+from ftax.runtimes.tape.tape import make_tape, make_tape_with_autograd, preserve_state
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 
 Optimizer = torch.optim.Optimizer
 _STEPS = 20
+QUICK = ftax.Plan(rounds=2, warmup=2, round_ms=2.0)
 
 
 class Small(nn.Module):
@@ -60,8 +61,6 @@ def read(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 def run_steps(loaded: LoadedModel, run: Callable[[], object]) -> list[list[torch.Tensor]]:
     """What the step has written after each of many runs, from the same beginning."""
-    from ftax.runtimes.tape.tape import preserve_state
-
     found = []
     with preserve_state(loaded):
         for _ in range(_STEPS):
@@ -238,3 +237,73 @@ def test_a_step_that_changes_meanwhile_is_not_the_same_work():
     step = ftax.step(run, (torch.ones(2, 4),))
     receipt = ftax.tax(step, plan=plan, runtimes="none", operators=False, progress=False)
     assert "not the same work" in str(receipt)
+
+
+# --- above autograd ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", REPLAYABLE)
+def test_a_tape_with_autograd_runs_its_engine_and_trains_as_eager_does(name: str):
+    step, _, _ = make_step(REPLAYABLE[name])
+    loaded = load_model(step)
+    tape, checks = make_tape_with_autograd(loaded, make_tape(loaded))
+    assert checks.judge_outputs().words == "bitwise equal"
+    assert tape.operators.count("ftax::backward") == 0  # it is no operator
+    assert [call["operator"] for call in tape.calls].count("ftax::backward") == 1
+
+    def eager() -> None:
+        with loaded.guard():
+            loaded.call()
+
+    def replay() -> None:
+        with loaded.guard():
+            tape.run()
+
+    assert is_equal(run_steps(loaded, eager), run_steps(loaded, replay))
+
+
+def test_two_backward_passes_that_add_up_are_two_calls():
+    step, _, _ = make_step(REPLAYABLE["sgd"], accumulate)
+    loaded = load_model(step)
+    tape, checks = make_tape_with_autograd(loaded, make_tape(loaded))
+    assert checks.judge_outputs().words == "bitwise equal"
+    assert [call["operator"] for call in tape.calls].count("ftax::backward") == 2
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (autocast, "changes autocast on the CPU"),
+        (custom, "nothing leads back from the loss"),
+        (penalise, "gradients of some tensors alone"),
+    ],
+)
+def test_what_a_tape_with_autograd_cannot_hold_is_said(
+    loss: Callable[..., torch.Tensor], words: str
+):
+    step, _, _ = make_step(REPLAYABLE["sgd"], loss)
+    loaded = load_model(step)
+    with pytest.raises(UnsupportedError, match=words):
+        make_tape_with_autograd(loaded, make_tape(loaded))
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    assert [line.name for line in receipt.lines] == ["Python, bindings and autograd", "operators"]
+
+
+def test_hooks_on_parameters_run_in_a_replay_too():
+    step, weights, _ = make_step(REPLAYABLE["sgd"])
+    calls: list[None] = []
+    weights[0].register_post_accumulate_grad_hook(lambda _: calls.append(None))
+    loaded = load_model(step)
+    tape, _ = make_tape_with_autograd(loaded, make_tape(loaded))
+    before = len(calls)
+    with loaded.guard():
+        tape.run()
+    assert len(calls) == before + 1
+
+
+def test_the_backward_pass_is_pythons_own_again():
+    engine = vars(torch.autograd)["_engine_run_backward"]
+    step, _, _ = make_step(REPLAYABLE["sgd"])
+    loaded = load_model(step)
+    make_tape_with_autograd(loaded, make_tape(loaded))
+    assert vars(torch.autograd)["_engine_run_backward"] is engine

@@ -24,6 +24,13 @@ class Recording {
   void stop() { scope_.reset(); }
   [[nodiscard]] bool is_inside_call() const { return recorder_.is_inside_call(); }
   void refuse(const std::string& what) { recorder_.refuse(what); }
+  void begin_backward(std::vector<at::Tensor> leaves) {
+    recorder_.begin_backward(std::move(leaves));
+  }
+  void end_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
+                    bool keeps_graph) {
+    recorder_.end_backward(roots, gradients, keeps_graph);
+  }
   void set_module(std::string path) { recorder_.set_module(std::move(path)); }
 
   void begin(const std::string& name, const std::string& overload, const py::tuple& args,
@@ -68,6 +75,7 @@ class Recording {
 void bind_recorder(py::module_& m) {
   py::enum_<Level>(m, "Level", "Where a recording sees operator calls.")
       .value("above_autograd", Level::kAboveAutograd)
+      .value("with_autograd", Level::kWithAutograd)
       .value("below_autograd", Level::kBelowAutograd);
   py::class_<Recording>(m, "Recording")
       .def(py::init<const std::vector<at::Tensor>&, const std::vector<at::Tensor>&,
@@ -78,6 +86,9 @@ void bind_recorder(py::module_& m) {
       .def("stop", &Recording::stop)
       .def_property_readonly("is_inside_call", &Recording::is_inside_call)
       .def("refuse", &Recording::refuse, py::arg("what"), "No tape: `finish` raises the reason.")
+      .def("begin_backward", &Recording::begin_backward, py::arg("leaves"))
+      .def("end_backward", &Recording::end_backward, py::arg("roots"), py::arg("gradients"),
+           py::arg("keeps_graph"))
       .def("set_module", &Recording::set_module, py::arg("path"))
       .def("begin", &Recording::begin, py::arg("name"), py::arg("overload"), py::arg("args"))
       .def("end", &Recording::end, py::arg("result"))

@@ -45,7 +45,7 @@ py::dict describe_call(const Call& call) {
   result["releases"] = call.releases;
   result["module"] = call.module_path;
   result["hidden"] = call.hidden;
-  result["fill"] = call.op.has_value() ? py::object(py::none()) : py::cast(call.fill);
+  result["fill"] = call.fill.defined() ? py::cast(call.fill) : py::object(py::none());
   return result;
 }
 

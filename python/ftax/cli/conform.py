@@ -15,7 +15,11 @@ from ftax.steps.setting import Setting
 
 @o.takes(
     setting=o.some_of(
-        o.make_setting, without=("threads", "no_grad", "cold", "transfers", "settings")
+        o.make_setting,
+        without=(
+            *("step", "tokens", "cache", "sample", "optimizer"),
+            *("threads", "no_grad", "cold", "transfers", "settings"),
+        ),
     ),
     output=o.make_output,
 )

@@ -179,7 +179,7 @@ EAGER = Ladder(
 
 _EAGER, _FLAT, _TAPE, *_BELOW = EAGER.rungs
 
-# Autograd runs between Python and the dispatcher: a tape below it takes both away at once.
+# Autograd runs between Python and the dispatcher. A tape above it runs it, one below does not.
 AUTOGRAD = Ladder(
     name="autograd",
     top="Python eager",
@@ -187,13 +187,29 @@ AUTOGRAD = Ladder(
         _EAGER,
         replace(
             _TAPE,
+            runtime="tape-with-autograd",
             removes=(
-                "Python, bindings and autograd",
-                "the step's own Python, wrapping of tensors, autograd's graph, engine and hooks",
+                "Python and bindings",
+                "the Python of model, loss and optimizer, argument parsing, wrapping of tensors",
+            ),
+            rest=("autograd and operators", "autograd, dispatcher, operators and their kernels"),
+            gaps=("autograd, dispatch and gaps", _WHILE_IDLE),
+        ),
+        replace(
+            _TAPE,
+            removes=(
+                "autograd",
+                "recording of its graph, its engine, hooks on parameters, composite operators",
             ),
         ),
         *_BELOW,
     ),
+    joined={
+        ("Python and bindings", "autograd"): (
+            "Python, bindings and autograd",
+            "together, for lack of a tape with autograd",
+        )
+    },
     stand_ins=EAGER.stand_ins,
 )
 

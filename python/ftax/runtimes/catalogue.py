@@ -193,6 +193,15 @@ _RUNTIMES = (
         any_step=True,
     ),
     RuntimeSpec(
+        name="tape-with-autograd",
+        description="the calls of a step with autograd, which replays its graph and its engine too",
+        hosts=("cpp",),
+        function="eager.eager:prepare_tape_with_autograd",
+        any_step=True,
+        instrument=True,
+        why_not_python="it is a tape, which C++ drives",
+    ),
+    RuntimeSpec(
         name="flat",
         description="straight-line Python that makes the tape's operator calls",
         hosts=("python",),

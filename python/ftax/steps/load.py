@@ -14,7 +14,7 @@ from ftax.steps.load_code import is_code
 from ftax.steps.load_forward import load_forward
 from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.named_step import make_named_step
+from ftax.steps.named_step import as_forward, make_named_step
 from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import Given, read_given
@@ -84,10 +84,7 @@ def _load_named_step(
             f"step is {setting.step!r}, of a model by name with inputs of its own: leave inputs "
             "out, or give ftax.decode(...) or ftax.train(...)"
         )
-    forward = replace(
-        setting, step="forward", tokens=None, cache=None, sample=False, optimizer=None
-    )
-    return make_named_step(load_forward(model, forward, None), setting)
+    return make_named_step(load_forward(model, as_forward(setting), None), setting)
 
 
 def _refuse_autograd(setting: Setting) -> None:

@@ -36,8 +36,27 @@ _FORMS: dict[str, dict[str, Any]] = {
 _LEARNING_RATE = 1e-5  # random weights stay finite over a whole measurement
 
 
+def as_forward(setting: Setting) -> Setting:
+    """The setting of the model's forward pass, of which the step is made."""
+    return replace(
+        setting,
+        step="forward",
+        tokens=None,
+        cache=None,
+        sample=False,
+        optimizer=None,
+        grad_mode="inference",
+    )
+
+
 def make_named_step(loaded: LoadedModel, setting: Setting) -> LoadedModel:
     """The step of the setting's kind of a model that was loaded for its forward pass."""
+    finish = loaded.finish
+
+    def finish_step(sized: Setting) -> LoadedModel:
+        assert finish is not None
+        return make_named_step(finish(as_forward(sized)), sized)
+
     step = (
         _make_decode(loaded, setting) if setting.step == "decode" else _make_train(loaded, setting)
     )
@@ -47,6 +66,7 @@ def make_named_step(loaded: LoadedModel, setting: Setting) -> LoadedModel:
         made,
         source=f"{setting.step} step of {loaded.source}",
         again=loaded.again,
+        finish=None if finish is None else finish_step,
         options={**loaded.options, **_list_options(setting)},
         parameter_count=loaded.parameter_count,
         max_sequence=loaded.max_sequence,

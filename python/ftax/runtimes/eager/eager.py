@@ -13,10 +13,10 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.runtimes.candidates import drive_python, replay_mode
+from ftax.runtimes.candidates import core_grad_mode, drive_python, replay_mode
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import preserve_state
+from ftax.runtimes.tape.tape import make_tape_with_autograd, preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.timing.candidate import Candidate, Host
@@ -91,6 +91,33 @@ def _prepare_tape(workspace: Workspace, runtime: str) -> Candidate:
         checks=taped.checks,
         warnings=taped.warnings,
         watch=workspace.watch_work,
+    )
+
+
+def prepare_tape_with_autograd(workspace: Workspace, host: Host) -> Candidate:
+    """The step's calls above autograd, replayed from C++ with autograd on.
+
+    Raises UnsupportedError for a step without autograd: this would be the tape again.
+    """
+    loaded = workspace.loaded
+    if not loaded.has_autograd:
+        raise UnsupportedError("the step runs without autograd; its tape is eager, host cpp")
+    tape, checks = make_tape_with_autograd(loaded, workspace.taped)
+
+    def run() -> list[torch.Tensor]:
+        with loaded.guard():
+            return tape.run()
+
+    name = "tape-with-autograd"
+    return Candidate(
+        runtime=name,
+        host="cpp",
+        runner=_core.TapeRunner(
+            tape, name, device=loaded.device, grad_mode=core_grad_mode(workspace.setting)
+        ),
+        run=run,
+        checks=checks,
+        preparation=workspace.shared_cost(),
     )
 
 

@@ -280,6 +280,64 @@ def record_fragment(expression: Callable[[], Any], inputs: Sequence[torch.Tensor
     return recording.finish([])
 
 
+def record_with_autograd(
+    call: Callable[[], Any],
+    *,
+    inputs: Sequence[torch.Tensor],
+    module: nn.Module,
+    device: str,
+    state: Sequence[torch.Tensor],
+) -> _core.Tape:
+    """A tape above autograd of one run with it: each backward pass is one call, which has
+    autograd's engine run again. Raises as `record` does."""
+    parameters = list(module.parameters())
+    weights = [*parameters, *module.buffers(), *state]
+    with use_autograd(True):
+        recording = _core.Recording(list(inputs), weights, device, _core.Level.with_autograd)
+        watching = _module_paths(module, recording.set_module), _refuse_triton(recording)
+        with watching[0], watching[1], _record_backward(recording, parameters):
+            recording.start()
+            try:
+                result = call_model(call)
+            finally:
+                recording.stop()
+    return _finish(recording, result, list(inputs))[0]
+
+
+@contextmanager
+def _record_backward(
+    recording: _core.Recording, parameters: Sequence[torch.Tensor]
+) -> Iterator[None]:
+    """Tell the recording of each backward pass, at the one place by which Python starts any."""
+    autograd: Any = torch.autograd
+    engine = autograd._engine_run_backward
+
+    def run(
+        roots: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor],
+        keeps_graph: bool,
+        creates_graph: bool,
+        inputs: Sequence[torch.Tensor],
+        *more: Any,
+        **options: Any,
+    ) -> Any:
+        if creates_graph or inputs or any(gradient is None for gradient in gradients):
+            recording.refuse(
+                "it asks autograd for the gradients of some tensors alone, or for their graph"
+            )
+        recording.begin_backward([leaf for leaf in parameters if leaf.requires_grad])
+        try:
+            return engine(roots, gradients, keeps_graph, creates_graph, inputs, *more, **options)
+        finally:
+            recording.end_backward(list(roots), list(gradients), keeps_graph)
+
+    autograd._engine_run_backward = run
+    try:
+        yield
+    finally:
+        autograd._engine_run_backward = engine
+
+
 def _record_with_python(
     call: Callable[[], Any],
     inputs: list[torch.Tensor],

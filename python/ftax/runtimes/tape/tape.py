@@ -11,14 +11,14 @@ check returns it. Whether later calls are the same work is watched while they ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ftax import _core
-from ftax.errors import UnsupportedError
+from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.recording import (
     Call,
@@ -28,6 +28,7 @@ from ftax.runtimes.tape.recording import (
     keep_weights,
     observe,
     record,
+    record_with_autograd,
 )
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
@@ -96,6 +97,44 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     return Taped(
         tape=tape, reference=reference, calls=tuple(seen), checks=checks, warnings=warnings
     )
+
+
+def make_tape_with_autograd(loaded: LoadedModel, taped: Taped) -> tuple[_core.Tape, Checks]:
+    """A tape of the same step above autograd, which it has record its graph and run its engine.
+
+    Checked as ``taped`` was, by which below autograd it has to make the same calls. Raises
+    UnsupportedError where it does not, or gives other outputs.
+    """
+    with preserve_state(loaded):
+        tape = record_with_autograd(
+            loaded.call,
+            inputs=loaded.flat_inputs(),
+            module=loaded.module,
+            device=loaded.device,
+            state=loaded.returned,
+        )
+    references = (taped.reference, run_eager(loaded.call_check, loaded))
+    inputs = (loaded.flat_inputs(), loaded.flat_check_inputs())
+    try:
+        equalities = [
+            _check_outputs(loaded, tape, given, reference, which, loaded.guard)
+            for given, reference, which in zip(
+                inputs, references, ("the recorded input", "a second input"), strict=True
+            )
+        ]
+    except RunnerError as error:
+        raise UnsupportedError(f"cannot tape this step with autograd: {error}") from error
+    tape.bind_inputs(loaded.flat_inputs())
+    with preserve_state(loaded):
+        calls = observe(tape.run, has_autograd=True)
+    eager, replayed = ([call.name for call in seen] for seen in (taped.calls, calls))
+    if eager != replayed:
+        raise UnsupportedError(
+            "cannot tape this step with autograd: below it a replay makes other operator calls "
+            f"than eager: {_describe_divergence(eager, replayed)}"
+        )
+    details = {"operators": len(tape.operators), "sequence": "below autograd equal to eager's"}
+    return tape, Checks(outputs=equalities[0], second_input=equalities[1], details=details)
 
 
 def settle(loaded: LoadedModel) -> None:
@@ -247,10 +286,13 @@ def _check_outputs(
     inputs: Sequence[torch.Tensor],
     reference: Sequence[torch.Tensor],
     which: str,
+    guard: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
 ) -> Equality:
     tape.bind_inputs(list(inputs))
-    with preserve_state(loaded), torch.inference_mode():
-        equality = compare_outputs(reference, tape.run())
+    with preserve_state(loaded), guard():
+        outputs = [output.detach() for output in tape.run()]
+        with torch.no_grad():
+            equality = compare_outputs(reference, outputs)
     if not equality.within_tolerance:
         raise UnsupportedError(
             f"cannot tape this model: on {which} the replay gives other outputs than eager "

@@ -1,0 +1,154 @@
+"""Receipts of steps: a delay that is planted in one layer lies in its line, and in no other.
+
+Each delay is a busy wait many times as long as its line's interval, and stands in the place of an
+equal wait of no length, so that what the call itself costs is not part of it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import ftax
+from ftax.ladders.receipt import Receipt
+from ftax.steps.decode import decode
+from ftax.steps.load import load_model
+
+DELAY_NS = 400_000
+PLAN = ftax.Plan(rounds=12, warmup=5, round_ms=10.0)
+
+
+def wait(ns: int) -> None:
+    end = time.perf_counter_ns() + ns
+    while time.perf_counter_ns() < end:
+        pass
+
+
+def measure(step: ftax.Step) -> Receipt:
+    return ftax.tax(step, plan=PLAN, runtimes="none", operators=False, threads=1, progress=False)
+
+
+def find_shift(before: Receipt, after: Receipt) -> dict[str, float]:
+    """By how much each line has grown, in planted delays."""
+    old, new = ({line.name: line.time_ns for line in found.lines} for found in (before, after))
+    assert old.keys() == new.keys()
+    return {name: (new[name] - old[name]) / DELAY_NS for name in old}
+
+
+class Waiting(nn.Module):
+    """A model that may wait in its forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 1)
+        self.wait_ns = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wait(self.wait_ns)
+        return self.second(self.first(x).relu())
+
+
+def make_train(place: str, wait_ns: int) -> ftax.Step:
+    torch.manual_seed(0)
+    model = Waiting()
+
+    class Optimizer(torch.optim.SGD):
+        def step(self, closure=None):
+            wait(wait_ns if place == "optimizer" else 0)
+            return super().step(closure)
+
+    optimizer = Optimizer(model.parameters(), lr=1e-3, fused=True)
+    model.wait_ns = wait_ns if place == "forward" else 0
+    model.first.weight.register_post_accumulate_grad_hook(
+        lambda _: wait(wait_ns if place == "hook" else 0)
+    )
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    def reset() -> None:
+        wait(wait_ns if place == "reset" else 0)
+
+    return ftax.step(run, (torch.randn(4, 16),), reset=reset, units=4)
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("forward", "Python and bindings"),
+        ("optimizer", "Python and bindings"),
+        ("hook", "autograd"),
+        ("reset", None),
+    ],
+)
+def test_a_delay_in_training_lies_in_its_line(place: str, line: str | None):
+    shift = find_shift(measure(make_train(place, 0)), measure(make_train(place, DELAY_NS)))
+    assert list(shift) == ["Python and bindings", "autograd", "operators"]
+    for name, share in shift.items():
+        assert share == pytest.approx(1.0 if name == line else 0.0, abs=0.15)
+
+
+def test_a_delay_in_the_library_lies_in_its_line():
+    model = load_model("llama", tiny=True, sequence=4).module
+    step = decode(model, context=4, tokens=1)
+    library = step.library
+    assert library is not None
+
+    def make(wait_ns: int) -> ftax.Step:
+        def slower() -> object:
+            wait(wait_ns)
+            return library()
+
+        return replace(step, library=slower)
+
+    before, after = (measure(make(ns)) for ns in (0, 5 * DELAY_NS))
+    shift = find_shift(before, after)
+    assert shift.pop("library loop") == pytest.approx(5.0, abs=1.5)
+    assert all(abs(share) < 1.0 for share in shift.values())
+
+
+def test_the_ladder_of_decoding_begins_with_the_library():
+    model = load_model("llama", tiny=True, sequence=4).module
+    receipt = measure(decode(model, context=4, tokens=4))
+    assert [line.name for line in receipt.lines] == [
+        "library loop",
+        "model glue",
+        "interpreter and bindings",
+        "operators",
+    ]
+    assert sum(line.time_ns for line in receipt.lines) == pytest.approx(receipt.latency_ns)
+    assert {str(rung.place): rung.cell.units for rung in receipt.rungs} == {
+        "library/python": 4,
+        "eager/python": 4,
+        "flat/python": 4,
+        "eager/cpp": 4,
+    }
+    text = str(receipt)
+    assert "decode step of 4 tokens" in text and "a token" in text
+
+
+def test_a_step_with_state_costs_what_it_costs_without() -> None:
+    """Putting back is outside the timed region."""
+    memory = torch.zeros(1 << 16)  # large: once a round
+    counts = torch.zeros(64, dtype=torch.int64)  # decisive: before each sample
+
+    def make(writes: bool) -> Callable[[torch.Tensor], torch.Tensor]:
+        def run(x: torch.Tensor) -> torch.Tensor:
+            target, number = (memory, counts) if writes else (memory.clone(), counts.clone())
+            number.add_(1)
+            return target.add_(x).sum()
+
+        return run
+
+    with torch.inference_mode():
+        x = torch.ones(1)
+        plain, kept = (ftax.step(make(writes), (x,), name=str(writes)) for writes in (False, True))
+        times = [ftax.py_bench(s, plan=PLAN, threads=1, progress=False) for s in (plain, kept)]
+    assert times[1].latency_ns < times[0].latency_ns  # which makes two copies in its own time
