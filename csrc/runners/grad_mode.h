@@ -1,6 +1,7 @@
 // The grad mode of a round. Inference mode is the default on every rung; no_grad is a labelled
-// variant, and grad is of steps that train. It is a guard of libc10 that the C++ and the Python rungs enter alike, so that Python
-// code inside sees exactly what `with torch.inference_mode()` would have set.
+// variant, and grad is of steps that train. It is a guard of libc10 that the C++ and the Python
+// rungs enter alike, so that Python code inside sees exactly what `with torch.inference_mode()`
+// would have set.
 #pragma once
 
 #include <c10/core/GradMode.h>

@@ -13,8 +13,8 @@
 
 namespace ftax {
 
-// Throws what Python raised, as RunnerError, or Interrupted; `name` begins the message. Call it with
-// the GIL held and an error set.
+// Throws what Python raised, as RunnerError, or Interrupted; `name` begins the message. Call it
+// with the GIL held and an error set.
 [[noreturn]] void rethrow_python_error(const std::string& name);
 
 class PythonRunner final : public Runner {

@@ -1,5 +1,5 @@
-// Composite operators are told from others as the dispatcher tells them: by a kernel that is made of
-// other operators, and none for a backend.
+// Composite operators are told from others as the dispatcher tells them: by a kernel that is made
+// of other operators, and none for a backend.
 #include "tape/call_log.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,11 +1,11 @@
-// The one file that knows which dispatch keys record. Both are reserved by torch for others (its own
-// tests, and its C++ fake tensors) and may go away: python/ftax/runtimes/tape/recording.py probes
-// them and falls back to a TorchDispatchMode. A handler is registered only while recording, never at
-// load time, so that importing ftax leaves torch's dispatch tables as they were.
+// The one file that knows which dispatch keys record. Both are reserved by torch for others (its
+// own tests, and its C++ fake tensors) and may go away: python/ftax/runtimes/tape/recording.py
+// probes them and falls back to a TorchDispatchMode. A handler is registered only while recording,
+// never at load time, so that importing ftax leaves torch's dispatch tables as they were.
 //
 // TESTING_ONLY_GenericMode sits above autograd, autocast and composite decomposition, so it sees
-// calls as the model made them. Fake sits below them: it sees what they make of a call, and what the
-// backward pass calls.
+// calls as the model made them. Fake sits below them: it sees what they make of a call, and what
+// the backward pass calls.
 #include "tape/dispatch_scope.h"
 
 #include <atomic>
@@ -54,7 +54,8 @@ c10::DispatchKey choose_key(Level level) {
 c10::RegistrationHandleRAII register_handler(Recorder& recorder) {
   Recorder* nobody = nullptr;
   if (!active.compare_exchange_strong(nobody, &recorder)) {
-    throw UnavailableError("a recording is already under way, here or in another thread; finish it first");
+    throw UnavailableError(
+        "a recording is already under way, here or in another thread; finish it first");
   }
   const c10::DispatchKey key = choose_key(recorder.level());
   try {

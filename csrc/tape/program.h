@@ -45,7 +45,7 @@ struct Backward {
 struct Call {
   std::optional<c10::OperatorHandle> op;  // empty: a fill, or a backward pass
   std::optional<Backward> backward;
-  at::Tensor fill;                        // bytes that Python wrote into a fresh tensor unseen
+  at::Tensor fill;  // bytes that Python wrote into a fresh tensor unseen
   std::vector<Argument> arguments;
   std::vector<Output> outputs;
   std::vector<int> releases;  // slots whose last use this call was
