@@ -17,7 +17,7 @@ from ftax.ladders.receipt import Receipt
 from ftax.steps.decode import decode
 from ftax.steps.load import load_model
 
-DELAY_NS = 400_000
+DELAY_NS = 1_000_000
 PLAN = ftax.Plan(rounds=12, warmup=5, round_ms=10.0)
 
 
@@ -92,7 +92,7 @@ def test_a_delay_in_training_lies_in_its_line(place: str, line: str | None):
     shift = find_shift(measure(make_train(place, 0)), measure(make_train(place, DELAY_NS)))
     assert list(shift) == ["Python and bindings", "autograd", "operators"]
     for name, share in shift.items():
-        assert share == pytest.approx(1.0 if name == line else 0.0, abs=0.15)
+        assert share == pytest.approx(1.0 if name == line else 0.0, abs=0.25)
 
 
 def test_a_delay_in_the_library_lies_in_its_line():
@@ -108,9 +108,9 @@ def test_a_delay_in_the_library_lies_in_its_line():
 
         return replace(step, library=slower)
 
-    before, after = (measure(make(ns)) for ns in (0, 5 * DELAY_NS))
+    before, after = (measure(make(ns)) for ns in (0, 3 * DELAY_NS))
     shift = find_shift(before, after)
-    assert shift.pop("library loop") == pytest.approx(5.0, abs=1.5)
+    assert shift.pop("library loop") == pytest.approx(3.0, abs=1.0)
     assert all(abs(share) < 1.0 for share in shift.values())
 
 

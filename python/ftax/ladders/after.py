@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from ftax.errors import FAULTS, describe, is_out_of_memory, release
+from ftax.instruments.phases import time_phases
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.floors import measure_floors
@@ -22,6 +23,7 @@ from ftax.ladders.job import Job
 from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import OperatorCost, Receipt
+from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
@@ -171,6 +173,14 @@ def _time_operators(scene: Scene) -> Iterator[Scene]:
     )
 
 
+def _time_phases(scene: Scene) -> Iterator[Scene]:
+    """Of Python eager, as the step is written."""
+    loaded = scene.workspace.loaded
+    call = loaded.bind()
+    with preserve_state(loaded), loaded.guard():
+        yield scene.add(phases=time_phases(call, loaded.prepare, loaded.device))
+
+
 def _time_floors(scene: Scene) -> Iterator[Scene]:
     floors = measure_floors(device=scene.workspace.loaded.device, quick=True)
     yield scene.add(floors_ns={floor.name: floor.time_ns for floor in floors})
@@ -234,6 +244,12 @@ AFTER: tuple[Instrument, ...] = (
         "operators were not timed",
         lambda scene: scene.options.operators,
         _time_operators,
+    ),
+    Instrument(
+        "timing phases",
+        "the phases of the step were not timed",
+        lambda scene: scene.workspace.loaded.has_autograd and scene.is_whole,
+        _time_phases,
     ),
     Instrument(
         "timing the machine",

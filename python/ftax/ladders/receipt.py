@@ -12,6 +12,7 @@ from typing import ClassVar, Literal, Self
 
 from ftax.errors import InvalidArgumentError, ResultsError
 from ftax.instruments.energy import EnergyLine, compute_energy_tax
+from ftax.instruments.phases import Phase
 from ftax.instruments.readings import GpuReadings
 from ftax.instruments.trace.timeline import Timeline
 from ftax.ladders.advice import adopt, recommend
@@ -59,16 +60,18 @@ class Receipt(Findings):
     Attributes:
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
+        phases: of a step that trains, in Python eager; empty for others.
         readings: energy, utilisation and memory of each runtime, if they were asked for.
         floors_ns: what the machine itself costs (`ftax doctor`), ns by name.
         preparation: seconds spent before and after the rounds, by step.
     """
 
     kind: ClassVar[str] = "receipt"
-    later: ClassVar[frozenset[str]] = frozenset({"ladder_name"})
+    later: ClassVar[frozenset[str]] = frozenset({"ladder_name", "phases"})
 
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
+    phases: tuple[Phase, ...] = ()
     readings: tuple[GpuReadings, ...] = ()
     floors_ns: Mapping[str, float] = field(default_factory=lambda: FrozenMap({}))
     preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
@@ -140,10 +143,12 @@ class Receipt(Findings):
 
     def to_dict(self) -> dict[str, object]:
         """Plain dicts, lists and scalars; the lines are stored for other readers of the file, and
-        the ladder where it is not the usual one."""
+        ladder and phases where there is anything to say of them."""
         fields = {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
         if self.ladder_name == EAGER.name:
             del fields["ladder_name"]
+        if not self.phases:
+            del fields["phases"]
         return fields
 
     @classmethod

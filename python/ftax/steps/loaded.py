@@ -169,8 +169,12 @@ class LoadedModel(Subject):
 
     def bind(self) -> Callable[[], Any]:
         """`call` without a Python frame of ours: what a timed loop calls."""
-        called = self.module.step.function if isinstance(self.module, StepModule) else self.module
-        return functools.partial(called, *self.args, **self.kwargs)
+        return functools.partial(self.function, *self.args, **self.kwargs)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The module, or the step's own function: what is called with the inputs."""
+        return self.module.step.function if isinstance(self.module, StepModule) else self.module
 
     @property
     def library(self) -> Callable[[], Any] | None:

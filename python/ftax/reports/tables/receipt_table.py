@@ -28,6 +28,7 @@ def make_receipt_tables(receipt: Receipt) -> list[Rows]:
     """Receipt, latencies, the runtimes compared, on a GPU evidence, and what is unavailable."""
     return [
         make_line_table(receipt),
+        *([make_phase_table(receipt)] if receipt.phases else []),
         *make_runtime_tables(receipt),
         *make_evidence_tables(receipt),
         *make_unavailable_tables(receipt),
@@ -139,6 +140,23 @@ def _name_work(cell: Cell) -> str:
         return cell.model
     unit = f" of {cell.units} {_UNITS.get(cell.step, 'unit')}s" if cell.units > 1 else ""
     return f"{cell.model}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
+
+
+def make_phase_table(receipt: Receipt) -> Rows:
+    """How long Python eager is in each phase of a step that trains."""
+    total = sum(phase.host_ns for phase in receipt.phases) or 1.0
+    device = any(phase.device_ns is not None for phase in receipt.phases)
+    return Rows.of(
+        f"Phases of {receipt.rungs[0].cell.model} in Python eager, timed after the rounds",
+        receipt.phases,
+        {
+            "phase": "name",
+            "host": ("host_ns", format_time),
+            "share": lambda phase: f"{phase.host_ns / total:.1%}",
+            **({"device": lambda phase: say(phase.device_ns, format_time)} if device else {}),
+        },
+        text=("phase",),
+    )
 
 
 def _make_line(line: Line, with_host: bool, units: int) -> tuple[str, ...]:

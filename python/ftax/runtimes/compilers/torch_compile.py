@@ -69,7 +69,7 @@ class _Compilation:
         with without_warnings():
             if not _alive:  # or entries of earlier models would count towards the limit of them
                 torch._dynamo.reset()
-            self.module: Any = torch.compile(loaded.module, mode=mode, dynamic=False)
+            self.module: Any = torch.compile(loaded.function, mode=mode, dynamic=False)
         self.call: functools.partial[Any] = functools.partial(
             self.module, *loaded.args, **loaded.kwargs
         )
@@ -110,7 +110,8 @@ class _Compilation:
     def _run(self) -> list[torch.Tensor]:
         with preserve_state(self.workspace.loaded), _as_timed(self.workspace):
             # Copies: a CUDA graph of the next run writes over the outputs.
-            return [output.clone() for output in flatten_outputs(self.call())]
+            outputs = flatten_outputs((self.call(), self.workspace.loaded.returned))
+            return [output.detach().clone() for output in outputs]
 
     def _compile_afresh(self, folder: Path) -> Mapping[str, object]:
         """Compile with empty caches, which stay in ``folder``."""
@@ -175,8 +176,9 @@ def _as_timed(workspace: Workspace) -> Iterator[None]:
     on_cpu = workspace.loaded.device == "cpu"
     stream = nullcontext() if on_cpu else torch.cuda.stream(workspace.stream)
     # no_grad is no_grad also where the caller is in inference mode, as for the timed loop.
-    inference = workspace.setting.grad_mode == "inference"
-    with stream, torch.inference_mode(inference), torch.no_grad():
+    mode = workspace.setting.grad_mode
+    inference, grad = torch.inference_mode(mode == "inference"), mode == "grad"
+    with stream, inference, torch.set_grad_enabled(grad):
         yield
 
 
