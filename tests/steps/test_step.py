@@ -273,3 +273,27 @@ def test_state_is_put_back_also_where_measuring_fails():
         measure(ftax.step(run, (torch.ones(3),)))
     assert torch.equal(model.weight, torch.ones(3))
     assert model.calls == 0
+
+
+def test_a_step_that_keeps_tensors_alive_says_by_how_much_it_grows():
+    kept: list[torch.Tensor] = []
+    model = nn.Linear(64, 64)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square()
+        kept.append(loss)
+        return loss + 0
+
+    x = torch.randn(4, 64)
+    (warning,) = load_model(ftax.step(run, (x,))).warnings
+    assert warning.startswith("memory grows by ")
+    assert int(warning.split()[3].replace(",", "")) >= 4 * 64 * 4
+    assert load_model(ftax.step(lambda x: model(x).square() + 0, (x,))).warnings == ()
+
+
+def test_counting_memory_makes_torch_complain_of_nothing(capfd: pytest.CaptureFixture[str]):
+    model = Counting()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    step = ftax.train(model, lambda module, x: module(x), optimizer, (torch.ones(3),))
+    ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    assert "profil" not in capfd.readouterr().err

@@ -19,9 +19,9 @@ _USUAL: Mapping[str, object] = {
 
 
 def describe_options(cell: Cell) -> str:
-    """The options that tell a cell from the usual one of its model, but for the kind of GPU that it
-    asked for, which its machine says; "" if there are none."""
-    texts = []
+    """The step, and the options, that tell a cell from the usual one of its model, but for the kind
+    of GPU that it asked for, which its machine says; "" if there are none."""
+    texts = [] if cell.step == "forward" else [cell.step]
     for name, value in sorted(cell.options.items()):
         if value is None or value is False or _USUAL.get(name) == value or name == GPU:
             continue

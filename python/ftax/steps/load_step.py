@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.inputs import InputPair
@@ -23,6 +24,7 @@ from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
 from ftax.steps.user_inputs import Given, split_inputs
 
+_CALLS = 4
 _ONE_INPUT = (
     "the step is called with no tensors, so programs are checked on one input only: give it its "
     "inputs for a second check"
@@ -63,6 +65,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     first = next(iter(flatten_tensors((args, kwargs))), None)
     device = resolve_device(module, setting, first)
     module.returned = [item for item in module.written if str(item.device) == device]
+    growth = _find_growth(loaded, module, device)
     pair = _pair_inputs(step, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
     return replace(
@@ -73,7 +76,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         check_kwargs=pair.check_kwargs,
         varied=pair.varied,
         steady_check=pair.steady_check,
-        warnings=pair.warnings,
+        warnings=(*pair.warnings, *growth),
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         setting=replace(
             setting,
@@ -110,6 +113,28 @@ def _find_state(loaded: LoadedModel, module: StepModule) -> None:
         raise
     except FtaxError as error:
         raise type(error)(f"call {calls} of the step {loaded.name}: {describe(error)}") from error
+
+
+def _find_growth(loaded: LoadedModel, module: StepModule, device: str) -> tuple[str, ...]:
+    """What to know of a step that keeps more memory with each call: graphs in a list of losses."""
+    module.drop_gradients()
+
+    def call() -> None:
+        loaded.prepare()
+        with loaded.guard():
+            call_model(loaded.bind())
+
+    with keep_generators():
+        _, *kept = _core.measure_kept_bytes(call, device, _CALLS)  # the first one makes gradients
+    module.restore()
+    least = min(kept)
+    if least <= 0:
+        return ()
+    return (
+        f"memory grows by {least:,} bytes with each call: the step keeps tensors alive (a list of "
+        "losses keeps their graphs; keep loss.detach() or loss.item()), so a long measurement may "
+        "run out of it",
+    )
 
 
 def _require_tensors(output: tuple[Any, Any], module: StepModule) -> None:

@@ -38,11 +38,24 @@ class StepModule(nn.Module):
         self.written: list[torch.Tensor] = []
         self.returned: list[torch.Tensor] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
+        self._writes = _Writes()
 
     @property
     def has_state(self) -> bool:
         """Whether there is anything to put back."""
         return bool(self.written) or self.step.reset is not None
+
+    def restore(self) -> None:
+        """Have what was written hold what it held before the first call."""
+        self._writes.put_back()
+
+    def drop_gradients(self) -> None:
+        """Those that the step makes anew: where memory is counted, torch would complain of freeing
+        blocks that it does not know."""
+        state = {tensor.untyped_storage().data_ptr() for tensor in self.written}
+        for weight in self.parameters():
+            if weight.grad is not None and weight.grad.untyped_storage().data_ptr() not in state:
+                weight.grad = None
 
     def prepare(self) -> None:
         """Put back what decides which work is done: for whoever calls the step outside a runner."""
@@ -80,7 +93,8 @@ class StepModule(nn.Module):
         self._decisive = _core.SavedState(decisive)
         self._bulky = _core.SavedState([item for item in self.written if id(item) not in chosen])
         self._check_same_work(call)
-        writes.put_back()
+        self._writes = writes
+        self.restore()
         return seen.make_undo()
 
     def _check_same_work(self, call: Callable[[], object]) -> None:

@@ -304,7 +304,7 @@ def _check_outputs(
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
     """Peak bytes above the start, of one inference each, with the outputs alive at the end."""
-    _drop_gradients(loaded)
+    loaded.drop_gradients()
     with preserve_state(loaded), loaded.guard():
         eager = _core.measure_peak_bytes(lambda: call_model(loaded.call), loaded.device)
     with preserve_state(loaded), torch.inference_mode():
@@ -314,15 +314,6 @@ def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | 
         "tape_peak_bytes": replayed,
         "peak_memory_ratio": replayed / eager if eager else 1.0,
     }
-
-
-def _drop_gradients(loaded: LoadedModel) -> None:
-    """Those that the step makes anew: freeing them while memory is counted, torch would complain of
-    blocks that it does not know."""
-    state = {tensor.untyped_storage().data_ptr() for tensor in loaded.returned}
-    for weight in loaded.module.parameters():
-        if weight.grad is not None and weight.grad.untyped_storage().data_ptr() not in state:
-            weight.grad = None
 
 
 def _collect_warnings(
