@@ -122,3 +122,18 @@ def test_a_branch_of_the_backward_pass_on_another_thread_is_recorded():
     operators = Workspace(loaded).taped.tape.operators
     assert "aten::native_layer_norm_backward" in operators
     assert operators[-1] == "aten::_fused_adamw_"
+
+
+def test_each_wait_is_counted_and_has_its_line():
+    def run(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = x * x.sum().item()
+        return x
+
+    receipt = measure(ftax.step(run, (torch.ones(4, device="cuda") / 4,)))
+    assert [wait.count for wait in receipt.waits] == [3]
+    assert receipt.waits[0].place.startswith("test_gpu_steps.py:")
+    eager = receipt.evidence[0].waits
+    assert eager is not None and set(eager.counts) == {3}
+    graph = next(item for item in receipt.evidence if item.runtime == "cuda-graph")
+    assert graph.waits is not None and set(graph.waits.counts) == {0}

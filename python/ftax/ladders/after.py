@@ -24,6 +24,7 @@ from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.runtimes.tape.tape import preserve_state
+from ftax.runtimes.tape.waits import find_waits
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
@@ -181,6 +182,10 @@ def _time_phases(scene: Scene) -> Iterator[Scene]:
         yield scene.add(phases=time_phases(call, loaded.prepare, loaded.device))
 
 
+def _find_waits(scene: Scene) -> Iterator[Scene]:
+    yield scene.add(waits=find_waits(scene.workspace.loaded))
+
+
 def _time_floors(scene: Scene) -> Iterator[Scene]:
     floors = measure_floors(device=scene.workspace.loaded.device, quick=True)
     yield scene.add(floors_ns={floor.name: floor.time_ns for floor in floors})
@@ -250,6 +255,12 @@ AFTER: tuple[Instrument, ...] = (
         "the phases of the step were not timed",
         lambda scene: scene.workspace.loaded.has_autograd and scene.is_whole,
         _time_phases,
+    ),
+    Instrument(
+        "finding waits",
+        "where it waits for the device was not looked at",
+        lambda scene: scene.on_gpu and scene.is_whole,
+        _find_waits,
     ),
     Instrument(
         "timing the machine",

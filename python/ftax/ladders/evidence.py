@@ -9,7 +9,7 @@ of the lowest rung, and, in a column of their own, issue times.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from ftax.instruments.gate import Gated
 from ftax.instruments.trace.durations import compare_durations
@@ -17,6 +17,7 @@ from ftax.instruments.trace.integrity import judge
 from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
 from ftax.instruments.trace.names import shorten_all
 from ftax.instruments.trace.timeline import Timeline, compute_timeline
+from ftax.instruments.trace.waits import Waits, compute_waits
 from ftax.records.record import Count, Name, Ratio, Record
 from ftax.timing.candidate import Placed
 from ftax.timing.statistics import compute_interval, compute_mean
@@ -56,10 +57,13 @@ class RungEvidence(Placed, Record):
         duration_ratio: time of the same kernels over the first rung's.
         slower: kernels of other durations than the first rung's, in words.
         timeline: where the time of each traced inference went.
+        waits: for the device, while a request was issued.
         top: the kernels that take the most time.
         gate: issue time and device time without a profiler.
         traced_in: a disposable process, or the caller's.
     """
+
+    later: ClassVar[frozenset[str]] = frozenset({"waits"})
 
     runtime: Name
     host: Literal["python", "cpp"]
@@ -75,6 +79,7 @@ class RungEvidence(Placed, Record):
     duration_ratio: Ratio | None = None
     slower: tuple[str, ...] = ()
     timeline: Timeline | None = None
+    waits: Waits | None = None
     top: tuple[KernelCost, ...] = ()
     gate: Gated | None = None
     traced_in: Literal["worker", "this process"] = "this process"
@@ -142,6 +147,7 @@ class RungEvidence(Placed, Record):
             ),
             slower=_describe_slower(reference, kernels) if reference else (),
             timeline=timeline,
+            waits=compute_waits(trace),
             top=_list_top(kernels),
             gate=gate,
             traced_in=traced_in,

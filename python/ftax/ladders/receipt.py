@@ -21,6 +21,7 @@ from ftax.ladders.ladder import EAGER
 from ftax.ladders.lines import Line
 from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
+from ftax.runtimes.tape.waits import Wait
 from ftax.timing.candidate import Placed
 from ftax.timing.measurement import describe_doubts
 
@@ -60,6 +61,7 @@ class Receipt(Findings):
     Attributes:
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
+        waits: on a GPU, where Python eager waits for the device.
         phases: of a step that trains, in Python eager; empty for others.
         readings: energy, utilisation and memory of each runtime, if they were asked for.
         floors_ns: what the machine itself costs (`ftax doctor`), ns by name.
@@ -67,11 +69,12 @@ class Receipt(Findings):
     """
 
     kind: ClassVar[str] = "receipt"
-    later: ClassVar[frozenset[str]] = frozenset({"ladder_name", "phases"})
+    later: ClassVar[frozenset[str]] = frozenset({"ladder_name", "phases", "waits"})
 
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
     phases: tuple[Phase, ...] = ()
+    waits: tuple[Wait, ...] = ()
     readings: tuple[GpuReadings, ...] = ()
     floors_ns: Mapping[str, float] = field(default_factory=lambda: FrozenMap({}))
     preparation: Mapping[str, object] = field(default_factory=lambda: FrozenMap({}))
@@ -143,12 +146,13 @@ class Receipt(Findings):
 
     def to_dict(self) -> dict[str, object]:
         """Plain dicts, lists and scalars; the lines are stored for other readers of the file, and
-        ladder and phases where there is anything to say of them."""
+        ladder, phases and waits where there is anything to say of them."""
         fields = {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
         if self.ladder_name == EAGER.name:
             del fields["ladder_name"]
-        if not self.phases:
-            del fields["phases"]
+        for name in ("phases", "waits"):
+            if not fields[name]:
+                del fields[name]
         return fields
 
     @classmethod

@@ -20,6 +20,8 @@ def make_evidence_tables(receipt: Receipt) -> list[Rows]:
     if not receipt.evidence:
         return []
     tables = [_make_evidence(receipt)]
+    if any(item.waits and any(item.waits.counts) for item in receipt.evidence):
+        tables.append(_make_waits(receipt))
     timelines = receipt.timeline()
     if timelines:
         tables.append(make_timeline_table(timelines))
@@ -67,6 +69,24 @@ def _make_evidence(receipt: Receipt) -> Rows:
         },
         text=("runtime", "eager's kernels"),
         gives_way=("durations", "copies, fills", "kernel time"),
+    )
+
+
+def _make_waits(receipt: Receipt) -> Rows:
+    return Rows.of(
+        "Waits for the device while a request is issued (traced: times are longer than they are)",
+        [item for item in receipt.evidence if item.waits is not None],
+        {
+            "runtime": "place",
+            "waits": lambda item: median(item.waits.counts),
+            "waited": (lambda item: median(item.waits.wait_ns), format_time),
+            "device busy meanwhile": (lambda item: median(item.waits.masked_ns), format_time),
+            "exposed": (
+                lambda item: median(item.waits.wait_ns) - median(item.waits.masked_ns),
+                format_time,
+            ),
+        },
+        text=("runtime",),
     )
 
 

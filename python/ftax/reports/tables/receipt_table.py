@@ -29,6 +29,7 @@ def make_receipt_tables(receipt: Receipt) -> list[Rows]:
     return [
         make_line_table(receipt),
         *([make_phase_table(receipt)] if receipt.phases else []),
+        *([make_wait_table(receipt)] if receipt.waits else []),
         *make_runtime_tables(receipt),
         *make_evidence_tables(receipt),
         *make_unavailable_tables(receipt),
@@ -140,6 +141,16 @@ def _name_work(cell: Cell) -> str:
         return cell.model
     unit = f" of {cell.units} {_UNITS.get(cell.step, 'unit')}s" if cell.units > 1 else ""
     return f"{cell.model}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
+
+
+def make_wait_table(receipt: Receipt) -> Rows:
+    """Where Python eager waits for the device, and how often in one run."""
+    return Rows.of(
+        f"Where {receipt.rungs[0].cell.model} waits for the device in Python eager",
+        receipt.waits,
+        {"operator": "operator", "line": "place", "times": "count"},
+        text=("operator", "line"),
+    )
 
 
 def make_phase_table(receipt: Receipt) -> Rows:

@@ -77,11 +77,11 @@ class _CallLog(PlainMode):
         kwargs = kwargs or {}
         if not self.echoes.has(func, args):
             shapes = tuple(_list_shapes((*args, *kwargs.values())))
-            self.calls.append(Call(operator_name(func), shapes, _is_sized_by_values(func, args)))
+            self.calls.append(Call(operator_name(func), shapes, is_sized_by_values(func, args)))
         return self.echoes.keep(func, args, func(*args, **kwargs))
 
 
-def _is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:
+def is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:
     """Whether torch says so; of indexing it says so always, which is true of masks alone."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False

@@ -1,0 +1,92 @@
+"""Where a step waits for the device: which operator, at which line of Python, how often.
+
+A trace counts waits and times them, and knows no line; here one run is watched under a dispatch
+mode, which sees each operator with Python's stack above it. The surprising choice: the line is the
+first one outside torch, since that is the one that somebody can change.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+import ftax
+from ftax.records.record import Count, Name, Record
+from ftax.runtimes.tape.recording import is_sized_by_values, operator_name
+from ftax.runtimes.tape.tape import preserve_state
+from ftax.steps.echoes import PlainMode
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model
+
+_READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
+_COPIES = ("aten::_to_copy", "aten::copy_")
+_PACKAGES = tuple(str(Path(module.__file__).parent) for module in (torch, ftax) if module.__file__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait(Record):
+    """``count`` times in one run of Python eager ``operator`` waits; ``place`` is the line that
+    asks for it, ``generation/utils.py:123 in sample``, or "backward pass"."""
+
+    operator: Name
+    place: Name
+    count: Count
+
+
+def find_waits(loaded: LoadedModel) -> tuple[Wait, ...]:
+    """The waits of one run, the most frequent first."""
+    log = _WaitLog(torch.device(loaded.device))
+    with preserve_state(loaded), loaded.guard(), log:
+        call_model(loaded.call)
+    return tuple(
+        Wait(operator=operator, place=place, count=count)
+        for (operator, place), count in log.found.most_common()
+    )
+
+
+class _WaitLog(PlainMode):
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.device = device
+        self.found: Counter[tuple[str, str]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._waits(func, args, kwargs):
+            self.found[operator_name(func), _find_line(sys._getframe(1))] += 1
+        return func(*args, **kwargs)
+
+    def _waits(self, func: Any, args: Any, kwargs: Any) -> bool:
+        name = func._schema.name
+        if name in _COPIES:
+            target = kwargs.get("device") if name == "aten::_to_copy" else args[0].device
+            source = args[0] if name == "aten::_to_copy" else args[1]
+            to_host = target is not None and torch.device(target).type == "cpu"
+            return to_host and not kwargs.get("non_blocking") and self._is_here(source)
+        if name in _READS:
+            return self._is_here(args[0])
+        return is_sized_by_values(func, args) and self._is_here(args[0])
+
+    def _is_here(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == self.device.type
+
+
+def _find_line(frame: FrameType | None) -> str:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((*_PACKAGES, "<")):
+            return f"{_shorten(file)}:{frame.f_lineno} in {frame.f_code.co_name}"
+        frame = frame.f_back
+    return "backward pass"
+
+
+def _shorten(file: str) -> str:
+    """Without the folders of this machine, since a record may be published."""
+    _, _, inside = file.rpartition("site-packages/")
+    return inside if inside != file else Path(file).name
