@@ -37,6 +37,10 @@ from ftax.timing.checks import Checks, Equality
 _MEMORY_LIMIT = 1.05  # of eager's peak
 _SETTLING_CALLS = 2  # the first makes what is kept, the second finds it
 _SEED = 0x5EED  # none that a model sets itself: a replay, which does not, would look the same
+_HARD_TO_FOLLOW = (
+    "with autograd on, vmap, forward-mode differentiation and inference_mode within a step cannot "
+    "be followed; a step without gradients can be measured under torch.no_grad()"
+)
 _COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
 
 
@@ -168,9 +172,10 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     if loaded.has_autograd:
         agree = len(sequence) in _follow(sequence, frozenset((0,)), calls)
     if not agree:
+        hint = f"; {_HARD_TO_FOLLOW}" if loaded.has_autograd else ""
         raise UnsupportedError(
             f"cannot tape this model: the tape and {_name_witness(loaded)} disagree on the "
-            f"operators that it calls: {_describe_divergence(sequence, seen)}"
+            f"operators that it calls: {_describe_divergence(sequence, seen)}{hint}"
         )
     return calls
 
@@ -279,7 +284,10 @@ def _drop_gradients(loaded: LoadedModel) -> None:
     blocks that it does not know."""
     state = {tensor.untyped_storage().data_ptr() for tensor in loaded.returned}
     for weight in loaded.module.parameters():
-        if weight.grad is not None and weight.grad.untyped_storage().data_ptr() not in state:
+        grad = weight.grad
+        if grad is None:
+            continue
+        if grad.layout != torch.strided or grad.untyped_storage().data_ptr() not in state:
             weight.grad = None
 
 
