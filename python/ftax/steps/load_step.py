@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
+from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, name_type
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
@@ -62,7 +62,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     _find_state(loaded, module)
     first = next(iter(flatten_tensors((args, kwargs))), None)
     device = resolve_device(module, setting, first)
-    module.returned = [item for item in module.written if str(item.device) == device]
+    module.choose_returned(device, args, kwargs)
     pair = _pair_inputs(step, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
     return replace(
@@ -73,7 +73,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         check_kwargs=pair.check_kwargs,
         varied=pair.varied,
         steady_check=pair.steady_check,
-        warnings=pair.warnings,
+        warnings=(*pair.warnings, *_describe_growth(module.kept_bytes)),
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         setting=replace(
             setting,
@@ -116,14 +116,24 @@ def _require_tensors(output: tuple[Any, Any], module: StepModule) -> None:
     """Raises UnsupportedError for a step by whose results nothing can be checked."""
     result = output[0]
     try:
-        flatten_outputs((result, module.step.state))
+        flatten_outputs((result, module.step.state) if module.step.state else result)
     except UnsupportedError:
-        if result is None:
-            raise UnsupportedError(
-                f"the step {module.step.name} returns nothing: return a tensor that it computes, "
-                "such as its loss, by which every way to run it is checked"
-            ) from None
-        raise
+        what = "nothing" if result is None else name_type(result)
+        raise UnsupportedError(
+            f"the step {module.step.name} returns {what}, in which there is no tensor to be found: "
+            "return a tensor that it computes, such as its loss (not loss.item()), or tensors in "
+            "lists, tuples, dicts or dataclasses, by which every way to run it is checked"
+        ) from None
+
+
+def _describe_growth(kept_bytes: int) -> tuple[str, ...]:
+    if not kept_bytes:
+        return ()
+    return (
+        f"each call leaves {kept_bytes:,} bytes of what it computes behind, so memory grows from "
+        "run to run (a list of losses keeps their graphs): drop it in reset=, or keep numbers "
+        "instead of tensors",
+    )
 
 
 def _pair_inputs(step: Step, device: str, seed: int) -> InputPair:
@@ -132,4 +142,15 @@ def _pair_inputs(step: Step, device: str, seed: int) -> InputPair:
         return InputPair(
             args=args, kwargs=kwargs, check_args=args, check_kwargs=kwargs, warnings=(_ONE_INPUT,)
         )
-    return pair_user_inputs(Given(inputs=step.inputs, check_inputs=step.check_inputs), device, seed)
+    # An inference tensor could not be saved for a backward pass.
+    with torch.inference_mode(False):
+        pair = pair_user_inputs(
+            Given(inputs=step.inputs, check_inputs=step.check_inputs), device, seed
+        )
+    if step.check_inputs is None:
+        main = flatten_tensors((pair.args, dict(pair.kwargs)))
+        check = flatten_tensors((pair.check_args, dict(pair.check_kwargs)))
+        for tensor, drawn in zip(main, check, strict=True):
+            if tensor.requires_grad and drawn.is_leaf:
+                drawn.requires_grad_()
+    return pair

@@ -182,6 +182,12 @@ class LoadedModel(Subject):
         """What a step writes, which is compared as its outputs are; nothing for a forward pass."""
         return self.module.returned if isinstance(self.module, StepModule) else []
 
+    def list_returned(self) -> list[torch.Tensor]:
+        """Beside its outputs, what one call on the main inputs is compared by."""
+        if not isinstance(self.module, StepModule):
+            return []
+        return self.module.list_returned(self.args, dict(self.kwargs))
+
     def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
         """``runner`` with the state of a step put back outside its time."""
         return self.module.wrap_runner(runner) if isinstance(self.module, StepModule) else runner
