@@ -39,16 +39,14 @@ class MemoryMeter final : public torch::profiler::impl::ProfilerStateBase {
   }
 
   [[nodiscard]] int64_t peak_bytes() const { return peak_bytes_; }
-  [[nodiscard]] int64_t current_bytes() const { return current_bytes_; }
 
-  // Runs `body` under a meter on this thread, which it may ask, and returns the peak above the
-  // start, in bytes.
+  // Runs `body` under a meter on this thread and returns the peak above the start, in bytes.
   template <typename Body>
   static int64_t measure_peak(c10::Device device, Body body) {
     const auto meter = std::make_shared<MemoryMeter>(device);
     {
       const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, meter);
-      body(*meter);
+      body();
     }
     return meter->peak_bytes();
   }

@@ -239,6 +239,37 @@ def test_a_step_that_changes_meanwhile_is_not_the_same_work():
     assert "not the same work" in str(receipt)
 
 
+def test_sparse_gradients_are_taped():
+    model = nn.Embedding(10, 4, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ftax.train(model, lambda m, x: m(x).sum(), optimizer, (torch.arange(4),))
+    loaded = load_model(step)
+    assert make_tape(loaded).checks.judge_outputs().words == "bitwise equal"
+    assert not any("memory grows" in warning for warning in loaded.warnings)
+
+
+def test_what_cannot_be_followed_below_autograd_is_said():
+    model = nn.Linear(4, 2)
+    weights = {name: item.detach() for name, item in model.named_parameters()}
+
+    def loss(values: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, values, (x,)).sum()
+
+    each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+    step = ftax.step(lambda x: each(weights, x), (torch.randn(3, 4),))
+    with pytest.raises(UnsupportedError, match=r"vmap.*torch\.no_grad"):
+        make_tape(load_model(step))
+
+
+def test_integers_tell_calls_of_one_shape_apart():
+    sizes = iter([3] * 10 + [5])
+    step = ftax.step(lambda: torch.ones(next(sizes)).sum())
+    loaded = load_model(step)
+    words = [observe(loaded.call, has_autograd=True)[0].describe() for _ in range(6)]
+    assert "aten::ones on 3" in words[0]
+    assert "aten::ones on 5" in words[-1]
+
+
 # --- above autograd ----------------------------------------------------------------------------
 
 

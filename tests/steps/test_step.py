@@ -180,7 +180,8 @@ def test_a_reset_that_raises_is_told():
         (lambda: ftax.step(torch.sin, state=[1]), InvalidArgumentError, "state holds"),
         (lambda: ftax.step(lambda: None), UnsupportedError, "returns nothing"),
         (lambda: ftax.step(lambda: 1 / 0), RunnerError, "call 1 .*ZeroDivisionError"),
-        (lambda: ftax.step(lambda: {"a": 1}), UnsupportedError, "no tensor"),
+        (lambda: ftax.step(lambda: {"a": 1}), UnsupportedError, "returns a dict.*no tensor"),
+        (lambda: ftax.step(lambda: 1.5), UnsupportedError, r"returns a float.*not loss\.item"),
     ],
 )
 def test_what_is_no_step_is_refused_in_words(
@@ -275,20 +276,171 @@ def test_state_is_put_back_also_where_measuring_fails():
     assert model.calls == 0
 
 
-def test_a_step_that_keeps_tensors_alive_says_by_how_much_it_grows():
-    kept: list[torch.Tensor] = []
-    model = nn.Linear(64, 64)
+def test_state_is_put_back_also_where_the_step_is_refused():
+    model = Counting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ftax.train(model, lambda module, x: module(x), optimizer, (torch.ones(3),))
+    calls = 0
 
     def run(x: torch.Tensor) -> torch.Tensor:
-        loss = model(x).square()
-        kept.append(loss)
-        return loss + 0
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise KeyboardInterrupt
+        return step(x)
 
-    x = torch.randn(4, 64)
-    (warning,) = load_model(ftax.step(run, (x,))).warnings
-    assert warning.startswith("memory grows by ")
-    assert int(warning.split()[3].replace(",", "")) >= 4 * 64 * 4
-    assert load_model(ftax.step(lambda x: model(x).square() + 0, (x,))).warnings == ()
+    with pytest.raises(KeyboardInterrupt):
+        load_model(ftax.step(run, (torch.ones(3),)))
+    assert torch.equal(model.weight, torch.ones(3))
+    assert torch.equal(model.seen, torch.zeros(3))
+    assert model.weight.grad is None
+    assert model.calls == 0
+
+
+def test_gradients_that_were_there_are_there_again():
+    model, loose = Counting(), torch.ones(3, requires_grad=True)
+    model(torch.ones(3)).backward()
+    model.seen.zero_()
+    gradient = model.weight.grad
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x) + loose.sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    measure(ftax.step(run, (torch.ones(3),)))
+    assert model.weight.grad is gradient
+    assert torch.equal(gradient, torch.ones(3))
+    assert loose.grad is None
+
+
+def test_what_python_keeps_of_optimizers_and_schedules_is_as_it_was():
+    weight = nn.Parameter(torch.ones(4, 2))
+    optimizer = torch.optim.SparseAdam([weight], lr=0.1)  # which counts its steps in Python
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+
+    def run(ids: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.embedding(ids, weight, sparse=True).sum()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        return loss
+
+    ids = torch.arange(3)
+    run(ids)
+    epoch, rate = schedule.last_epoch, optimizer.param_groups[0]["lr"]
+    measure(ftax.step(run, (ids,)))
+    assert optimizer.state[weight]["step"] == 1
+    assert (schedule.last_epoch, optimizer.param_groups[0]["lr"]) == (epoch, rate)
+
+
+def test_what_a_step_does_to_its_modules_is_undone():
+    model = Counting()
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        model.eval().requires_grad_(False)
+        model.register_forward_hook(lambda *_: None)
+        model.weight.data = model.weight.data * 1
+        return model(x)
+
+    memory = model.weight.data_ptr()
+    measure(ftax.step(run, (torch.ones(3),)))
+    assert model.training
+    assert model.weight.requires_grad
+    assert not model._forward_hooks
+    assert model.weight.data_ptr() == memory
+
+
+def test_weights_are_those_of_the_module_after_a_functional_call():
+    model = nn.Linear(3, 3)
+    weight = model.weight
+    values = {name: item.detach() for name, item in model.named_parameters()}
+
+    def loss(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, weights, (x,)).sum()
+
+    measure(ftax.step(lambda x: torch.func.grad(loss)(values, x), (torch.ones(2, 3),)))
+    assert model.weight is weight
+
+
+def test_inputs_that_need_gradients_are_checked_on_others_that_do():
+    x = torch.randn(3, requires_grad=True)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        loss = x.square().sum()
+        loss.backward()
+        return loss
+
+    step = ftax.step(run, (x,))
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    found = [Checks.of(rung.checks).judge_outputs().words for rung in receipt.rungs]
+    assert found == ["bitwise equal"] * 3
+    assert x.grad is None
+
+
+def test_an_input_that_is_written_is_compared_as_the_one_that_was_given():
+    x = torch.randn(3)
+    step = ftax.step(lambda x: x.mul_(1.5) + 1, (x,))
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    found = [Checks.of(rung.checks).judge_outputs().words for rung in receipt.rungs]
+    assert found == ["bitwise equal"] * 3
+
+
+def test_a_caller_in_inference_mode_can_have_training_measured():
+    model = Counting()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ftax.train(model, lambda module, x: module(x), optimizer, (torch.randn(3),))
+    with torch.inference_mode():
+        assert len(ftax.tax(step, plan=QUICK, runtimes="none", progress=False).rungs) == 3
+
+
+def test_a_generator_of_its_own_is_put_back():
+    generator = torch.Generator().manual_seed(3)
+    before = generator.get_state()
+    step = ftax.step(lambda x: x + torch.rand(3, generator=generator), (torch.ones(3),))
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    assert len(receipt.rungs) == 3
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_memory_that_grows_is_said():
+    losses: list[torch.Tensor] = []
+    last: list[torch.Tensor] = []
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        losses.append((x * 2).sum())
+        return losses[-1]
+
+    def keep_few(x: torch.Tensor) -> torch.Tensor:
+        last.append((x * 2).sum())
+        del last[:-2]
+        return last[-1]
+
+    x = torch.ones(3, requires_grad=True)
+    assert any("memory grows" in warning for warning in load_model(ftax.step(run, (x,))).warnings)
+    for steady in (
+        ftax.step(run, (x,), reset=losses.clear),
+        ftax.step(keep_few, (x,)),
+        ftax.step(lambda x: nn.Linear(3, 3)(x), (x,)),
+    ):
+        assert not any("memory grows" in warning for warning in load_model(steady).warnings)
+
+
+def test_other_outputs_of_a_later_call_name_the_remedy():
+    factor = [1.0]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        factor[0] += 1
+        return x * factor[0]
+
+    step = ftax.step(run, (torch.ones(3),))
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    assert any("bring it back by reset=" in word for word in receipt.rungs[0].warnings)
+    assert factor == [1.0]
 
 
 def test_counting_memory_makes_torch_complain_of_nothing(capfd: pytest.CaptureFixture[str]):

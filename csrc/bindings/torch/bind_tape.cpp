@@ -134,25 +134,10 @@ void bind_tape(py::module_& m) {
   m.def(
       "measure_peak_bytes",
       [](const py::object& callable, const std::string& device) {
-        return MemoryMeter::measure_peak(c10::Device(device), [&](const auto&) { callable(); });
+        return MemoryMeter::measure_peak(c10::Device(device), [&] { callable(); });
       },
       py::arg("callable"), py::arg("device"),
       "Peak memory above the start while `callable()` runs, its result included, in bytes.");
-  m.def(
-      "measure_kept_bytes",
-      [](const py::object& callable, const std::string& device, int calls) {
-        std::vector<int64_t> kept;
-        MemoryMeter::measure_peak(c10::Device(device), [&](const MemoryMeter& meter) {
-          for (int i = 0; i < calls; ++i) {
-            const int64_t before = meter.current_bytes();
-            callable();
-            kept.push_back(meter.current_bytes() - before);
-          }
-        });
-        return kept;
-      },
-      py::arg("callable"), py::arg("device"), py::arg("calls"),
-      "How many bytes more are in use after each call of `callable()` than before it.");
   m.def("is_wrapped_number",
         [](const at::Tensor& t) { return t.unsafeGetTensorImpl()->is_wrapped_number(); });
 }

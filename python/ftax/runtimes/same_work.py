@@ -22,6 +22,10 @@ from ftax.timing.checks import SameWork
 
 _MOST_IN_A_ROW = 128
 _LEAST_IN_A_ROW = 3
+_REMEDY = (
+    "; the step keeps something in Python (a learning rate, a position, random numbers): bring it "
+    "back by reset="
+)
 _ROW_SHARE, _ROW_LEAST_S = 0.1, 0.1  # of the time that the rounds took, and no less than that
 
 
@@ -81,6 +85,8 @@ class WorkWatch:
         problem = compare_outputs(self._reference, outputs).problem
         if problem:
             self._problem = f"a later call gives other outputs than the first ({problem})"
+            if self._loaded.kind != "forward":
+                self._problem += _REMEDY
 
     def judge(self) -> SameWork:
         """What was seen."""

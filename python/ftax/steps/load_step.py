@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from ftax import _core
-from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
+from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, name_type
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
@@ -24,7 +23,6 @@ from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
 from ftax.steps.user_inputs import Given, split_inputs
 
-_CALLS = 4
 _ONE_INPUT = (
     "the step is called with no tensors, so programs are checked on one input only: give it its "
     "inputs for a second check"
@@ -64,8 +62,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     _find_state(loaded, module)
     first = next(iter(flatten_tensors((args, kwargs))), None)
     device = resolve_device(module, setting, first)
-    module.returned = [item for item in module.written if str(item.device) == device]
-    growth = _find_growth(loaded, module, device)
+    module.choose_returned(device, args, kwargs)
     pair = _pair_inputs(step, device, setting.seed)
     batch, sequence = resolve_user_sizes(setting, pair)
     return replace(
@@ -76,7 +73,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         check_kwargs=pair.check_kwargs,
         varied=pair.varied,
         steady_check=pair.steady_check,
-        warnings=(*pair.warnings, *growth),
+        warnings=(*pair.warnings, *_describe_growth(module.kept_bytes)),
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         setting=replace(
             setting,
@@ -115,40 +112,28 @@ def _find_state(loaded: LoadedModel, module: StepModule) -> None:
         raise type(error)(f"call {calls} of the step {loaded.name}: {describe(error)}") from error
 
 
-def _find_growth(loaded: LoadedModel, module: StepModule, device: str) -> tuple[str, ...]:
-    """What to know of a step that keeps more memory with each call: graphs in a list of losses."""
-    module.drop_gradients()
-
-    def call() -> None:
-        loaded.prepare()
-        with loaded.guard():
-            call_model(loaded.bind())
-
-    with keep_generators():
-        _, *kept = _core.measure_kept_bytes(call, device, _CALLS)  # the first one makes gradients
-    module.restore()
-    least = min(kept)
-    if least <= 0:
-        return ()
-    return (
-        f"memory grows by {least:,} bytes with each call: the step keeps tensors alive (a list of "
-        "losses keeps their graphs; keep loss.detach() or loss.item()), so a long measurement may "
-        "run out of it",
-    )
-
-
 def _require_tensors(output: tuple[Any, Any], module: StepModule) -> None:
     """Raises UnsupportedError for a step by whose results nothing can be checked."""
     result = output[0]
     try:
-        flatten_outputs((result, module.step.state))
+        flatten_outputs((result, module.step.state) if module.step.state else result)
     except UnsupportedError:
-        if result is None:
-            raise UnsupportedError(
-                f"the step {module.step.name} returns nothing: return a tensor that it computes, "
-                "such as its loss, by which every way to run it is checked"
-            ) from None
-        raise
+        what = "nothing" if result is None else name_type(result)
+        raise UnsupportedError(
+            f"the step {module.step.name} returns {what}, in which there is no tensor to be found: "
+            "return a tensor that it computes, such as its loss (not loss.item()), or tensors in "
+            "lists, tuples, dicts or dataclasses, by which every way to run it is checked"
+        ) from None
+
+
+def _describe_growth(kept_bytes: int) -> tuple[str, ...]:
+    if not kept_bytes:
+        return ()
+    return (
+        f"each call leaves {kept_bytes:,} bytes of what it computes behind, so memory grows from "
+        "run to run (a list of losses keeps their graphs): drop it in reset=, or keep numbers "
+        "instead of tensors",
+    )
 
 
 def _pair_inputs(step: Step, device: str, seed: int) -> InputPair:
@@ -157,4 +142,15 @@ def _pair_inputs(step: Step, device: str, seed: int) -> InputPair:
         return InputPair(
             args=args, kwargs=kwargs, check_args=args, check_kwargs=kwargs, warnings=(_ONE_INPUT,)
         )
-    return pair_user_inputs(Given(inputs=step.inputs, check_inputs=step.check_inputs), device, seed)
+    # An inference tensor could not be saved for a backward pass.
+    with torch.inference_mode(False):
+        pair = pair_user_inputs(
+            Given(inputs=step.inputs, check_inputs=step.check_inputs), device, seed
+        )
+    if step.check_inputs is None:
+        main = flatten_tensors((pair.args, dict(pair.kwargs)))
+        check = flatten_tensors((pair.check_args, dict(pair.check_kwargs)))
+        for tensor, drawn in zip(main, check, strict=True):
+            if tensor.requires_grad and drawn.is_leaf:
+                drawn.requires_grad_()
+    return pair

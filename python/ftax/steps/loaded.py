@@ -186,10 +186,11 @@ class LoadedModel(Subject):
         """What a step writes, which is compared as its outputs are; nothing for a forward pass."""
         return self.module.returned if isinstance(self.module, StepModule) else []
 
-    def drop_gradients(self) -> None:
-        """Those that a step makes anew; nothing for a forward pass."""
-        if isinstance(self.module, StepModule):
-            self.module.drop_gradients()
+    def list_returned(self) -> list[torch.Tensor]:
+        """Beside its outputs, what one call on the main inputs is compared by."""
+        if not isinstance(self.module, StepModule):
+            return []
+        return self.module.list_returned(self.args, dict(self.kwargs))
 
     def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
         """``runner`` with the state of a step put back outside its time."""

@@ -32,7 +32,7 @@ def call_model(call: Callable[[], Any]) -> Any:
 
 def _say(error: BaseException) -> str:
     try:
-        return str(error)
+        return str(error) or "(without words)"
     except Exception:  # an error may fail to put itself into words
         return "(without words)"
 

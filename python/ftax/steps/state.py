@@ -62,8 +62,8 @@ class Snapshot:
                 write(before)
                 changed.append(name)
         for container, copy in self._given:
-            if not _is_same(container, copy):
-                _refill(container, copy)
+            if not is_same_container(container, copy):
+                refill(container, copy)
                 changed.append(f"{name_type(container)} of its inputs")
         for generator, state in self._generators:
             generator.set_state(state)
@@ -75,8 +75,8 @@ class Snapshot:
     def put_back_attributes(self) -> None:
         """Restore which objects attributes, lists and dictionaries hold."""
         for container, before in self._containers.values():
-            if not _is_same(container, before):
-                _refill(container, before)
+            if not is_same_container(container, before):
+                refill(container, before)
         for item, before in self._slotted.values():
             for name, value in read_slots(item).items():
                 if name not in before:
@@ -226,7 +226,7 @@ def _as_names(slots: Any) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots or ())
 
 
-def _is_same(container: Any, before: Any) -> bool:
+def is_same_container(container: Any, before: Any) -> bool:
     """By identity: what compares equal may be another object, and tensors do not compare."""
     if len(container) != len(before):
         return False
@@ -237,7 +237,8 @@ def _is_same(container: Any, before: Any) -> bool:
     return all(a is b for a, b in zip(container, before, strict=True))
 
 
-def _refill(container: Any, before: Any) -> None:
+def refill(container: Any, before: Any) -> None:
+    """Have a list or dictionary hold what ``before`` holds."""
     container.clear()
     if isinstance(container, list | deque):
         container.extend(before)

@@ -7,20 +7,24 @@ those of a step, weights and optimizer included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.steps.echoes import PlainMode
-from ftax.steps.state import Snapshot
+from ftax.steps.reach import can_load, copy_containers, find_reached
+from ftax.steps.state import Snapshot, is_same_container, refill
 from ftax.steps.step import Step
 from ftax.steps.tensors import copy_into, same_bytes
 
@@ -37,29 +41,21 @@ class StepModule(nn.Module):
         self.step = step
         self.written: list[torch.Tensor] = []
         self.returned: list[torch.Tensor] = []
+        self._written_inputs: list[int] = []  # places among the tensors of the inputs
+        self.kept_bytes = 0  # that each call leaves behind in Python, of what it makes
+        self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
-        self._writes = _Writes()
 
     @property
     def has_state(self) -> bool:
         """Whether there is anything to put back."""
         return bool(self.written) or self.step.reset is not None
 
-    def restore(self) -> None:
-        """Have what was written hold what it held before the first call."""
-        self._writes.put_back()
-
-    def drop_gradients(self) -> None:
-        """Those that the step makes anew: where memory is counted, torch would complain of freeing
-        blocks that it does not know."""
-        state = {tensor.untyped_storage().data_ptr() for tensor in self.written}
-        for weight in self.parameters():
-            if weight.grad is not None and weight.grad.untyped_storage().data_ptr() not in state:
-                weight.grad = None
-
     def prepare(self) -> None:
         """Put back what decides which work is done: for whoever calls the step outside a runner."""
         self._decisive.put_back()
+        for generator, state in self._generators:
+            generator.set_state(state)
         if self.step.reset is None:
             return
         try:
@@ -70,8 +66,33 @@ class StepModule(nn.Module):
             ) from error
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
-        """The step once. What was written is returned where it is on the step's own device."""
-        return self.step.function(*args, **kwargs), self.returned
+        """The step once. What was written is returned where it is on the step's own device; of
+        its inputs, those that it was called with."""
+        result = self.step.function(*args, **kwargs)
+        return result, self.list_returned(args, kwargs)
+
+    def list_returned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+        """What is compared, as outputs are, after a call on these inputs."""
+        if not self._written_inputs:
+            return self.returned
+        inputs = _list_inputs(args, kwargs)
+        return [*self.returned, *(inputs[place].detach() for place in self._written_inputs)]
+
+    def choose_returned(self, device: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """From now on return what was written on ``device``. The memory of inputs, and of their
+        gradients, is not that of another input."""
+        inputs = _list_inputs(args, kwargs)
+        written = {_find_storage(item) for item in self.written}
+        self._written_inputs = [
+            place for place, item in enumerate(inputs) if _find_storage(item) in written
+        ]
+        theirs = {_find_storage(item) for item in inputs}
+        theirs |= {_find_storage(item.grad) for item in inputs if item.grad is not None}
+        self.returned = [
+            item
+            for item in self.written
+            if str(item.device) == device and _find_storage(item) not in theirs
+        ]
 
     def find_state(self, call: Callable[[], object]) -> Callable[[], None]:
         """Watch ``call`` run the step; returns what undoes all that these calls left behind.
@@ -80,22 +101,33 @@ class StepModule(nn.Module):
         """
         writes = _Writes()
         seen = _Seen(self, writes)
+        try:
+            self._watch(call, seen, writes)
+        except BaseException:  # also Ctrl-C
+            seen.undo()
+            raise
+        return seen.undo
+
+    def _watch(self, call: Callable[[], object], seen: _Seen, writes: _Writes) -> None:
         for tensor in self.step.state:
             writes.keep(tensor)
+        made: list[list[_Made]] = []
         for _ in range(_WATCHED_CALLS):
             self.prepare()
             with seen.watch(), writes:
                 call()
+            made.append(writes.take_made())
         self.written = writes.list_memory()
+        self._generators = writes.list_generators()
         writes.put_back()
         decisive = [tensor for tensor in self.written if _decides(tensor)]
         chosen = {id(tensor) for tensor in decisive}
         self._decisive = _core.SavedState(decisive)
         self._bulky = _core.SavedState([item for item in self.written if id(item) not in chosen])
         self._check_same_work(call)
-        self._writes = writes
-        self.restore()
-        return seen.make_undo()
+        held = {_find_storage(item) for item in (*self.parameters(), *self.buffers())}
+        self.kept_bytes = _count_kept(made[1:], held)  # the first call's are those of a state
+        writes.put_back()
 
     def _check_same_work(self, call: Callable[[], object]) -> None:
         """Raises UnsupportedError if two calls in a row do not make the same operator calls."""
@@ -106,8 +138,9 @@ class StepModule(nn.Module):
         if what := _describe_change(*logs):
             raise UnsupportedError(
                 f"the work of this step changes from call to call: {what}. It keeps something in "
-                "Python (a list that grows, a position): bring that back by reset=, a function "
-                "without arguments that is called before each run, outside its time"
+                "Python (a list that grows, a position, an iterator, random numbers): bring that "
+                "back by reset=, a function without arguments that is called before each run, "
+                "outside its time"
             )
 
     def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
@@ -117,10 +150,22 @@ class StepModule(nn.Module):
         return _core.StateRunner(runner, self._decisive, self._bulky, self.step.reset)
 
 
+def _list_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    leaves = pytree.tree_leaves((args, kwargs))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
 def _decides(tensor: torch.Tensor) -> bool:
     """Whether its values may decide which work is done: positions, counters, lengths."""
     small = tensor.numel() * tensor.element_size() <= _SMALL_BYTES
     return small and not (tensor.is_floating_point() or tensor.is_complex())
+
+
+class _Made(NamedTuple):
+    """Memory that a call has made, and how many bytes it is."""
+
+    memory: StorageWeakRef
+    size: int
 
 
 class _Writes(PlainMode):
@@ -128,9 +173,10 @@ class _Writes(PlainMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._made: dict[int, StorageWeakRef] = {}  # so held, an address is not used again
+        self._made: dict[int, _Made] = {}  # so held, an address is not used again
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._suspected: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -140,17 +186,35 @@ class _Writes(PlainMode):
                 if argument.alias_info is not None and argument.alias_info.is_write:
                     for tensor in _list_tensors(value):
                         self.keep(tensor)
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Generator):
+                self.keep_generator(value)
         result = func(*args, **kwargs)
         given = {_find_storage(item) for item in _list_tensors((*args, *kwargs.values()))}
         for tensor in _list_tensors(result):
             storage = _find_storage(tensor)
-            if storage is not None and storage not in given and storage not in self._kept:
-                self._made.setdefault(storage, StorageWeakRef(tensor.untyped_storage()))
+            if storage is None or storage in given or storage in self._kept:
+                continue
+            if storage not in self._made:
+                memory = tensor.untyped_storage()
+                self._made[storage] = _Made(StorageWeakRef(memory), memory.nbytes())
         return result
 
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._made.clear()  # what lives on is not of the next call's making
+    def take_made(self) -> list[_Made]:
+        """What was made since the last call of this: it is not of the next call's making."""
+        made = list(self._made.values())
+        self._made.clear()
+        return made
+
+    def keep_generator(self, generator: torch.Generator) -> None:
+        """Note the state of one that is not torch's own, which every check seeds."""
+        own = (torch.default_generator, *torch.cuda.default_generators)
+        if all(generator is not one for one in own):
+            self._generators.setdefault(id(generator), (generator, generator.get_state()))
+
+    def list_generators(self) -> list[tuple[torch.Generator, torch.Tensor]]:
+        """Those that were drawn from, with their states before."""
+        return list(self._generators.values())
 
     def keep(self, tensor: torch.Tensor) -> None:
         """Copy the memory of ``tensor``, unless it is known."""
@@ -177,6 +241,25 @@ class _Writes(PlainMode):
         """Have all of it hold what it held."""
         for memory, before in self._kept.values():
             copy_into([memory], [before])
+        for generator, state in self._generators.values():
+            generator.set_state(state)
+
+
+def _count_kept(made: Sequence[Sequence[_Made]], held: Set[int | None]) -> int:
+    """Bytes that live on of what a call has made, if that is so of each of these calls. ``held``:
+    memory of modules that were seen, which live on because they were."""
+    met = Counter(item.memory.cdata for call in made for item in call)
+    own = [
+        [item for item in call if met[item.memory.cdata] == 1 and item.memory.cdata not in held]
+        for call in made
+    ]
+
+    def count() -> int:
+        return min(sum(item.size for item in c if not item.memory.expired()) for c in own)
+
+    if count():
+        gc.collect()  # a cycle is no growth
+    return count()
 
 
 def _list_tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -211,15 +294,20 @@ def _find_whole_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Seen:
-    """The modules and optimizers that a step was seen to use, and what they were like before."""
+    """The modules and optimizers that a step was seen to use, and what they were like before; with
+    them what its function can get at, which is looked up before the first call."""
 
     def __init__(self, owner: StepModule, writes: _Writes) -> None:
         self._owner, self._writes = owner, writes
         self._depth = 0
         self._snapshots: list[Snapshot] = []
+        self._covered: dict[int, nn.Module] = {}  # modules of which there is a snapshot
         self._in_training: list[nn.Module] = []  # which the step is to run in eval mode
-        self._grads: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
-        self._optimizers: dict[int, tuple[Optimizer, dict[Any, Any], list[dict[str, Any]]]] = {}
+        self._leaves: dict[int, _KeptLeaf] = {}
+        self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
+        step = owner.step
+        for found in find_reached(step.function, step.reset, step.inputs):
+            self._keep_reached(found)
 
     @contextmanager
     def watch(self) -> Iterator[None]:
@@ -235,24 +323,39 @@ class _Seen:
             for handle in handles:
                 handle.remove()
 
-    def make_undo(self) -> Callable[[], None]:
-        """What makes all of it as it was."""
+    def undo(self) -> None:
+        """Make all of it as it was."""
+        for snapshot in self._snapshots:  # what their memory held is among the writes
+            snapshot.put_back_attributes()
+        for part in self._in_training:
+            part.training = True
+        for container, before in self._containers.values():
+            if not is_same_container(container, before):
+                refill(container, before)
+        for leaf in self._leaves.values():
+            leaf.put_back()
+        self._writes.list_memory()  # where watching was cut short, nobody asked yet
+        self._writes.put_back()
 
-        def undo() -> None:
-            for snapshot in self._snapshots:  # what their memory held is among the writes
-                snapshot.put_back_attributes()
-            for part in self._in_training:
-                part.training = True
-            for optimizer, state, groups in self._optimizers.values():
-                optimizer.state.clear()
-                optimizer.state.update(state)
-                for group, before in zip(optimizer.param_groups, groups, strict=True):
-                    group.update(before)
-            for tensor, grad in self._grads.values():
-                tensor.grad = grad
-            self._writes.put_back()
+    def _keep_reached(self, found: Any) -> None:
+        if isinstance(found, nn.Module):
+            self._keep_module(found)
+        elif isinstance(found, torch.optim.Optimizer):
+            self._see_optimizer(found, (), {})
+        elif isinstance(found, torch.Tensor):
+            if found.is_leaf:
+                self._keep_leaves([found])
+        elif isinstance(found, torch.Generator):
+            self._writes.keep_generator(found)
+        else:
+            copy_containers(vars(found) if can_load(found) else found, self._containers)
 
-        return undo
+    def _keep_module(self, part: nn.Module) -> None:
+        if id(part) in self._covered or _is_swapped(part):
+            return
+        self._covered.update({id(inner): inner for inner in part.modules()})
+        self._snapshots.append(Snapshot(part))
+        self._keep_leaves(part.parameters())
 
     def _enter(self, part: nn.Module, _args: Any) -> None:
         if part is self._owner:
@@ -260,9 +363,8 @@ class _Seen:
         if self._depth == 0 and all(part is not known for known in self._owner.modules()):
             name = type(part).__name__
             taken = sum(known.startswith(name) for known, _ in self._owner.named_children())
-            self._snapshots.append(Snapshot(part))
+            self._keep_module(part)
             self._owner.add_module(f"{name}{taken + 1}" if taken else name, part)
-            self._note_grads(part.parameters())
             for buffer in part.buffers():
                 self._writes.suspect(buffer)
             if self._owner.step.kind == "decode":
@@ -274,20 +376,44 @@ class _Seen:
         self._depth -= part is not self._owner
 
     def _see_optimizer(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        if id(optimizer) in self._optimizers:
-            return
-        groups = [
-            {name: value for name, value in group.items() if name != "params"}
-            for group in optimizer.param_groups
-        ]
-        self._optimizers[id(optimizer)] = optimizer, dict(optimizer.state), groups
+        copy_containers(vars(optimizer), self._containers)
         for group in optimizer.param_groups:
-            self._note_grads(group["params"])
+            self._keep_leaves(group["params"])
 
-    def _note_grads(self, tensors: Any) -> None:
+    def _keep_leaves(self, tensors: Any) -> None:
         for tensor in tensors:
             # By then a first backward pass may have run: what it made was not there before.
-            self._grads.setdefault(id(tensor), (tensor, None if self._depth else tensor.grad))
+            grad = None if self._depth else tensor.grad
+            if id(tensor) not in self._leaves:
+                self._leaves[id(tensor)] = _KeptLeaf(tensor, tensor.data, grad)
+
+
+class _KeptLeaf:
+    """A weight or another leaf of autograd: where its memory was, and its gradient."""
+
+    def __init__(
+        self, tensor: torch.Tensor, memory: torch.Tensor, grad: torch.Tensor | None
+    ) -> None:
+        self._tensor, self._memory, self._grad = tensor, memory, grad
+        self._needs_grad = tensor.requires_grad
+
+    def put_back(self) -> None:
+        tensor = self._tensor
+        place = _find_storage(tensor)
+        if place is not None and place != _find_storage(self._memory):
+            tensor.data = self._memory  # it was given other memory, by `.data = ` or `to`
+        tensor.grad = self._grad
+        if tensor.is_leaf and tensor.requires_grad != self._needs_grad:
+            tensor.requires_grad_(self._needs_grad)
+
+
+def _is_swapped(module: nn.Module) -> bool:
+    """Whether it stands with other weights for one call, as in `torch.func.functional_call`."""
+    return any(
+        weight is not None and not isinstance(weight, nn.Parameter)
+        for part in module.modules()
+        for weight in part._parameters.values()
+    )
 
 
 _Logged = tuple[str, list[list[int]], list[int], int]

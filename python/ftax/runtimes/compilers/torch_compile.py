@@ -110,7 +110,7 @@ class _Compilation:
     def _run(self) -> list[torch.Tensor]:
         with preserve_state(self.workspace.loaded), _as_timed(self.workspace):
             # Copies: a CUDA graph of the next run writes over the outputs.
-            outputs = flatten_outputs((self.call(), self.workspace.loaded.returned))
+            outputs = flatten_outputs((self.call(), self.workspace.loaded.list_returned()))
             return [output.detach().clone() for output in outputs]
 
     def _compile_afresh(self, folder: Path) -> Mapping[str, object]:

@@ -60,7 +60,7 @@ def _prepare_model(workspace: Workspace, runtime: str, call: Callable[[], object
 
     def run() -> list[torch.Tensor]:
         with loaded.guard():
-            return flatten_outputs((call_model(call), loaded.returned))
+            return flatten_outputs((call_model(call), loaded.list_returned()))
 
     return Candidate(
         runtime=runtime,

@@ -53,10 +53,11 @@ class Call(NamedTuple):
     depth: int = 0
 
     def describe(self) -> str:
-        """``aten::cat on (1, 8), (1, 8)``."""
+        """``aten::cat on (1, 8), (1, 8), 0``."""
         few = ["nested" if shape is None else str(shape) for shape in self.shapes[:_FEW]]
         if len(self.shapes) > _FEW:
             few.append(f"{len(self.shapes) - _FEW} more")
+        few += [str(number) for number in self.integers[:_FEW]]
         return f"{self.name} on {', '.join(few)}" if few else self.name
 
 

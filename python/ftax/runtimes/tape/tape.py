@@ -38,6 +38,10 @@ from ftax.timing.checks import Checks, Equality
 _MEMORY_LIMIT = 1.05  # of eager's peak
 _SETTLING_CALLS = 2  # the first makes what is kept, the second finds it
 _SEED = 0x5EED  # none that a model sets itself: a replay, which does not, would look the same
+_HARD_TO_FOLLOW = (
+    "with autograd on, vmap, forward-mode differentiation and inference_mode within a step cannot "
+    "be followed; a step without gradients can be measured under torch.no_grad()"
+)
 _COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
 
 
@@ -207,9 +211,10 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     if loaded.has_autograd:
         agree = len(sequence) in _follow(sequence, frozenset((0,)), calls)
     if not agree:
+        hint = f"; {_HARD_TO_FOLLOW}" if loaded.has_autograd else ""
         raise UnsupportedError(
             f"cannot tape this model: the tape and {_name_witness(loaded)} disagree on the "
-            f"operators that it calls: {_describe_divergence(sequence, seen)}"
+            f"operators that it calls: {_describe_divergence(sequence, seen)}{hint}"
         )
     return calls
 
@@ -304,7 +309,7 @@ def _check_outputs(
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
     """Peak bytes above the start, of one inference each, with the outputs alive at the end."""
-    loaded.drop_gradients()
+    _drop_gradients(loaded)
     with preserve_state(loaded), loaded.guard():
         eager = _core.measure_peak_bytes(lambda: call_model(loaded.call), loaded.device)
     with preserve_state(loaded), torch.inference_mode():
@@ -314,6 +319,18 @@ def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | 
         "tape_peak_bytes": replayed,
         "peak_memory_ratio": replayed / eager if eager else 1.0,
     }
+
+
+def _drop_gradients(loaded: LoadedModel) -> None:
+    """Those that the step makes anew: freeing them while memory is counted, torch would complain of
+    blocks that it does not know."""
+    state = {tensor.untyped_storage().data_ptr() for tensor in loaded.returned}
+    for weight in loaded.module.parameters():
+        grad = weight.grad
+        if grad is None:
+            continue
+        if grad.layout != torch.strided or grad.untyped_storage().data_ptr() not in state:
+            weight.grad = None
 
 
 def _collect_warnings(

@@ -1,0 +1,112 @@
+"""What a function can get at by its names: its closure, its defaults, the object of which it is a
+method, and the globals that its code names.
+
+The surprising choice: this is allowed to miss things. What a step writes is found by watching it
+run; here is only looked up, before its first call, what such watching sees too late (a gradient
+that `zero_grad` drops before any module is entered) or not at all (the epoch of a schedule).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+_DEPTH = 5  # of names within what names lead to
+_MOST_ITEMS = 1000  # of a container that are looked at
+CONTAINERS = (list, dict, set, deque)
+_LEAVES = (type, types.ModuleType, str, bytes, bool, int, float, complex, type(None))
+_ENDS = (nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Generator)
+
+
+def find_reached(*starts: object) -> list[Any]:
+    """Modules, optimizers, tensors, generators, lists and dictionaries, and objects that can load
+    their state (schedules, scalers); each once, in the order in which they are met."""
+    found: dict[int, Any] = {}
+    seen: dict[int, object] = {}  # holds what is made on the way, so that no id is used again
+    queue = deque((start, 0) for start in starts)
+    while queue:
+        value, depth = queue.popleft()
+        if id(value) in seen or issubclass(type(value), _LEAVES):
+            continue
+        seen[id(value)] = value
+        try:
+            if _is_wanted(value):
+                found[id(value)] = value
+            if depth < _DEPTH and not isinstance(value, _ENDS):
+                queue.extend([(inner, depth + 1) for inner in _list_inner(value)])
+        except Exception:  # an object need not take being looked at: a dead weakref.proxy does not
+            continue
+    return list(found.values())
+
+
+def copy_containers(value: Any, copies: dict[int, tuple[Any, Any]], depth: int = 0) -> None:
+    """Add to ``copies``, by identity, lists and dictionaries that ``value`` is made of, with what
+    they hold."""
+    if not isinstance(value, CONTAINERS) or id(value) in copies or depth > _DEPTH:
+        return
+    copies[id(value)] = (value, value.copy())
+    for inner in value.values() if isinstance(value, dict) else value:
+        copy_containers(inner, copies, depth + 1)
+
+
+def _is_wanted(value: object) -> bool:
+    return isinstance(value, (*_ENDS, *CONTAINERS)) or can_load(value)
+
+
+def can_load(value: object) -> bool:
+    """Whether it is an object with a state, as torch's schedules and scalers are."""
+    return hasattr(type(value), "load_state_dict") and hasattr(value, "__dict__")
+
+
+def _list_inner(value: Any) -> Iterator[Any]:
+    if isinstance(value, types.FunctionType):
+        yield from _list_names(value)
+    elif isinstance(value, types.MethodType):
+        yield value.__self__
+        yield value.__func__
+    elif isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, dict):
+        yield from list(value.values())[:_MOST_ITEMS]
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        yield from list(value)[:_MOST_ITEMS]
+    elif _is_users(value):
+        yield from list(vars(value).values())
+
+
+def _is_users(value: object) -> bool:
+    """Whether it is an object of the user's own; what a logger or a lock leads to is no state."""
+    library = type(value).__module__.partition(".")[0] in sys.stdlib_module_names
+    return isinstance(getattr(value, "__dict__", None), dict) and (not library or can_load(value))
+
+
+def _list_names(function: types.FunctionType) -> Iterator[Any]:
+    if (function.__module__ or "").partition(".")[0] in ("torch", "ftax"):
+        # Its globals are of the library; what was handed to it is not.
+        names: set[str] = set()
+    else:
+        names = set(_list_code_names(function.__code__))
+    yield from (function.__defaults__ or ())
+    yield from (function.__kwdefaults__ or {}).values()
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    for name in sorted(names):
+        if name in function.__globals__:
+            yield function.__globals__[name]
+
+
+def _list_code_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _list_code_names(constant)
