@@ -1,0 +1,269 @@
+"""Receipts of decoded tokens and training steps, held against counts and clocks of others.
+
+Decoding: the tokens of every rung over a long window, the library's own wall time, and the waits
+that torch's sync debug mode warns of. Training: what twenty steps of every rung have written. The
+surprising choice: with `--tiny` all of it runs on a CPU, down to the tape, so that a lent GPU never
+meets a script that has not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+import ftax
+from ftax.errors import FtaxError
+from ftax.ladders.ladder import find_ladder, name_ladder
+from ftax.ladders.receipt import Receipt
+from ftax.machines.environment import collect_environment
+from ftax.records.store import append_record
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.tape.tape import preserve_state
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from record import Figure, finish, make_parser, progress, show
+
+_LONG = 64  # tokens that every rung has to agree on
+_STEPS = 20  # of training
+_TURNS = 15
+_DECODE = tuple(itertools.product(("llama-160m", "llama-1b"), (128, 2048), (1, 8)))
+_TRAIN = (("bert-base", 4), ("gpt2", 4), ("resnet-50", 8), ("vit-b-16", 8))
+
+
+def prepare_rungs(loaded: LoadedModel) -> Iterator[tuple[str, Any]]:
+    """Each rung of the step's ladder, or the error that keeps it away."""
+    workspace = Workspace(loaded)
+    for runtime, host in find_ladder(name_ladder(loaded)).list_places(loaded.device):
+        try:
+            yield f"{runtime}/{host}", find_runtime(runtime).prepare(workspace, host)
+        except FtaxError as error:
+            yield f"{runtime}/{host}", error
+
+
+def take_receipt(loaded: LoadedModel, options: argparse.Namespace) -> Receipt:
+    """The receipt, which is kept beside the record where there is a folder."""
+    plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
+    receipt = ftax.tax(loaded, plan=plan, runtimes="none", operators=False, progress=False)
+    if options.results is not None:
+        append_record(options.results / "step_receipts_records.jsonl", receipt)
+    return receipt
+
+
+def judge(receipt: Receipt) -> dict[str, Any]:
+    """What every receipt has to hold."""
+    total = sum(line.time_ns for line in receipt.lines)
+    return {
+        "lines_ns": {line.name: line.time_ns for line in receipt.lines},
+        "latency_ns": receipt.latency_ns,
+        "sum_error": abs(total / receipt.latency_ns - 1.0),
+        "rungs": {str(rung.place): rung.latency_ns for rung in receipt.rungs},
+        "unavailable": {item.runtime: item.reason for item in receipt.unavailable},
+        "same_kernels": {str(item.place): item.same_kernels for item in receipt.evidence},
+        "waits": [wait.to_dict() for wait in receipt.waits],
+        "traced_waits": {
+            str(item.place): list(item.waits.counts)
+            for item in receipt.evidence
+            if item.waits is not None
+        },
+    }
+
+
+def decode(model: str, context: int, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+    """One cell of decoding."""
+    setting = make_setting(options, step="decode", sequence=context, batch=batch)
+    long = load_model(model, **setting, tokens=_LONG)
+    agree = {place: say_outputs(found) for place, found in prepare_rungs(long)}
+    loaded = load_model(model, **setting)
+    receipt = take_receipt(loaded, options)
+    return {
+        **judge(receipt),
+        "tokens_equal": agree,
+        "wall_ratio": compare_with_clock(loaded, receipt),
+        "debug_waits": count_debug_waits(loaded),
+    }
+
+
+def say_outputs(found: Any) -> str:
+    """ "bitwise equal", or what is not."""
+    return str(found) if isinstance(found, FtaxError) else found.checks.judge_outputs().words
+
+
+def compare_with_clock(loaded: LoadedModel, receipt: Receipt) -> float:
+    """Time of the first rung by perf_counter in plain Python, over the receipt's."""
+    call = loaded.library or loaded.bind()
+    times = []
+    with preserve_state(loaded), loaded.guard():
+        for _ in range(_TURNS):
+            loaded.prepare()
+            wait(loaded)
+            start = time.perf_counter_ns()
+            call()
+            wait(loaded)
+            times.append(time.perf_counter_ns() - start)
+    return statistics.median(times) / receipt.latency_ns
+
+
+def count_debug_waits(loaded: LoadedModel) -> int | None:
+    """How often torch warns of a wait in one run of eager; None on a CPU."""
+    if loaded.device == "cpu":
+        return None
+    with preserve_state(loaded), loaded.guard(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            loaded.bind()()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(item.message) for item in caught)
+
+
+def train(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+    """One cell of training."""
+    optimizer = "adamw-fused" if options.device == "cpu" else "adamw-capturable"
+    setting = make_setting(options, step="train", optimizer=optimizer, batch=batch)
+    loaded = load_model(model, **setting)
+    eager = run_steps(loaded, lambda: run_eager(loaded))
+    again = run_steps(loaded, lambda: run_eager(loaded))
+    repeats = count_different(eager, again)
+    if repeats:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        eager = run_steps(loaded, lambda: run_eager(loaded))
+    different = {
+        place: str(found) if isinstance(found, FtaxError)
+        else count_different(eager, run_steps(loaded, found.run))
+        for place, found in prepare_rungs(loaded)
+    }  # fmt: skip
+    found = judge(take_receipt(loaded, options))
+    torch.use_deterministic_algorithms(False)
+    return {
+        **found,
+        "tensors": len(eager),
+        "eager_differs_from_itself": repeats,
+        "different_after_twenty": different,
+    }
+
+
+def run_eager(loaded: LoadedModel) -> None:
+    """One step as it is written."""
+    with loaded.guard():
+        loaded.bind()()
+
+
+def run_steps(loaded: LoadedModel, run: Callable[[], object]) -> list[torch.Tensor]:
+    """What many steps have written."""
+    with preserve_state(loaded):
+        for _ in range(_STEPS):
+            run()
+        wait(loaded)
+        return [tensor.clone() for tensor in loaded.returned]
+
+
+def count_different(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> int:
+    """How many tensors are not bit for bit the same."""
+    return sum(not torch.equal(a, b) for a, b in zip(some, others, strict=True))
+
+
+def wait(loaded: LoadedModel) -> None:
+    """Until the device is idle."""
+    if loaded.device != "cpu":
+        torch.cuda.synchronize()
+
+
+def make_setting(options: argparse.Namespace, **more: Any) -> dict[str, Any]:
+    """Keywords of `load_model`."""
+    dtype = "fp32" if options.device == "cpu" else "fp16" if more["step"] == "decode" else "bf16"
+    if options.tiny and more["step"] == "decode":
+        more["sequence"] //= 16
+    return {"device": options.device, "dtype": dtype, "tiny": options.tiny, **more}
+
+
+def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
+    """Each over all cells that ran."""
+    decoded = [cell for cell in cells.values() if "tokens_equal" in cell]
+    trained = [cell for cell in cells.values() if "tensors" in cell]
+    odd = sum(
+        words != "bitwise equal" for cell in decoded for words in cell["tokens_equal"].values()
+    )
+    steps = sum(value != 0 for c in trained for value in c["different_after_twenty"].values())
+    other = sum(same is False for cell in cells.values() for same in cell["same_kernels"].values())
+    figures = [
+        Figure(name="cells", values=(float(len(cells)),), unit="cells"),
+        Figure(
+            name="lines that do not sum to the latency",
+            values=(max(cell["sum_error"] for cell in cells.values()),),
+            unit="of it", at_most=1e-9,
+        ),
+        Figure(name="rungs with other kernels", values=(float(other),), unit="rungs", at_most=0),
+    ]  # fmt: skip
+    if decoded:
+        figures += [
+            Figure(
+                name=f"rungs without eager's {_LONG} tokens",
+                values=(float(odd),), unit="rungs", at_most=0,
+            ),
+            Figure(
+                name="plain clock over receipt",
+                values=tuple(cell["wall_ratio"] for cell in decoded),
+                unit="x", at_least=0.98, at_most=1.02,
+            ),
+        ]  # fmt: skip
+    if trained:
+        figures.append(
+            Figure(
+                name=f"rungs that differ from eager after {_STEPS} steps",
+                values=(float(steps),), unit="rungs", at_most=0,
+            )
+        )  # fmt: skip
+    return figures
+
+
+def main() -> None:
+    """Take the cells that are asked for, each kept as soon as it is there."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="narrow models, on short prompts")
+    parser.add_argument("--only", default="", help="cells whose name has this in it")
+    parser.add_argument("--duration", type=float, default=10.0, help="seconds of rounds a cell")
+    parser.add_argument("--time-limit", type=float, default=1e9, help="begin no cell after it")
+    options = parser.parse_args()
+    wanted: dict[str, Callable[[], dict[str, Any]]] = {}
+    for model, context, batch in _DECODE:
+        name = f"decode {model} context {context} batch {batch}"
+        wanted[name] = lambda cell=(model, context, batch): decode(*cell, options)
+    for model, batch in _TRAIN:
+        wanted[f"train {model} batch {batch}"] = lambda cell=(model, batch): train(*cell, options)
+    cells: dict[str, dict[str, Any]] = {}
+    start = time.monotonic()
+    for name, take in wanted.items():
+        if options.only not in name or time.monotonic() - start > options.time_limit:
+            continue
+        progress(name)
+        try:
+            cells[name] = take()
+        except (FtaxError, RuntimeError) as error:
+            progress(f"{name} failed: {error}")
+        else:
+            progress(json.dumps(cells[name])[:400])
+    show(
+        "Steps",
+        ("cell", "latency, us", "lowest rung, us"),
+        [
+            (name, f"{cell['latency_ns'] / 1e3:,.0f}", f"{min(cell['rungs'].values()) / 1e3:,.0f}")
+            for name, cell in cells.items()
+        ],
+    )
+    environment = collect_environment(device=options.device).to_dict()
+    finish(__file__, options, list_figures(cells), raw=cells, environment=environment)
+
+
+if __name__ == "__main__":
+    main()
