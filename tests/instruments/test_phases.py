@@ -10,7 +10,7 @@ from torch.optim.optimizer import Optimizer
 import ftax
 from ftax.instruments.phases import time_phases
 
-WAIT_NS = 300_000
+WAIT_NS = 1_000_000
 
 
 def wait(ns: int) -> None:
