@@ -205,6 +205,23 @@ def test_a_failure_in_a_later_call_is_told():
         load_model(ftax.step(run, (torch.ones(3),)))
 
 
+def test_a_mode_that_a_step_does_not_have_is_refused():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ftax.train(model, lambda module, x: module(x).sum(), optimizer, (torch.ones(2, 3),))
+    with pytest.raises(InvalidArgumentError, match="a train step runs in grad mode"):
+        load_model(step, grad_mode="no_grad")
+    with pytest.raises(InvalidArgumentError, match="a decode step runs in inference mode"):
+        load_model("llama", tiny=True, step="decode", grad_mode="no_grad")
+    with pytest.raises(InvalidArgumentError, match="optimizer is LBFGS"):
+        ftax.train(model, lambda m, x: m(x).sum(), torch.optim.LBFGS(model.parameters()), ())
+
+
+def test_an_output_without_memory_is_refused():
+    with pytest.raises(UnsupportedError, match="on the meta device"):
+        load_model(ftax.step(lambda x: x.to("meta"), (torch.ones(3),)))
+
+
 def test_options_of_a_model_are_refused():
     step = ftax.step(torch.sin, (torch.ones(3),))
     with pytest.raises(InvalidArgumentError, match="a step brings its inputs"):

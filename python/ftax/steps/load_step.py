@@ -86,8 +86,16 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
 
 
 def _choose_grad_mode(step: Step, setting: Setting) -> GradMode:
-    """The step's own, or the caller's; "no_grad" where the setting says so."""
+    """The step's own, or the caller's; "no_grad" where the setting says so.
+
+    Raises InvalidArgumentError where it says so of a step that has a mode of its own.
+    """
     if step.grad_mode is not None:
+        if setting.grad_mode == "no_grad" != step.grad_mode:
+            raise InvalidArgumentError(
+                f"grad_mode is 'no_grad', but a {step.kind} step runs in {step.grad_mode} mode: "
+                "leave it out, or give the function to ftax.step"
+            )
         return step.grad_mode
     if setting.grad_mode == "no_grad" or not torch.is_grad_enabled():
         return "inference" if torch.is_inference_mode_enabled() else "no_grad"
@@ -116,7 +124,7 @@ def _require_tensors(output: tuple[Any, Any], module: StepModule) -> None:
     """Raises UnsupportedError for a step by whose results nothing can be checked."""
     result = output[0]
     try:
-        flatten_outputs((result, module.step.state) if module.step.state else result)
+        found = flatten_outputs((result, module.step.state) if module.step.state else result)
     except UnsupportedError:
         what = "nothing" if result is None else name_type(result)
         raise UnsupportedError(
@@ -124,6 +132,11 @@ def _require_tensors(output: tuple[Any, Any], module: StepModule) -> None:
             "return a tensor that it computes, such as its loss (not loss.item()), or tensors in "
             "lists, tuples, dicts or dataclasses, by which every way to run it is checked"
         ) from None
+    if any(tensor.is_meta for tensor in found):
+        raise UnsupportedError(
+            f"the step {module.step.name} returns a tensor on the meta device, which holds nothing "
+            "to check: build the model with weights"
+        )
 
 
 def _describe_growth(kept_bytes: int) -> tuple[str, ...]:

@@ -60,7 +60,12 @@ def make_named_step(loaded: LoadedModel, setting: Setting) -> LoadedModel:
     step = (
         _make_decode(loaded, setting) if setting.step == "decode" else _make_train(loaded, setting)
     )
-    plain = Setting(dtype=loaded.setting.dtype, device=loaded.device, seed=setting.seed)
+    plain = Setting(
+        dtype=loaded.setting.dtype,
+        device=loaded.device,
+        seed=setting.seed,
+        grad_mode=setting.grad_mode,
+    )
     made = load_step(step, plain, None)
     return replace(
         made,

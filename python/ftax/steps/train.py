@@ -36,7 +36,7 @@ def train(
 
     Args:
         model: in the mode in which it trains; it is not changed.
-        loss: from the model and the batch to a scalar, such as
+        loss: from the model and the batch to a tensor of one number, such as
             ``lambda model, x, y: cross_entropy(model(x), y)``.
         optimizer: of the model's parameters.
         batch: what ``loss`` is called with after the model, in the forms of inputs of
@@ -85,6 +85,11 @@ def _check(model: Any, loss: Any, optimizer: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(
             f"optimizer is of type {name_type(optimizer)}: give a torch.optim.Optimizer"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidArgumentError(
+            "optimizer is LBFGS, whose step calls the model as often as values ask for: its work "
+            "is not the same from run to run; give SGD, Adam or AdamW"
         )
     weights = {id(weight) for weight in model.parameters() if weight.requires_grad}
     given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}

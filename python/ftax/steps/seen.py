@@ -1,0 +1,143 @@
+"""What a step uses, modules and optimizers, and making it what it was before.
+
+The surprising choice: two looks, since each misses something. What the function's names lead to is
+looked up before its first call; modules that it calls are met by torch's global hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
+
+from ftax.steps.reach import can_load, copy_containers, find_reached
+from ftax.steps.state import Snapshot, is_same_container, refill
+from ftax.steps.step import Step
+from ftax.steps.writes import Writes, find_storage
+
+
+class Seen:
+    """The modules and optimizers that a step was seen to use, and what they were like before; with
+    them what its function can get at, which is looked up before the first call."""
+
+    def __init__(self, owner: nn.Module, step: Step, writes: Writes) -> None:
+        self._owner, self._step, self._writes = owner, step, writes
+        self._depth = 0
+        self._snapshots: list[Snapshot] = []
+        self._covered: dict[int, nn.Module] = {}  # modules of which there is a snapshot
+        self._in_training: list[nn.Module] = []  # which the step is to run in eval mode
+        self._leaves: dict[int, _KeptLeaf] = {}
+        self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
+        for found in find_reached(step.function, step.reset, step.inputs):
+            self._keep_reached(found)
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Look on inside."""
+        handles = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+            register_optimizer_step_pre_hook(self._see_optimizer),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def undo(self) -> None:
+        """Make all of it as it was."""
+        for snapshot in self._snapshots:  # what their memory held is among the writes
+            snapshot.put_back_attributes()
+        for part in self._in_training:
+            part.training = True
+        for container, before in self._containers.values():
+            if not is_same_container(container, before):
+                refill(container, before)
+        for leaf in self._leaves.values():
+            leaf.put_back()
+        self._writes.list_memory()  # where watching was cut short, nobody asked yet
+        self._writes.put_back()
+
+    def _keep_reached(self, found: Any) -> None:
+        if isinstance(found, nn.Module):
+            self._keep_module(found)
+        elif isinstance(found, torch.optim.Optimizer):
+            self._see_optimizer(found, (), {})
+        elif isinstance(found, torch.Tensor):
+            if found.is_leaf:
+                self._keep_leaves([found])
+        elif isinstance(found, torch.Generator):
+            self._writes.keep_generator(found)
+        else:
+            copy_containers(vars(found) if can_load(found) else found, self._containers)
+
+    def _keep_module(self, part: nn.Module) -> None:
+        if id(part) in self._covered or _is_swapped(part):
+            return
+        self._covered.update({id(inner): inner for inner in part.modules()})
+        self._snapshots.append(Snapshot(part))
+        self._keep_leaves(part.parameters())
+
+    def _enter(self, part: nn.Module, _args: Any) -> None:
+        if part is self._owner:
+            return
+        if self._depth == 0 and all(part is not known for known in self._owner.modules()):
+            name = type(part).__name__
+            taken = sum(known.startswith(name) for known, _ in self._owner.named_children())
+            self._keep_module(part)
+            self._owner.add_module(f"{name}{taken + 1}" if taken else name, part)
+            for buffer in part.buffers():
+                self._writes.suspect(buffer)
+            if self._step.kind == "decode":
+                self._in_training += [inner for inner in part.modules() if inner.training]
+                part.eval()
+        self._depth += 1
+
+    def _leave(self, part: nn.Module, _args: Any, _output: Any) -> None:
+        self._depth -= part is not self._owner
+
+    def _see_optimizer(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        copy_containers(vars(optimizer), self._containers)
+        for group in optimizer.param_groups:
+            self._keep_leaves(group["params"])
+
+    def _keep_leaves(self, tensors: Any) -> None:
+        for tensor in tensors:
+            # By then a first backward pass may have run: what it made was not there before.
+            grad = None if self._depth else tensor.grad
+            if id(tensor) not in self._leaves:
+                self._leaves[id(tensor)] = _KeptLeaf(tensor, tensor.data, grad)
+
+
+class _KeptLeaf:
+    """A weight or another leaf of autograd: where its memory was, and its gradient."""
+
+    def __init__(
+        self, tensor: torch.Tensor, memory: torch.Tensor, grad: torch.Tensor | None
+    ) -> None:
+        self._tensor, self._memory, self._grad = tensor, memory, grad
+        self._needs_grad = tensor.requires_grad
+
+    def put_back(self) -> None:
+        tensor = self._tensor
+        place = find_storage(tensor)
+        if place is not None and place != find_storage(self._memory):
+            tensor.data = self._memory  # it was given other memory, by `.data = ` or `to`
+        tensor.grad = self._grad
+        if tensor.is_leaf and tensor.requires_grad != self._needs_grad:
+            tensor.requires_grad_(self._needs_grad)
+
+
+def _is_swapped(module: nn.Module) -> bool:
+    """Whether it stands with other weights for one call, as in `torch.func.functional_call`."""
+    return any(
+        weight is not None and not isinstance(weight, nn.Parameter)
+        for part in module.modules()
+        for weight in part._parameters.values()
+    )

@@ -1,0 +1,150 @@
+"""Finds the memory that operator calls write into, and keeps what it held before.
+
+The surprising choice: what is kept is whole storages. A write is one of memory, whatever view of it
+is written through, and memory that a call has made itself is nobody's state.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from typing import Any, NamedTuple
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from ftax.steps.echoes import PlainMode
+from ftax.steps.tensors import copy_into, same_bytes
+
+
+class Made(NamedTuple):
+    """Memory that a call has made, and how many bytes it is."""
+
+    memory: StorageWeakRef
+    size: int
+
+
+class Writes(PlainMode):
+    """Keeps what memory held before an operator call first wrote into it, unless a call made it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._made: dict[int, Made] = {}  # so held, an address is not used again
+        self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._suspected: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func._schema.is_mutable:
+            for place, argument in enumerate(func._schema.arguments):
+                value = args[place] if place < len(args) else kwargs.get(argument.name)
+                if argument.alias_info is not None and argument.alias_info.is_write:
+                    for tensor in _list_tensors(value):
+                        self.keep(tensor)
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, torch.Generator):
+                self.keep_generator(value)
+        result = func(*args, **kwargs)
+        given = {find_storage(item) for item in _list_tensors((*args, *kwargs.values()))}
+        for tensor in _list_tensors(result):
+            storage = find_storage(tensor)
+            if storage is None or storage in given or storage in self._kept:
+                continue
+            if storage not in self._made:
+                memory = tensor.untyped_storage()
+                self._made[storage] = Made(StorageWeakRef(memory), memory.nbytes())
+        return result
+
+    def take_made(self) -> list[Made]:
+        """What was made since the last call of this: it is not of the next call's making."""
+        made = list(self._made.values())
+        self._made.clear()
+        return made
+
+    def keep_generator(self, generator: torch.Generator) -> None:
+        """Note the state of one that is not torch's own, which every check seeds."""
+        own = (torch.default_generator, *torch.cuda.default_generators)
+        if all(generator is not one for one in own):
+            self._generators.setdefault(id(generator), (generator, generator.get_state()))
+
+    def list_generators(self) -> list[tuple[torch.Generator, torch.Tensor]]:
+        """Those that were drawn from, with their states before."""
+        return list(self._generators.values())
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        """Copy the memory of ``tensor``, unless it is known."""
+        place = find_storage(tensor)
+        if place is None or place in self._made or place in self._kept:
+            return
+        known = self._suspected.pop(place) if place in self._suspected else None
+        self._kept[place] = known or _copy_memory(tensor)
+
+    def suspect(self, tensor: torch.Tensor) -> None:
+        """Copy what may be written by a call that does not say so: batch norm's statistics are."""
+        place = find_storage(tensor)
+        if place is not None and place not in self._kept:
+            self._suspected.setdefault(place, _copy_memory(tensor))
+
+    def list_memory(self) -> list[torch.Tensor]:
+        """All that was written."""
+        for place, (memory, before) in list(self._suspected.items()):
+            if not same_bytes(memory, before):
+                self._kept[place] = self._suspected.pop(place)
+        return [memory for memory, _ in self._kept.values()]
+
+    def put_back(self) -> None:
+        """Have all of it hold what it held."""
+        for memory, before in self._kept.values():
+            copy_into([memory], [before])
+        for generator, state in self._generators.values():
+            generator.set_state(state)
+
+
+def count_kept(made: Sequence[Sequence[Made]], held: Set[int | None]) -> int:
+    """Bytes that live on of what a call has made, if that is so of each of these calls. ``held``:
+    memory of modules that were seen, which live on because they were."""
+    met = Counter(item.memory.cdata for call in made for item in call)
+    own = [
+        [item for item in call if met[item.memory.cdata] == 1 and item.memory.cdata not in held]
+        for call in made
+    ]
+
+    def count() -> int:
+        return min(sum(item.size for item in c if not item.memory.expired()) for c in own)
+
+    if count():
+        gc.collect()  # a cycle is no growth
+    return count()
+
+
+def _list_tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _list_tensors(item)
+
+
+def find_storage(tensor: torch.Tensor) -> int | None:
+    """What tells its memory from other memory; None for tensors that have none of their own."""
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
+        return None
+    found: int = tensor.untyped_storage()._cdata
+    return found
+
+
+def _copy_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    with torch.no_grad():
+        memory = _find_whole_memory(tensor)
+        return memory, memory.clone()
+
+
+def _find_whole_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """All of the memory that ``tensor`` is in, under its own shape where it is all of that."""
+    plain = tensor.detach()
+    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+    if plain.numel() == count and torch.ops.aten.is_non_overlapping_and_dense(plain):
+        return plain
+    return plain.as_strided((count,), (1,), 0)
