@@ -77,7 +77,8 @@ def tax(
     with saved(output.json, [receipt]):
         show(receipt, output)
     if runtimes == "quick":
-        say(f"--runtimes available adds {', '.join(list_slower(receipt.rungs[0].cell.device))}.")
+        cell = receipt.rungs[0].cell
+        say(f"--runtimes available adds {', '.join(list_slower(cell.device, cell.step))}.")
     if trace is not None:
         write_traces(traces, trace)
     if receipt.interrupted:

@@ -79,13 +79,14 @@ def check_options(places: Iterable[Place], options: Mapping[str, str]) -> None:
             )
 
 
-def list_slower(device: str) -> list[str]:
-    """Names of the installed runtimes that "available" adds to "quick", without asking each what
-    else is in its way."""
+def list_slower(device: str, kind: str = "forward") -> list[str]:
+    """Names of the installed runtimes that "available" adds to "quick" for such a step, without
+    asking each what else is in its way."""
     return [
         spec.name
         for spec in list_runtimes()
         if device.split(":")[0] in spec.devices
+        and (kind == "forward" or spec.any_step)
         and all(find_spec(package) for package in spec.packages)
         and not (spec.quick or spec.never or spec.instrument)
         and not (any(spec.name == place[0] for place in EAGER.places))

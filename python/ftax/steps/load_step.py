@@ -55,7 +55,6 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         name=step.name,
         kind=step.kind,
         units=step.units,
-        unit=step.unit,
         options={"seed": setting.seed, "inputs": "given", "weights": "given"},
         source=f"a step, {getattr(step.function, '__module__', '')}.{step.name}",
     )

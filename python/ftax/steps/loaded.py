@@ -33,7 +33,6 @@ class Subject:
     options: Mapping[str, JsonScalar]
     kind: str = "forward"  # of step
     units: int = 1  # that one run makes
-    unit: str = ""  # what one of them is called
 
     @property
     def dtype(self) -> Dtype:

@@ -67,7 +67,6 @@ def train(
         inputs=(args, kwargs),
         check_inputs=check_batch,
         units=int(first.shape[0]) if first is not None and first.dim() else 1,
-        unit="sample",
         name=name or type(model).__name__,
         kind="train",
         grad_mode="grad",
