@@ -23,11 +23,12 @@ from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
+from ftax.timing.differences import compute_intervals
 from ftax.timing.session import measure as measure_candidates
 from ftax.timing.session import require
 
 DELAY_NS = 1_000_000
-PLAN = ftax.Plan(rounds=12, warmup=5, round_ms=10.0)
+PLAN = ftax.Plan(rounds=16, warmup=5, round_ms=6.0, duration_s=60.0)
 
 
 def wait(ns: int) -> None:
@@ -47,20 +48,36 @@ def prepare_rungs(step: ftax.Step) -> tuple[LoadedModel, list[Candidate]]:
     return loaded, [find_runtime(runtime).prepare(workspace, host) for runtime, host in places]
 
 
-def find_shift(before: ftax.Step, after: ftax.Step) -> dict[str, float]:
-    """By how much each line has grown, in planted delays; both are timed in the same rounds."""
+def find_shifts(before: ftax.Step, after: ftax.Step) -> dict[str, tuple[float, float]]:
+    """By how much each line has grown, in planted delays, as an interval; both are timed in the
+    same rounds."""
     loaded, old = prepare_rungs(before)
     _, new = prepare_rungs(after)
+    ladder = find_ladder(name_ladder(loaded))
     with use_threads(1):
         found = require(measure_candidates(loaded, [*old, *new], PLAN))
-    lines = [
-        compute_lines(rungs, ladder=find_ladder(name_ladder(loaded)))
-        for rungs in (found[: len(old)], found[len(old) :])
-    ]
+    names = [line.name for line in compute_lines(found[: len(old)], ladder=ladder)]
+    count = len(old)
+    contrasts = []
+    for rung in range(count):
+        weights = [0.0] * (2 * count)
+        for place, sign in ((rung, 1.0), (rung + 1, -1.0)):
+            if place < count:
+                weights[place], weights[count + place] = -sign, sign
+        contrasts.append(weights)
+    intervals = compute_intervals(found, contrasts)
     return {
-        line.name: (other.time_ns - line.time_ns) / DELAY_NS
-        for line, other in zip(*lines, strict=True)
+        name: (low / DELAY_NS, high / DELAY_NS)
+        for name, (low, high) in zip(names, intervals, strict=True)
     }
+
+
+def check_shifts(shifts: dict[str, tuple[float, float]], line: str | None, delays: float) -> None:
+    """The delay lies in its line's interval, and 0 in all others', give or take what a neighbour
+    costs whose code evicts ours from the caches while we spin."""
+    for name, (low, high) in shifts.items():
+        wanted = delays if name == line else 0.0
+        assert low - 0.3 * delays <= wanted <= high + 0.3 * delays, shifts
 
 
 class Waiting(nn.Module):
@@ -114,10 +131,9 @@ def make_train(place: str, wait_ns: int) -> ftax.Step:
     ],
 )
 def test_a_delay_in_training_lies_in_its_line(place: str, line: str | None):
-    shift = find_shift(make_train(place, 0), make_train(place, DELAY_NS))
-    assert list(shift) == ["Python and bindings", "autograd", "operators"]
-    for name, share in shift.items():
-        assert share == pytest.approx(1.0 if name == line else 0.0, abs=0.35)
+    shifts = find_shifts(make_train(place, 0), make_train(place, DELAY_NS))
+    assert list(shifts) == ["Python and bindings", "autograd", "operators"]
+    check_shifts(shifts, line, 1.0)
 
 
 def test_a_delay_in_the_library_lies_in_its_line():
@@ -133,9 +149,7 @@ def test_a_delay_in_the_library_lies_in_its_line():
 
         return replace(step, library=slower)
 
-    shift = find_shift(make(0), make(3 * DELAY_NS))
-    assert shift.pop("library loop") == pytest.approx(3.0, abs=1.0)
-    assert all(abs(share) < 1.0 for share in shift.values())
+    check_shifts(find_shifts(make(0), make(3 * DELAY_NS)), "library loop", 3.0)
 
 
 def test_the_ladder_of_decoding_begins_with_the_library():
