@@ -99,7 +99,7 @@ def say_outputs(found: Any) -> str:
 
 def compare_with_clock(loaded: LoadedModel, receipt: Receipt) -> float:
     """Time of the first rung by perf_counter in plain Python, over the receipt's."""
-    call = loaded.library or loaded.bind()
+    call = loaded.through_library or loaded.bind()
     times = []
     with preserve_state(loaded), loaded.guard():
         for _ in range(_TURNS):

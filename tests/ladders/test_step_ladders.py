@@ -139,7 +139,7 @@ def test_a_delay_in_training_lies_in_its_line(place: str, line: str | None):
 def test_a_delay_in_the_library_lies_in_its_line():
     model = load_model("llama", tiny=True, sequence=4).module
     step = decode(model, context=4, tokens=1)
-    library = step.library
+    library = step.through_library
     assert library is not None
 
     def make(wait_ns: int) -> ftax.Step:
@@ -147,7 +147,7 @@ def test_a_delay_in_the_library_lies_in_its_line():
             wait(wait_ns)
             return library()
 
-        return replace(step, library=slower)
+        return replace(step, through_library=slower)
 
     check_shifts(find_shifts(make(0), make(3 * DELAY_NS)), "library loop", 3.0)
 

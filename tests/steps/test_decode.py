@@ -93,7 +93,7 @@ def test_the_bare_loop_makes_the_tokens_of_the_library(
     step = decode(make_restless(name), context=16, tokens=tokens, cache=cache, batch=3)
     ours = run(step)
     assert (ours.shape, ours.dtype) == ((3, tokens), torch.int64)
-    assert torch.equal(ours, run(step, step.library))
+    assert torch.equal(ours, run(step, step.through_library))
     assert torch.equal(ours, run(step))
     assert len(ours.unique()) > tokens / 2
 
@@ -103,14 +103,14 @@ def test_the_bare_loop_makes_the_tokens_of_the_library(
 def test_draws_are_those_of_the_library(name: str, cache: CacheKind) -> None:
     step = decode(name, tiny=True, context=16, tokens=32, cache=cache, sample=True, batch=2)
     ours = run(step)
-    assert torch.equal(ours, run(step, step.library))
+    assert torch.equal(ours, run(step, step.through_library))
     assert not torch.equal(ours, run(step, seed=1))
     assert not torch.equal(ours, run(decode(name, tiny=True, context=16, tokens=32, batch=2)))
 
 
 def test_in_half_precision_too() -> None:
     step = decode("gpt2", tiny=True, dtype="bf16", context=16, tokens=16)
-    assert torch.equal(run(step), run(step, step.library))
+    assert torch.equal(run(step), run(step, step.through_library))
 
 
 def test_both_caches_make_the_same_tokens() -> None:
@@ -125,7 +125,7 @@ def test_the_prompt_is_read_once(cache: CacheKind) -> None:
     with log_calls(loaded.module) as calls:
         step = decode(loaded, context=16, tokens=5, cache=cache)
     assert calls == [(16, 0)]
-    for call in (None, step.library, None, step.library):
+    for call in (None, step.through_library, None, step.through_library):
         with log_calls(loaded.module) as calls:
             run(step, call)
         assert calls == [(1, cached) for cached in range(16, 21)]
@@ -192,7 +192,7 @@ def test_windows_that_slide_and_states_of_scans_are_put_back(
     step = decode(module, context=context, tokens=16, cache=cache)
     ours = run(step)
     assert torch.equal(ours, run(step))
-    assert torch.equal(ours, run(step, step.library))
+    assert torch.equal(ours, run(step, step.through_library))
     assert torch.equal(ours, run(step))
 
 
@@ -204,7 +204,7 @@ def test_what_a_checkpoint_asks_of_generate_does_not_count_and_stays() -> None:
     settings.repetition_penalty = 3.0
     settings.do_sample = True
     step = decode(module, context=16, tokens=32)
-    assert torch.equal(run(step, step.library), plain)
+    assert torch.equal(run(step, step.through_library), plain)
     assert module.generation_config is settings
 
 

@@ -240,7 +240,7 @@ LADDERS = {ladder.name: ladder for ladder in (EAGER, AUTOGRAD, LIBRARY)}
 
 def name_ladder(loaded: LoadedModel) -> str:
     """The ladder that fits a step."""
-    if loaded.library is not None:
+    if loaded.through_library is not None:
         return LIBRARY.name
     return AUTOGRAD.name if loaded.has_autograd else EAGER.name
 

@@ -2,7 +2,7 @@
 
 The surprising choice: the loop that is measured is the shortest that there is, a call of the model
 and the choice of a token, and not the library's `generate`. That one stands beside it as the step's
-`library`, on the same cache, so that what it adds to each token can be told.
+`through_library`, on the same cache, so that what it adds to each token can be told.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def decode(
     `tokens` tokens that follow, (batch, tokens) int64. One unit of the step is a token of each row
     of the batch: with a batch of 8, the time of a unit is what 8 requests wait for a token each.
 
-    The step's `library` makes the same tokens with `model.generate` from the same cache, without
-    compiling and without a token at which it ends; of `model.generation_config` nothing counts.
+    The step's `through_library` makes the same tokens with `model.generate` from the same cache,
+    without compiling and without a token at which it ends; of `model.generation_config` nothing
+    counts.
 
     Args:
         model: a causal language model of transformers, or what `ftax.load_model` makes one of.
@@ -101,7 +102,7 @@ def decode(
         name=name or " ".join([own_name, *["static"] * (cache == "static"), *["sampled"] * sample]),
         kind="decode",
         grad_mode="inference",
-        library=window.make_generate(),
+        through_library=window.make_generate(),
     )
 
 

@@ -176,9 +176,9 @@ class LoadedModel(Subject):
         return self.module.step.function if isinstance(self.module, StepModule) else self.module
 
     @property
-    def library(self) -> Callable[[], Any] | None:
+    def through_library(self) -> Callable[[], Any] | None:
         """The same work through the library that people use; None for what has no such form."""
-        return self.module.step.library if isinstance(self.module, StepModule) else None
+        return self.module.step.through_library if isinstance(self.module, StepModule) else None
 
     @property
     def returned(self) -> list[torch.Tensor]:

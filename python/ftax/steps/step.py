@@ -33,7 +33,8 @@ class Step:
         name: by which results know it.
         kind: "step", "train" or "decode".
         grad_mode: None: the caller's, when it is measured.
-        library: does the same work through the library that people use, such as `generate()`.
+        through_library: does the same work as the library that people use does it, such as by
+            `generate()`.
     """
 
     function: Callable[..., Any]
@@ -45,7 +46,7 @@ class Step:
     name: str = "step"
     kind: str = "step"
     grad_mode: GradMode | None = None
-    library: Callable[[], object] | None = field(default=None, repr=False)
+    through_library: Callable[[], object] | None = field(default=None, repr=False)
     _undo: list[Callable[[], None]] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:

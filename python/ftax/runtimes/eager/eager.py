@@ -35,7 +35,7 @@ def prepare_library(workspace: Workspace, host: Host) -> Candidate:
 
     Raises UnsupportedError for a step that has no such form.
     """
-    call = workspace.loaded.library
+    call = workspace.loaded.through_library
     if call is None:
         raise UnsupportedError("this step has no form in a library: it is measured as it is")
     return _prepare_model(workspace, "library", call)
