@@ -18,7 +18,7 @@ from ftax.steps.decode import decode
 from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs
-from ftax.steps.setting import Setting
+from ftax.steps.setting import STEP_OPTIONS, Setting
 from ftax.steps.step import Step
 from ftax.steps.train import train
 
@@ -38,15 +38,8 @@ _LEARNING_RATE = 1e-5  # random weights stay finite over a whole measurement
 
 def as_forward(setting: Setting) -> Setting:
     """The setting of the model's forward pass, of which the step is made."""
-    return replace(
-        setting,
-        step="forward",
-        tokens=None,
-        cache=None,
-        sample=False,
-        optimizer=None,
-        grad_mode="inference",
-    )
+    usual = {name: getattr(Setting(), name) for name in ("step", "grad_mode", *STEP_OPTIONS)}
+    return replace(setting, **usual)
 
 
 def make_named_step(loaded: LoadedModel, setting: Setting) -> LoadedModel:
@@ -79,16 +72,13 @@ def make_named_step(loaded: LoadedModel, setting: Setting) -> LoadedModel:
         setting=replace(
             loaded.setting,
             grad_mode=made.setting.grad_mode,
-            **{name: getattr(setting, name) for name in ("step", *_NAMES)},
+            **{name: getattr(setting, name) for name in ("step", *STEP_OPTIONS)},
         ),
     )
 
 
-_NAMES = ("tokens", "cache", "sample", "optimizer")
-
-
 def _list_options(setting: Setting) -> dict[str, Any]:
-    return {name: setting.chosen[name] for name in _NAMES if name in setting.chosen}
+    return {name: setting.chosen[name] for name in STEP_OPTIONS if name in setting.chosen}
 
 
 def _make_decode(loaded: LoadedModel, setting: Setting) -> Step:

@@ -8,6 +8,7 @@ loaded model has the answer.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -30,6 +31,7 @@ StepKind = Literal["forward", "decode", "train"]
 CacheKind = Literal["dynamic", "static"]
 
 _OF_STEPS = {"decode": ("tokens", "cache", "sample"), "train": ("optimizer",)}
+STEP_OPTIONS = tuple(itertools.chain(*_OF_STEPS.values()))  # that a forward pass has not
 
 # Four streams per seed, and torch's CPU generator keeps 32 bits.
 _SEED_LIMIT = 2**30
