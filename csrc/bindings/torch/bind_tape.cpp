@@ -67,9 +67,22 @@ std::vector<at::Tensor> run(Tape& tape) {
   return outputs;
 }
 
+// As a function is called: nothing of this call is held after it.
+std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs) {
+  const py::gil_scoped_release release;
+  tape.bind_inputs(inputs);
+  tape.run();
+  auto outputs = tape.outputs();
+  tape.release_outputs();
+  tape.release_inputs();
+  return outputs;
+}
+
 // A tape of its own with the same tensors, so that both can be measured side by side.
-std::shared_ptr<Tape> without_host_reads(const Tape& tape) {
-  auto result = std::make_shared<Tape>(drop_host_reads(tape.program()));
+std::shared_ptr<Tape> without_host_reads(const Tape& tape, bool keep_values) {
+  const Program& program = tape.program();
+  auto result =
+      std::make_shared<Tape>(keep_values ? keep_host_reads(program) : drop_host_reads(program));
   std::vector<at::Tensor> inputs;
   for (const int slot : tape.program().input_slots) inputs.push_back(tape.slot(slot).toTensor());
   result->bind_inputs(inputs);
@@ -103,6 +116,8 @@ void bind_tape(py::module_& m) {
   py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
       .def("bind_inputs", &Tape::bind_inputs, py::arg("inputs"))
       .def("run", &run, "One inference under the caller's grad mode; its outputs.")
+      .def("call", &call, py::arg("inputs"),
+           "Binds the inputs, runs under the caller's grad mode, and holds neither afterwards.")
       .def("run_call", &Tape::run_call, py::arg("index"))
       .def("release_outputs", &Tape::release_outputs)
       .def("outputs", &Tape::outputs)
@@ -110,7 +125,8 @@ void bind_tape(py::module_& m) {
       .def("slot", [](const Tape& t, int i) { return to_python(t.slot(i), c10::AnyType::get()); })
       .def("profile", &profile, py::arg("repetitions"), py::arg("prepare") = py::none(),
            "Host time of each call; `prepare()` is called before each repetition.")
-      .def("without_host_reads", &without_host_reads)
+      .def("without_host_reads", &without_host_reads, py::arg("keep_values") = false,
+           "A tape that waits for no value; with them as further outputs, if asked for.")
       .def("__len__", [](const Tape& t) { return t.program().calls.size(); })
       .def_property_readonly("operators", [](const Tape& t) { return list_operators(t, true); })
       .def_property_readonly("visible_operators",

@@ -1,0 +1,138 @@
+"""Which Python code a call runs, as Python's own profiling hook tells it.
+
+What a call can read without a tensor it reads by names in code that ran: attributes, globals, cells
+of closures. The surprising choice: functions are found by their code, among all that live, because
+a running frame does not say of which function it is.
+"""
+
+from __future__ import annotations
+
+import dis
+import gc
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any, TypeVar
+
+import torch
+
+import ftax
+
+_T = TypeVar("_T")
+
+_LIBRARIES = tuple(str(Path(item.__file__).parent) for item in (torch, ftax) if item.__file__)
+_STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
+# Built-in modules whose functions give another result each time, whatever their arguments are.
+_CHANGING = frozenset(
+    "time random _random posix nt _io io _socket socket secrets uuid _secrets _datetime datetime "
+    "select _thread".split()
+)
+_BY_NAME = frozenset(("getattr", "hasattr", "vars", "__dict__", "attrgetter", "eval", "exec"))
+_COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What ran.
+
+    Attributes:
+        codes: of all Python functions that were entered.
+        changing: calls of built-in functions that give another result each time, "time.time in
+            model.py:12"; those that torch makes are left out.
+    """
+
+    codes: frozenset[CodeType]
+    changing: tuple[str, ...]
+
+    def list_functions(self) -> list[FunctionType]:
+        """All functions that live and have code that ran."""
+        return [
+            item
+            for item in gc.get_objects()
+            if type(item) is FunctionType and item.__code__ in self.codes
+        ]
+
+    def list_names(self) -> frozenset[str]:
+        """Names by which that code can have read anything: of attributes and globals, and strings
+        that are names, as `getattr` takes them."""
+        found: set[str] = set()
+        for code in self.codes:
+            for part in _list_codes(code):
+                found.update(part.co_names)
+                found.update(
+                    item
+                    for item in part.co_consts
+                    if isinstance(item, str) and item.isidentifier()
+                )
+        return frozenset(found)
+
+    @property
+    def composes_names(self) -> bool:
+        """Whether code outside torch may make up the name of an attribute while it runs."""
+        return any(_composes(code) for code in self.codes if not is_library(code.co_filename))
+
+
+def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
+    """What ``call`` returns, and what ran. Raises what it raises."""
+    codes: set[CodeType] = set()
+    changing: dict[str, None] = {}
+
+    def see(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+        elif event == "c_call" and _changes(argument):
+            file = frame.f_code.co_filename
+            if not is_library(file):
+                place = f"{Path(file).name}:{frame.f_lineno}"
+                changing[f"{name_function(argument)} in {place}"] = None
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        result = call()
+    finally:
+        sys.setprofile(before)
+    return result, Executed(codes=frozenset(codes), changing=tuple(changing))
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is torch's, ftax's or Python's own."""
+    if file.startswith(_STANDARD):
+        return not file.startswith(_INSTALLED) or file.startswith(_LIBRARIES)
+    return file.startswith((*_LIBRARIES, "<"))
+
+
+def name_function(function: Any) -> str:
+    """``time.perf_counter``."""
+    module = getattr(function, "__module__", None) or ""
+    owner = getattr(function, "__self__", None)
+    if not module and owner is not None and not isinstance(owner, types.ModuleType):
+        module = type(owner).__name__
+    return f"{module}.{getattr(function, '__name__', '?')}".lstrip(".")
+
+
+def _changes(function: Any) -> bool:
+    module = getattr(function, "__module__", None)
+    if module is None:  # a method of an object of a built-in class, as random.Random is
+        module = type(getattr(function, "__self__", None)).__module__
+    return module in _CHANGING
+
+
+def _composes(code: CodeType) -> bool:
+    for part in _list_codes(code):
+        if _BY_NAME & set(part.co_names):
+            made = any(item.opname in _COMPOSING for item in dis.get_instructions(part))
+            if made or not any(isinstance(item, str) for item in part.co_consts):
+                return True
+    return False
+
+
+def _list_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _list_codes(constant)

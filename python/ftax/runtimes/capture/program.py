@@ -1,0 +1,321 @@
+"""One recorded call: what it was recorded of, the guards under which it holds, and its replay.
+
+The surprising choice: the call is recorded as a step of its own tensors, by the code that records
+what ftax measures. So a capture has passed every check that a rung of a receipt has, with state
+that was found by watching and put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ftax import _core
+from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnsupportedError, name_type
+from ftax.runtimes.capture import host_reads
+from ftax.runtimes.capture.executed import Executed, watch_code
+from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
+from ftax.runtimes.capture.guards import GuardedState, guard_state
+from ftax.runtimes.tape.tape import describe_place, preserve_state
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.left_as_found import leave_as_found
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model
+from ftax.steps.step import Step
+from ftax.steps.step_module import StepModule
+
+Kind = Literal["tape", "graph"]
+OnHostRead = Literal["refuse", "check"]
+_ENGINE = "_engine_run_backward"
+
+
+class Replay(Protocol):
+    """Runs what was recorded on other tensors."""
+
+    memory_bytes: int
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The outputs, in the order in which they were recorded."""
+        ...
+
+
+class ValueChanged(Exception):
+    """What a call read on the host is not what was baked in."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Program:
+    """One recorded call.
+
+    Attributes:
+        signature: of the arguments.
+        replay: of the operators.
+        kind: what replays them.
+        state: of Python, under which it holds.
+        executed: the code that ran.
+        written: memory that the call writes and did not make.
+        gradients: what it does to `.grad`.
+        operators: how many calls a replay makes.
+        baked: host reads that are left out.
+        checked: values that are read, and compared after each replay.
+        warnings: of the recording.
+    """
+
+    signature: _core.Signature
+    replay: Replay
+    kind: Kind
+    state: GuardedState
+    executed: Executed
+    written: tuple[torch.Tensor, ...]
+    gradients: Gradients
+    operators: int
+    baked: tuple[str, ...] = ()
+    checked: tuple[float | int | bool | complex, ...] = ()
+    warnings: tuple[str, ...] = ()
+    makes_state: bool = False  # which is not there before its first call
+    _tree: pytree.TreeSpec = field(repr=False)
+    _leaves: tuple[Any, ...] = field(repr=False)  # of the result; at places of tensors, _TENSOR
+
+    def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
+        """The tensors of a call that this program stands for; None for another call."""
+        tensors = self.signature.match(args, kwargs)
+        if tensors is None or self.state.guards.find_change() >= 0:
+            return None
+        return tensors
+
+    def run(self, tensors: list[torch.Tensor]) -> Any:
+        """What the call returns. Raises ValueChanged if a value that was read is another now."""
+        outputs = self.replay(tensors)
+        if self.checked:
+            first = len(outputs) - len(self.checked)
+            for value, now in zip(self.checked, outputs[first:], strict=True):
+                if now.item() != value:
+                    raise ValueChanged
+        return self._hand_out(outputs)
+
+    def _hand_out(self, outputs: Sequence[torch.Tensor]) -> Any:
+        """The result, with gradients where eager would leave them."""
+        end = sum(leaf is _TENSOR for leaf in self._leaves)
+        if self.gradients.made or self.gradients.dropped:
+            self.gradients.hand_out(outputs[end : end + len(self.gradients.made)])
+        if end == len(self._leaves) == 1 and self._tree.is_leaf():
+            return outputs[0]
+        rest = iter(outputs)
+        leaves = [next(rest) if leaf is _TENSOR else leaf for leaf in self._leaves]
+        return pytree.tree_unflatten(leaves, self._tree)
+
+
+_TENSOR = object()
+
+
+class _Recorded:
+    """The function that is recorded: takes tensors, returns tensors, and notes what the real one
+    returned around them."""
+
+    def __init__(self, what: Callable[..., Any], signature: _core.Signature) -> None:
+        self._what, self._signature = what, signature
+        self.gradients = Gradients(added=(), made=(), dropped=())
+        self.tree: pytree.TreeSpec | None = None
+        self.leaves: tuple[Any, ...] = ()
+        self.needs_grad = self.is_watched = False
+        self.executed = Executed(codes=frozenset(), changing=())
+
+    def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        args, kwargs = self._signature.fill(list(tensors))
+        if self.is_watched:
+            result, self.executed = watch_code(lambda: self._what(*args, **kwargs))
+        else:
+            result = self._what(*args, **kwargs)
+        leaves, self.tree = pytree.tree_flatten(result)
+        found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.leaves = tuple(_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+        self.needs_grad = any(tensor.requires_grad for tensor in found)
+        return [*found, *self.gradients.collect()]
+
+    def check(self, name: str) -> None:
+        """Raises UnsupportedError for a result that cannot be made again of tensors."""
+        for leaf in self.leaves:
+            if leaf is not _TENSOR and not _core.is_plain_value(leaf):
+                raise UnsupportedError(
+                    f"cannot capture {name}: it returns a {name_type(leaf)}, which cannot be made "
+                    "again from tensors: return tensors in tuples, lists, dicts or dataclasses "
+                    "that torch.utils._pytree knows, and leave caches out (use_cache=False)"
+                )
+
+
+def record_program(
+    what: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    name: str,
+    kind: Literal["auto", "tape", "graph"],
+    on_host_read: OnHostRead,
+    check_inputs: Any = None,
+) -> Program:
+    """Record ``what`` on these arguments, in the caller's grad mode.
+
+    Raises:
+        UnsupportedError: it cannot be replayed soundly; the message has operator, line and remedy.
+        InvalidArgumentError: for arguments that cannot be captured.
+        RunnerError: it raised.
+    """
+    signature = _core.Signature(args, kwargs)
+    tensors = signature.match(args, kwargs)
+    if tensors is None:
+        raise InvalidArgumentError(
+            "the arguments do not compare equal to themselves, so no later call could be told to "
+            "be the same; give plain values, tensors and containers of them"
+        )
+    recorded = _Recorded(what, signature)
+    step = Step(
+        function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="step"
+    )
+    roots = {name: what, "the arguments": signature.objects}
+    with leave_as_found(step, args, kwargs), _keep_all_gradients(what, tensors):
+        loaded = load_model(step)
+        recorded.check(name)
+        _look(loaded, recorded, roots)
+        workspace = Workspace(loaded)
+        taped = workspace.taped
+        dependent = host_reads.find_dependent_reads(workspace.loaded, taped.tape)
+        if dependent and on_host_read == "refuse":
+            raise host_reads.refuse(workspace.loaded, taped.tape, dependent)
+        reads = [taped.tape.calls[index] for index in taped.tape.host_reads]
+        tape = taped.tape.without_host_reads(keep_values=bool(dependent))
+        chosen = _choose_kind(kind, loaded.device)
+        replay = _make_replay(chosen, workspace, tape)
+        with preserve_state(loaded):
+            outputs = replay(list(loaded.flat_inputs()))
+        checked = [item.item() for item in outputs[len(outputs) - len(reads) :]] if dependent else []
+    module = loaded.module
+    written = tuple(module.written) if isinstance(module, StepModule) else ()
+    state = guard_state(
+        roots,
+        recorded.executed,
+        loaded.device,
+        has_autograd=loaded.has_autograd,
+        accumulating=recorded.gradients.added,
+    )
+    tree = recorded.tree
+    if tree is None:
+        raise RunnerError(f"{name} was never called")
+    return Program(
+        signature=signature,
+        replay=replay,
+        kind=chosen,
+        state=state,
+        executed=recorded.executed,
+        written=written,
+        gradients=recorded.gradients,
+        operators=len(tape),
+        baked=tuple(describe_place(call) for call in reads),
+        checked=tuple(checked),
+        warnings=tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
+        makes_state=not state.holds_all(written, tensors),
+        _tree=tree,
+        _leaves=recorded.leaves,
+    )
+
+
+def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object]) -> None:
+    """Run the call and note what ran, and what becomes of gradients; refuse one that changes what
+    Python keeps, or whose result autograd would have to follow."""
+
+    def run() -> None:
+        with preserve_state(loaded), loaded.guard():
+            call_model(loaded.call)
+
+    leaves = [*loaded.module.parameters(), *loaded.flat_inputs()]
+    recorded.is_watched = True
+    run()
+    recorded.is_watched = False
+    state = guard_state(roots, recorded.executed, loaded.device, has_autograd=loaded.has_autograd)
+    with _count_backward() as passes:
+        run()
+    if changed := state.find_change():
+        raise UnsupportedError(
+            f"cannot capture {loaded.name}: each call changes {changed}, which a replay would leave "
+            "as it is: keep it in a tensor that is written in place, or change it outside the call"
+        )
+    if recorded.needs_grad and not passes:
+        raise UnsupportedError(
+            f"cannot capture {loaded.name}: autograd would have to follow its result, and a replay "
+            "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
+            "torch.inference_mode(); or capture the whole training step, with its backward pass"
+        )
+    if loaded.has_autograd:
+        leaves += [item for item in state.tensors if item.is_leaf and item.requires_grad]
+        unique = {id(leaf): leaf for leaf in leaves}
+        recorded.gradients = find_gradients(run, unique.values())
+
+
+@contextmanager
+def _count_backward() -> Iterator[list[int]]:
+    """Backward passes that Python starts inside."""
+    autograd: Any = torch.autograd
+    engine = getattr(autograd, _ENGINE)
+    passes: list[int] = []
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        passes.append(1)
+        return engine(*args, **kwargs)
+
+    places = [autograd, autograd.graph]
+    places = [place for place in places if getattr(place, _ENGINE, None) is engine]
+    for place in places:
+        setattr(place, _ENGINE, run)
+    try:
+        yield passes
+    finally:
+        for place in places:
+            setattr(place, _ENGINE, engine)
+
+
+@contextmanager
+def _keep_all_gradients(what: object, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    leaves = list(what.parameters()) if isinstance(what, nn.Module) else []
+    with keep_gradients([*leaves, *(item for item in tensors if item.is_leaf)]):
+        yield
+
+
+def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
+    on_gpu = torch.device(device).type == "cuda"
+    if kind == "graph" and not on_gpu:
+        raise InvalidArgumentError(
+            f"kind is 'graph', but what is captured runs on {device}, where there are no CUDA "
+            "graphs: give 'tape' or 'auto'"
+        )
+    if kind != "auto":
+        return kind
+    return "graph" if on_gpu else "tape"
+
+
+def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape) -> Replay:
+    if kind == "tape":
+        return _TapeReplay(tape, has_autograd=workspace.loaded.has_autograd)
+    from ftax.runtimes.capture.graph import make_graph_replay
+
+    return make_graph_replay(workspace, tape)
+
+
+class _TapeReplay:
+    def __init__(self, tape: _core.Tape, *, has_autograd: bool) -> None:
+        self._tape, self._has_autograd = tape, has_autograd
+        self.memory_bytes = 0  # inputs and results are the caller's, all else dies on the way
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        try:
+            if not self._has_autograd:
+                return self._tape.call(tensors)
+            with torch.no_grad():  # recorded below autograd
+                return self._tape.call(tensors)
+        except FtaxError as error:
+            raise RunnerError(f"a captured call failed: {error}") from error
