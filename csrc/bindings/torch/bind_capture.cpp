@@ -22,6 +22,7 @@ void bind_capture(py::module_& m) {
       .def(py::init<>())
       .def("add_items", &Guards::add_items, py::arg("dict"), py::arg("keys"))
       .def("add_dict", &Guards::add_dict, py::arg("dict"))
+      .def("add_class_items", &Guards::add_class_items, py::arg("type"), py::arg("keys"))
       .def("add_sequence", &Guards::add_sequence, py::arg("list_or_tuple"))
       .def("add_set", &Guards::add_set, py::arg("set"))
       .def("add_cell", &Guards::add_cell, py::arg("cell"))
@@ -29,7 +30,7 @@ void bind_capture(py::module_& m) {
       .def("add_tensor", &Guards::add_tensor, py::arg("tensor"), py::arg("gradient") = false)
       .def("add_switches", &Guards::add_switches, py::arg("device"))
       .def("find_change", &Guards::find_change,
-           "The first place, in the order of adding, that is not as it was; -1: none.")
+           "A place that is not as it was, by the order of adding; -1: none.")
       .def("__len__", &Guards::size);
   m.def(
       "is_plain_value", [](const py::object& value) { return is_plain_value(value.ptr()); },

@@ -1,5 +1,10 @@
 // A place is compared by identity first. Only a number or string that was replaced by an equal one
 // is looked at closer, and is from then on the one that is expected.
+//
+// Note [Versions of dictionaries]
+// A model is thousands of dictionaries: the attributes of each module, its weights, its hooks. Up
+// to Python 3.12 each has a number that no other state of any dictionary has had; one comparison
+// then stands for all items. Where it is another number, the items are looked at.
 #include "bindings/torch/guards.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -23,6 +28,19 @@ bool accept(py::object& expected, PyObject* now) {
   return true;
 }
 
+#if PY_VERSION_HEX < 0x030D0000
+uint64_t read_version(PyObject* dict) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#pragma GCC diagnostic pop
+}
+bool is_version(PyObject* dict, uint64_t version) { return read_version(dict) == version; }
+#else
+uint64_t read_version(PyObject*) { return 0; }
+bool is_version(PyObject*, uint64_t) { return false; }
+#endif
+
 PyObject* read_cell(PyObject* cell) { return PyCell_GET(cell); }
 
 c10::TensorImpl* find_gradient(const at::Tensor& tensor) {
@@ -41,7 +59,18 @@ PyObject* find_item(PyObject* dict, PyObject* key) {
 
 void Guards::add(Kind kind, const py::object& owner, std::vector<py::object> keys,
                  std::vector<py::object> values) {
+  if (kind == Kind::kItems || kind == Kind::kDict) {
+    dicts_.push_back({owner.ptr(), read_version(owner.ptr()), places_.size()});
+  } else {
+    others_.push_back(places_.size());
+  }
   places_.push_back({kind, 0, owner, std::move(keys), std::move(values)});
+}
+
+// The dictionary behind the proxy that Python shows of a class.
+void Guards::add_class_items(const py::type& type, const py::list& keys) {
+  PyObject* const dict = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_dict;
+  add_items(py::reinterpret_borrow<py::dict>(dict), keys);
 }
 
 void Guards::add_items(const py::dict& dict, const py::list& keys) {
@@ -105,6 +134,7 @@ bool Guards::TensorState::holds() const {
 }
 
 void Guards::add_tensor(const at::Tensor& tensor, bool gradient) {
+  others_.push_back(places_.size());
   places_.push_back({Kind::kTensor, tensors_.size(), {}, {}, {}});
   tensors_.push_back(TensorState::of(tensor, gradient));
 }
@@ -112,6 +142,7 @@ void Guards::add_tensor(const at::Tensor& tensor, bool gradient) {
 void Guards::add_switches(const std::string& device) {
   device_ = c10::Device(device);
   switches_ = ThreadState::capture(*device_);
+  others_.push_back(places_.size());
   places_.push_back({Kind::kSwitches, 0, {}, {}, {}});
 }
 
@@ -188,8 +219,14 @@ bool Guards::holds(Place& place) const {
 }
 
 int64_t Guards::find_change() {
-  for (size_t i = 0; i < places_.size(); ++i) {
-    if (!holds(places_[i])) return static_cast<int64_t>(i);
+  for (Dict& item : dicts_) {
+    if (is_version(item.dict, item.version)) continue;
+    const uint64_t version = read_version(item.dict);
+    if (!holds(places_[item.place])) return static_cast<int64_t>(item.place);
+    item.version = version;
+  }
+  for (const size_t place : others_) {
+    if (!holds(places_[place])) return static_cast<int64_t>(place);
   }
   return -1;
 }

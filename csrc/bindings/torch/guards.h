@@ -19,6 +19,7 @@ class Guards {
   // Each of these adds a place, as it is now.
   void add_items(const py::dict& dict, const py::list& keys);  // of these keys, absent ones too
   void add_dict(const py::dict& dict);                         // all of it
+  void add_class_items(const py::type& type, const py::list& keys);
   void add_sequence(const py::object& list_or_tuple);
   void add_set(const py::object& set);
   void add_cell(const py::object& cell);
@@ -27,8 +28,8 @@ class Guards {
   void add_tensor(const at::Tensor& tensor, bool gradient);
   void add_switches(const std::string& device);
 
-  // The first place that is not as it was, in the order in which they were added; -1: none.
-  // Expects the GIL.
+  // A place that is not as it was, by the order in which they were added; -1: none. Expects the
+  // GIL.
   [[nodiscard]] int64_t find_change();
   [[nodiscard]] size_t size() const { return places_.size(); }
 
@@ -64,7 +65,16 @@ class Guards {
   [[nodiscard]] static bool holds_set(const Place& place);
   [[nodiscard]] bool hold_switches() const;
 
+  // See Note [Versions of dictionaries] in guards.cpp.
+  struct Dict {
+    PyObject* dict;
+    uint64_t version;
+    size_t place;
+  };
+
   std::vector<Place> places_;
+  std::vector<Dict> dicts_;     // places that are dictionaries
+  std::vector<size_t> others_;  // all others
   std::vector<TensorState> tensors_;
   std::optional<ThreadState> switches_;
   std::optional<c10::Device> device_;

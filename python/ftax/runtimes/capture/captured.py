@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -233,9 +232,7 @@ class Captured:
         self._programs.insert(0, program)
         del self._programs[self._max_shapes :]
 
-    def _record(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any
-    ) -> Program:
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> Program:
         program = record_program(
             self._function,
             args,
@@ -350,7 +347,7 @@ def _keep_results(
 
 
 def _find_difference(expected: list[tuple[str, Any]], replayed: list[tuple[str, Any]]) -> str:
-    """"" where there is none."""
+    """ "" where there is none."""
     if len(expected) != len(replayed):
         return f"{len(replayed)} tensors where there are {len(expected)}"
     for (name, wanted), (_, found) in zip(expected, replayed, strict=True):

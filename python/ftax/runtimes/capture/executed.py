@@ -28,8 +28,24 @@ _LIBRARIES = tuple(str(Path(item.__file__).parent) for item in (torch, ftax) if 
 _STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
 # Built-in modules whose functions give another result each time, whatever their arguments are.
 _CHANGING = frozenset(
-    "time random _random posix nt _io io _socket socket secrets uuid _secrets _datetime datetime "
-    "select _thread".split()
+    [
+        "time",
+        "random",
+        "_random",
+        "posix",
+        "nt",
+        "_io",
+        "io",
+        "_socket",
+        "socket",
+        "secrets",
+        "uuid",
+        "_secrets",
+        "_datetime",
+        "datetime",
+        "select",
+        "_thread",
+    ]
 )
 _BY_NAME = frozenset(("getattr", "hasattr", "vars", "__dict__", "attrgetter", "eval", "exec"))
 _COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
@@ -64,9 +80,7 @@ class Executed:
             for part in _list_codes(code):
                 found.update(part.co_names)
                 found.update(
-                    item
-                    for item in part.co_consts
-                    if isinstance(item, str) and item.isidentifier()
+                    item for item in part.co_consts if isinstance(item, str) and item.isidentifier()
                 )
         return frozenset(found)
 

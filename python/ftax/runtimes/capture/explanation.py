@@ -57,7 +57,10 @@ class Explanation:
             lines.append(f"calls so far: {answered}")
         lines += self.notes
         for facts in self.programs:
-            lines += ["", f"{facts.kind} of {facts.operators} operator calls, for {facts.arguments}"]
+            lines += [
+                "",
+                f"{facts.kind} of {facts.operators} operator calls, for {facts.arguments}",
+            ]
             lines += _draw_list("compared before each call", facts.guarded)
             lines += _draw_list("frozen: not compared", facts.frozen)
             lines += _draw_list("read on the host and baked in", facts.baked)

@@ -54,8 +54,7 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
         gone = [leaf.grad is None for leaf in found]
         # One that is still there was added to, or not touched at all, as that of a frozen layer is.
         touched = [
-            is_same and bool(grad._version)
-            for is_same, grad in zip(same, planted, strict=True)
+            is_same and bool(grad._version) for is_same, grad in zip(same, planted, strict=True)
         ]
     facts = list(zip(found, empty, same, gone, touched, strict=True))
     return Gradients(

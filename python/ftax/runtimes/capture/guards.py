@@ -254,14 +254,16 @@ class _Walk:
         if id(kind) in self._seen or _is_library_name(kind.__module__):
             return
         self._seen[id(kind)] = kind
-        for key, value in vars(kind).items():
-            if key.startswith("__") or _is_inert_global(value) or _is_descriptor(value):
-                continue
-            if self._names is None or key in self._names:
-                path = f"{kind.__qualname__}.{key}"
-                self.note(path)
-                self.state.guards.add_attribute(kind, key)
-                self.visit(value, path)
+        keys = [
+            key
+            for key, value in vars(kind).items()
+            if (self._names is None or key in self._names)
+            and not (key.startswith("__") or _is_inert_global(value) or _is_descriptor(value))
+        ]
+        if keys:
+            self.note(f"{kind.__qualname__}: {', '.join(keys)}")
+            self.state.guards.add_class_items(kind, keys)
+            self._visit_all((f"{kind.__qualname__}.{key}", vars(kind)[key]) for key in keys)
 
 
 def _is_filled(cell: Any) -> bool:

@@ -74,8 +74,8 @@ class _Flow:
         self._calls = tape.calls
         self._parents: dict[int, int] = {}
         self._dependent: set[int] = set()
-        for slot in (*tape.input_slots, *(slot for slot, _ in tape.constants)):
-            self._dependent.add(self._find(slot))
+        outside = [slot for slot, item in tape.constants if not _core.is_wrapped_number(item)]
+        self._dependent.update((*tape.input_slots, *outside))
 
     def follow(self) -> Iterator[int]:
         changed = True

@@ -194,7 +194,9 @@ def record_program(
         replay = _make_replay(chosen, workspace, tape)
         with preserve_state(loaded):
             outputs = replay(list(loaded.flat_inputs()))
-        checked = [item.item() for item in outputs[len(outputs) - len(reads) :]] if dependent else []
+        checked = (
+            [item.item() for item in outputs[len(outputs) - len(reads) :]] if dependent else []
+        )
     module = loaded.module
     written = tuple(module.written) if isinstance(module, StepModule) else ()
     state = guard_state(
