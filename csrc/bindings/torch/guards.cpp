@@ -231,4 +231,14 @@ int64_t Guards::find_change() {
   return -1;
 }
 
+py::object Guards::find_key(size_t index) const {
+  const Place& place = places_.at(index);
+  if (place.kind != Kind::kItems && place.kind != Kind::kDict) return py::none();
+  for (size_t i = 0; i < place.keys.size(); ++i) {
+    PyObject* const now = find_item(place.owner.ptr(), place.keys[i].ptr());
+    if (!is_same_value(place.values[i].ptr(), now)) return place.keys[i];
+  }
+  return py::none();
+}
+
 }  // namespace ftax

@@ -31,6 +31,8 @@ class Guards {
   // A place that is not as it was, by the order in which they were added; -1: none. Expects the
   // GIL.
   [[nodiscard]] int64_t find_change();
+  // In a dictionary that changed, the first key whose value did; None where it is another place.
+  [[nodiscard]] py::object find_key(size_t place) const;
   [[nodiscard]] size_t size() const { return places_.size(); }
 
  private:

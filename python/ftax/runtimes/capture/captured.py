@@ -50,6 +50,7 @@ def capture(
     on_refusal: OnRefusal = "raise",
     on_miss: OnMiss = "capture",
     max_shapes: int = 8,
+    borrow: bool = False,
 ) -> Captured:
     """Record a call of ``what`` and hand over a callable that replays it; see docs/capture.md.
 
@@ -71,6 +72,8 @@ def capture(
         on_miss: what becomes of a call for which nothing was recorded, by its arguments or by what
             Python holds: "capture" records it, "eager" calls the original, "raise" raises.
         max_shapes: how many recorded calls are kept; the one that was least recently used goes.
+        borrow: on a GPU, hand out the graph's own memory in place of copies: what is returned holds
+            until the next call, which writes over it. On a CPU results are the caller's anyway.
 
     Raises:
         UnsupportedError: ``what`` cannot be replayed soundly; the message names operator, line and
@@ -96,6 +99,11 @@ def capture(
         raise InvalidArgumentError(f"max_shapes is {max_shapes!r}; give 1 or more")
     if isinstance(what, Step) and inputs is not None:
         raise InvalidArgumentError("a step brings its inputs: leave inputs out")
+    if isinstance(what, Step) and what.reset is not None:
+        raise UnsupportedError(
+            f"cannot capture {what.name}: Python keeps something that reset= brings back, and a "
+            "replay would leave it as it is: keep it in tensors that are written in place"
+        )
     captured = Captured(
         what,
         kind=kind,
@@ -103,6 +111,7 @@ def capture(
         on_refusal=on_refusal,
         on_miss=on_miss,
         max_shapes=max_shapes,
+        borrow=borrow,
     )
     given = what.inputs if isinstance(what, Step) else inputs
     args, kwargs = split_inputs(() if given is None else given)
@@ -126,6 +135,7 @@ class Captured:
         on_refusal: OnRefusal,
         on_miss: OnMiss,
         max_shapes: int,
+        borrow: bool,
     ) -> None:
         self.original = what
         self._function = what.function if isinstance(what, Step) else what
@@ -133,6 +143,7 @@ class Captured:
         self._name = what.name if isinstance(what, Step) else _name(what)
         self._kind, self._on_host_read = kind, on_host_read
         self._on_refusal, self._on_miss, self._max_shapes = on_refusal, on_miss, max_shapes
+        self._borrow = borrow
         self._programs: list[Program] = []  # the most recently used first
         self._lock = threading.RLock()
         self._calls: Counter[str] = Counter()
@@ -230,7 +241,8 @@ class Captured:
             self._makes_state = True
             return
         self._programs.insert(0, program)
-        del self._programs[self._max_shapes :]
+        while len(self._programs) > self._max_shapes:
+            self._programs.pop().replay.close()
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> Program:
         program = record_program(
@@ -240,6 +252,7 @@ class Captured:
             name=self._name,
             kind=self._kind,
             on_host_read=self._on_host_read,
+            borrow=self._borrow,
             check_inputs=check_inputs,
         )
         if not program.makes_state and (changed := program.state.find_change()):
@@ -290,7 +303,8 @@ class Captured:
     def close(self) -> None:
         """Let go of all that was recorded. Calls raise RunnerError afterwards."""
         with self._lock:
-            self._programs.clear()
+            while self._programs:
+                self._programs.pop().replay.close()
             self._makes_state, self._is_closed = False, True
 
     def __reduce__(self) -> NoReturn:

@@ -28,24 +28,10 @@ _LIBRARIES = tuple(str(Path(item.__file__).parent) for item in (torch, ftax) if 
 _STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
 # Built-in modules whose functions give another result each time, whatever their arguments are.
 _CHANGING = frozenset(
-    [
-        "time",
-        "random",
-        "_random",
-        "posix",
-        "nt",
-        "_io",
-        "io",
-        "_socket",
-        "socket",
-        "secrets",
-        "uuid",
-        "_secrets",
-        "_datetime",
-        "datetime",
-        "select",
-        "_thread",
-    ]
+    (
+        *("time", "random", "_random", "posix", "nt", "_io", "io", "_socket", "socket", "secrets"),
+        *("uuid", "_secrets", "_datetime", "datetime", "select", "_thread"),
+    )
 )
 _BY_NAME = frozenset(("getattr", "hasattr", "vars", "__dict__", "attrgetter", "eval", "exec"))
 _COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))

@@ -54,7 +54,10 @@ class GuardedState:
     def find_change(self) -> str | None:
         """What is not as it was."""
         place = self.guards.find_change()
-        return None if place < 0 else self.places[place]
+        if place < 0:
+            return None
+        key = self.guards.find_key(place)
+        return self.places[place] if key is None else f"{key!r} of {self.places[place]}"
 
     def holds_all(self, written: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> bool:
         """Whether all memory that is ``written`` is that of a tensor that was reached or given, or

@@ -45,6 +45,9 @@ class Replay(Protocol):
         """The outputs, in the order in which they were recorded."""
         ...
 
+    def close(self) -> None:
+        """Before it is let go of: return when nothing of it is in flight."""
+
 
 class ValueChanged(Exception):
     """What a call read on the host is not what was baked in."""
@@ -158,6 +161,7 @@ def record_program(
     name: str,
     kind: Literal["auto", "tape", "graph"],
     on_host_read: OnHostRead,
+    borrow: bool,
     check_inputs: Any = None,
 ) -> Program:
     """Record ``what`` on these arguments, in the caller's grad mode.
@@ -191,7 +195,7 @@ def record_program(
         reads = [taped.tape.calls[index] for index in taped.tape.host_reads]
         tape = taped.tape.without_host_reads(keep_values=bool(dependent))
         chosen = _choose_kind(kind, loaded.device)
-        replay = _make_replay(chosen, workspace, tape)
+        replay = _make_replay(chosen, workspace, tape, borrows=borrow)
         with preserve_state(loaded):
             outputs = replay(list(loaded.flat_inputs()))
         checked = (
@@ -244,8 +248,9 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         run()
     if changed := state.find_change():
         raise UnsupportedError(
-            f"cannot capture {loaded.name}: each call changes {changed}, which a replay would leave "
-            "as it is: keep it in a tensor that is written in place, or change it outside the call"
+            f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
+            "leave as it is: keep it in a tensor that is written in place, or change it outside "
+            "the call"
         )
     if recorded.needs_grad and not passes:
         raise UnsupportedError(
@@ -300,12 +305,12 @@ def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
     return "graph" if on_gpu else "tape"
 
 
-def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape) -> Replay:
+def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape, *, borrows: bool) -> Replay:
     if kind == "tape":
         return _TapeReplay(tape, has_autograd=workspace.loaded.has_autograd)
     from ftax.runtimes.capture.graph import make_graph_replay
 
-    return make_graph_replay(workspace, tape)
+    return make_graph_replay(workspace, tape, borrows=borrows)
 
 
 class _TapeReplay:
@@ -321,3 +326,6 @@ class _TapeReplay:
                 return self._tape.call(tensors)
         except FtaxError as error:
             raise RunnerError(f"a captured call failed: {error}") from error
+
+    def close(self) -> None:
+        pass
