@@ -67,14 +67,42 @@ std::vector<at::Tensor> run(Tape& tape) {
   return outputs;
 }
 
-// As a function is called: nothing of this call is held after it.
-std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs) {
+// Outside inference mode what it made cannot be written, nor saved for a backward pass.
+at::Tensor leave_inference_mode(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) {  // a view of what outlives the call may have been made in it
+    if (!tensor.is_view()) return tensor;
+    const at::Tensor base(tensor._base());
+    return base.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  }
+  if (tensor.layout() != at::kStrided || tensor.is_nested()) return tensor.clone();
+  at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()),
+                                                               tensor.key_set(), tensor.dtype());
+  c10::TensorImpl* const impl = result.unsafeGetTensorImpl();
+  impl->set_storage_offset(tensor.storage_offset());
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides());
+  return result;
+}
+
+// As a function is called: nothing of this call is held after it. Operators run under inference
+// mode, in which they do least; the outputs at `places` are of the caller's mode.
+std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs,
+                             const std::vector<size_t>& places) {
   const py::gil_scoped_release release;
   tape.bind_inputs(inputs);
-  tape.run();
-  auto outputs = tape.outputs();
+  {
+    const GradModeScope scope(GradMode::kInference);
+    tape.run();
+  }
+  std::vector<at::Tensor> outputs;
+  {
+    const auto all = tape.outputs();
+    for (const size_t place : places) outputs.push_back(all.at(place));
+  }
   tape.release_outputs();
   tape.release_inputs();
+  if (c10::InferenceMode::is_enabled()) return outputs;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& output : outputs) output = leave_inference_mode(output);
   return outputs;
 }
 
@@ -116,8 +144,8 @@ void bind_tape(py::module_& m) {
   py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
       .def("bind_inputs", &Tape::bind_inputs, py::arg("inputs"))
       .def("run", &run, "One inference under the caller's grad mode; its outputs.")
-      .def("call", &call, py::arg("inputs"),
-           "Binds the inputs, runs under the caller's grad mode, and holds neither afterwards.")
+      .def("call", &call, py::arg("inputs"), py::arg("places"),
+           "Binds the inputs, runs, and gives the outputs at these places; holds none of them.")
       .def("run_call", &Tape::run_call, py::arg("index"))
       .def("release_outputs", &Tape::release_outputs)
       .def("outputs", &Tape::outputs)

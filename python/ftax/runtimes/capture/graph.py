@@ -31,12 +31,9 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     captured = capture(loaded, workspace.taped, tape=tape, inputs=inputs)
     replay = GraphReplay(captured, device, borrows=borrows)
     replay.memory_bytes = max(0, torch.cuda.memory_reserved(device) - before)
-    count = len(workspace.reference)
+    replay.places = list(range(len(workspace.reference)))
     check_on_both_inputs(
-        loaded,
-        workspace.reference,
-        lambda given: replay(list(given))[:count],
-        name="the captured graph",
+        loaded, workspace.reference, lambda given: replay(list(given)), name="the captured graph"
     )
     return replay
 
@@ -47,6 +44,7 @@ class GraphReplay:
 
     def __init__(self, captured: CapturedGraph, device: torch.device, *, borrows: bool) -> None:
         self.memory_bytes = 0
+        self.places: list[int] = []
         self._captured, self._device, self._borrows = captured, device, borrows
         buffers = captured.buffers
         self._inputs = list(buffers.inputs)
@@ -79,7 +77,11 @@ class GraphReplay:
             if self._writes_inputs:
                 for place in other:
                     tensors[place].copy_(self._inputs[place])
-            return self._outputs.hand_out(tensors, borrows=self._borrows)
+            return self._outputs.hand_out(tensors, self.places, borrows=self._borrows)
+
+    def borrow(self, places: Sequence[int]) -> None:
+        """From now on hand out the graph's own memory at these."""
+        self._outputs.borrowed = frozenset(places)
 
     def close(self) -> None:
         """Wait for what is in flight: its memory must not be freed before."""
@@ -90,21 +92,23 @@ class _Outputs:
     """What the graph writes, by memory: a result that shares memory with an input, a weight or
     another result does so in every call."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self) -> None:
         self.kept: dict[int, torch.Tensor] = {}  # weights and state, which are the caller's own
         self.of_inputs: dict[int, tuple[int, torch.Tensor]] = {}
+        self.borrowed: frozenset[int] = frozenset()  # places that are never copied
         self.made: list[tuple[torch.Tensor, dict[int, torch.Tensor]]] = []  # whole memory, results
-        self._count = count
 
-    def hand_out(self, inputs: Sequence[torch.Tensor], *, borrows: bool) -> list[torch.Tensor]:
-        """The results of the replay before, in order."""
+    def hand_out(
+        self, inputs: Sequence[torch.Tensor], places: Sequence[int], *, borrows: bool
+    ) -> list[torch.Tensor]:
+        """The results of the replay before at these places."""
         found = dict(self.kept)
         for place, (source, view) in self.of_inputs.items():
             given = inputs[source]
             offset = given.storage_offset() + view.storage_offset()
             found[place] = given.as_strided(view.size(), view.stride(), offset)
         for memory, results in self.made:
-            if borrows:
+            if borrows or self.borrowed.issuperset(results):
                 found.update(results)
                 continue
             if len(results) == 1 and memory.numel() == next(iter(results.values())).numel():
@@ -117,7 +121,7 @@ class _Outputs:
                     for place, item in results.items()
                 }
             )
-        return [found[place] for place in range(self._count)]
+        return [found[place] for place in places]
 
 
 def _group(
@@ -125,7 +129,7 @@ def _group(
     inputs: Sequence[torch.Tensor],
     constants: Sequence[torch.Tensor],
 ) -> _Outputs:
-    grouped = _Outputs(len(outputs))
+    grouped = _Outputs()
     sources = {find_storage(item): place for place, item in enumerate(inputs)}
     kept = {find_storage(item) for item in constants}
     made: dict[object, tuple[torch.Tensor, dict[int, torch.Tensor]]] = {}

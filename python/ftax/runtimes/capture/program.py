@@ -40,10 +40,14 @@ class Replay(Protocol):
     """Runs what was recorded on other tensors."""
 
     memory_bytes: int
+    places: list[int]  # of the outputs that are handed out
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """The outputs, in the order in which they were recorded."""
+        """The outputs at ``places``, of the caller's grad mode."""
         ...
+
+    def borrow(self, places: Sequence[int]) -> None:
+        """At these places hand out memory that the next replay writes over."""
 
     def close(self) -> None:
         """Before it is let go of: return when nothing of it is in flight."""
@@ -142,6 +146,16 @@ class _Recorded:
         self.needs_grad = any(tensor.requires_grad for tensor in found)
         return [*found, *self.gradients.collect()]
 
+    def list_places(self, reads: int, outputs: int) -> list[int]:
+        """Of what is handed out among all that the tape gives: results, gradients, and at its end
+        values that were read. Between them is the state that was written."""
+        return [*range(self.list_gradients().stop), *range(outputs - reads, outputs)]
+
+    def list_gradients(self) -> range:
+        """Of gradients, which follow the results."""
+        results = sum(leaf is _TENSOR for leaf in self.leaves)
+        return range(results, results + len(self.gradients.made))
+
     def check(self, name: str) -> None:
         """Raises UnsupportedError for a result that cannot be made again of tensors."""
         for leaf in self.leaves:
@@ -196,11 +210,12 @@ def record_program(
         tape = taped.tape.without_host_reads(keep_values=bool(dependent))
         chosen = _choose_kind(kind, loaded.device)
         replay = _make_replay(chosen, workspace, tape, borrows=borrow)
+        kept = len(reads) if dependent else 0
+        replay.places = recorded.list_places(kept, len(tape.output_slots))
+        replay.borrow(recorded.list_gradients())
         with preserve_state(loaded):
             outputs = replay(list(loaded.flat_inputs()))
-        checked = (
-            [item.item() for item in outputs[len(outputs) - len(reads) :]] if dependent else []
-        )
+        checked = [item.item() for item in outputs[len(outputs) - kept :]]
     module = loaded.module
     written = tuple(module.written) if isinstance(module, StepModule) else ()
     state = guard_state(
@@ -307,25 +322,26 @@ def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
 
 def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape, *, borrows: bool) -> Replay:
     if kind == "tape":
-        return _TapeReplay(tape, has_autograd=workspace.loaded.has_autograd)
+        return _TapeReplay(tape)
     from ftax.runtimes.capture.graph import make_graph_replay
 
     return make_graph_replay(workspace, tape, borrows=borrows)
 
 
 class _TapeReplay:
-    def __init__(self, tape: _core.Tape, *, has_autograd: bool) -> None:
-        self._tape, self._has_autograd = tape, has_autograd
+    def __init__(self, tape: _core.Tape) -> None:
+        self._tape = tape
+        self.places: list[int] = []
         self.memory_bytes = 0  # inputs and results are the caller's, all else dies on the way
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         try:
-            if not self._has_autograd:
-                return self._tape.call(tensors)
-            with torch.no_grad():  # recorded below autograd
-                return self._tape.call(tensors)
+            return self._tape.call(tensors, self.places)
         except FtaxError as error:
             raise RunnerError(f"a captured call failed: {error}") from error
+
+    def borrow(self, places: Sequence[int]) -> None:
+        pass  # each replay makes its results
 
     def close(self) -> None:
         pass
