@@ -1,0 +1,197 @@
+"""A capture is the original bit for bit, or is refused in words, or says what it misses.
+
+The surprising choice: nothing of ftax judges here, and a scene is played twice from its beginning,
+so a capture that leaves a trace is found as well as one that computes something else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hostile import captures as _captures  # noqa: F401  # enters the table
+from hostile.captures import TABLE, Case, Given, Scene
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import ftax
+
+CASES = [pytest.param(case, id=name, marks=case.marks) for name, case in TABLE.items()]
+_CALLS = 6  # two, a disturbance, two, a disturbance, two
+
+
+def test_the_table_is_long() -> None:
+    assert len(TABLE) >= 60
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_silently_wrong(case: Case) -> None:
+    expected = play(case.make(), None)
+    scene = case.make()
+    taken = Taken(scene, case.options)
+    found = play(scene, taken)
+    difference = find_difference(expected, found)
+    if case.outcome == "frozen":
+        assert taken.refusal == ""
+        listed = "\n".join(text for facts in taken.explain().programs for text in facts.frozen)
+        assert case.words in listed
+        assert difference
+        return
+    assert difference == ""
+    if case.outcome == "refused":
+        assert case.words in taken.refusal
+        return
+    assert taken.refusal == ""
+    calls = taken.explain().calls
+    assert calls.get("replayed", 0) >= case.replayed
+    if case.recorded is not None:
+        assert calls["recorded"] == case.recorded
+
+
+class Taken:
+    """The original of a scene until it is captured, at its first call, and after a refusal."""
+
+    def __init__(self, scene: Scene, options: dict[str, Any]) -> None:
+        self._scene, self._options = scene, options
+        self._captured: Any = None
+        self.refusal = ""
+
+    def explain(self) -> Any:
+        return self._captured.explain()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        what = self._scene.what
+        if self.refusal:
+            return call_original(what, args, kwargs)
+        try:
+            if self._captured is None:
+                inputs = () if isinstance(what, ftax.Step) else ((args, kwargs),)
+                self._captured = capture(what, inputs, self._options)
+            return self._captured(*args, **kwargs)
+        except ftax.errors.FtaxError as error:
+            self.refusal = str(error)
+            return call_original(what, args, kwargs)
+
+
+def capture(what: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    if not inputs:
+        return ftax.capture(what, **options)
+    return ftax.capture(what, inputs[0], **options)
+
+
+def call_original(what: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return (what.function if isinstance(what, ftax.Step) else what)(*args, **kwargs)
+
+
+def play(scene: Scene, taken: Callable[..., Any] | None) -> list[Any]:
+    """What six calls returned and left behind, by comparable facts."""
+    torch.manual_seed(11)
+    facts: list[Any] = []
+    kept: list[Any] = []
+    function = taken or (lambda *args, **kwargs: call_original(scene.what, args, kwargs))
+    try:
+        for call in range(_CALLS):
+            if call in (2, 4):
+                scene.disturb(call // 2 - 1)
+            given = scene.inputs(call)
+            given = given if isinstance(given, Given) else Given(args=given)
+            try:
+                with scene.around():
+                    result = function(*given.args, **given.kwargs)
+            except Exception as error:
+                result = (type(error).__name__, str(error))
+            kept.append(result)
+            facts.append(look(scene, given, result))
+        facts.append([describe(result) for result in kept])
+    finally:
+        scene.undo()
+    return facts
+
+
+def look(scene: Scene, given: Given, result: Any) -> dict[str, Any]:
+    """All that a call may have changed."""
+    arguments = [*pytree.tree_leaves((given.args, given.kwargs))]
+    tensors = [item for item in arguments if isinstance(item, torch.Tensor)]
+    watched: Any = scene.watch()
+    state: list[Any] = []
+    if isinstance(scene.what, nn.Module):
+        state = [*scene.what.parameters(), *scene.what.buffers()]
+    outputs = [item for item in pytree.tree_leaves(result) if isinstance(item, torch.Tensor)]
+    known = [*tensors, *state, *(i for i in pytree.tree_leaves(watched) if is_tensor(i))]
+    return {
+        "result": describe(result),
+        "identities": [[item is other for other in known] for item in outputs],
+        "aliases": [[shares(item, other) for other in [*known, *outputs]] for item in outputs],
+        "arguments": describe(arguments),
+        "gradients of arguments": describe(
+            [item.grad if item.is_leaf else None for item in tensors]
+        ),
+        "state": describe(state),
+        "gradients": describe([item.grad for item in state]),
+        "watched": describe(watched),
+        "random numbers": bytes(torch.get_rng_state().tolist()),
+        "modes": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "types": [torch.get_default_dtype(), torch.get_num_threads()],
+    }
+
+
+def is_tensor(item: Any) -> bool:
+    return isinstance(item, torch.Tensor)
+
+
+def shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if any(
+        item.layout is not torch.strided or item.is_meta or item.is_quantized for item in (a, b)
+    ):
+        return False
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() != 0
+
+
+def describe(value: Any) -> Any:
+    """Something that compares: bits of tensors, and types of all else."""
+    if isinstance(value, torch.Tensor):
+        return describe_tensor(value)
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, dict):
+        return type(value).__name__, [(describe(k), describe(v)) for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return type(value).__name__, [describe(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return type(value).__name__, describe(vars(value))
+    if value is None or isinstance(value, bool | int | float | str | complex):
+        return type(value).__name__, repr(value)
+    return type(value).__name__
+
+
+def describe_tensor(tensor: torch.Tensor) -> Any:
+    facts: list[Any] = [tensor.dtype, tuple(tensor.shape), tensor.device.type, tensor.layout]
+    if tensor.is_meta:
+        return facts
+    tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    else:
+        facts += [tensor.stride(), tensor.is_conj(), tensor.is_neg()]
+    if tensor.is_quantized:
+        tensor = tensor.int_repr()
+    if type(tensor) is not torch.Tensor:
+        tensor = tensor.as_subclass(torch.Tensor)
+    tensor = tensor.resolve_conj().resolve_neg().contiguous().clone()
+    return [*facts, bytes(tensor.reshape(-1).view(torch.uint8).tolist())]
+
+
+def find_difference(expected: list[Any], found: list[Any]) -> str:
+    """ "" where there is none."""
+    for call, (wanted, is_now) in enumerate(zip(expected, found, strict=True)):
+        if isinstance(wanted, dict):
+            for name, value in wanted.items():
+                if value != is_now[name]:
+                    return f"call {call}: {name} is {is_now[name]!r:.600} and not {value!r:.600}"
+        elif wanted != is_now:
+            return "a result was changed by later calls"
+    return ""
