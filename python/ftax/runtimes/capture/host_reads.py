@@ -25,27 +25,38 @@ from ftax.steps.outputs import call_model
 
 _READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
 _REMEDY = (
-    "compute with the tensor instead (torch.where, a mask, an index that is a tensor), read the "
-    "value before the call and give it as an argument, or give on_host_read='check'"
+    "compute with the tensor instead (torch.where, a mask, an index that is a tensor), or read the "
+    "value before the call and give it as an argument"
 )
+_OR_CHECK = "; on_host_read='check' compares the number after each replay"
 
 
-def find_dependent_reads(loaded: LoadedModel, tape: _core.Tape) -> tuple[int, ...]:
-    """Calls of the tape that return a number which depends on inputs, state or random numbers.
-
-    Raises UnsupportedError, naming the line, where Python reads a tensor's memory by itself: what
-    it then computes no tape can know.
-    """
+def refuse_memory_reads(loaded: LoadedModel) -> None:
+    """Raises UnsupportedError, naming the line, where Python reads a tensor's memory by itself:
+    what it then computes no tape can know."""
     log = _MemoryReads()
     with preserve_state(loaded), loaded.guard(), log:
         call_model(loaded.call)
     if log.reads:
         raise UnsupportedError(
             f"cannot capture {loaded.name}: it reads a tensor's memory by {log.reads[0]}, and what "
-            f"Python makes of that is not recorded; {_REMEDY.rpartition(', or')[0]}"
+            f"Python makes of that is not recorded; {_REMEDY}"
         )
+
+
+def find_dependent_reads(tape: _core.Tape) -> tuple[int, ...]:
+    """Calls of the tape that return a number which depends on inputs, state or random numbers."""
     dependent = find_flow(tape)
     return tuple(index for index in tape.host_reads if index in dependent)
+
+
+def add_line(loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
+    """``error`` with the first line that reads a number, if there is one: where two inputs take two
+    paths, that is where they part."""
+    lines = _find_lines(loaded)
+    if not lines:
+        return error
+    return UnsupportedError(f"{error}. It reads a number at {lines[0]}; {_REMEDY}{_OR_CHECK}")
 
 
 def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> UnsupportedError:
@@ -56,7 +67,7 @@ def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> Unsup
     return UnsupportedError(
         f"cannot capture {loaded.name}: {describe_place(tape.calls[reads[0]])} {where}reads a "
         "number that depends on inputs or state, on which the rest of the call may depend; "
-        f"{_REMEDY}"
+        f"{_REMEDY}{_OR_CHECK}"
     )
 
 

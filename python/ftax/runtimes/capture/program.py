@@ -22,7 +22,8 @@ from ftax.runtimes.capture import host_reads
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import GuardedState, guard_state
-from ftax.runtimes.tape.tape import describe_place, preserve_state
+from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.tape.tape import Taped, describe_place, preserve_state, run_eager
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
@@ -193,6 +194,9 @@ def record_program(
             "be the same; give plain values, tensors and containers of them"
         )
     recorded = _Recorded(what, signature)
+    if on_host_read == "check" and check_inputs is None:
+        # Other values may take another path, which is what each replay then finds out.
+        check_inputs = tuple(tensor.detach().clone() for tensor in tensors)
     step = Step(
         function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="step"
     )
@@ -201,9 +205,14 @@ def record_program(
         loaded = load_model(step)
         recorded.check(name)
         _look(loaded, recorded, roots)
+        host_reads.refuse_memory_reads(loaded)
         workspace = Workspace(loaded)
-        taped = workspace.taped
-        dependent = host_reads.find_dependent_reads(workspace.loaded, taped.tape)
+        try:
+            taped = workspace.taped
+        except UnsupportedError as error:
+            raise host_reads.add_line(loaded, error) from error
+        _require_same_bits(workspace.loaded, taped)
+        dependent = host_reads.find_dependent_reads(taped.tape)
         if dependent and on_host_read == "refuse":
             raise host_reads.refuse(workspace.loaded, taped.tape, dependent)
         reads = [taped.tape.calls[index] for index in taped.tape.host_reads]
@@ -277,6 +286,20 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         leaves += [item for item in state.tensors if item.is_leaf and item.requires_grad]
         unique = {id(leaf): leaf for leaf in leaves}
         recorded.gradients = find_gradients(run, unique.values())
+
+
+def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
+    """Raises UnsupportedError where a replay is not eager bit for bit, though eager is itself."""
+    found = (taped.checks.outputs, taped.checks.second_input)
+    other = next((item for item in found if item is not None and not item.bitwise), None)
+    if other is None:
+        return
+    again = compare_outputs(run_eager(loaded.call, loaded), run_eager(loaded.call, loaded))
+    if again.bitwise:
+        raise UnsupportedError(
+            f"cannot capture {loaded.name}: a replay does not give its bits ({other.problem}), "
+            "though it gives them itself each time"
+        )
 
 
 @contextmanager
