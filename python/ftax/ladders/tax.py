@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from torch import nn
+
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.receipt import Receipt
+from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import Model, load, measuring
 from ftax.steps.setting import SettingOptions, read_setting
+from ftax.steps.step import Step
 from ftax.timing.session import Plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
@@ -41,11 +45,12 @@ class TaxKeywords(SettingOptions, total=False):
     label: str
 
 
-def tax(model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt:
+def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt:
     """Measure the ladder and, beside it, the alternatives; see docs/receipt.md.
 
     Args:
-        model, inputs: as for `ftax.cpp_bench`.
+        model, inputs: as for `ftax.cpp_bench`; or what `ftax.capture` gave, whose original is then
+            measured with a capture beside it.
         options:
             runtimes: "quick", the default (one or two of a family, ready in seconds), "available"
                 (all that can run on this machine; compilers take minutes), "all" (the rest too,
@@ -65,6 +70,8 @@ def tax(model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Rec
     The errors are those of `cpp_bench`. A rung or an alternative that cannot be measured is listed
     in the receipt with the reason; only a model that does not run at all raises.
     """
+    if isinstance(model, Captured):
+        model, inputs = _open(model, inputs)
     return tax_with_traces(model, inputs, **options)[0]
 
 
@@ -127,6 +134,18 @@ def compare_runtimes(
         **options,
     }
     return RuntimeComparison(receipt=tax(model, inputs, **chosen))
+
+
+def _open(captured: Captured, inputs: Any) -> tuple[Model, Any]:
+    """What was captured, as it is measured, and the inputs that it was captured with."""
+    original = captured.original
+    if isinstance(original, Step):
+        return original, inputs
+    given = captured.inputs if inputs is None else inputs
+    if isinstance(original, nn.Module):
+        return original, given
+    name = getattr(original, "__name__", "") or type(original).__name__
+    return Step(function=original, inputs=given, name=name, grad_mode=captured.grad_mode), None
 
 
 def _choose_trace(

@@ -17,7 +17,7 @@ from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.steps.outputs import call_model, flatten_outputs
-from ftax.steps.setting import GradMode, Setting
+from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators
 from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
@@ -96,9 +96,8 @@ def _choose_grad_mode(step: Step, setting: Setting) -> GradMode:
                 "leave it out, or give the function to ftax.step"
             )
         return step.grad_mode
-    if setting.grad_mode == "no_grad" or not torch.is_grad_enabled():
-        return "inference" if torch.is_inference_mode_enabled() else "no_grad"
-    return "grad"
+    mode = read_grad_mode()
+    return "no_grad" if mode == "grad" and setting.grad_mode == "no_grad" else mode
 
 
 def _find_state(loaded: LoadedModel, module: StepModule) -> None:

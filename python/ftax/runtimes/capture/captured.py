@@ -20,7 +20,7 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
 from ftax.runtimes.capture.explanation import Explanation, explain
 from ftax.runtimes.capture.program import OnHostRead, Program, ValueChanged, record_program
-from ftax.steps.setting import use_autograd
+from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import Step
 from ftax.steps.tensors import same_bytes
 from ftax.steps.user_inputs import split_inputs
@@ -115,7 +115,8 @@ def capture(
     )
     given = what.inputs if isinstance(what, Step) else inputs
     args, kwargs = split_inputs(() if given is None else given)
-    captured.record(args, dict(kwargs), check_inputs)
+    captured.inputs = args, dict(kwargs)
+    captured.record(*captured.inputs, check_inputs)
     return captured
 
 
@@ -124,6 +125,8 @@ class Captured:
 
     Attributes:
         original: what was captured.
+        inputs: those that it was captured with first, (args, kwargs).
+        grad_mode: under which it was captured.
     """
 
     def __init__(
@@ -138,8 +141,10 @@ class Captured:
         borrow: bool,
     ) -> None:
         self.original = what
+        self.inputs: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._function = what.function if isinstance(what, Step) else what
         self._grad_mode = what.grad_mode if isinstance(what, Step) else None
+        self.grad_mode = self._grad_mode or read_grad_mode()
         self._name = what.name if isinstance(what, Step) else _name(what)
         self._kind, self._on_host_read = kind, on_host_read
         self._on_refusal, self._on_miss, self._max_shapes = on_refusal, on_miss, max_shapes

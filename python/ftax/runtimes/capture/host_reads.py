@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.runtimes.tape.recording import MEMORY_READS, operator_name
+from ftax.runtimes.tape.recording import MEMORY_READS, is_sized_by_values, operator_name
 from ftax.runtimes.tape.tape import describe_place, preserve_state
 from ftax.runtimes.tape.waits import find_line
 from ftax.steps.echoes import PlainMode
@@ -44,16 +44,29 @@ def refuse_memory_reads(loaded: LoadedModel) -> None:
         )
 
 
-def find_dependent_reads(tape: _core.Tape) -> tuple[int, ...]:
-    """Calls of the tape that return a number which depends on inputs, state or random numbers."""
+def find_dependent_reads(loaded: LoadedModel, tape: _core.Tape) -> tuple[int, ...]:
+    """Calls of the tape that return a number which depends on inputs, state or random numbers.
+
+    Raises UnsupportedError, naming the line, for a result whose size depends so on values: Python
+    reads sizes without any call.
+    """
     dependent = find_flow(tape)
+    names = [call["operator"] for call in tape.calls]
+    fixed = set(names) - {names[index] for index in dependent}
+    for name, line in _watch_reads(loaded).sized:
+        if name not in fixed:
+            raise UnsupportedError(
+                f"cannot capture {loaded.name}: the size of what {name} at {line} gives depends on "
+                "values, and the rest of the call may depend on that size: keep sizes fixed "
+                "(torch.where, a mask that is multiplied, topk)"
+            )
     return tuple(index for index in tape.host_reads if index in dependent)
 
 
 def add_line(loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
     """``error`` with the first line that reads a number, if there is one: where two inputs take two
     paths, that is where they part."""
-    lines = _find_lines(loaded)
+    lines = _watch_reads(loaded).lines
     if not lines:
         return error
     return UnsupportedError(f"{error}. It reads a number at {lines[0]}; {_REMEDY}{_OR_CHECK}")
@@ -61,7 +74,7 @@ def add_line(loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
 
 def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> UnsupportedError:
     """The error that names operator and line of the first of these reads."""
-    lines = _find_lines(loaded)
+    lines = _watch_reads(loaded).lines
     order = list(tape.host_reads).index(reads[0])
     where = f"at {lines[order]} " if order < len(lines) else ""
     return UnsupportedError(
@@ -190,19 +203,25 @@ class _MemoryReads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _find_lines(loaded: LoadedModel) -> list[str]:
-    log = _ReadLines()
+def _watch_reads(loaded: LoadedModel) -> _ReadLog:
+    log = _ReadLog()
     with preserve_state(loaded), loaded.guard(), log:
         call_model(loaded.call)
-    return log.lines
+    return log
 
 
-class _ReadLines(PlainMode):
+class _ReadLog(PlainMode):
+    """Lines of Python that read numbers, and operators, with lines, whose results values size."""
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.lines: list[str] = []
+        self.sized: list[tuple[str, str]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if operator_name(func).partition(".")[0] in _READS:
+        name = operator_name(func)
+        if name.partition(".")[0] in _READS:
             self.lines.append(find_line(sys._getframe(1)))
+        elif is_sized_by_values(func, args):
+            self.sized.append((name, find_line(sys._getframe(1))))
         return func(*args, **(kwargs or {}))

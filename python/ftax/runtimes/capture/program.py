@@ -212,7 +212,7 @@ def record_program(
         except UnsupportedError as error:
             raise host_reads.add_line(loaded, error) from error
         _require_same_bits(workspace.loaded, taped)
-        dependent = host_reads.find_dependent_reads(taped.tape)
+        dependent = host_reads.find_dependent_reads(workspace.loaded, taped.tape)
         if dependent and on_host_read == "refuse":
             raise host_reads.refuse(workspace.loaded, taped.tape, dependent)
         reads = [taped.tape.calls[index] for index in taped.tape.host_reads]
