@@ -120,7 +120,7 @@ class _Flow:
             for result in made:
                 self._join(slot, result)
         depends = any(self._find(slot) in self._dependent for slot in given)
-        depends = depends or schema is None or _is_random(schema)
+        depends = depends or (schema is not None and _is_random(schema))
         if depends:
             written = [*made, *_list_written(call, schema)]
             self._dependent.update(self._find(slot) for slot in written)
@@ -141,7 +141,8 @@ class _Flow:
 
 
 def _find_schema(name: str) -> Any:
-    """The schema of an operator as the tape writes it; None for what is none (a fill)."""
+    """The schema of an operator as the tape writes it; None for bytes that Python filled in, which
+    are constants of the tape."""
     if name.startswith("ftax::"):
         return None
     operator, _, overload = name.partition(".")

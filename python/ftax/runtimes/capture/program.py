@@ -58,7 +58,7 @@ class ValueChanged(Exception):
     """What a call read on the host is not what was baked in."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Program:
     """One recorded call.
 
