@@ -115,7 +115,7 @@ def make(name, *found, error=None, wanted=True):
 def test_what_is_wanted_is_looked_at_in_order_and_told():
     TOLD.clear()
     instruments = [make("first", "a"), make("unwanted", "b", wanted=False), make("last", "c")]
-    scene = look_closer(instruments, Notes())
+    (scene,) = look_closer(instruments, [Notes()])
     assert scene == Notes(found=("a", "c"))
     assert TOLD == ["first", "last"]
 
@@ -129,7 +129,8 @@ def test_what_is_wanted_is_looked_at_in_order_and_told():
     ],
 )
 def test_a_fault_costs_what_was_not_found_yet_and_a_warning(error, reason):
-    scene = look_closer([make("energy", "one runtime", error=error), make("trace", "t")], Notes())
+    instruments = [make("energy", "one runtime", error=error), make("trace", "t")]
+    (scene,) = look_closer(instruments, [Notes()])
     assert scene.found == ("one runtime", "t")
     (warning,) = scene.warnings
     assert warning.startswith(reason) and not scene.interrupted
@@ -141,11 +142,11 @@ def test_ctrl_c_ends_the_looks_keeps_what_was_found_and_names_the_rest():
         make("unwanted", wanted=False),
         make("trace", "t"),
     ]
-    scene = look_closer(instruments, Notes())
+    (scene,) = look_closer(instruments, [Notes()])
     assert (scene.found, scene.interrupted) == (("a", "b"), True)
     assert scene.warnings == ("interrupted after the rounds: no energy; no trace",)
 
 
 def test_a_mistake_of_ours_is_hidden_by_nothing():
     with pytest.raises(KeyError):
-        look_closer([make("energy", error=KeyError("x"))], Notes())
+        look_closer([make("energy", error=KeyError("x"))], [Notes()])

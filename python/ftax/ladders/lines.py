@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ftax.errors import ResultsError
 from ftax.ladders.evidence import Evidence, compare_work
 from ftax.ladders.ladder import EAGER, Ladder, Words
 from ftax.records.record import Ends, Name, Record
@@ -93,6 +94,19 @@ def compute_lines(
     doubt = find_doubt_of((rungs[-1], rungs[0]))
     lines += _make_rest(rungs[-1], ladder, traced[-1], intervals[-1], top_ns, doubt)
     return tuple(lines)
+
+
+def check_stored_lines(stored: object, lines: Sequence[Line]) -> None:
+    """Raise ResultsError unless lines that were stored with samples are those of the samples."""
+    read = [Line.from_dict(data) for data in stored] if isinstance(stored, list) else []
+    if len(read) != len(lines) or not all(
+        a.name == b.name and abs(a.time_ns - b.time_ns) <= 1e-6 * abs(b.time_ns)
+        for a, b in zip(read, lines, strict=True)
+    ):
+        raise ResultsError(
+            "the stored lines are not those of the samples; the record was changed after it "
+            "was written: measure again, or restore the file"
+        )
 
 
 def _make_undivided(rung: Timed, problem: str) -> Line:

@@ -62,15 +62,27 @@ def use_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def load(model: Model, inputs: Any, check_inputs: Any, setting: Setting) -> LoadedModel:
+def load(model: Model | Mix, inputs: Any, check_inputs: Any, setting: Setting) -> LoadedModel:
     """The model with its inputs. Raises InvalidArgumentError for what does not fit it."""
     if not isinstance(model, LoadedModel):
-        return load_model(model, inputs=inputs, check_inputs=check_inputs, setting=setting)
+        return load_model(  # which refuses a mix by its type
+            model,  # type: ignore[arg-type]
+            inputs=inputs,
+            check_inputs=check_inputs,
+            setting=setting,
+        )
     if inputs is not None or check_inputs is not None:
         raise InvalidArgumentError(
             "a LoadedModel brings its inputs and options; pass them to ftax.load_model instead"
         )
     return model.run_as(setting)
+
+
+def load_alone(
+    model: Model | Mix, inputs: Any, check_inputs: Any, setting: Setting
+) -> tuple[None, tuple[LoadedModel]]:
+    """`load`, in the form of `load_parts`. Raises MixGivenError for a mix."""
+    return None, (load(model, inputs, check_inputs, setting),)
 
 
 def load_parts(
@@ -82,19 +94,21 @@ def load_parts(
     Raises InvalidArgumentError for what does not fit a part, or parts that do not fit each other.
     """
     try:
-        return None, (load(model, inputs, check_inputs, setting),)  # type: ignore[arg-type]
+        return load_alone(model, inputs, check_inputs, setting)
     except MixGivenError as error:
         mix = error.mix
     if inputs is not None or check_inputs is not None:
         raise InvalidArgumentError(
             f"{mix.name} is a mix, whose parts bring their inputs: leave inputs out"
         )
-    parts = []
-    for part, _ in mix.parts:
-        model, given = part if isinstance(part, tuple) else (part, None)
-        parts.append(load(model, given, None, setting))
+    pairs = [part if isinstance(part, tuple) else (part, None) for part, _ in mix.parts]
+    # Steps first: a module is loaded for its forward pass without gradients, which a step may need.
+    steps = [place for place, (part, _) in enumerate(pairs) if isinstance(part, Step)]
+    order = [*steps, *(place for place in range(len(pairs)) if place not in steps)]
+    loaded = {place: load(pairs[place][0], pairs[place][1], None, setting) for place in order}
+    parts = tuple(loaded[place] for place in range(len(pairs)))
     _run_beside(parts)
-    return mix, tuple(parts)
+    return mix, parts
 
 
 def name_parts(parts: Sequence[LoadedModel]) -> tuple[str, ...]:

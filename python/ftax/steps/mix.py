@@ -61,9 +61,12 @@ class Mix:
     @property
     def shares(self) -> tuple[float, ...]:
         """The weights, which sum to 1."""
-        largest = max(weight for _, weight in self.parts)  # whose sum may be more than any number
-        total = math.fsum(weight / largest for _, weight in self.parts)
-        return tuple(weight / largest / total for _, weight in self.parts)
+        return compute_shares(self.weights)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """As they were given."""
+        return tuple(float(weight) for _, weight in self.parts)
 
     def list_given(self) -> Iterator[Any]:
         """All that the user handed in, of which measuring leaves everything as it was found."""
@@ -108,6 +111,13 @@ def mix(parts: Iterable[tuple[Part, float]], *, name: str = "mix") -> Mix:
     if not isinstance(name, str) or not name:
         raise InvalidArgumentError(f"name is {name!r}: give a string that is not empty")
     return Mix(parts=tuple(pairs), name=name)
+
+
+def compute_shares(weights: Sequence[float]) -> tuple[float, ...]:
+    """The same, with a sum of 1."""
+    largest = max(weights)  # for a sum that is finite, whatever the unit
+    total = math.fsum(weight / largest for weight in weights)
+    return tuple(weight / largest / total for weight in weights)
 
 
 def tell_apart(parts: Sequence[tuple[str, int | None, int, int]]) -> tuple[str, ...]:

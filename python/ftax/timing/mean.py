@@ -75,7 +75,9 @@ class Mean:
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        rounds = {(len(part.samples_ns), part.counted_rounds) for part in self.parts}
+        rounds = {
+            (part.process.session, len(part.samples_ns), part.counted_rounds) for part in self.parts
+        }
         places = sorted({str(part.place) for part in self.parts})
         if len(rounds) != 1 or len(places) != 1:
             raise InvalidArgumentError(

@@ -49,6 +49,15 @@ class Sources:
     found: tuple[Found, ...]
     files: tuple[SourceFile, ...]
 
+    @property
+    def opened(self) -> tuple[Found, ...]:
+        """The records, with the parts of a mix after it: each is a receipt."""
+        return tuple(
+            Found(record=record, file=item.file, line=item.line)
+            for item in self.found
+            for record in (item.record, *getattr(item.record, "parts", ()))
+        )
+
     def of(self, kind: type[Any]) -> list[Found]:
         """The records of one class."""
         return [item for item in self.found if isinstance(item.record, kind)]
