@@ -121,15 +121,16 @@ def compute_shares(weights: Sequence[float]) -> tuple[float, ...]:
 
 
 def tell_apart(parts: Sequence[tuple[str, int | None, int, int]]) -> tuple[str, ...]:
-    """What parts are called, by (name, tokens, batch, units): the name, and the sizes in which they
-    differ; numbered, where that is not enough."""
+    """What parts are called, by (name, tokens, batch, units): the name; where several have it, with
+    sizes in which they differ; numbered, where that is not enough."""
     words = [
         (name, f"{tokens} tokens" if tokens else "", f"batch {batch}", f"{units} units")
         for name, tokens, batch, units in parts
     ]
-    first, *sizes = zip(*words, strict=True)
-    told = zip(first, *(size for size in sizes if len(set(size)) > 1), strict=True)
-    names = [", ".join(filter(None, item)) for item in told]
+    names, *sizes = map(list, zip(*words, strict=True))
+    for size in sizes:
+        if len(set(names)) < len(names) and len(set(size)) > 1:
+            names = [", ".join(filter(None, pair)) for pair in zip(names, size, strict=True)]
     return tuple(
         f"{name} ({names[:place].count(name) + 1})" if names.count(name) > 1 else name
         for place, name in enumerate(names)
@@ -144,4 +145,4 @@ def _is_part(part: object) -> bool:
 def _describe(part: object) -> str:
     if isinstance(part, nn.Module):
         return "a module without inputs"
-    return repr(part) if isinstance(part, str) else f"a {name_type(part)}"
+    return repr(part) if isinstance(part, str) else name_type(part)
