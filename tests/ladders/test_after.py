@@ -147,6 +147,40 @@ def test_ctrl_c_ends_the_looks_keeps_what_was_found_and_names_the_rest():
     assert scene.warnings == ("interrupted after the rounds: no energy; no trace",)
 
 
+def test_each_instrument_looks_at_all_scenes_before_the_next_one_does():
+    seen = []
+
+    def look(name):
+        def see(scene):
+            seen.append((name, scene.found))
+            yield replace(scene, found=(*scene.found, name))
+
+        return Instrument(name, f"no {name}", lambda scene: True, see)
+
+    scenes = look_closer([look("gate"), look("trace")], [Notes(), Notes()])
+    assert [scene.found for scene in scenes] == [("gate", "trace")] * 2
+    assert [name for name, _ in seen] == ["gate", "gate", "trace", "trace"]
+
+
+def test_ctrl_c_ends_the_looks_at_all_scenes_and_names_the_rest_of_each():
+    stop = iter((None, KeyboardInterrupt()))
+
+    def look(scene):
+        if (error := next(stop)) is not None:
+            raise error
+        yield replace(scene, found=("a",))
+
+    halting = Instrument("energy", "no energy", lambda scene: True, look)
+    scenes = look_closer([halting, make("trace", "t")], [Notes(), Notes(), Notes()])
+    assert [scene.found for scene in scenes] == [("a",), (), ()]
+    assert [scene.warnings[0].partition(": ")[2] for scene in scenes] == [
+        "no trace",
+        "no energy; no trace",
+        "no energy; no trace",
+    ]
+    assert all(scene.interrupted for scene in scenes)
+
+
 def test_a_mistake_of_ours_is_hidden_by_nothing():
     with pytest.raises(KeyError):
         look_closer([make("energy", error=KeyError("x"))], [Notes()])

@@ -138,7 +138,7 @@ def test_a_runtime_is_advised_if_every_part_can_take_it():
         )
 
     good = make(EQUAL, EQUAL)
-    assert [str(row.mean.place) for row in good.runtimes][0] == "torchscript/cpp"
+    assert next(str(row.mean.place) for row in good.runtimes) == "torchscript/cpp"
     assert good.runtimes[0].latency_ns == pytest.approx(150)
     assert good.runtimes[0].saved_ns == pytest.approx(1100)
     assert "torchscript from cpp gives back 1.1 us of the mean" in good.recommendation
@@ -236,7 +236,7 @@ def test_two_contexts_of_one_model_are_measured_together(tmp_path):
     mix = tax(ftax.mix(zip(steps, (7, 3), strict=True), name="chat"), label="before")
     check_sums(mix)
     assert mix.names == ("LlamaForCausalLM static, 4 tokens", "LlamaForCausalLM static, 16 tokens")
-    assert [line.name for line in mix.lines][0] == "library loop"
+    assert next(line.name for line in mix.lines) == "library loop"
     assert not mix.work_problem and not mix.interrupted and mix.label == "before"
     assert mix.units == pytest.approx(2) and "a token" in str(mix)
     mix.save(tmp_path / "mix.jsonl")

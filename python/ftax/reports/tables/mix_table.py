@@ -91,7 +91,7 @@ def _make_part_table(mix: MixReceipt) -> Rows:
         title="Its parts" if len(kinds) > 1 else f"Its parts{kinds.pop()}",
         columns=columns,
         numeric=columns[1:],
-        gives_way=(rest, "95 % interval", f"a {unit}"),
+        gives_way=(f"a {unit}", rest, "95 % interval"),
         rows=tuple(tuple(row.values()) for row in rows),
     )
 
