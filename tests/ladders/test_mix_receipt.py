@@ -91,7 +91,7 @@ def test_a_rung_that_a_part_lacks_joins_the_lines_of_the_mean():
     assert [line.name for line in mix.lines] == ["Python", "operators"]
     assert [line.time_ns for line in mix.lines] == pytest.approx([650, 600], rel=1e-12)
     assert len(mix.parts[0].lines) == 3
-    assert "flat/python is no rung of the mean, since there is none of long" in str(mix).replace(
+    assert "flat/python is no rung of the mean, since long has none" in str(mix).replace(
         "\n  ", " "
     )
 

@@ -6,7 +6,7 @@ it is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Self
 
@@ -20,7 +20,7 @@ from ftax.ladders.receipt import Receipt
 from ftax.records.record import Name, Record, Rule
 from ftax.records.result import Result
 from ftax.steps.mix import compute_shares, tell_apart
-from ftax.timing.mean import Mean, list_named, weigh
+from ftax.timing.mean import Mean, weigh
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_latency
@@ -159,14 +159,12 @@ class MixReceipt(Laddered, Result):
         found = [part.collect_warnings() for part in self.parts]
         shared = [text for text in found[0] if all(text in texts for texts in found)]
         of_one = [
-            text
+            f"{name}: {text}"
             for name, texts in zip(self.names, found, strict=True)
-            for text in list_named(
-                [name] * len(texts), ("" if text in shared else text for text in texts)
-            )
+            for text in texts
+            if text not in shared
         ]
-        missing = [*self._list_missing()]
-        return [*shared, *missing, *of_one]
+        return [*shared, *self._list_missing(), *of_one]
 
     def to_dict(self) -> dict[str, object]:
         """Plain dicts, lists and scalars; the lines of the mean are stored for other readers."""
@@ -195,18 +193,13 @@ class MixReceipt(Laddered, Result):
             if all(place in items for items in found)
         )
 
-    def _list_missing(self) -> list[str]:
+    def _list_missing(self) -> Iterator[str]:
         """Rungs that are no part of the mean, for lack of them in some part."""
-        places = {rung.place: None for part in self.parts for rung in part.rungs}
-        texts = []
-        for place in places:
-            lacking = [
-                name
-                for name, part in zip(self.names, self.parts, strict=True)
-                if place not in [rung.place for rung in part.rungs]
-            ]
+        found = {
+            name: [rung.place for rung in part.rungs]
+            for name, part in zip(self.names, self.parts, strict=True)
+        }
+        for place in dict.fromkeys(place for places in found.values() for place in places):
+            lacking = [name for name, places in found.items() if place not in places]
             if lacking:
-                texts.append(
-                    f"{place} is no rung of the mean, since there is none of {', '.join(lacking)}"
-                )
-        return texts
+                yield f"{place} is no rung of the mean, since {', '.join(lacking)} has none"

@@ -14,7 +14,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.given import Model, load_alone, load_parts, measuring
+from ftax.steps.given import Model, find_threads, load_alone, load_parts, measuring, use_threads
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.session import Plan
@@ -125,7 +125,8 @@ def tax_with_traces(
                 "energy is asked for, but the device is 'cpu'; give device='cuda'"
             )
         chosen = plan(device) if callable(plan) else shown
-        receipts, traces = run_tax([Workspace(part) for part in parts], found, chosen, tell)
+        with use_threads(find_threads(parts)):  # which a mix of the user's code may bring
+            receipts, traces = run_tax([Workspace(part) for part in parts], found, chosen, tell)
     top = receipts[0].rungs[0]
     tell_interrupted(progress, top.stop_reason, f"{len(top.samples_ns)} rounds")
     if mix is None:

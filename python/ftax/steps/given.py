@@ -30,20 +30,11 @@ Model = str | os.PathLike[str] | nn.Module | LoadedModel | Step
 @contextmanager
 def measuring(model: Model | Mix, setting: Setting, *given: Any) -> Iterator[None]:
     """Torch's threads are the setting's inside; afterwards they, and all that ``model`` and
-    ``given`` hold, are as they were found.
-
-    Raises InvalidArgumentError for parts of a mix that ask for different numbers of threads.
-    """
+    ``given`` hold, are as they were found."""
     models = list(model.list_given()) if isinstance(model, Mix) else [model]
-    settings = [item.setting.beside(setting) for item in models if isinstance(item, LoadedModel)]
-    threads = {item.threads for item in (setting, *settings)} - {None}
-    if len(threads) > 1:
-        told = " and ".join(map(str, sorted(filter(None, threads))))
-        raise InvalidArgumentError(
-            f"the parts of the mix are loaded for {told} threads, which a process has all "
-            "at once: load them for one number"
-        )
-    with use_threads(next(iter(threads), None)), leave_as_found(*models, *given):
+    if isinstance(model, LoadedModel):
+        setting = model.setting.beside(setting)
+    with use_threads(setting.threads), leave_as_found(*models, *given):
         yield
 
 
@@ -114,6 +105,20 @@ def load_parts(
 def name_parts(parts: Sequence[LoadedModel]) -> tuple[str, ...]:
     """What each is called beside the others."""
     return tell_apart([(part.name, part.sequence, part.batch, part.units) for part in parts])
+
+
+def find_threads(parts: Sequence[LoadedModel]) -> int | None:
+    """The number of torch's threads that parts are loaded for; None leaves it.
+
+    Raises InvalidArgumentError where they differ.
+    """
+    found = {part.setting.threads for part in parts if part.setting.threads is not None}
+    if len(found) > 1:
+        raise InvalidArgumentError(
+            f"the parts of the mix are loaded for {' and '.join(map(str, sorted(found)))} threads, "
+            "of which a process has one number: load them for the same"
+        )
+    return next(iter(found), None)
 
 
 def _run_beside(parts: Sequence[LoadedModel]) -> None:

@@ -8,7 +8,7 @@ computed of these by the same functions.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -146,9 +146,5 @@ def weigh(shares: Sequence[float], values: Sequence[float]) -> float:
 
 def name_first(names: Sequence[str], texts: Iterable[str]) -> str:
     """The first text that is not empty, after the name of its part; "" where all are."""
-    return next(list_named(names, texts), "")
-
-
-def list_named(names: Sequence[str], texts: Iterable[str]) -> Iterator[str]:
-    """Each text that is not empty, after the name of its part."""
-    return (f"{name}: {text}" for name, text in zip(names, texts, strict=True) if text)
+    named = (f"{name}: {text}" for name, text in zip(names, texts, strict=True) if text)
+    return next(named, "")
