@@ -70,7 +70,7 @@ def test_parts_are_told_apart_by_what_differs():
     ],
 )
 def test_whoever_takes_one_step_refuses_a_mix(take: Any):
-    with pytest.raises(InvalidArgumentError, match=r"mine is a mix of 1 parts, which ftax.tax and"):
+    with pytest.raises(InvalidArgumentError, match=r"mine is a mix of 1 part, which ftax.tax and"):
         take(ftax.mix([(STEP, 1)], name="mine"))
 
 

@@ -82,9 +82,10 @@ class MixGivenError(InvalidArgumentError):
     """
 
     def __init__(self, mix: Mix) -> None:
+        count = len(mix.parts)
         super().__init__(
-            f"{mix.name} is a mix of {len(mix.parts)} parts, which ftax.tax and `ftax tax` alone "
-            "take: give one of its parts"
+            f"{mix.name} is a mix of {count} part{'' if count == 1 else 's'}, which ftax.tax and "
+            "`ftax tax` alone take: give one of its parts"
         )
         self.mix = mix
 

@@ -131,7 +131,7 @@ def _make_runtime_table(mix: MixReceipt) -> Rows:
             "latency": lambda row: format_latency(row.latency_ns, row.mean.doubt),
             "95 % interval": lambda row: format_interval(row.mean.interval_ns),
             "speed-up": _format_speedup,
-            "outputs": lambda row: row.outputs.removeprefix("equal "),
+            "outputs": _describe_outputs,
         },
         text=("runtime", "host", "outputs"),
     )
@@ -139,6 +139,11 @@ def _make_runtime_table(mix: MixReceipt) -> Rows:
 
 def _format_speedup(row: MeanRow) -> str:
     return NOT_RESOLVED if row.doubt else f"{row.speedup_ratio:.2f}x"
+
+
+def _describe_outputs(row: MeanRow) -> str:
+    is_reference = all(part.is_top and part.outputs_equal for part in row.rows)
+    return "the reference" if is_reference else row.outputs.removeprefix("equal ")
 
 
 def _make_unavailable_tables(mix: MixReceipt) -> list[Rows]:
