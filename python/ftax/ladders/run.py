@@ -55,35 +55,22 @@ def run_tax(
         [(part.workspace.loaded, part.prepared) for part in parts], plan, progress
     )
     measured = _split_failures(parts, sessions)
-    everything = [item for measurements, _ in measured for item in measurements]
+    round_s = find_round_s([item for measurements, _ in measured for item in measurements])
     scenes = []
     for part, (measurements, failed) in zip(parts, measured, strict=True):
         _require_top(ladder, measurements, failed)
+        warnings = warn_of_rounds(
+            sessions[0].stop_reason, len(measurements[0].samples_ns), plan, round_s=round_s
+        )
         receipt = Receipt(
             ladder_name=ladder.name,
             rungs=tuple(m for m in measurements if m.place in ladder.places),
             others=tuple(m for m in measurements if m.place not in ladder.places),
             unavailable=(*part.unavailable, *failed),
-            warnings=tuple(
-                warn_of_rounds(
-                    sessions[0].stop_reason,
-                    len(measurements[0].samples_ns),
-                    plan,
-                    round_s=find_round_s(everything),
-                )
-            ),
+            warnings=tuple(warnings),
         )
-        done = {m.place for m in measurements}
-        scenes.append(
-            Scene(
-                workspace=part.workspace,
-                runners=tuple(item for item in part.prepared if item.place in done),
-                options=options,
-                plan=replace(plan, duration_s=plan.duration_s / len(parts)),
-                progress=part.progress,
-                receipt=receipt,
-            )
-        )
+        share = replace(plan, duration_s=plan.duration_s / len(parts))
+        scenes.append(part.make_scene(receipt, options, share))
     with quiet():  # once for all that follows: with a model, each time takes a fifth of a second
         scenes = look_closer(AFTER, scenes)
     seconds = {
@@ -111,6 +98,18 @@ class _Part:
     prepared: list[Candidate]
     unavailable: tuple[Unavailable, ...]
     progress: Progress | None
+
+    def make_scene(self, receipt: Receipt, options: TaxOptions, plan: Plan) -> Scene:
+        """What is looked at after the rounds, of which this is the receipt."""
+        measured = {item.place for item in (*receipt.rungs, *receipt.others)}
+        return Scene(
+            workspace=self.workspace,
+            runners=tuple(item for item in self.prepared if item.place in measured),
+            options=options,
+            plan=plan,
+            progress=self.progress,
+            receipt=receipt,
+        )
 
 
 def _name_parts(workspaces: Sequence[Workspace]) -> tuple[str, ...]:
