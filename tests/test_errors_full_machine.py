@@ -51,6 +51,6 @@ def test_rounds_that_cannot_be_kept_meanwhile_cost_a_warning(mlp):
         raise FULL
 
     options = TaxOptions(runtimes="none", operators=False, keep=keep)
-    receipt, _ = run_tax(Workspace(mlp), options, QUICK, None)
+    (receipt,), _ = run_tax([Workspace(mlp)], options, QUICK, None)
     assert any("the rounds were not kept" in text for text in receipt.warnings)
     assert receipt.rungs

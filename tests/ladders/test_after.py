@@ -115,7 +115,7 @@ def make(name, *found, error=None, wanted=True):
 def test_what_is_wanted_is_looked_at_in_order_and_told():
     TOLD.clear()
     instruments = [make("first", "a"), make("unwanted", "b", wanted=False), make("last", "c")]
-    scene = look_closer(instruments, Notes())
+    (scene,) = look_closer(instruments, [Notes()])
     assert scene == Notes(found=("a", "c"))
     assert TOLD == ["first", "last"]
 
@@ -129,7 +129,8 @@ def test_what_is_wanted_is_looked_at_in_order_and_told():
     ],
 )
 def test_a_fault_costs_what_was_not_found_yet_and_a_warning(error, reason):
-    scene = look_closer([make("energy", "one runtime", error=error), make("trace", "t")], Notes())
+    instruments = [make("energy", "one runtime", error=error), make("trace", "t")]
+    (scene,) = look_closer(instruments, [Notes()])
     assert scene.found == ("one runtime", "t")
     (warning,) = scene.warnings
     assert warning.startswith(reason) and not scene.interrupted
@@ -141,11 +142,45 @@ def test_ctrl_c_ends_the_looks_keeps_what_was_found_and_names_the_rest():
         make("unwanted", wanted=False),
         make("trace", "t"),
     ]
-    scene = look_closer(instruments, Notes())
+    (scene,) = look_closer(instruments, [Notes()])
     assert (scene.found, scene.interrupted) == (("a", "b"), True)
     assert scene.warnings == ("interrupted after the rounds: no energy; no trace",)
 
 
+def test_each_instrument_looks_at_all_scenes_before_the_next_one_does():
+    seen = []
+
+    def look(name):
+        def see(scene):
+            seen.append((name, scene.found))
+            yield replace(scene, found=(*scene.found, name))
+
+        return Instrument(name, f"no {name}", lambda scene: True, see)
+
+    scenes = look_closer([look("gate"), look("trace")], [Notes(), Notes()])
+    assert [scene.found for scene in scenes] == [("gate", "trace")] * 2
+    assert [name for name, _ in seen] == ["gate", "gate", "trace", "trace"]
+
+
+def test_ctrl_c_ends_the_looks_at_all_scenes_and_names_the_rest_of_each():
+    stop = iter((None, KeyboardInterrupt()))
+
+    def look(scene):
+        if (error := next(stop)) is not None:
+            raise error
+        yield replace(scene, found=("a",))
+
+    halting = Instrument("energy", "no energy", lambda scene: True, look)
+    scenes = look_closer([halting, make("trace", "t")], [Notes(), Notes(), Notes()])
+    assert [scene.found for scene in scenes] == [("a",), (), ()]
+    assert [scene.warnings[0].partition(": ")[2] for scene in scenes] == [
+        "no trace",
+        "no energy; no trace",
+        "no energy; no trace",
+    ]
+    assert all(scene.interrupted for scene in scenes)
+
+
 def test_a_mistake_of_ours_is_hidden_by_nothing():
     with pytest.raises(KeyError):
-        look_closer([make("energy", error=KeyError("x"))], Notes())
+        look_closer([make("energy", error=KeyError("x"))], [Notes()])

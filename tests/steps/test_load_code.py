@@ -71,7 +71,10 @@ def breaks():
 def leaves():
     raise SystemExit(2)
 """
-FORMS = "name a module, a step, or a function without arguments that returns one of them or a pair"
+FORMS = (
+    "name a module, a step, a mix, or a function without arguments that returns one of them or a "
+    "pair"
+)
 
 
 @pytest.fixture

@@ -35,13 +35,13 @@ def ops(
 ) -> None:
     """Which operator? Host time of each call, from the tape: arguments, call, release."""
     from ftax.errors import UnsupportedError
-    from ftax.ladders.tax import tax
+    from ftax.ladders.tax import tax_alone
     from ftax.reports.tables.receipt_table import draw_operators
 
     whole = replace(_PLAN, **plan)
     with show_progress(model, limit_s=whole.duration_s) as progress:
         progress("building the model", 0, 1)
-        receipt = tax(
+        receipt = tax_alone(
             model,
             setting=setting,
             runtimes="none",

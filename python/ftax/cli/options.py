@@ -77,8 +77,8 @@ ModelName = Annotated[
     str,
     typer.Argument(
         help="A zoo name (`ftax models`), a local Hugging Face folder, or your own code: "
-        "my_package.model:make or ./file.py:make, a module or a function without arguments that "
-        "returns one or a pair of module and inputs."
+        "my_package.model:make or ./file.py:make, a module or a step, or a function without "
+        "arguments that returns one or a pair of module and inputs."
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")]

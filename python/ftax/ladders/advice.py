@@ -8,8 +8,11 @@ than half of a latency for certain, the sentence says that.
 
 from __future__ import annotations
 
-from ftax.ladders.findings import Findings
+from collections.abc import Sequence
+
+from ftax.ladders.findings import Findings, Laddered
 from ftax.ladders.lines import Line
+from ftax.ladders.means import MeanRow
 from ftax.ladders.rows import RuntimeRow
 from ftax.runtimes.adoption import find_lines
 from ftax.timing.differences import compute_difference, find_doubt_of
@@ -20,11 +23,9 @@ from ftax.timing.units import format_interval, format_time
 def recommend(findings: Findings) -> str:
     """Host-bound or device-bound, the largest tax, and what gives most of it back."""
     if findings.work_problem:
-        return (
-            f"Not the same work: {findings.work_problem}. So there is no tax to tell, and no "
-            "runtime that could take the model's place; measure a step whose work does not change."
-        )
-    sentences = [_say_what_binds(findings), _say_largest_line(findings)]
+        return _say_not_the_same(findings)
+    batch = findings.rungs[0].cell.batch
+    sentences = [_say_what_binds(findings, f"at batch {batch}"), _say_largest_line(findings)]
     rows = findings.runtimes
     able = [row for row in rows if row.is_faster and not row.excluded]
     stand_ins = findings.ladder.stand_ins
@@ -45,6 +46,34 @@ def recommend(findings: Findings) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
+def recommend_mean(findings: Laddered, rows: Sequence[MeanRow]) -> str:
+    """The same of the mean of a mix, whose runtimes are ``rows``, fastest first."""
+    if findings.work_problem:
+        return _say_not_the_same(findings)
+    sentences = [_say_what_binds(findings, "in the mean"), _say_largest_line(findings)]
+    best = next((row for row in rows if row.is_able and row.is_faster and not row.excluded), None)
+    if best is None:
+        sentences.append(
+            f"No other runtime measured here is faster than {findings.ladder.top} for certain, in "
+            "the mean."
+        )
+    else:
+        place = best.mean.place
+        sentences.append(
+            f"{place.runtime} from {place.host} gives back {format_time(best.saved_ns)} of the "
+            f"mean ({format_interval(best.saved_interval_ns)}), {format_time(best.latency_ns)} a "
+            f"call ({best.speedup_ratio:.2f}x)."
+        )
+    return " ".join(filter(None, sentences))
+
+
+def _say_not_the_same(findings: Laddered) -> str:
+    return (
+        f"Not the same work: {findings.work_problem}. So there is no tax to tell, and no "
+        "runtime that could take the model's place; measure a step whose work does not change."
+    )
+
+
 def adopt(findings: Findings) -> str:
     """The lines of code that put the fastest runtime in the model's place which is faster for
     certain, and gives its outputs; "" if there is none."""
@@ -60,9 +89,9 @@ def adopt(findings: Findings) -> str:
     return ""
 
 
-def _say_what_binds(findings: Findings) -> str:
+def _say_what_binds(findings: Laddered, where: str) -> str:
     """On a GPU the share of tax, by the busy time that the receipt's last line has."""
-    batch, total_ns = findings.rungs[0].cell.batch, findings.latency_ns
+    total_ns = findings.latency_ns
     kernels = findings.lines[-1]
     if not kernels.is_kernels or kernels.interval_ns is None:
         return _say_python(findings)
@@ -70,21 +99,21 @@ def _say_what_binds(findings: Findings) -> str:
     if latency is None:
         return _say_python(findings)
     if kernels.doubt:
-        return f"Whether host or device binds at batch {batch} is {NOT_RESOLVED}: {kernels.doubt}."
+        return f"Whether host or device binds {where} is {NOT_RESOLVED}: {kernels.doubt}."
     # The extremes of both intervals: wider than need be, and right whatever their correlation.
     low = 1 - kernels.interval_ns[1] / latency[0]
     high = 1 - kernels.interval_ns[0] / latency[1]
     share = 1 - kernels.time_ns / total_ns
     what = f"{share:.0%} ({low:.0%} to {high:.0%}) of {format_time(total_ns)} is tax"
     if low > 0.5:
-        return f"Host-bound at batch {batch}: {what}."
+        return f"Host-bound {where}: {what}."
     if high < 0.5:
         resolved = what if low > 0 else f"the tax is not resolved ({low:.0%} to {high:.0%})"
-        return f"Device-bound at batch {batch}: {resolved}."
-    return f"Whether host or device binds at batch {batch} is not resolved: {what}."
+        return f"Device-bound {where}: {resolved}."
+    return f"Whether host or device binds {where} is not resolved: {what}."
 
 
-def _say_python(findings: Findings) -> str:
+def _say_python(findings: Laddered) -> str:
     """Without busy time (a CPU, or no trace): the cost of Python is what the ladder knows."""
     tax = findings.python_tax_ns
     if tax is None:
@@ -103,7 +132,7 @@ def _say_python(findings: Findings) -> str:
     )
 
 
-def _say_largest_line(findings: Findings) -> str:
+def _say_largest_line(findings: Laddered) -> str:
     taxes: list[Line] = [
         line for line in findings.lines if line.resolved and line.lower and line.time_ns > 0
     ]

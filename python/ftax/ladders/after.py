@@ -1,5 +1,5 @@
-"""What follows the rounds of a receipt: a list of instruments, in the one order in which nothing
-spoils what comes next, and the one loop that runs it.
+"""What follows the rounds of receipts: a list of instruments, in the one order in which nothing
+spoils what comes next, and the one loop that runs it, each over all receipts of the rounds.
 
 Requests are timed before anything else has left its mark, then parts of the model and the machine;
 what looks at a GPU follows, and traces are last, since what has been traced is slower for the rest
@@ -95,23 +95,32 @@ class Instrument:
     look: Callable[[Scene], Iterator[Scene]]
 
 
-def look_closer(instruments: Sequence[Instrument], scene: Scene) -> Scene:
-    """The scene with all that the instruments, in this order, find of it."""
+def look_closer(instruments: Sequence[Instrument], scenes: Sequence[Scene]) -> list[Scene]:
+    """The scenes with all that the instruments, in this order, find of each."""
+    scenes = list(scenes)
     for place, instrument in enumerate(instruments):
-        if not instrument.is_wanted(scene):
-            continue
-        try:
-            scene.tell(instrument.phase)
-            for found in instrument.look(scene):
-                scene = found
-        except FAULTS as error:
-            if is_out_of_memory(error):
-                release(error)
-            scene = scene.warn(f"{instrument.missing}: {describe(error)}")
-        except KeyboardInterrupt:
-            left = [item.missing for item in instruments[place:] if item.is_wanted(scene)]
-            return scene.interrupt(f"interrupted after the rounds: {'; '.join(left)}")
-    return scene
+        for index, scene in enumerate(scenes):
+            if not instrument.is_wanted(scene):
+                continue
+            try:
+                scene.tell(instrument.phase)
+                for scenes[index] in instrument.look(scene):
+                    pass
+            except FAULTS as error:
+                if is_out_of_memory(error):
+                    release(error)
+                scenes[index] = scenes[index].warn(f"{instrument.missing}: {describe(error)}")
+            except KeyboardInterrupt:
+                return [
+                    _interrupt(scene, instruments[place + (done < index) :])
+                    for done, scene in enumerate(scenes)
+                ]
+    return scenes
+
+
+def _interrupt(scene: Scene, left: Sequence[Instrument]) -> Scene:
+    missing = [item.missing for item in left if item.is_wanted(scene)]
+    return scene.interrupt(f"interrupted after the rounds: {'; '.join(missing)}")
 
 
 def _put(items: Iterable[_Item], new: _Item) -> tuple[_Item, ...]:

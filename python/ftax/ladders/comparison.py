@@ -16,6 +16,7 @@ from dataclasses import replace
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.findings import Findings
 from ftax.ladders.lines import Line
+from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.machines.differences import DECIDING, describe_difference, find_differences
 from ftax.timing.candidate import Place
@@ -172,6 +173,11 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
             found.append(item.receipt if isinstance(item, RuntimeComparison) else item)
     if not found:
         raise InvalidArgumentError("a side of the comparison has no measurement")
+    if any(isinstance(item, MixReceipt) for item in found):
+        raise InvalidArgumentError(
+            "a side of the comparison is the receipt of a mix; compare its parts, each of which is "
+            "a receipt: ftax.compare(a.parts[0], b.parts[0])"
+        )
     if len({isinstance(item, Findings) for item in found}) > 1:
         raise InvalidArgumentError(
             "a side of the comparison has receipts and measurements; give either"

@@ -9,7 +9,7 @@ of the lowest rung, and, in a column of their own, issue times.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 from ftax.instruments.gate import Gated
 from ftax.instruments.trace.durations import compare_durations
@@ -19,7 +19,7 @@ from ftax.instruments.trace.names import shorten_all
 from ftax.instruments.trace.timeline import Timeline, compute_timeline
 from ftax.instruments.trace.waits import Waits, compute_waits
 from ftax.records.record import Count, Name, Ratio, Record
-from ftax.timing.candidate import Placed
+from ftax.timing.candidate import Place, Placed
 from ftax.timing.statistics import compute_interval, compute_mean
 
 if TYPE_CHECKING:
@@ -29,6 +29,28 @@ if TYPE_CHECKING:
 
 _TOP = 15
 _FLAGGED = 5
+
+
+class Evidence(Protocol):
+    """What a receipt's lines ask of a rung's trace and gate: of one, or the mean of several."""
+
+    @property
+    def place(self) -> Place:
+        """Of the rung."""
+
+    @property
+    def issue_ns(self) -> float | None:
+        """Host time to issue one inference; None where that is not known."""
+
+    @property
+    def other_kernels(self) -> str:
+        """That it ran others than the first rung, in words; "" if that is not known."""
+
+    def splits(self, latency_ns: float) -> bool:
+        """Whether busy time can be told from the rest of an untraced latency."""
+
+    def compute_busy(self) -> tuple[float, tuple[float, float]]:
+        """Busy time of an inference and its 95 % interval, ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +105,11 @@ class RungEvidence(Placed, Record):
     top: tuple[KernelCost, ...] = ()
     gate: Gated | None = None
     traced_in: Literal["worker", "this process"] = "this process"
+
+    @property
+    def other_kernels(self) -> str:
+        """That it ran others than the first rung, in words; "" if that is not known."""
+        return f"{self.runtime} ran other kernels" if self.same_kernels is False else ""
 
     @property
     def issue_ns(self) -> float | None:
@@ -154,7 +181,7 @@ class RungEvidence(Placed, Record):
         ), kernels
 
 
-def compare_work(upper: RungEvidence | None, lower: RungEvidence | None, top: str) -> str:
+def compare_work(upper: Evidence | None, lower: Evidence | None, top: str) -> str:
     """Why the difference between two rungs is no tax; empty if nothing speaks against it.
 
     Kernels are compared with those of the first rung, which is called ``top``: two rungs that both
@@ -162,10 +189,8 @@ def compare_work(upper: RungEvidence | None, lower: RungEvidence | None, top: st
     """
     if upper is None or lower is None:
         return ""
-    changed = [item for item in (upper, lower) if item.same_kernels is False]
-    if not changed:
-        return ""
-    return f"{changed[-1].runtime} ran other kernels than {top}"
+    changed = lower.other_kernels or upper.other_kernels
+    return f"{changed} than {top}" if changed else ""
 
 
 def _describe_slower(reference: KernelSet, kernels: KernelSet) -> tuple[str, ...]:

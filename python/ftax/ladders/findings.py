@@ -6,23 +6,67 @@ Everything is computed when it is asked for, so a file cannot say one thing and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from ftax.ladders.evidence import RungEvidence
+from ftax.ladders.evidence import Evidence, RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder, find_ladder
 from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.rows import RuntimeRow, compute_rows
 from ftax.records.record import Name
 from ftax.records.result import Result
-from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_difference
+from ftax.timing.mean import Timed
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_latency
 
 
+class Laddered:
+    """What is computed of rungs, whether each was measured or is the mean of several."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:  # fields or properties of the class that it is
+
+        @property
+        def ladder(self) -> Ladder:
+            """Whose rungs these are."""
+
+        @property
+        def rungs(self) -> tuple[Timed, ...]:
+            """From the first one down; at least one."""
+
+        @property
+        def evidence(self) -> tuple[Evidence, ...]:
+            """On a GPU, what rungs ran there."""
+
+    @property
+    def latency_ns(self) -> float:
+        """Latency of the first rung."""
+        return self.rungs[0].latency_ns
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Parts of the latency, top to bottom; their times sum to it exactly."""
+        return compute_lines(self.rungs, self.evidence, ladder=self.ladder)
+
+    @property
+    def work_problem(self) -> str:
+        """How calls of the first rung differed while they were timed; "" if that was not seen."""
+        return self.rungs[0].work_problem
+
+    @property
+    def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
+        """The first rung minus the first without Python, with its interval; None if that was not
+        measured, and if the first one's calls were not all the same work."""
+        places = [rung.place for rung in self.rungs]
+        without = self.ladder.without_python
+        if self.work_problem or without not in places:
+            return None
+        return compute_difference(self.rungs, 0, places.index(without))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings(Result):
+class Findings(Laddered, Result):
     """Rungs and alternatives of one model, measured in the same interleaved rounds.
 
     Attributes:
@@ -70,31 +114,6 @@ class Findings(Result):
             f"{format_latency(top.latency_ns, top.doubt)}, of which {parts}; "
             f"{len(self.rungs) + len(self.others)} runtimes"
         )
-
-    @property
-    def latency_ns(self) -> float:
-        """Latency of the first rung."""
-        return self.rungs[0].latency_ns
-
-    @property
-    def lines(self) -> tuple[Line, ...]:
-        """Parts of the latency, top to bottom; their times sum to it exactly."""
-        return compute_lines(self.rungs, self.evidence, ladder=self.ladder)
-
-    @property
-    def work_problem(self) -> str:
-        """How calls of the first rung differed while they were timed; "" if that was not seen."""
-        return Checks.of(self.rungs[0].checks).work_problem
-
-    @property
-    def python_tax_ns(self) -> tuple[float, tuple[float, float] | None] | None:
-        """The first rung minus the first without Python, with its interval; None if that was not
-        measured, and if the first one's calls were not all the same work."""
-        places = [rung.place for rung in self.rungs]
-        without = self.ladder.without_python
-        if self.work_problem or without not in places:
-            return None
-        return compute_difference(self.rungs, 0, places.index(without))
 
     @property
     def runtimes(self) -> tuple[RuntimeRow, ...]:

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ftax.ladders.evidence import RungEvidence, compare_work
+from ftax.errors import ResultsError
+from ftax.ladders.evidence import Evidence, compare_work
 from ftax.ladders.ladder import EAGER, Ladder, Words
 from ftax.records.record import Ends, Name, Record
-from ftax.timing.checks import Checks
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
-from ftax.timing.measurement import Measurement
+from ftax.timing.mean import Timed
 
 _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
 _UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
@@ -59,7 +59,7 @@ class Line(Record):
 
 
 def compute_lines(
-    rungs: Sequence[Measurement], evidence: Sequence[RungEvidence] = (), *, ladder: Ladder = EAGER
+    rungs: Sequence[Timed], evidence: Sequence[Evidence] = (), *, ladder: Ladder = EAGER
 ) -> tuple[Line, ...]:
     """The lines for rungs of ``ladder`` from top to bottom; their times sum to the first one's
     latency.
@@ -69,7 +69,7 @@ def compute_lines(
     line, and no tax.
     """
     top_ns = rungs[0].latency_ns
-    if problem := Checks.of(rungs[0].checks).work_problem:
+    if problem := rungs[0].work_problem:
         return (_make_undivided(rungs[0], f"not the same work: {problem}"),)
     found = {item.place: item for item in evidence}
     traced = [found.get(rung.place) for rung in rungs]
@@ -96,7 +96,20 @@ def compute_lines(
     return tuple(lines)
 
 
-def _make_undivided(rung: Measurement, problem: str) -> Line:
+def check_stored_lines(stored: object, lines: Sequence[Line]) -> None:
+    """Raise ResultsError unless lines that were stored with samples are those of the samples."""
+    read = [Line.from_dict(data) for data in stored] if isinstance(stored, list) else []
+    if len(read) != len(lines) or not all(
+        a.name == b.name and abs(a.time_ns - b.time_ns) <= 1e-6 * abs(b.time_ns)
+        for a, b in zip(read, lines, strict=True)
+    ):
+        raise ResultsError(
+            "the stored lines are not those of the samples; the record was changed after it "
+            "was written: measure again, or restore the file"
+        )
+
+
+def _make_undivided(rung: Timed, problem: str) -> Line:
     """All of a latency of which nothing can be called a tax."""
     return _make_line(
         _UNDIVIDED,
@@ -110,9 +123,9 @@ def _make_undivided(rung: Measurement, problem: str) -> Line:
 
 
 def _make_rest(
-    rung: Measurement,
+    rung: Timed,
     ladder: Ladder,
-    evidence: RungEvidence | None,
+    evidence: Evidence | None,
     interval: tuple[float, float] | None,
     top_ns: float,
     doubt: str,
@@ -176,7 +189,7 @@ def _make_line(
     )
 
 
-def _subtract_issue(upper: RungEvidence | None, lower: RungEvidence | None) -> float | None:
+def _subtract_issue(upper: Evidence | None, lower: Evidence | None) -> float | None:
     if upper is None or lower is None or upper.issue_ns is None or lower.issue_ns is None:
         return None
     return upper.issue_ns - lower.issue_ns

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
-from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.errors import InvalidArgumentError
 from ftax.instruments.energy import EnergyLine, compute_energy_tax
 from ftax.instruments.phases import Phase
 from ftax.instruments.readings import GpuReadings
@@ -18,7 +18,7 @@ from ftax.instruments.trace.timeline import Timeline
 from ftax.ladders.advice import adopt, recommend
 from ftax.ladders.findings import Findings
 from ftax.ladders.ladder import EAGER
-from ftax.ladders.lines import Line
+from ftax.ladders.lines import check_stored_lines
 from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
 from ftax.runtimes.tape.waits import Wait
@@ -167,14 +167,5 @@ class Receipt(Findings):
         stored = fields.pop("lines", None)
         # Named, not bare: slots=True makes a new class, which a bare super() does not know.
         receipt = super(Receipt, cls).from_dict(fields)
-        lines = receipt.lines
-        read = [Line.from_dict(data) for data in stored] if isinstance(stored, list) else []
-        if len(read) != len(lines) or not all(
-            a.name == b.name and abs(a.time_ns - b.time_ns) <= 1e-6 * abs(b.time_ns)
-            for a, b in zip(read, lines, strict=True)
-        ):
-            raise ResultsError(
-                "the stored lines are not those of the samples; the record was changed after it "
-                "was written: measure again, or restore the file"
-            )
+        check_stored_lines(stored, receipt.lines)
         return receipt

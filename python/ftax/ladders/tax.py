@@ -8,15 +8,17 @@ surprising choice: their keywords stand in `TaxKeywords` for who calls, and with
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from torch import nn
 
 from ftax.errors import InvalidArgumentError
+from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.given import Model, load, measuring
+from ftax.steps.given import Model, find_threads, load_alone, load_parts, measuring, use_threads
+from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.steps.step import Step
 from ftax.timing.session import Plan
@@ -45,12 +47,23 @@ class TaxKeywords(SettingOptions, total=False):
     label: str
 
 
-def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt:
+@overload
+def tax(model: Mix, **options: Unpack[TaxKeywords]) -> MixReceipt: ...
+
+
+@overload
+def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt: ...
+
+
+def tax(
+    model: Model | Mix | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]
+) -> Receipt | MixReceipt:
     """Measure the ladder and, beside it, the alternatives; see docs/receipt.md.
 
     Args:
-        model, inputs: as for `ftax.cpp_bench`; or what `ftax.capture` gave, whose original is then
-            measured with a capture beside it.
+        model, inputs: as for `ftax.cpp_bench`; or an `ftax.mix(...)`, whose parts are measured in
+            the same rounds, and bring their inputs; or what `ftax.capture` gave, whose original is
+            then measured with a capture beside it.
         options:
             runtimes: "quick", the default (one or two of a family, ready in seconds), "available"
                 (all that can run on this machine; compilers take minutes), "all" (the rest too,
@@ -68,15 +81,23 @@ def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywor
                 `ftax.cpp_bench`.
 
     The errors are those of `cpp_bench`. A rung or an alternative that cannot be measured is listed
-    in the receipt with the reason; only a model that does not run at all raises.
+    in the receipt with the reason; only a model that does not run at all raises. Parts of a mix
+    that are on different devices, or of different ladders, are an InvalidArgumentError.
     """
     if isinstance(model, Captured):
         model, inputs = _open(model, inputs)
     return tax_with_traces(model, inputs, **options)[0]
 
 
+def tax_alone(model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt:
+    """`tax` of one model. Raises InvalidArgumentError also where the user's code gives a mix."""
+    receipt, _ = tax_with_traces(model, inputs, mixes=False, **options)
+    assert isinstance(receipt, Receipt)
+    return receipt
+
+
 def tax_with_traces(
-    model: Model,
+    model: Model | Mix,
     inputs: Any = None,
     *,
     check_inputs: Any = None,
@@ -85,12 +106,14 @@ def tax_with_traces(
     progress: ProgressChoice = None,
     label: str = "",
     keep: Callable[[Receipt], None] | None = None,
+    mixes: bool = True,
     **options: Any,
-) -> tuple[Receipt, tuple[Trace, ...]]:
+) -> tuple[Receipt | MixReceipt, tuple[Trace, ...]]:
     """`tax`, and the traces behind its evidence: none on a CPU. ``plan`` may be that of a device.
 
-    ``keep`` is given the receipt of the rounds as soon as they are over, before anything looks
-    closer: a runtime that faults on the GPU while it is traced here ends the process.
+    ``keep`` is given the receipt of the rounds, of each part, as soon as they are over, before
+    anything looks closer: a runtime that faults on the GPU while it is traced here ends the
+    process. Without ``mixes`` the user's code may give none.
     """
     from ftax.ladders.options import TaxOptions
     from ftax.ladders.run import run_tax
@@ -99,18 +122,24 @@ def tax_with_traces(
     setting = read_setting(options, TaxKeywords.__optional_keys__)
     shown = plan if isinstance(plan, Plan) else Plan()
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:
-        loaded = load(model, inputs, check_inputs, setting)
-        where = _choose_trace(trace, can_be_built_again=loaded.reproducible)
+        take = load_parts if mixes else load_alone
+        mix, parts = take(model, inputs, check_inputs, setting)
+        where = _choose_trace(trace, can_be_built_again=all(part.reproducible for part in parts))
         found = TaxOptions(**wanted, trace=where, keep=keep)
-        if found.energy and loaded.device == "cpu":
+        device = parts[0].device
+        if found.energy and device == "cpu":
             raise InvalidArgumentError(
                 "energy is asked for, but the device is 'cpu'; give device='cuda'"
             )
-        chosen = plan(loaded.device) if callable(plan) else shown
-        receipt, traces = run_tax(Workspace(loaded), found, chosen, tell)
-    top = receipt.rungs[0]
+        chosen = plan(device) if callable(plan) else shown
+        with use_threads(find_threads(parts)):  # which a mix of the user's code may bring
+            receipts, traces = run_tax([Workspace(part) for part in parts], found, chosen, tell)
+    top = receipts[0].rungs[0]
     tell_interrupted(progress, top.stop_reason, f"{len(top.samples_ns)} rounds")
-    return receipt.with_label(label), traces
+    if mix is None:
+        return receipts[0].with_label(label), traces
+    whole = MixReceipt(name=mix.name, weights=mix.weights, parts=receipts)
+    return whole.with_label(label), traces
 
 
 def compare_runtimes(
@@ -133,7 +162,7 @@ def compare_runtimes(
         "operators": False,
         **options,
     }
-    return RuntimeComparison(receipt=tax(model, inputs, **chosen))
+    return RuntimeComparison(receipt=tax_alone(model, inputs, **chosen))
 
 
 def _open(captured: Captured, inputs: Any) -> tuple[Model, Any]:

@@ -99,6 +99,7 @@ def decode(
         check_inputs=((window.first + 1) % _text_config(module).vocab_size,),
         reset=window.kept.put_back,
         units=tokens,
+        sequence=ids.shape[1],
         name=name or " ".join([own_name, *["static"] * (cache == "static"), *["sampled"] * sample]),
         kind="decode",
         grad_mode="inference",

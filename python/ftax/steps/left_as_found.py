@@ -44,7 +44,7 @@ def leave_as_found(*given: Any) -> Iterator[None]:
         with keep_generators(), _keep_environment():
             yield
     finally:
-        for item in given:
+        for item in reversed(given):  # what the first one found was there before all of them
             if isinstance(item, Step):
                 item.undo_all()
         for snapshot, modes, flags in kept:

@@ -25,6 +25,7 @@ from ftax.errors import InvalidArgumentError, RunnerError, name_type, suggest
 from ftax.steps.load_module import load_module
 from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.mix import Mix, MixGivenError
 from ftax.steps.setting import Setting
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import Given, read_given
@@ -34,8 +35,8 @@ from ftax.steps.zoo.registry import is_model_name
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
 _FORMS = (
-    "name a module, a step, or a function without arguments that returns one of them or a pair of "
-    "module and inputs"
+    "name a module, a step, a mix, or a function without arguments that returns one of them or a "
+    "pair of module and inputs"
 )
 
 
@@ -75,9 +76,11 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     """The module that the name gives, with inputs that were given or come with it.
 
     Raises InvalidArgumentError for a name that there is not or that gives something else, and
-    RunnerError for what the code itself raises.
+    RunnerError for what the code itself raises; MixGivenError, which has it, for a mix.
     """
     name, module, own = _read(model, setting.seed)
+    if isinstance(module, Mix):
+        raise MixGivenError(module)
     if isinstance(module, Step):
         loaded = load_step(module, setting, given)
         return replace(loaded, source=f"{loaded.source} of {model}", again=name, is_code=True)
@@ -100,7 +103,7 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     )
 
 
-def _read(model: str, seed: int) -> tuple[str, nn.Module | Step, Given | None]:
+def _read(model: str, seed: int) -> tuple[str, nn.Module | Step | Mix, Given | None]:
     """A name that other processes find, whatever their folder, and what it gives."""
     match = _CODE.fullmatch(model)
     if match is None:
@@ -155,8 +158,8 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
         ) from None
 
 
-def _make(model: str, found: Any) -> tuple[nn.Module | Step, Any]:
-    if isinstance(found, nn.Module | Step):
+def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
+    if isinstance(found, nn.Module | Step | Mix):
         return found, None
     if not callable(found):
         raise InvalidArgumentError(f"{model} is of type {type(found).__name__}: {_FORMS}")
@@ -170,7 +173,7 @@ def _make(model: str, found: Any) -> tuple[nn.Module | Step, Any]:
         made = found()
     except (Exception, SystemExit) as error:
         raise _blame(f"calling {model}", error) from error
-    if isinstance(made, nn.Module | Step):
+    if isinstance(made, nn.Module | Step | Mix):
         return made, None
     if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
         return made[0], made[1]

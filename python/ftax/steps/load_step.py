@@ -79,7 +79,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
             dtype=resolve_dtype(module, setting, first),
             device=device,
             batch=batch,
-            sequence=sequence,
+            sequence=step.sequence if sequence is None else sequence,
         ),
     )
 

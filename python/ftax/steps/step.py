@@ -30,6 +30,7 @@ class Step:
         reset: called without arguments before each run, outside its time: brings back what Python
             keeps. It does not draw random numbers and makes no new tensors that the step reads.
         units: how many tokens, samples or the like one run makes.
+        sequence: tokens of a request, where the inputs do not tell: of the prompt, in decoding.
         name: by which results know it.
         kind: "step", "train" or "decode".
         grad_mode: None: the caller's, when it is measured.
@@ -43,6 +44,7 @@ class Step:
     state: tuple[torch.Tensor, ...] = field(default=(), repr=False)
     reset: Callable[[], object] | None = field(default=None, repr=False)
     units: int = 1
+    sequence: int | None = None
     name: str = "step"
     kind: str = "step"
     grad_mode: GradMode | None = None

@@ -37,14 +37,17 @@ class StepModule(nn.Module):
         self.kept_bytes = 0  # that each call leaves behind in Python, of what it makes
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
+        self._theirs: list[torch.Tensor] = []  # that steps beside it write, and it does not
+        self._decisive_theirs = _core.SavedState([])
 
     @property
     def has_state(self) -> bool:
         """Whether there is anything to put back."""
-        return bool(self.written) or self.step.reset is not None
+        return bool(self.written or self._theirs) or self.step.reset is not None
 
     def prepare(self) -> None:
         """Put back what decides which work is done: for whoever calls the step outside a runner."""
+        self._decisive_theirs.put_back()
         self._decisive.put_back()
         for generator, state in self._generators:
             generator.set_state(state)
@@ -112,14 +115,22 @@ class StepModule(nn.Module):
         self.written = writes.list_memory()
         self._generators = writes.list_generators()
         writes.put_back()
-        decisive = [tensor for tensor in self.written if _decides(tensor)]
-        chosen = {id(tensor) for tensor in decisive}
-        self._decisive = _core.SavedState(decisive)
-        self._bulky = _core.SavedState([item for item in self.written if id(item) not in chosen])
+        self.run_beside(())
         self._check_same_work(call, writes)
         held = {find_storage(item) for item in (*self.parameters(), *self.buffers())}
         self.kept_bytes = count_kept(made[1:], held)  # the first call's are those of a state
         writes.put_back()
+
+    def run_beside(self, others: Sequence[StepModule]) -> None:
+        """From now on put back what other steps write too, all of which is now as it was found: of
+        one model that several steps train, each finds it as the first one did."""
+        own = {find_storage(item) for item in self.written}
+        theirs = {find_storage(item): item for other in others for item in other.written}
+        self._theirs = [item for place, item in theirs.items() if place not in own]
+        bulky = [item for item in self.written if not _decides(item)]
+        self._decisive = _core.SavedState([item for item in self.written if _decides(item)])
+        self._decisive_theirs = _core.SavedState([item for item in self._theirs if _decides(item)])
+        self._bulky = _core.SavedState([*bulky, *self._theirs])
 
     def _check_same_work(self, call: Callable[[], object], writes: Writes) -> None:
         """Raises UnsupportedError if two calls from the same tensors do not make the same operator

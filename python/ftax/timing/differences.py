@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 
 from ftax import _core
-from ftax.timing.measurement import Measurement
+from ftax.timing.mean import Timed
 
 
-def find_doubt_of(measurements: Sequence[Measurement]) -> str:
+def find_doubt_of(measurements: Sequence[Timed]) -> str:
     """Of the first of them that is in doubt, whose latency it is and why; "" if none is."""
     for item in measurements:
         if item.doubt:
@@ -19,7 +19,7 @@ def find_doubt_of(measurements: Sequence[Measurement]) -> str:
 
 
 def compute_difference(
-    measurements: Sequence[Measurement], upper: int, lower: int
+    measurements: Sequence[Timed], upper: int, lower: int
 ) -> tuple[float, tuple[float, float] | None]:
     """Latency of one measurement minus another's of the same rounds, with its interval (ns)."""
     weights = make_unit(len(measurements), upper, lower)
@@ -28,7 +28,7 @@ def compute_difference(
 
 
 def compute_intervals(
-    measurements: Sequence[Measurement], contrasts: Sequence[Sequence[float]]
+    measurements: Sequence[Timed], contrasts: Sequence[Sequence[float]]
 ) -> list[tuple[float, float] | None]:
     """Intervals of weighted sums of latencies, rounds resampled jointly; None below two rounds."""
     table = [list(row) for row in zip(*(m.values_ns for m in measurements), strict=True)]

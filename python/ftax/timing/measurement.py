@@ -22,6 +22,7 @@ from ftax.records.record import Count, PositiveInt, Record
 from ftax.records.result import Result
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
+from ftax.timing.checks import Checks
 from ftax.timing.statistics import (
     Statistics,
     Summary,
@@ -213,6 +214,11 @@ class Measurement(Result, Computed):
     def doubt(self) -> str:
         """Why `latency_ns` is not to go by; "" if it is. See `ftax.timing.trust`."""
         return find_doubt_of_mean(self.values_ns, self.interval_ns, queued_ratio=self.queued_ratio)
+
+    @property
+    def work_problem(self) -> str:
+        """Why the calls that were timed were not all the same work; "" if that was not seen."""
+        return Checks.of(self.checks).work_problem
 
     @property
     def kept_ns(self) -> tuple[tuple[int, ...], ...]:

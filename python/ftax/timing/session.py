@@ -10,8 +10,9 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
+from itertools import islice
 from typing import Any, Literal, Self
 
 from ftax import _core
@@ -188,32 +189,49 @@ def measure(
     *,
     in_a_row: bool = True,
 ) -> Session:
-    """Time all of ``prepared`` in the same interleaved rounds.
+    """`measure_together` of one model alone."""
+    (session,) = measure_together([(loaded, prepared)], plan, progress, in_a_row=in_a_row)
+    return session
+
+
+def measure_together(
+    parts: Sequence[tuple[Subject, Sequence[Candidate]]],
+    plan: Plan,
+    progress: Progress | None = None,
+    *,
+    in_a_row: bool = True,
+) -> list[Session]:
+    """Time the candidates of all ``parts``, which have one device, in the same interleaved rounds;
+    gives a session a part.
 
     A runner that fails leaves the measurement with its error; the rounds it completed are kept.
-    Meanwhile the first candidate that can be watched is, whether its calls stay the same work; not
-    ``in_a_row`` after the rounds, where another process measures then. What the model writes beside
-    its weights is put back afterwards.
+    Meanwhile the first candidate of each part that can be watched is, whether its calls stay the
+    same work, the parts by turns; not ``in_a_row`` after the rounds, where another process measures
+    then. What the models write beside their weights is put back afterwards.
     Raises KeyboardInterrupt only if nothing was measured yet.
     """
-    environment = collect_environment(device=loaded.device)
+    device = parts[0][0].device
+    environment = collect_environment(device=device)
     before = collect_condition()
-    with watch_gpu(loaded.device) as watch, quiet() as gc_ms, _put_back(loaded) as written:
-        work = next((item.watch() for item in prepared if item.watch is not None), None)
-        if work is not None:
+    written: list[list[str]] = []
+    with watch_gpu(device) as watch, quiet() as gc_ms, ExitStack() as stack:
+        written += [stack.enter_context(_put_back(loaded)) for loaded, _ in parts]
+        works = [_find_watch(prepared) for _, prepared in parts]
+        watches = [work for work in works if work is not None]
+        for work in watches:
             work.begin()
         result = _core.measure_rounds(
-            [item.runner for item in prepared],
+            [item.runner for _, prepared in parts for item in prepared],
             plan.to_core(),
-            _look_between(watch.wrap(progress), work),
+            _look_between(watch.wrap(progress), watches),
         )
-        if work is not None and in_a_row and result.stop_reason != "interrupted":
-            work.look_in_a_row(result.elapsed_ns / 1e9)
-    if work is not None:
+        if in_a_row and result.stop_reason != "interrupted":
+            for work in watches:
+                work.look_in_a_row(result.elapsed_ns / 1e9 / len(watches))
+    for work in watches:
         work.compare_outputs()
     if result.stop_reason == "interrupted" and len(result.probes) < 2:
         raise KeyboardInterrupt("interrupted before the first round was complete")
-    same_work = None if work is None else work.judge()
     shared: dict[str, Any] = {
         "mode": plan.mode,
         "seed": plan.seed,
@@ -226,36 +244,33 @@ def measure(
             session=plan.session or make_session_id(), index=plan.process_index
         ),
     }
-    if result.stop_reason != "interrupted":
-        prepared = [*map(_check_again, prepared, result.runners)]
-    return Session(
-        measurements=tuple(
-            _make_measurement(
-                item,
-                rounds,
-                checks={
-                    **replace(item.checks, same_work=same_work).to_dict(),
-                    **_make_checks(rounds, result),
-                },
-                warnings=(
-                    *item.warnings,
-                    *_warn_of_rounds(rounds, result.disturbed_rounds),
-                    *item.judge(),
-                    *watch.judge(),
-                    *_judge_work(item, same_work, written if loaded.kind == "forward" else ()),
+    sessions, runners = [], iter(result.runners)
+    for (loaded, prepared), look, changed in zip(parts, works, written, strict=True):
+        same_work = None if look is None else look.judge()
+        warnings = (*watch.judge(), *_judge_work(loaded, same_work, changed))
+        rounds = list(islice(runners, len(prepared)))
+        if result.stop_reason != "interrupted":
+            prepared = [*map(_check_again, prepared, rounds)]
+        sessions.append(
+            Session(
+                measurements=tuple(
+                    _make_measurement(item, own, result, same_work, warnings,
+                                      cell=make_cell(loaded, item), **shared)
+                    if own.values_ns
+                    else None
+                    for item, own in zip(prepared, rounds, strict=True)
                 ),
-                cell=make_cell(loaded, item),
-                **shared,
+                errors=tuple(own.error or None for own in rounds),
+                stop_reason=result.stop_reason,
+                elapsed_s=result.elapsed_ns / 1e9,
+                gc_ms=gc_ms,
             )
-            if rounds.values_ns
-            else None
-            for item, rounds in zip(prepared, result.runners, strict=True)
-        ),
-        errors=tuple(rounds.error or None for rounds in result.runners),
-        stop_reason=result.stop_reason,
-        elapsed_s=result.elapsed_ns / 1e9,
-        gc_ms=gc_ms,
-    )
+        )  # fmt: skip
+    return sessions
+
+
+def _find_watch(prepared: Sequence[Candidate]) -> Watch | None:
+    return next((item.watch() for item in prepared if item.watch is not None), None)
 
 
 def _check_again(prepared: Candidate, rounds: _core.RunnerRounds) -> Candidate:
@@ -266,10 +281,27 @@ def _check_again(prepared: Candidate, rounds: _core.RunnerRounds) -> Candidate:
 
 
 def _make_measurement(
-    prepared: Candidate, rounds: _core.RunnerRounds, **fields: Any
+    prepared: Candidate,
+    rounds: _core.RunnerRounds,
+    result: _core.RoundsResult,
+    same_work: SameWork | None,
+    warnings: Sequence[str],
+    **fields: Any,
 ) -> Measurement:
-    """Of one runner that completed a round. ``fields`` are not of its samples."""
+    """Of one runner that completed a round. ``warnings`` are of its part, and ``fields`` are not of
+    its samples."""
     return Measurement(
+        checks={
+            **replace(prepared.checks, same_work=same_work).to_dict(),
+            **_make_checks(rounds, result),
+        },
+        warnings=(
+            *prepared.warnings,
+            *_warn_of_rounds(rounds, result.disturbed_rounds),
+            *prepared.judge(),
+            *_judge_outputs(prepared),
+            *warnings,
+        ),
         samples_ns=tuple(tuple(samples) for samples in rounds.samples_ns),
         dropped_per_round=rounds.dropped,
         positions=tuple(rounds.positions),
@@ -302,16 +334,17 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
         yield _describe_disturbance(len(rounds.values_ns), disturbed)
 
 
-def _look_between(progress: Progress | None, work: Watch | None) -> Progress | None:
-    """``progress``, after which ``work`` looks once a round, where no sample is under way."""
-    if work is None:
+def _look_between(progress: Progress | None, works: Sequence[Watch]) -> Progress | None:
+    """``progress``, after which one of ``works`` looks, by turns, once a round, where no sample is
+    under way."""
+    if not works:
         return progress
 
     def tell(phase: str, done: int, total: int) -> None:
         if progress is not None:
             progress(phase, done, total)
         if phase == "round" and done > 0:
-            work.look()
+            works[done % len(works)].look()
 
     return tell
 
@@ -331,19 +364,21 @@ def _put_back(loaded: Subject) -> Iterator[list[str]]:
         written += before.put_back()
 
 
-def _judge_work(
-    prepared: Candidate, work: SameWork | None, written: Sequence[str]
-) -> Iterator[str]:
-    """What a reader has to know of outputs that are not eager's and of calls that differ."""
+def _judge_outputs(prepared: Candidate) -> Iterator[str]:
+    """What a reader has to know of outputs that are not eager's."""
     label = str(prepared.place)
     if (outputs := prepared.checks.judge_outputs()).problem:
         what = "other outputs than eager"
         if label == "eager/python":
             what = "other outputs when it is called again"
         yield f"{label} gives {what}: {outputs.problem}"
+
+
+def _judge_work(loaded: Subject, work: SameWork | None, written: Sequence[str]) -> Iterator[str]:
+    """What a reader has to know of calls that differ, and of what a forward pass writes."""
     if work is not None and work.problem:
         yield f"not the same work: {work.problem}; latencies are of calls that differ"
-    if written:
+    if written and loaded.kind == "forward":
         yield f"the model writes into {', '.join(written[:3])}, which was put back after measuring"
 
 

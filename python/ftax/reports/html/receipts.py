@@ -20,6 +20,7 @@ from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Part, Scale, 
 from ftax.reports.table import Cell, Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_tables
+from ftax.reports.tables.mix_table import make_mix_tables
 from ftax.reports.tables.receipt_table import make_line_table, make_operator_table
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
 from ftax.timing.trust import NOT_RESOLVED
@@ -79,7 +80,7 @@ def _make_view(found: Found, place: int, machines: Machines) -> ReceiptView:
         receipt=receipt,
         ladder=_draw_ladder(receipt, title, found.ref),
         runtimes=_draw_runtimes(receipt.runtimes, title, found.ref),
-        groups=tuple(_list_groups(receipt, found.ref)),
+        groups=tuple(_list_groups(found)),
         warnings=tuple(receipt.collect_warnings()),
     )
 
@@ -254,12 +255,16 @@ def _draw_runtime(row: RuntimeRow, scale: Scale, longest: float, is_split: bool,
     )
 
 
-def _list_groups(
-    receipt: Receipt, ref: str
-) -> list[tuple[str, tuple[TableView, ...], tuple[str, ...]]]:
+def _list_groups(found: Found) -> list[tuple[str, tuple[TableView, ...], tuple[str, ...]]]:
+    receipt: Receipt = found.record
     gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
     groups: list[tuple[str, Sequence[Rows], Sequence[str]]] = [
         ("The ladder as a table", [make_line_table(receipt)], ()),
+        *(
+            [("The mix that it is a part of", make_mix_tables(mix), (mix.recommendation,))]
+            if (mix := found.mix)
+            else []
+        ),
         (
             "Runtimes compared",
             [*make_runtime_tables(receipt), *make_unavailable_tables(receipt)],
@@ -278,7 +283,7 @@ def _list_groups(
     if receipt.floors_ns:
         groups.append(("What the machine itself costs", [_make_floors(receipt)], ()))
     return [
-        (title, tuple(TableView(rows=rows, record=ref) for rows in tables), tuple(notes))
+        (title, tuple(TableView(rows=rows, record=found.ref) for rows in tables), tuple(notes))
         for title, tables, notes in groups
         if tables
     ]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ftax.instruments.trace.timeline import PARTS
 from ftax.ladders.evidence import RungEvidence
+from ftax.ladders.findings import Laddered
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.reports.numbers import CELL, Field, Numbers, Scalar, read_all
 from ftax.reports.tables.measurement_table import FIELDS
@@ -61,12 +62,12 @@ _LINE: Mapping[str, Field] = {
     "host_ns": "host_ns",
     "why": lambda line: line.doubt or line.problem,
 }
-_COLUMNS = (
+COLUMNS = (
     "part", "name", *CELL, "latency_ns", "low_ns", "high_ns", "confidence", "share_ratio",
     "resolved", "host_ns", "p50_ns", "p90_ns", "p99_ns", "min_ns", "max_ns", "samples", "rounds",
     "rounds_counted", *_ROW, *_EVIDENCE, *_TIMELINE, *_PREPARATION, *_READINGS, "why",
 )  # fmt: skip
-_MEASURED = {name: field for name, field in FIELDS.items() if name in _COLUMNS}
+_MEASURED = {name: field for name, field in FIELDS.items() if name in COLUMNS}
 _OPERATORS = (
     "model", "operator", "module", "calls", "build_ns", "call_ns", "release_ns", "total_ns",
     "share_ratio",
@@ -75,7 +76,7 @@ _OPERATORS = (
 
 def number_receipt(receipt: Receipt) -> Numbers:
     """Lines from top to bottom, runtimes from the fastest on, then what could not be measured."""
-    return Numbers.of(_COLUMNS, _list_rows(receipt))
+    return Numbers.of(COLUMNS, list_rows(receipt))
 
 
 def number_operators(receipt: Receipt, *, by_kind: bool) -> Numbers:
@@ -104,12 +105,18 @@ def number_operators(receipt: Receipt, *, by_kind: bool) -> Numbers:
     return Numbers.of(_OPERATORS, rows)
 
 
-def _list_rows(receipt: Receipt) -> Iterator[dict[str, Scalar]]:
+def number_lines(found: Laddered, cell: Mapping[str, Scalar]) -> Iterator[dict[str, Scalar]]:
+    """Lines from top to bottom, each a row."""
+    for line in found.lines:
+        own = {"confidence": found.rungs[0].confidence, **read_all(line, _LINE)}
+        yield {"part": "line", **cell, **own}
+
+
+def list_rows(receipt: Receipt) -> Iterator[dict[str, Scalar]]:
+    """The rows of `number_receipt`."""
     top = receipt.rungs[0]
     cell = read_all(top, CELL) | {"label": receipt.label, "runtime": None, "host": None}
-    for line in receipt.lines:
-        own = {"confidence": top.confidence, **read_all(line, _LINE)}
-        yield {"part": "line", **cell, **own}
+    yield from number_lines(receipt, cell)
     evidence = {item.place: item for item in receipt.evidence}
     readings = {item.place: item for item in receipt.readings}
     for row in receipt.runtimes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ftax.ladders.findings import Laddered
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
 from ftax.reports.table import Printout, Rows, say
@@ -14,6 +15,7 @@ from ftax.reports.tables.runtime_table import (
     show_adoption,
 )
 from ftax.timing.cell import Cell
+from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import (
     format_clock,
@@ -69,7 +71,7 @@ def draw_receipt(receipt: Receipt) -> Printout:
     """The receipt as it is printed."""
     gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
     return Printout(
-        head=_say_first(receipt),
+        head=say_first(receipt),
         tables=(*make_receipt_tables(receipt), *gpu.tables),
         notes=(*gpu.notes, receipt.recommendation, *show_adoption(receipt)),
         warnings=(*gpu.warnings, *receipt.collect_warnings()),
@@ -77,11 +79,11 @@ def draw_receipt(receipt: Receipt) -> Printout:
     )
 
 
-def _say_first(receipt: Receipt) -> tuple[str, ...]:
+def say_first(found: Laddered) -> tuple[str, ...]:
     """What a reader has to know before the first number, if no line is to go by."""
-    if doubt := receipt.rungs[0].doubt:
+    if doubt := found.rungs[0].doubt:
         return (f"Nothing below is resolved: {doubt}.", "")
-    taxes = [line for line in receipt.lines if line.lower]
+    taxes = [line for line in found.lines if line.lower]
     if not taxes or any(line.resolved for line in taxes):
         return ()
     return ("No line below is resolved: noise is larger than what a layer costs.", "")
@@ -90,27 +92,38 @@ def _say_first(receipt: Receipt) -> tuple[str, ...]:
 def make_line_table(receipt: Receipt) -> Rows:
     """The ladder: a row a line, and the latency that they sum to."""
     cell = receipt.rungs[0].cell
-    lines = receipt.lines
-    with_host = any(line.host_ns is not None for line in lines)
-    rows = [_make_line(line, with_host, cell.units) for line in lines]
-    total = (f"= {cell.runtime}, host {cell.host}",
-             format_latency(receipt.latency_ns, receipt.rungs[0].doubt),
-             *([format_time(receipt.latency_ns / cell.units)] if cell.units > 1 else []),
-             format_interval(receipt.rungs[0].interval_ns), "100.0%",
-             *([_format_issue(receipt)] if with_host else []), "")  # fmt: skip
     unit = "samples" if "sampling_hz" in cell.options else "tokens"
-    size = f", {cell.sequence} {unit}" if cell.sequence else ""
-    if cell.device == "cpu":
-        threads = receipt.rungs[0].environment.settings.num_threads
-        size += f", {threads} {'thread' if threads == 1 else 'threads'}"
-    return Rows(
-        title=f"Receipt: {_name_work(cell)}, {cell.device}, {cell.dtype}, batch {cell.batch}"
-        f"{size}, "
+    words = [
+        name_work(cell, cell.model),
+        cell.device,
+        cell.dtype,
+        f"batch {cell.batch}",
+        *([f"{cell.sequence} {unit}"] if cell.sequence else []),
+        *list_threads(receipt.rungs[0]),
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
+    ]
+    title = f"Receipt: {', '.join(words)}"
+    return draw_lines(receipt, title, cell.units, name_unit(cell) if cell.units > 1 else "")
+
+
+def draw_lines(found: Laddered, title: str, units: float, unit: str) -> Rows:
+    """The lines of a ladder, and what they sum to; with the time of each of ``units``, if ``unit``
+    says what they are."""
+    top, lines = found.rungs[0], found.lines
+    with_host = any(line.host_ns is not None for line in lines)
+    per_unit = units if unit else None
+    rows = [_make_line(line, with_host, per_unit) for line in lines]
+    total = (f"= {top.place.runtime}, host {top.place.host}",
+             format_latency(found.latency_ns, top.doubt),
+             *([format_time(found.latency_ns / per_unit)] if per_unit else []),
+             format_interval(top.interval_ns), "100.0%",
+             *([_format_issue(found)] if with_host else []), "")  # fmt: skip
+    return Rows(
+        title=title,
         columns=(
             "what",
             "exposed" if with_host else "time",
-            *([f"a {_UNITS.get(cell.step, 'unit')}"] if cell.units > 1 else []),
+            *([f"a {unit}"] if unit else []),
             "95 % interval",
             "share",
             *(["host"] if with_host else []),
@@ -119,9 +132,7 @@ def make_line_table(receipt: Receipt) -> Rows:
         numeric=(
             "exposed",
             "time",
-            "a token",
-            "a sample",
-            "a unit",
+            f"a {unit}",
             "95 % interval",
             "share",
             "host",
@@ -135,12 +146,25 @@ def make_line_table(receipt: Receipt) -> Rows:
 _UNITS = {"decode": "token", "train": "sample"}
 
 
-def _name_work(cell: Cell) -> str:
+def name_unit(cell: Cell) -> str:
+    """What one run of the step may make several of."""
+    return _UNITS.get(cell.step, "unit")
+
+
+def name_work(cell: Cell, name: str) -> str:
     """``bert``, or ``llama, decode step of 8 tokens``."""
     if cell.step == "forward":
-        return cell.model
-    unit = f" of {cell.units} {_UNITS.get(cell.step, 'unit')}s" if cell.units > 1 else ""
-    return f"{cell.model}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
+        return name
+    unit = f" of {cell.units} {name_unit(cell)}s" if cell.units > 1 else ""
+    return f"{name}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
+
+
+def list_threads(measurement: Measurement) -> list[str]:
+    """``['1 thread']`` on a CPU."""
+    if measurement.cell.device != "cpu":
+        return []
+    threads = measurement.environment.settings.num_threads
+    return [f"{threads} {'thread' if threads == 1 else 'threads'}"]
 
 
 def make_wait_table(receipt: Receipt) -> Rows:
@@ -170,7 +194,7 @@ def make_phase_table(receipt: Receipt) -> Rows:
     )
 
 
-def _make_line(line: Line, with_host: bool, units: int) -> tuple[str, ...]:
+def _make_line(line: Line, with_host: bool, units: float | None) -> tuple[str, ...]:
     name = line.name
     if line.problem:
         name += f"\n(no tax: {line.problem})"
@@ -180,7 +204,7 @@ def _make_line(line: Line, with_host: bool, units: int) -> tuple[str, ...]:
     return (
         name,
         format_time(line.time_ns),
-        *([format_time(line.time_ns / units)] if units > 1 else []),
+        *([format_time(line.time_ns / units)] if units else []),
         format_interval(line.interval_ns),
         "-" if line.doubt else f"{line.share_ratio:.1%}",
         *([say(line.host_ns, format_time)] if with_host else []),
@@ -188,8 +212,8 @@ def _make_line(line: Line, with_host: bool, units: int) -> tuple[str, ...]:
     )
 
 
-def _format_issue(receipt: Receipt) -> str:
-    issue = next((item.issue_ns for item in receipt.evidence), None)
+def _format_issue(found: Laddered) -> str:
+    issue = next((item.issue_ns for item in found.evidence), None)
     return say(issue, format_time)
 
 

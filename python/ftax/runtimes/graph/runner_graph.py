@@ -72,7 +72,7 @@ def prepare_graph(
     checks = check_on_both_inputs(
         workspace.loaded,
         workspace.reference,
-        lambda inputs: captured.run(runner.run_once, inputs),
+        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded.prepare),
         name=runtime,
         refuse=False,
     )

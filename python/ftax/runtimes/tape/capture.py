@@ -38,12 +38,17 @@ class CapturedGraph:
     host_reads: tuple[str, ...]  # what the capture left out
 
     def run(
-        self, replay: Callable[[], object], inputs: Sequence[torch.Tensor]
+        self,
+        replay: Callable[[], object],
+        inputs: Sequence[torch.Tensor],
+        prepare: Callable[[], None] = lambda: None,
     ) -> tuple[torch.Tensor, ...]:
-        """Outputs of a replay on ``inputs``, with random numbers as every check has them."""
+        """Outputs of a replay on ``inputs``, with random numbers as every check has them.
+        ``prepare`` puts back what a replay moves on."""
         if self.draws_random:
             seed_checks()
             self.graph.replay()  # leaves the seed where a replay that bypasses torch reads it
+            prepare()
             seed_checks()
         return self.buffers.run(replay, inputs)
 
@@ -73,7 +78,9 @@ def capture(
         try:
             with torch.cuda.stream(stream), torch.inference_mode():
                 tape.run()  # whatever happens only once happens here
+                loaded.prepare()  # or each run would move a position on, past the end of a cache
                 _rehearse(tape)
+            loaded.prepare()
             graph, outputs = capture_calls(tape.run, stream)
         except (RunnerError, torch.OutOfMemoryError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
