@@ -91,6 +91,8 @@ std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs,
   tape.bind_inputs(inputs);
   {
     const GradModeScope scope(GradMode::kInference);
+    // Where autocast is on, what it made of the calls was recorded.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     tape.run();
   }
   std::vector<at::Tensor> outputs;

@@ -29,6 +29,7 @@ from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
+from ftax.steps.reach import find_reached
 from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
 
@@ -130,6 +131,7 @@ class _Recorded:
     def __init__(self, what: Callable[..., Any], signature: _core.Signature) -> None:
         self._what, self._signature = what, signature
         self.gradients = Gradients(added=(), made=(), dropped=())
+        self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
         self.tree: pytree.TreeSpec | None = None
         self.leaves: tuple[Any, ...] = ()
         self.needs_grad = self.is_watched = False
@@ -137,6 +139,9 @@ class _Recorded:
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         args, kwargs = self._signature.fill(list(tensors))
+        for leaf, grad in self.found:  # each run begins as the call that is recorded
+            if leaf.grad is not grad:
+                leaf.grad = grad
         if self.is_watched:
             result, self.executed = watch_code(lambda: self._what(*args, **kwargs))
         else:
@@ -201,7 +206,9 @@ def record_program(
         function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="step"
     )
     roots = {name: what, "the arguments": signature.objects}
-    with leave_as_found(step, args, kwargs), _keep_all_gradients(what, tensors):
+    leaves = _find_leaves(what, *signature.objects, *tensors)
+    recorded.found = [(leaf, leaf.grad) for leaf in leaves]
+    with leave_as_found(step, args, kwargs), keep_gradients(leaves):
         loaded = load_model(step)
         recorded.check(name)
         _look(loaded, recorded, roots)
@@ -285,7 +292,11 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
     if loaded.has_autograd:
         leaves += [item for item in state.tensors if item.is_leaf and item.requires_grad]
         unique = {id(leaf): leaf for leaf in leaves}
+        found, recorded.found = recorded.found, []  # or what is planted would be taken away
+        for leaf, grad in found:
+            leaf.grad = grad
         recorded.gradients = find_gradients(run, unique.values())
+        recorded.found = found
 
 
 def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
@@ -324,11 +335,19 @@ def _count_backward() -> Iterator[list[int]]:
             setattr(place, _ENGINE, engine)
 
 
-@contextmanager
-def _keep_all_gradients(what: object, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-    leaves = list(what.parameters()) if isinstance(what, nn.Module) else []
-    with keep_gradients([*leaves, *(item for item in tensors if item.is_leaf)]):
-        yield
+def _find_leaves(*starts: object) -> list[torch.Tensor]:
+    """Leaves of autograd, weights among them, that these lead to."""
+    found: dict[int, torch.Tensor] = {}
+    for item in find_reached(*starts):
+        tensors: list[torch.Tensor] = []
+        if isinstance(item, nn.Module):
+            tensors = list(item.parameters())
+        elif isinstance(item, torch.optim.Optimizer):
+            tensors = [tensor for group in item.param_groups for tensor in group["params"]]
+        elif isinstance(item, torch.Tensor):
+            tensors = [item]
+        found |= {id(item): item for item in tensors if item.is_leaf and item.requires_grad}
+    return list(found.values())
 
 
 def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:

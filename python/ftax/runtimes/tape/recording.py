@@ -356,7 +356,9 @@ def _record_with_python(
 
 
 def _choose_level(has_autograd: bool) -> _core.Level:
-    return _core.Level.below_autograd if has_autograd else _core.Level.above_autograd
+    """Below autocast too, where the caller has it on: it casts within the call."""
+    below = has_autograd or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return _core.Level.below_autograd if below else _core.Level.above_autograd
 
 
 def _finish(
