@@ -47,8 +47,18 @@ _CHANGING = frozenset(
         "_thread",
     ]
 )
-_BY_NAME = frozenset(("getattr", "hasattr", "vars", "__dict__", "attrgetter", "eval", "exec"))
-_COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
+# What torch and Python know and no operator call tells of.
+_ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
+_ENVIRONMENT = frozenset(("environ", "getenv"))
+_BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
+_BY_ARGUMENT = frozenset(("getattr", "hasattr"))
+_PATH = (
+    "LOAD_ATTR",
+    "LOAD_METHOD",
+    "CACHE",
+    "PRECALL",
+    "PUSH_NULL",
+)  # between an object and a name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +99,12 @@ class Executed:
         """Whether code outside torch may make up the name of an attribute while it runs."""
         return any(_composes(code) for code in self.codes if not is_library(code.co_filename))
 
+    @property
+    def reads_environment(self) -> bool:
+        """Whether code outside torch names the environment."""
+        own = (code for code in self.codes if not is_library(code.co_filename))
+        return any(_ENVIRONMENT & set(part.co_names) for code in own for part in _list_codes(code))
+
 
 def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     """What ``call`` returns, and what ran. Raises what it raises."""
@@ -100,7 +116,7 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
             codes.add(frame.f_code)
         elif event == "c_call" and _changes(argument):
             file = frame.f_code.co_filename
-            if not is_library(file):
+            if not is_library(file) or name_function(argument).endswith("initial_seed"):
                 place = f"{Path(file).name}:{frame.f_lineno}"
                 changing[f"{name_function(argument)} in {place}"] = None
 
@@ -130,6 +146,8 @@ def name_function(function: Any) -> str:
 
 
 def _changes(function: Any) -> bool:
+    if getattr(function, "__name__", "") in _ASKING:
+        return True
     module = getattr(function, "__module__", None)
     if module is None:  # a method of an object of a built-in class, as random.Random is
         module = type(getattr(function, "__self__", None)).__module__
@@ -137,11 +155,18 @@ def _changes(function: Any) -> bool:
 
 
 def _composes(code: CodeType) -> bool:
+    """Whether it may read an attribute by a name that does not stand in it. The surprising choice:
+    a name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""
     for part in _list_codes(code):
         if _BY_NAME & set(part.co_names):
-            made = any(item.opname in _COMPOSING for item in dis.get_instructions(part))
-            if made or not any(isinstance(item, str) for item in part.co_consts):
-                return True
+            return True
+        if _BY_ARGUMENT & set(part.co_names):
+            steps = [item for item in dis.get_instructions(part) if item.opname not in _PATH]
+            for place, item in enumerate(steps):
+                if item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT:
+                    named = steps[place + 2] if place + 2 < len(steps) else item
+                    if named.opname != "LOAD_CONST":
+                        return True
     return False
 
 
