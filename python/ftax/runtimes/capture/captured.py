@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
 from ftax.runtimes.capture.explanation import Explanation, explain
+from ftax.runtimes.capture.guards import Wraps
 from ftax.runtimes.capture.program import OnHostRead, Program, ValueChanged, record_program
 from ftax.steps.setting import use_autograd
 from ftax.steps.step import Step
@@ -110,7 +111,16 @@ def capture(
     return captured
 
 
-class Captured:
+class _Recording(threading.local):
+    """Whether this thread is recording, whatever it is that it records."""
+
+    is_on = False
+
+
+_recording = _Recording()
+
+
+class Captured(Wraps):
     """What `ftax.capture` gives. Called like the original; for one thread at a time, others wait.
 
     Attributes:
@@ -136,14 +146,14 @@ class Captured:
         self._programs: list[Program] = []  # the most recently used first
         self._lock = threading.RLock()
         self._calls: Counter[str] = Counter()
-        self._makes_state = self._made_state = self._is_recording = self._is_closed = False
+        self._makes_state = self._made_state = self._is_closed = False
         self._audits_left = 0
         self._refusal = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns for these arguments, bit for bit."""
         with self._lock:
-            if self._is_recording:  # the original calls what was captured of it
+            if _recording.is_on:  # what is recorded calls a capture, maybe its own
                 return self._function(*args, **kwargs)
             if self._grad_mode is None:
                 return self._call(args, kwargs)
@@ -195,14 +205,17 @@ class Captured:
                 f"no recorded call of {self._name} fits: {self._describe_miss(args, kwargs)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
             )
-        self.record(args, kwargs, None)
+        try:
+            self.record(args, kwargs, None)
+        except RunnerError:  # it raises, so let it, as itself
+            return self._call_original(args, kwargs)
         if self._makes_state or self._refusal:
             return self._miss(args, kwargs)
         return self._call(args, kwargs)
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> None:
         """Record the call with these arguments, which changes nothing else."""
-        self._is_recording = True
+        _recording.is_on = True
         try:
             if self._grad_mode is None:
                 program = self._record(args, kwargs, check_inputs)
@@ -218,7 +231,7 @@ class Captured:
             )
             return
         finally:
-            self._is_recording = False
+            _recording.is_on = False
         self._calls["recorded"] += 1
         if program.makes_state:
             if self._made_state:
@@ -229,6 +242,7 @@ class Captured:
                 )
             self._makes_state = True
             return
+        self._made_state = False
         self._programs.insert(0, program)
         del self._programs[self._max_shapes :]
 

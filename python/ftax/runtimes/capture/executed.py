@@ -52,6 +52,7 @@ _ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_se
 _ENVIRONMENT = frozenset(("environ", "getenv"))
 _BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
 _BY_ARGUMENT = frozenset(("getattr", "hasattr"))
+_COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
 _PATH = (
     "LOAD_ATTR",
     "LOAD_METHOD",
@@ -162,6 +163,8 @@ def _composes(code: CodeType) -> bool:
             return True
         if _BY_ARGUMENT & set(part.co_names):
             steps = [item for item in dis.get_instructions(part) if item.opname not in _PATH]
+            if any(item.opname in _COMPOSING for item in steps):
+                return True
             for place, item in enumerate(steps):
                 if item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT:
                     named = steps[place + 2] if place + 2 < len(steps) else item

@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import UnsupportedError
+from ftax.errors import FtaxError, UnsupportedError
 from ftax.runtimes.tape.recording import MEMORY_READS, operator_name
 from ftax.runtimes.tape.tape import describe_place, preserve_state
 from ftax.runtimes.tape.waits import find_line
@@ -23,6 +24,9 @@ from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 
+_SIZES = frozenset(
+    ("shape", "size", "numel", "nelement", "__len__", "__iter__", "stride", "nbytes", "unbind")
+)
 _READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
 _REMEDY = (
     "compute with the tensor instead (torch.where, a mask, an index that is a tensor), read the "
@@ -30,22 +34,38 @@ _REMEDY = (
 )
 
 
-def find_dependent_reads(loaded: LoadedModel, tape: _core.Tape) -> tuple[int, ...]:
-    """Calls of the tape that return a number which depends on inputs, state or random numbers.
-
-    Raises UnsupportedError, naming the line, where Python reads a tensor's memory by itself: what
-    it then computes no tape can know.
-    """
-    log = _MemoryReads()
-    with preserve_state(loaded), loaded.guard(), log:
+def refuse_memory_reads(loaded: LoadedModel) -> None:
+    """Raises UnsupportedError, naming the line, where Python reads by itself a tensor's memory, or
+    a size that depends on values: what it then computes no tape can know."""
+    log = _Reads()
+    with preserve_state(loaded), loaded.guard(), log.sizes, log:
         call_model(loaded.call)
     if log.reads:
         raise UnsupportedError(
-            f"cannot capture {loaded.name}: it reads a tensor's memory by {log.reads[0]}, and what "
-            f"Python makes of that is not recorded; {_REMEDY.rpartition(', or')[0]}"
+            f"cannot capture {loaded.name}: it reads {log.reads[0]}, and what Python makes of that "
+            f"is not recorded; {_REMEDY.rpartition(', or')[0]}"
         )
+
+
+def find_dependent_reads(tape: _core.Tape) -> tuple[int, ...]:
+    """Calls of the tape that return a number which depends on inputs, state or random numbers."""
     dependent = find_flow(tape)
     return tuple(index for index in tape.host_reads if index in dependent)
+
+
+def explain_failure(loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
+    """``error``, of a call that could not be recorded, with the line where it read a number of a
+    tensor, if it did: that is most often why."""
+    try:
+        lines = _find_lines(loaded)
+    except FtaxError:
+        lines = []
+    if not lines:
+        return UnsupportedError(f"cannot capture {loaded.name}: {error}")
+    return UnsupportedError(
+        f"cannot capture {loaded.name}: at {lines[0]} it reads a number that depends on inputs or "
+        f"state, on which the rest of the call may depend; {_REMEDY} ({error})"
+    )
 
 
 def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> UnsupportedError:
@@ -167,16 +187,65 @@ def _flatten(output: int | Sequence[int]) -> Sequence[int]:
     return [output] if isinstance(output, int) else output
 
 
-class _MemoryReads(TorchFunctionMode):
+class _Reads(TorchFunctionMode):
+    """What Python is told of tensors beside their places in operators.
+
+    The surprising choice: sizes are followed by whole calls. What is made of a tensor whose size
+    depends on values has such a size too, unless it has no dimensions.
+    """
+
     def __init__(self) -> None:
         super().__init__()
         self.reads: list[str] = []
+        self.sizes = _MadeSizes()
+        self._unsure: dict[int, torch.Tensor] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
+        kwargs = kwargs or {}
         if name in MEMORY_READS:
-            self.reads.append(f"Tensor.{name} at {find_line(sys._getframe(1))}")
+            self.reads.append(
+                f"a tensor's memory by Tensor.{name} at {find_line(sys._getframe(1))}"
+            )
+        given = [id(item) for item in pytree.tree_leaves((args, kwargs))]
+        is_unsure = any(item in self._unsure for item in given)
+        if is_unsure and (read := _name_size(func, name)):
+            line = find_line(sys._getframe(1))
+            self.reads.append(f"a size that depends on values by Tensor.{read} at {line}")
+        self.sizes.made = False
+        result = func(*args, **kwargs)
+        if is_unsure or self.sizes.made:
+            made = [item for item in pytree.tree_leaves(result) if isinstance(item, torch.Tensor)]
+            self._unsure.update((id(item), item) for item in made if item.dim())
+        return result
+
+
+class _MadeSizes(PlainMode):
+    """Whether an operator ran whose result has a size that depends on values."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.dynamic_output_shape in func.tags and not _is_index_of_numbers(func, args):
+            self.made = True
         return func(*args, **(kwargs or {}))
+
+
+def _is_index_of_numbers(func: Any, args: Any) -> bool:
+    """Indexing makes a size of values where a mask is among the indices."""
+    if func._schema.name not in ("aten::index", "aten::_unsafe_index"):
+        return False
+    return all(item is None or item.dtype not in (torch.bool, torch.uint8) for item in args[1])
+
+
+def _name_size(func: Any, name: str) -> str:
+    """By which attribute or method ``func`` tells a size, or depends on one in Python; "" if it
+    does not."""
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", "")
+    return name if name in _SIZES else ""
 
 
 def _find_lines(loaded: LoadedModel) -> list[str]:
