@@ -41,7 +41,7 @@ def test_nothing_silently_wrong(case: Case) -> None:
         assert case.words in listed
         assert difference
         return
-    assert difference == ""
+    assert difference == "" or case.moves
     if case.outcome == "refused":
         assert case.words in taken.refusal
         return

@@ -22,6 +22,7 @@ from ftax.runtimes.capture import host_reads
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import GuardedState, guard_state
+from ftax.runtimes.capture.kept import keep_python
 from ftax.runtimes.tape.tape import describe_place, preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.left_as_found import leave_as_found
@@ -143,7 +144,7 @@ class _Recorded:
             self.resized |= self._layouts != [_layout(tensor) for tensor in tensors]
         else:
             result = self._call(args, kwargs)
-        leaves, self.tree = pytree.tree_flatten(result)
+        leaves, self.tree = pytree.tree_flatten(result, is_leaf=_is_size)
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.leaves = tuple(_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         self.needs_grad = any(tensor.requires_grad for tensor in found)
@@ -166,7 +167,7 @@ class _Recorded:
         for leaf in self.leaves:
             if leaf is not _TENSOR and not _core.is_plain_value(leaf):
                 raise UnsupportedError(
-                    f"cannot capture {name}: it returns a {name_type(leaf)}, which cannot be made "
+                    f"cannot capture {name}: it returns {name_type(leaf)}, which cannot be made "
                     "again from tensors: return tensors in tuples, lists, dicts or dataclasses "
                     "that torch.utils._pytree knows, and leave caches out (use_cache=False)"
                 )
@@ -203,7 +204,12 @@ def record_program(
         function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="step"
     )
     roots = {name: what, "the arguments": signature.objects}
-    with hooks.put_away(), leave_as_found(step, args, kwargs), _keep_all_gradients(what, tensors):
+    with (
+        keep_python(what, args, kwargs),
+        hooks.put_away(),
+        leave_as_found(step, args, kwargs),
+        _keep_all_gradients(what, tensors),
+    ):
         loaded = load_model(step)
         _look(loaded, recorded, roots)
         workspace = Workspace(loaded)
@@ -285,6 +291,10 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         leaves += [item for item in state.tensors if item.is_leaf and item.requires_grad]
         unique = {id(leaf): leaf for leaf in leaves}
         recorded.gradients = find_gradients(run, unique.values())
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, torch.Size)
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
