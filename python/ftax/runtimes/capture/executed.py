@@ -2,7 +2,8 @@
 
 What a call can read without a tensor it reads by names in code that ran: attributes, globals, cells
 of closures. The surprising choice: functions are found by their code, among all that live, because
-a running frame does not say of which function it is.
+a running frame does not say of which function it is. What `gc.freeze` hides is not among them, so
+globals are asked of the frames.
 """
 
 from __future__ import annotations
@@ -68,12 +69,14 @@ class Executed:
 
     Attributes:
         codes: of all Python functions that were entered.
+        spaces: the globals of each.
         changing: calls of built-in functions that give another result each time, "time.time in
             model.py:12"; those that torch makes are left out.
     """
 
     codes: frozenset[CodeType]
     changing: tuple[str, ...]
+    spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
 
     def list_functions(self) -> list[FunctionType]:
         """All functions that live and have code that ran."""
@@ -109,12 +112,12 @@ class Executed:
 
 def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     """What ``call`` returns, and what ran. Raises what it raises."""
-    codes: set[CodeType] = set()
+    codes: dict[CodeType, dict[str, Any]] = {}
     changing: dict[str, None] = {}
 
     def see(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
-            codes.add(frame.f_code)
+            codes[frame.f_code] = frame.f_globals
         elif event == "c_call" and _changes(argument):
             file = frame.f_code.co_filename
             if not is_library(file) or name_function(argument).endswith("initial_seed"):
@@ -127,7 +130,9 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         result = call()
     finally:
         sys.setprofile(before)
-    return result, Executed(codes=frozenset(codes), changing=tuple(changing))
+    return result, Executed(
+        codes=frozenset(codes), changing=tuple(changing), spaces=tuple(codes.items())
+    )
 
 
 def is_library(file: str) -> bool:

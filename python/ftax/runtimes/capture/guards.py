@@ -133,6 +133,8 @@ def _walk(
         walk.visit(value, path)
     for function in executed.list_functions():
         walk.visit_function(function, function.__qualname__)
+    for code, space in executed.spaces:
+        walk.visit_globals(code, space)
     if executed.reads_environment:
         walk.note("environment variables")
         walk.state.guards.add_dict(os.environ._data)  # type: ignore[attr-defined]
@@ -249,7 +251,7 @@ class _Walk:
                 self.visit(cell, f"{name} of {path}")
         self.visit(function.__defaults__, f"the defaults of {path}")
         self.visit(function.__kwdefaults__, f"the defaults of {path}")
-        self._visit_globals(function, own=own)
+        self.visit_globals(function.__code__, function.__globals__)
 
     def _look_at_parts(self, function: types.FunctionType, path: str) -> None:
         """Its code, which a reloader replaces, and what else is kept in a function."""
@@ -259,13 +261,13 @@ class _Walk:
                 self.state.guards.add_attribute(function, name)
         self.visit(function.__dict__, f"attributes of {path}")
 
-    def _visit_globals(self, function: types.FunctionType, *, own: bool) -> None:
+    def visit_globals(self, code: types.CodeType, space: dict[str, Any]) -> None:
         """Those that the code names. Functions and classes of libraries are not guarded: nobody
         replaces them between two calls, and there are thousands."""
-        space = function.__globals__
-        named = set(
-            _list_global_names(function.__code__) if own else _list_names(function.__code__)
-        )
+        own = not is_library(code.co_filename)
+        named = set(_list_global_names(code) if own else _list_names(code))
+        if own and "globals" in named:  # by any name
+            named.update(key for key in space if not _is_inert_global(space[key]))
         keys = [
             name
             for name in sorted(named)
