@@ -1376,6 +1376,106 @@ def attribute_by_a_name_in_a_list() -> Scene:
 
 
 @right()
+def bound_method_of_a_dictionary() -> Scene:
+    config = {"factor": 2.0}
+    get = config.get
+    return Scene(lambda x: x * get("factor"), disturb=lambda s: config.update(factor=s + 3.0))
+
+
+@right(recorded=1)
+def attributes_that_nobody_reads() -> Scene:
+    module = linear()
+    module.note = "a"
+
+    def disturb(step: int) -> None:
+        module.note += "a"
+        module[0].other = step
+
+    return Scene(module, disturb=disturb)
+
+
+@right(recorded=1)
+def module_of_the_user_that_grows() -> Scene:
+    def disturb(step: int) -> None:
+        globals()[f"HOSTILE_{step}"] = step
+        OUTSIDE.other = step
+
+    return Scene(
+        lambda x: x * OUTSIDE.factor,
+        disturb=disturb,
+        undo=lambda: [globals().pop(f"HOSTILE_{step}", None) for step in range(2)],
+    )
+
+
+@right()
+def named_tuple_that_is_replaced() -> Scene:
+    holder = {"pair": Pair(2.0, [1.0])}
+
+    def disturb(step: int) -> None:
+        if step:
+            holder["pair"].right[0] = 4.0
+        else:
+            holder["pair"] = Pair(3.0, [1.0])
+
+    return Scene(lambda x: x * holder["pair"].left + holder["pair"].right[0], disturb=disturb)
+
+
+@right()
+def lazily_made_mask() -> Scene:
+    class Masks(nn.Module):
+        mask: Tensor | None = None
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.mask is None or self.mask.shape[0] < x.shape[0]:
+                self.mask = torch.ones(x.shape[0], 4).tril()
+            return x * self.mask[: x.shape[0]]
+
+    return Scene(Masks(), lambda seed: (normal((3, 3, 2, 2, 5, 5)[seed], 4, seed=seed),))
+
+
+@right()
+def descriptor_of_the_user() -> Scene:
+    class Doubled:
+        def __init__(self) -> None:
+            self.by = 2.0
+
+        def __get__(self, owner: Any, kind: Any = None) -> float:
+            return self.by * 2
+
+    doubled = Doubled()
+
+    class Scaled(nn.Module):
+        factor = doubled
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.factor
+
+    return Scene(Scaled(), disturb=lambda step: setattr(doubled, "by", step + 3.0))
+
+
+@right()
+def hash_of_a_set_of_numbers() -> Scene:
+    factors = {2.0, 3.0}
+    return Scene(
+        lambda x: x * sum(factors), disturb=lambda s: (factors.discard(3.0), factors.add(5.0 + s))
+    )
+
+
+@right()
+def true_replaced_by_one_in_a_set() -> Scene:
+    factors: set[Any] = {True}
+
+    def disturb(step: int) -> None:
+        factors.clear()
+        factors.add((1, 1.0)[step])
+
+    return Scene(
+        lambda x: x * (5 if next(iter(factors)) is True else 3),
+        disturb=disturb,
+    )
+
+
+@right()
 def options_of_a_command_line() -> Scene:
     import argparse
 

@@ -167,6 +167,9 @@ class _Walk:
     def visit(self, value: object, path: str) -> None:
         if isinstance(value, type) and not _is_library_name(value.__module__):
             self._look_at_classes(value)
+        elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
+            if not isinstance(value.__self__, types.ModuleType | type | None):  # a bound method
+                self.visit(value.__self__, f"{path}.__self__")
         elif id(value) not in self._seen and not _is_inert(value):
             self._seen[id(value)] = value
             self._queue.append((value, path))
@@ -206,16 +209,12 @@ class _Walk:
                     guards.add_sequence(value)
                 self._visit_all((f"{path}[{place}]", item) for place, item in enumerate(value))
             self._look_at_subclass(value, path, list, tuple)
-        elif isinstance(value, set | frozenset):
-            if self._is_short(value, path):
-                self.note(path)
-                guards.add_set(value)
-            self._look_at_subclass(value, path, set, frozenset)
         elif (read := _find_contents(value)) is not None:
             if self._is_short(value, path):
                 self.note(path)
                 guards.add_attribute(_Contents(read), "now")
                 self._visit_all((f"{path}[{place}]", item) for place, item in enumerate(read()))
+            self._look_at_subclass(value, path, set, frozenset, deque, bytearray, np.ndarray)
         elif isinstance(value, Wraps):
             self.visit(value.original, f"{path}.original")
         else:
@@ -386,7 +385,7 @@ class _Walk:
 
 def _find_contents(value: Any) -> Callable[[], list[Any]] | None:
     """How to list what a container of another kind holds; None for what is none."""
-    if isinstance(value, deque):
+    if isinstance(value, deque | set | frozenset):
         return lambda: list(value)
     if isinstance(value, types.MappingProxyType):
         return lambda: [*value, *value.values()]

@@ -279,7 +279,8 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
     if changed := state.find_change():
         raise UnsupportedError(
             f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
-            "leave as it is: keep it in a tensor that is written in place, or change it outside the call"
+            "leave as it is: keep it in a tensor that is written in place, or change it outside of "
+            "the call"
         )
     if recorded.needs_grad and loaded.has_autograd and not passes:
         raise UnsupportedError(
