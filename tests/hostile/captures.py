@@ -1728,6 +1728,26 @@ def array_of_numpy_that_is_replaced() -> Scene:
 
 
 @right()
+def array_of_one_number() -> Scene:
+    holder = {"factor": np.array(2.0)}
+
+    def disturb(step: int) -> None:
+        holder["factor"][...] = step + 3.0
+
+    return Scene(lambda x: x * float(holder["factor"]), disturb=disturb)
+
+
+@frozen("the 10,000 items of table")
+def large_array_that_changes() -> Scene:
+    table = np.full((10, 1000), 2.0)
+
+    def disturb(step: int) -> None:
+        table[3, 7] = step + 3.0
+
+    return Scene(lambda x: x * float(table[3, 7]), disturb=disturb)
+
+
+@right()
 def number_of_numpy() -> Scene:
     holder = {"factor": np.float64(2.0)}
     return Scene(
@@ -2242,6 +2262,60 @@ def data_of_an_argument(x: Tensor) -> Tensor:
     return x + 1
 
 
+@refused("on a second input")
+def weight_that_becomes_an_argument() -> Scene:
+    net = nn.Linear(4, 4)
+
+    def inputs(seed: int) -> tuple[Tensor, ...]:
+        return (net.weight if seed % 3 else normal(4, 4, seed=seed),)
+
+    def work(x: Tensor) -> Tensor:
+        net.weight.add_(1)
+        return net(x)
+
+    return Scene(work, inputs, watch=lambda: net.weight)
+
+
+@right()
+def argument_with_another_gradient_flag() -> Scene:
+    return Scene(lambda x: x * 2, lambda seed: (one(seed)[0].requires_grad_(seed % 2 == 1),))
+
+
+@right()
+def inference_tensors_as_arguments() -> Scene:
+    def inputs(seed: int) -> tuple[Tensor, ...]:
+        with torch.inference_mode(seed % 2 == 1):
+            return (one(seed)[0] + 0,)
+
+    return Scene(lambda x: x * 2, inputs)
+
+
+@right(recorded=1)
+def numbers_as_tensors() -> Scene:
+    return Scene(lambda x, t: x * t + t, lambda seed: (*one(seed), torch.tensor(seed)))
+
+
+@right()
+def scalars_of_other_types() -> Scene:
+    return Scene(
+        lambda x, t: x * t, lambda seed: Given(args=(*one(seed), (np.float32(2), 2, 2.0)[seed % 3]))
+    )
+
+
+@right()
+def changed_list_as_an_argument() -> Scene:
+    sizes = [3, 4]
+
+    def disturb(step: int) -> None:
+        sizes[:] = [(12, 1), (2, 6)][step]
+
+    return Scene(
+        lambda x, shape: x.reshape(shape) * 1,
+        lambda seed: Given(args=(*one(seed), sizes)),
+        disturb=disturb,
+    )
+
+
 # Results
 
 
@@ -2357,6 +2431,11 @@ def result_of_an_argument_that_needs_gradients() -> Scene:
         lambda seed: (one(seed)[0].requires_grad_(),),
         around=contextlib.nullcontext,
     )
+
+
+@right()
+def containers_of_results_are_new() -> Scene:
+    return Scene(lambda x: {"a": [x + 1], "b": OrderedDict(c=x)})
 
 
 # Switches
@@ -2813,6 +2892,82 @@ def gradient_of_a_gradient() -> Scene:
         watch=lambda: [w.grad for w in net.parameters()],
         around=contextlib.nullcontext,
     )
+
+
+@right()
+def gradient_of_an_argument_as_a_result() -> Scene:
+    net = nn.Linear(4, 2)
+
+    def step(x: Tensor) -> Any:
+        return torch.autograd.grad(net(x).square().sum(), x)[0]
+
+    return Scene(step, lambda s: (one(s)[0].requires_grad_(),), around=contextlib.nullcontext)
+
+
+@right()
+def argument_made_to_need_gradients() -> Scene:
+    net = nn.Linear(4, 2)
+
+    def step(x: Tensor) -> Any:
+        x = x.detach().clone().requires_grad_()
+        net(x).square().sum().backward()
+        return x.grad
+
+    return Scene(
+        step,
+        disturb=lambda _: net.zero_grad(),
+        watch=lambda: [w.grad for w in net.parameters()],
+        around=contextlib.nullcontext,
+    )
+
+
+@right()
+def gradients_without_a_graph_in_between() -> Scene:
+    net = nn.Linear(4, 4)
+
+    def step(x: Tensor) -> Any:
+        with torch.no_grad():
+            target = net(x)
+        loss = (net(x + 1) - target).square().sum()
+        loss.backward()
+        with torch.no_grad():
+            for weight in net.parameters():
+                weight.sub_(weight.grad, alpha=0.1)
+                weight.grad = None
+        return loss.detach()
+
+    return Scene(step, watch=lambda: list(net.parameters()), around=contextlib.nullcontext)
+
+
+@right()
+def frozen_layers_in_training() -> Scene:
+    def module() -> nn.Module:
+        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        net[0].requires_grad_(False)
+        return net
+
+    return _train(module=module)
+
+
+@right()
+def two_groups_of_rates() -> Scene:
+    def make(weights: list[Tensor]) -> Any:
+        groups = [{"params": weights[:1], "lr": 0.1}, {"params": weights[1:], "lr": 0.2}]
+        return torch.optim.SGD(groups, lr=0.3)
+
+    def disturb(net: Any, optimizer: Any, step: int) -> None:
+        optimizer.param_groups[step]["lr"] = 0.7
+
+    return _train(make, disturb=disturb)
+
+
+@right()
+def weight_decayed_later() -> Scene:
+    def disturb(net: Any, optimizer: Any, step: int) -> None:
+        optimizer.param_groups[0]["weight_decay"] = 0.1 * (step + 1)
+        optimizer.param_groups[0]["maximize"] = step == 1
+
+    return _train(disturb=disturb)
 
 
 @right()

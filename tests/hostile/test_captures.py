@@ -297,6 +297,23 @@ def test_a_miss_is_what_was_asked_for() -> None:
         captured(wide)
 
 
+def test_results_are_the_callers() -> None:
+    table = torch.ones(3, 4)
+
+    def work(x: torch.Tensor) -> Any:
+        return [x + table, torch.zeros(2), {"ones": torch.ones(2)}]
+
+    captured = capture_plain(work)
+    x = normal(3, 4)
+    with torch.no_grad():
+        for _ in range(3):
+            result = captured(x)
+            assert describe(result) == describe(work(x))
+            result[0].fill_(9)
+            result[1].fill_(9)
+            result.pop()["ones"].fill_(9)
+
+
 def test_few_shapes_are_kept() -> None:
     captured = capture_plain(max_shapes=2)
     with torch.no_grad():

@@ -238,7 +238,8 @@ class Captured(Wraps):
                 raise UnsupportedError(
                     f"cannot capture {self._name}: it writes into memory that none of the names in "
                     "its code leads to, so nobody could tell whether that is still in use: keep "
-                    "state in tensors that are attributes, or inputs"
+                    "state in tensors that are attributes, or inputs, and ask for the gradient of "
+                    "an argument by torch.autograd.grad"
                 )
             self._makes_state = True
             return

@@ -28,6 +28,7 @@ from ftax.runtimes.capture.executed import Executed, is_library
 from ftax.steps.writes import find_storage
 
 _MOST_ITEMS = 1000  # of a container that are looked at for each call
+_MOST_NUMBERS = 4096  # of an array of numpy, which are compared faster
 _MODULE_STATE = frozenset(
     (
         *("training", "forward", "_parameters", "_buffers", "_modules", "_backward_hooks"),
@@ -230,9 +231,11 @@ class _Walk:
             self._look_at_object(value, path)
 
     def _is_short(self, container: Any, path: str) -> bool:
-        if len(container) <= _MOST_ITEMS:
+        is_array = isinstance(container, np.ndarray)
+        count = container.size if is_array else len(container)
+        if count <= (_MOST_NUMBERS if is_array else _MOST_ITEMS):
             return True
-        self.state.frozen.append(f"the {len(container):,} items of {path}")
+        self.state.frozen.append(f"the {count:,} items of {path}")
         return False
 
     def visit_function(self, function: types.FunctionType, path: str) -> None:
