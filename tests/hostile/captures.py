@@ -1147,6 +1147,36 @@ def function_of_an_imported_module() -> Scene:
 
 
 @right()
+def function_that_is_typed_in_again() -> Scene:
+    space: dict[str, Any] = {"__name__": "__main__"}
+
+    def enter(text: str) -> None:
+        exec(compile(text, "<stdin>", "single"), space)
+
+    enter("def helper(x): return x * 2\n")
+    enter("def work(x): return helper(x)\n")
+    return Scene(
+        space["work"], disturb=lambda step: enter(f"def helper(x): return x * {step + 3}\n")
+    )
+
+
+@right()
+def number_that_is_typed_in_again() -> Scene:
+    space: dict[str, Any] = {"__name__": "__main__"}
+
+    def enter(text: str) -> None:
+        exec(compile(text, "<stdin>", "single"), space)
+
+    enter("def work(x): return x * getattr(options, names[0]) * FACTOR\n")
+    enter("import types; options = types.SimpleNamespace(a=1.0); names = ['a']; FACTOR = 2.0\n")
+
+    def disturb(step: int) -> None:
+        enter(("options.a = 3.0\n", "FACTOR = 5.0\n")[step])
+
+    return Scene(space["work"], disturb=disturb)
+
+
+@right()
 def code_of_a_function_replaced() -> Scene:
     def inner(x: Tensor) -> Tensor:
         return x * 2

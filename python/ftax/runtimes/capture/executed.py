@@ -136,10 +136,10 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is torch's, ftax's or Python's own."""
+    """Whether a file is torch's, ftax's or Python's own. What was typed in ("<stdin>") is not."""
     if file.startswith(_STANDARD):
         return not file.startswith(_INSTALLED) or file.startswith(_LIBRARIES)
-    return file.startswith((*_LIBRARIES, "<"))
+    return file.startswith((*_LIBRARIES, "<frozen "))
 
 
 def name_function(function: Any) -> str:
