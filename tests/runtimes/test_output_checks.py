@@ -127,7 +127,11 @@ def test_want_of_memory_for_a_check_is_no_difference() -> None:
     def check() -> Checks:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
-    before = Checks(outputs=Equality(True, True, 0.0, 0.0, None))
+    before = Checks(
+        outputs=Equality(
+            bitwise=True, within_tolerance=True, difference=0.0, tolerance=0.0, problem=None
+        )
+    )
     assert check_later(before, check) is before
 
 

@@ -1,1 +1,1 @@
-"""The refund: a callable that replays what it recorded, and notices where that would be wrong."""
+"""The refund: a callable that replays what it recorded, and notices when that is wrong by now."""

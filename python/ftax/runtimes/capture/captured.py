@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
 from ftax.runtimes.capture.explanation import Explanation, explain
+from ftax.runtimes.capture.guards import Wraps
 from ftax.runtimes.capture.program import OnHostRead, Program, ValueChanged, record_program
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import Step
@@ -85,7 +86,7 @@ def capture(
         raise InvalidArgumentError("it is captured already: give what it was captured of")
     if not callable(what):
         raise InvalidArgumentError(
-            f"what is a {name_type(what)}, which cannot be called: give a module, a function or a "
+            f"what is {name_type(what)}, which cannot be called: give a module, a function or a "
             "step"
         )
     chosen = {
@@ -120,7 +121,16 @@ def capture(
     return captured
 
 
-class Captured:
+class _Recording(threading.local):
+    """Whether this thread is recording, whatever it is that it records."""
+
+    is_on = False
+
+
+_recording = _Recording()
+
+
+class Captured(Wraps):
     """What `ftax.capture` gives. Called like the original; for one thread at a time, others wait.
 
     Attributes:
@@ -152,14 +162,14 @@ class Captured:
         self._programs: list[Program] = []  # the most recently used first
         self._lock = threading.RLock()
         self._calls: Counter[str] = Counter()
-        self._makes_state = self._made_state = self._is_recording = self._is_closed = False
+        self._makes_state = self._made_state = self._is_closed = False
         self._audits_left = 0
         self._refusal = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns for these arguments, bit for bit."""
         with self._lock:
-            if self._is_recording:  # the original calls what was captured of it
+            if _recording.is_on:  # what is recorded calls a capture, maybe its own
                 return self._function(*args, **kwargs)
             if self._grad_mode is None:
                 return self._call(args, kwargs)
@@ -211,14 +221,17 @@ class Captured:
                 f"no recorded call of {self._name} fits: {self._describe_miss(args, kwargs)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
             )
-        self.record(args, kwargs, None)
+        try:
+            self.record(args, kwargs, None)
+        except RunnerError:  # it raises, so let it, as itself
+            return self._call_original(args, kwargs)
         if self._makes_state or self._refusal:
             return self._miss(args, kwargs)
         return self._call(args, kwargs)
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> None:
         """Record the call with these arguments, which changes nothing else."""
-        self._is_recording = True
+        _recording.is_on = True
         try:
             if self._grad_mode is None:
                 program = self._record(args, kwargs, check_inputs)
@@ -234,17 +247,19 @@ class Captured:
             )
             return
         finally:
-            self._is_recording = False
+            _recording.is_on = False
         self._calls["recorded"] += 1
         if program.makes_state:
             if self._made_state:
                 raise UnsupportedError(
                     f"cannot capture {self._name}: it writes into memory that none of the names in "
                     "its code leads to, so nobody could tell whether that is still in use: keep "
-                    "state in tensors that are attributes, or inputs"
+                    "state in tensors that are attributes, or inputs, and ask for the gradient of "
+                    "an argument by torch.autograd.grad"
                 )
             self._makes_state = True
             return
+        self._made_state = False
         self._programs.insert(0, program)
         while len(self._programs) > self._max_shapes:
             self._programs.pop().replay.close()

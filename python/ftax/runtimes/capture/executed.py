@@ -2,7 +2,8 @@
 
 What a call can read without a tensor it reads by names in code that ran: attributes, globals, cells
 of closures. The surprising choice: functions are found by their code, among all that live, because
-a running frame does not say of which function it is.
+a running frame does not say of which function it is. What `gc.freeze` hides is not among them, so
+globals are asked of the frames.
 """
 
 from __future__ import annotations
@@ -33,8 +34,19 @@ _CHANGING = frozenset(
         *("uuid", "_secrets", "_datetime", "datetime", "select", "_thread"),
     )
 )
-_BY_NAME = frozenset(("getattr", "hasattr", "vars", "__dict__", "attrgetter", "eval", "exec"))
+# What torch and Python know and no operator call tells of.
+_ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
+_ENVIRONMENT = frozenset(("environ", "getenv"))
+_BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
+_BY_ARGUMENT = frozenset(("getattr", "hasattr"))
 _COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
+_PATH = (
+    "LOAD_ATTR",
+    "LOAD_METHOD",
+    "CACHE",
+    "PRECALL",
+    "PUSH_NULL",
+)  # between an object and a name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +55,14 @@ class Executed:
 
     Attributes:
         codes: of all Python functions that were entered.
+        spaces: the globals of each.
         changing: calls of built-in functions that give another result each time, "time.time in
             model.py:12"; those that torch makes are left out.
     """
 
     codes: frozenset[CodeType]
     changing: tuple[str, ...]
+    spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
 
     def list_functions(self) -> list[FunctionType]:
         """All functions that live and have code that ran."""
@@ -75,18 +89,24 @@ class Executed:
         """Whether code outside torch may make up the name of an attribute while it runs."""
         return any(_composes(code) for code in self.codes if not is_library(code.co_filename))
 
+    @property
+    def reads_environment(self) -> bool:
+        """Whether code outside torch names the environment."""
+        own = (code for code in self.codes if not is_library(code.co_filename))
+        return any(_ENVIRONMENT & set(part.co_names) for code in own for part in _list_codes(code))
+
 
 def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     """What ``call`` returns, and what ran. Raises what it raises."""
-    codes: set[CodeType] = set()
+    codes: dict[CodeType, dict[str, Any]] = {}
     changing: dict[str, None] = {}
 
     def see(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
-            codes.add(frame.f_code)
+            codes[frame.f_code] = frame.f_globals
         elif event == "c_call" and _changes(argument):
             file = frame.f_code.co_filename
-            if not is_library(file):
+            if not is_library(file) or name_function(argument).endswith("initial_seed"):
                 place = f"{Path(file).name}:{frame.f_lineno}"
                 changing[f"{name_function(argument)} in {place}"] = None
 
@@ -96,14 +116,16 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         result = call()
     finally:
         sys.setprofile(before)
-    return result, Executed(codes=frozenset(codes), changing=tuple(changing))
+    return result, Executed(
+        codes=frozenset(codes), changing=tuple(changing), spaces=tuple(codes.items())
+    )
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is torch's, ftax's or Python's own."""
+    """Whether a file is torch's, ftax's or Python's own. What was typed in ("<stdin>") is not."""
     if file.startswith(_STANDARD):
         return not file.startswith(_INSTALLED) or file.startswith(_LIBRARIES)
-    return file.startswith((*_LIBRARIES, "<"))
+    return file.startswith((*_LIBRARIES, "<frozen "))
 
 
 def name_function(function: Any) -> str:
@@ -116,6 +138,8 @@ def name_function(function: Any) -> str:
 
 
 def _changes(function: Any) -> bool:
+    if getattr(function, "__name__", "") in _ASKING:
+        return True
     module = getattr(function, "__module__", None)
     if module is None:  # a method of an object of a built-in class, as random.Random is
         module = type(getattr(function, "__self__", None)).__module__
@@ -123,11 +147,20 @@ def _changes(function: Any) -> bool:
 
 
 def _composes(code: CodeType) -> bool:
+    """Whether it may read an attribute by a name that does not stand in it. The surprising choice:
+    a name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""
     for part in _list_codes(code):
         if _BY_NAME & set(part.co_names):
-            made = any(item.opname in _COMPOSING for item in dis.get_instructions(part))
-            if made or not any(isinstance(item, str) for item in part.co_consts):
+            return True
+        if _BY_ARGUMENT & set(part.co_names):
+            steps = [item for item in dis.get_instructions(part) if item.opname not in _PATH]
+            if any(item.opname in _COMPOSING for item in steps):
                 return True
+            for place, item in enumerate(steps):
+                if item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT:
+                    named = steps[place + 2] if place + 2 < len(steps) else item
+                    if named.opname != "LOAD_CONST":
+                        return True
     return False
 
 

@@ -11,7 +11,7 @@ from ftax.runtimes.capture.program import Program
 _FEW = 12  # lines of a list that is printed
 _ALWAYS_FROZEN = (
     "what C++ extensions read without an operator call",
-    "functions and classes that code of libraries names",
+    "functions and classes of torch and of Python's library, and what code of libraries names",
 )
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,13 @@ class Gradients:
 
 def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) -> Gradients:
     """Tell by one run of ``run``, which is to change nothing else for good."""
-    found = [leaf for leaf in leaves if leaf.is_leaf and leaf.requires_grad]
+    # That of a frozen weight can still be dropped.
+    found = [
+        leaf
+        for leaf in leaves
+        if leaf.is_leaf and (leaf.requires_grad or isinstance(leaf, nn.Parameter))
+        if leaf.is_floating_point() or leaf.is_complex()
+    ]
     if not found:
         return Gradients(added=(), made=(), dropped=())
     with keep_gradients(found):

@@ -13,74 +13,83 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import UnsupportedError
-from ftax.runtimes.tape.recording import MEMORY_READS, is_sized_by_values, operator_name
+from ftax.errors import FtaxError, UnsupportedError
+from ftax.runtimes.tape.recording import MEMORY_READS, operator_name
 from ftax.runtimes.tape.tape import describe_place, preserve_state
 from ftax.runtimes.tape.waits import find_line
 from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 
+_SIZES = frozenset(
+    (
+        *(
+            "shape",
+            "size",
+            "numel",
+            "nelement",
+            "__len__",
+            "__iter__",
+            "stride",
+            "nbytes",
+            "unbind",
+        ),
+        *("split", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit"),  # into so many results
+    )
+)
 _READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
 _REMEDY = (
-    "compute with the tensor instead (torch.where, a mask, an index that is a tensor), or read the "
-    "value before the call and give it as an argument"
+    "compute with the tensor instead (torch.where, a mask, an index that is a tensor), read the "
+    "value before the call and give it as an argument, or give on_host_read='check'"
 )
-_OR_CHECK = "; on_host_read='check' compares the number after each replay"
 
 
 def refuse_memory_reads(loaded: LoadedModel) -> None:
-    """Raises UnsupportedError, naming the line, where Python reads a tensor's memory by itself:
-    what it then computes no tape can know."""
-    log = _MemoryReads()
-    with preserve_state(loaded), loaded.guard(), log:
+    """Raises UnsupportedError, naming the line, where Python reads by itself a tensor's memory, or
+    a size that depends on values: what it then computes no tape can know."""
+    log = _Reads()
+    with preserve_state(loaded), loaded.guard(), log.sizes, log:
         call_model(loaded.call)
     if log.reads:
         raise UnsupportedError(
-            f"cannot capture {loaded.name}: it reads a tensor's memory by {log.reads[0]}, and what "
-            f"Python makes of that is not recorded; {_REMEDY}"
+            f"cannot capture {loaded.name}: it reads {log.reads[0]}, and what Python makes of that "
+            f"is not recorded; {_REMEDY.rpartition(', or')[0]}"
         )
 
 
-def find_dependent_reads(loaded: LoadedModel, tape: _core.Tape) -> tuple[int, ...]:
-    """Calls of the tape that return a number which depends on inputs, state or random numbers.
-
-    Raises UnsupportedError, naming the line, for a result whose size depends so on values: Python
-    reads sizes without any call.
-    """
+def find_dependent_reads(tape: _core.Tape) -> tuple[int, ...]:
+    """Calls of the tape that return a number which depends on inputs, state or random numbers."""
     dependent = find_flow(tape)
-    names = [call["operator"] for call in tape.calls]
-    fixed = set(names) - {names[index] for index in dependent}
-    for name, line in _watch_reads(loaded).sized:
-        if name not in fixed:
-            raise UnsupportedError(
-                f"cannot capture {loaded.name}: the size of what {name} at {line} gives depends on "
-                "values, and the rest of the call may depend on that size: keep sizes fixed "
-                "(torch.where, a mask that is multiplied, topk)"
-            )
     return tuple(index for index in tape.host_reads if index in dependent)
 
 
-def add_line(loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
-    """``error`` with the first line that reads a number, if there is one: where two inputs take two
-    paths, that is where they part."""
-    lines = _watch_reads(loaded).lines
+def explain_failure(loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:
+    """``error``, of a call that could not be recorded, with the line where it read a number of a
+    tensor, if it did: that is most often why."""
+    try:
+        lines = _find_lines(loaded)
+    except FtaxError:
+        lines = []
     if not lines:
-        return error
-    return UnsupportedError(f"{error}. It reads a number at {lines[0]}; {_REMEDY}{_OR_CHECK}")
+        return UnsupportedError(f"cannot capture {loaded.name}: {error}")
+    return UnsupportedError(
+        f"cannot capture {loaded.name}: at {lines[0]} it reads a number that depends on inputs or "
+        f"state, on which the rest of the call may depend; {_REMEDY} ({error})"
+    )
 
 
 def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> UnsupportedError:
     """The error that names operator and line of the first of these reads."""
-    lines = _watch_reads(loaded).lines
+    lines = _find_lines(loaded)
     order = list(tape.host_reads).index(reads[0])
     where = f"at {lines[order]} " if order < len(lines) else ""
     return UnsupportedError(
         f"cannot capture {loaded.name}: {describe_place(tape.calls[reads[0]])} {where}reads a "
         "number that depends on inputs or state, on which the rest of the call may depend; "
-        f"{_REMEDY}{_OR_CHECK}"
+        f"{_REMEDY}"
     )
 
 
@@ -120,7 +129,7 @@ class _Flow:
             for result in made:
                 self._join(slot, result)
         depends = any(self._find(slot) in self._dependent for slot in given)
-        depends = depends or (schema is not None and _is_random(schema))
+        depends = depends or schema is None or _is_random(schema)
         if depends:
             written = [*made, *_list_written(call, schema)]
             self._dependent.update(self._find(slot) for slot in written)
@@ -141,8 +150,7 @@ class _Flow:
 
 
 def _find_schema(name: str) -> Any:
-    """The schema of an operator as the tape writes it; None for bytes that Python filled in, which
-    are constants of the tape."""
+    """The schema of an operator as the tape writes it; None for what is none (a fill)."""
     if name.startswith("ftax::"):
         return None
     operator, _, overload = name.partition(".")
@@ -192,37 +200,80 @@ def _flatten(output: int | Sequence[int]) -> Sequence[int]:
     return [output] if isinstance(output, int) else output
 
 
-class _MemoryReads(TorchFunctionMode):
+class _Reads(TorchFunctionMode):
+    """What Python is told of tensors beside their places in operators.
+
+    The surprising choice: sizes are followed by whole calls. What is made of a tensor whose size
+    depends on values has such a size too, unless it has no dimensions.
+    """
+
     def __init__(self) -> None:
         super().__init__()
         self.reads: list[str] = []
+        self.sizes = _MadeSizes()
+        self._unsure: dict[int, torch.Tensor] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
+        kwargs = kwargs or {}
         if name in MEMORY_READS:
-            self.reads.append(f"Tensor.{name} at {find_line(sys._getframe(1))}")
-        return func(*args, **(kwargs or {}))
+            self.reads.append(
+                f"a tensor's memory by Tensor.{name} at {find_line(sys._getframe(1))}"
+            )
+        given = [id(item) for item in pytree.tree_leaves((args, kwargs))]
+        is_unsure = any(item in self._unsure for item in given)
+        if is_unsure and (read := _name_size(func, name)):
+            line = find_line(sys._getframe(1))
+            self.reads.append(f"a size that depends on values by Tensor.{read} at {line}")
+        self.sizes.made = False
+        result = func(*args, **kwargs)
+        if is_unsure or self.sizes.made:
+            made = [item for item in pytree.tree_leaves(result) if isinstance(item, torch.Tensor)]
+            self._unsure.update((id(item), item) for item in made if item.dim())
+        return result
 
 
-def _watch_reads(loaded: LoadedModel) -> _ReadLog:
-    log = _ReadLog()
-    with preserve_state(loaded), loaded.guard(), log:
-        call_model(loaded.call)
-    return log
-
-
-class _ReadLog(PlainMode):
-    """Lines of Python that read numbers, and operators, with lines, whose results values size."""
+class _MadeSizes(PlainMode):
+    """Whether an operator ran whose result has a size that depends on values."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.lines: list[str] = []
-        self.sized: list[tuple[str, str]] = []
+        self.made = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = operator_name(func)
-        if name.partition(".")[0] in _READS:
+        if torch.Tag.dynamic_output_shape in func.tags and not _is_index_of_numbers(func, args):
+            self.made = True
+        return func(*args, **(kwargs or {}))
+
+
+def _is_index_of_numbers(func: Any, args: Any) -> bool:
+    """Indexing makes a size of values where a mask is among the indices."""
+    if func._schema.name not in ("aten::index", "aten::_unsafe_index"):
+        return False
+    return all(item is None or item.dtype not in (torch.bool, torch.uint8) for item in args[1])
+
+
+def _name_size(func: Any, name: str) -> str:
+    """By which attribute or method ``func`` tells a size, or depends on one in Python; "" if it
+    does not."""
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", "")
+    return name if name in _SIZES else ""
+
+
+def _find_lines(loaded: LoadedModel) -> list[str]:
+    log = _ReadLines()
+    with preserve_state(loaded), loaded.guard(), log:
+        call_model(loaded.call)
+    return log.lines
+
+
+class _ReadLines(PlainMode):
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lines: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if operator_name(func).partition(".")[0] in _READS:
             self.lines.append(find_line(sys._getframe(1)))
-        elif is_sized_by_values(func, args):
-            self.sized.append((name, find_line(sys._getframe(1))))
         return func(*args, **(kwargs or {}))

@@ -22,6 +22,7 @@ from ftax.runtimes.capture import host_reads
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import GuardedState, guard_state
+from ftax.runtimes.capture.kept import keep_python
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.tape import Taped, describe_place, preserve_state, run_eager
 from ftax.runtimes.workspace import Workspace
@@ -128,13 +129,20 @@ class _Recorded:
     """The function that is recorded: takes tensors, returns tensors, and notes what the real one
     returned around them."""
 
-    def __init__(self, what: Callable[..., Any], signature: _core.Signature) -> None:
+    def __init__(
+        self,
+        what: Callable[..., Any],
+        signature: _core.Signature,
+        tensors: list[torch.Tensor],
+        hooks: _GlobalHooks,
+    ) -> None:
         self._what, self._signature = what, signature
         self.gradients = Gradients(added=(), made=(), dropped=())
         self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
         self.tree: pytree.TreeSpec | None = None
         self.leaves: tuple[Any, ...] = ()
-        self.needs_grad = self.is_watched = False
+        self.needs_grad = self.is_watched = self.resized = False
+        self._hooks, self._layouts = hooks, [_layout(tensor) for tensor in tensors]
         self.executed = Executed(codes=frozenset(), changing=())
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -143,14 +151,23 @@ class _Recorded:
             if leaf.grad is not grad:
                 leaf.grad = grad
         if self.is_watched:
-            result, self.executed = watch_code(lambda: self._what(*args, **kwargs))
+            memory = [tensor.data_ptr() for tensor in tensors]
+            result, self.executed = watch_code(lambda: self._call(args, kwargs))
+            self.resized = memory != [tensor.data_ptr() for tensor in tensors]
+            self.resized |= self._layouts != [_layout(tensor) for tensor in tensors]
         else:
-            result = self._what(*args, **kwargs)
-        leaves, self.tree = pytree.tree_flatten(result)
+            result = self._call(args, kwargs)
+        leaves, self.tree = pytree.tree_flatten(result, is_leaf=_is_size)
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.leaves = tuple(_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         self.needs_grad = any(tensor.requires_grad for tensor in found)
-        return [*found, *self.gradients.collect()]
+        results = [*found, *self.gradients.collect()]
+        # What only writes is checked by what it wrote, but a step has to return something.
+        return results or [next(iter(tensors), torch.zeros(()))]
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._hooks.used():
+            return self._what(*args, **kwargs)
 
     def list_places(self, reads: int, outputs: int) -> list[int]:
         """Of what is handed out among all that the tape gives: results, gradients, and at its end
@@ -163,11 +180,17 @@ class _Recorded:
         return range(results, results + len(self.gradients.made))
 
     def check(self, name: str) -> None:
-        """Raises UnsupportedError for a result that cannot be made again of tensors."""
+        """Raises UnsupportedError for a result that cannot be made again of tensors, and for
+        arguments that become others."""
+        if self.resized:
+            raise UnsupportedError(
+                f"cannot capture {name}: it gives an argument another size, layout or memory "
+                "(resize_, .data = ), which a replay would not do: return a new tensor instead"
+            )
         for leaf in self.leaves:
             if leaf is not _TENSOR and not _core.is_plain_value(leaf):
                 raise UnsupportedError(
-                    f"cannot capture {name}: it returns a {name_type(leaf)}, which cannot be made "
+                    f"cannot capture {name}: it returns {name_type(leaf)}, which cannot be made "
                     "again from tensors: return tensors in tuples, lists, dicts or dataclasses "
                     "that torch.utils._pytree knows, and leave caches out (use_cache=False)"
                 )
@@ -198,7 +221,9 @@ def record_program(
             "the arguments do not compare equal to themselves, so no later call could be told to "
             "be the same; give plain values, tensors and containers of them"
         )
-    recorded = _Recorded(what, signature)
+    _check_no_modes(name)
+    hooks = _GlobalHooks()
+    recorded = _Recorded(what, signature, tensors, hooks)
     if on_host_read == "check" and check_inputs is None:
         # Other values may take another path, which is what each replay then finds out.
         check_inputs = tuple(tensor.detach().clone() for tensor in tensors)
@@ -208,18 +233,22 @@ def record_program(
     roots = {name: what, "the arguments": signature.objects}
     leaves = _find_leaves(what, *signature.objects, *tensors)
     recorded.found = [(leaf, leaf.grad) for leaf in leaves]
-    with leave_as_found(step, args, kwargs), keep_gradients(leaves):
+    with (
+        keep_python(what, args, kwargs),
+        hooks.put_away(),
+        leave_as_found(step, args, kwargs),
+        keep_gradients(leaves),
+    ):
         loaded = load_model(step)
-        recorded.check(name)
         _look(loaded, recorded, roots)
-        host_reads.refuse_memory_reads(loaded)
         workspace = Workspace(loaded)
+        host_reads.refuse_memory_reads(workspace.loaded)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
-            raise host_reads.add_line(loaded, error) from error
+            raise host_reads.explain_failure(workspace.loaded, error) from error
         _require_same_bits(workspace.loaded, taped)
-        dependent = host_reads.find_dependent_reads(workspace.loaded, taped.tape)
+        dependent = host_reads.find_dependent_reads(taped.tape)
         if dependent and on_host_read == "refuse":
             raise host_reads.refuse(workspace.loaded, taped.tape, dependent)
         reads = [taped.tape.calls[index] for index in taped.tape.host_reads]
@@ -274,16 +303,17 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
     recorded.is_watched = True
     run()
     recorded.is_watched = False
+    recorded.check(loaded.name)
     state = guard_state(roots, recorded.executed, loaded.device, has_autograd=loaded.has_autograd)
     with _count_backward() as passes:
         run()
     if changed := state.find_change():
         raise UnsupportedError(
             f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
-            "leave as it is: keep it in a tensor that is written in place, or change it outside "
+            "leave as it is: keep it in a tensor that is written in place, or change it outside of "
             "the call"
         )
-    if recorded.needs_grad and not passes:
+    if recorded.needs_grad and loaded.has_autograd and not passes:
         raise UnsupportedError(
             f"cannot capture {loaded.name}: autograd would have to follow its result, and a replay "
             "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
@@ -311,6 +341,58 @@ def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
             f"cannot capture {loaded.name}: a replay does not give its bits ({other.problem}), "
             "though it gives them itself each time"
         )
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, torch.Size)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _check_no_modes(name: str) -> None:
+    active = torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
+    if active:
+        raise UnsupportedError(
+            f"cannot capture {name} inside a TorchDispatchMode or TorchFunctionMode (a profiler of "
+            "operators, a default device): it does to each operator what a replay does not know: "
+            "call ftax.capture outside of it, or give on_miss='eager'"
+        )
+
+
+class _GlobalHooks:
+    """Hooks of all modules, which are for what is recorded and not for modules of ftax around it.
+    ``put_away`` has none of them inside, but where they are ``used``."""
+
+    def __init__(self) -> None:
+        space = vars(nn.modules.module)
+        names = [name for name in space if name.startswith("_global_") and name.endswith("_hooks")]
+        self._tables = [space[name] for name in names if isinstance(space[name], dict)]
+        self._held = [dict(table) for table in self._tables]
+
+    @contextmanager
+    def put_away(self) -> Iterator[None]:
+        for table in self._tables:
+            table.clear()
+        try:
+            yield
+        finally:
+            for table, held in zip(self._tables, self._held, strict=True):
+                table.clear()
+                table.update(held)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        around = [dict(table) for table in self._tables]  # those by which ftax looks on
+        for table, held in zip(self._tables, self._held, strict=True):
+            table.update(held)
+        try:
+            yield
+        finally:
+            for table, outer in zip(self._tables, around, strict=True):
+                table.clear()
+                table.update(outer)
 
 
 @contextmanager
