@@ -114,6 +114,10 @@ void Guards::add_attribute(const py::object& object, const py::str& name) {
   add(Kind::kAttribute, object, {name}, {py::getattr(object, name, py::object())});
 }
 
+void Guards::add_class(const py::object& object) {
+  add(Kind::kClass, object, {}, {py::type::of(object)});
+}
+
 Guards::TensorState Guards::TensorState::of(const at::Tensor& tensor, bool gradient) {
   const bool strided = tensor.layout() == at::kStrided && !tensor.is_nested();
   return {tensor,
@@ -210,6 +214,8 @@ bool Guards::holds(Place& place) const {
       const py::object now = py::getattr(place.owner, place.keys[0], py::object());
       return accept(place.values[0], now.ptr());
     }
+    case Kind::kClass:
+      return place.values[0].is(py::type::handle_of(place.owner));
     case Kind::kTensor:
       return tensors_[place.index].holds();
     case Kind::kSwitches:

@@ -24,6 +24,7 @@ class Guards {
   void add_set(const py::object& set);
   void add_cell(const py::object& cell);
   void add_attribute(const py::object& object, const py::str& name);
+  void add_class(const py::object& object);  // which it is of
   // Memory, layout, whether autograd follows it; if asked for, which tensor its gradient is.
   void add_tensor(const at::Tensor& tensor, bool gradient);
   void add_switches(const std::string& device);
@@ -36,7 +37,7 @@ class Guards {
   [[nodiscard]] size_t size() const { return places_.size(); }
 
  private:
-  enum class Kind { kItems, kDict, kSequence, kSet, kCell, kAttribute, kTensor, kSwitches };
+  enum class Kind { kItems, kDict, kSequence, kSet, kCell, kAttribute, kClass, kTensor, kSwitches };
 
   struct TensorState {
     at::Tensor tensor;

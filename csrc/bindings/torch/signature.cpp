@@ -131,9 +131,10 @@ bool Signature::match(const Node& node, PyObject* value, Tensors& tensors) const
     case Kind::kDict: {
       if (!PyDict_CheckExact(value)) return false;
       if (static_cast<size_t>(PyDict_GET_SIZE(value)) != node.items.size()) return false;
-      for (size_t i = 0; i < node.items.size(); ++i) {
-        PyObject* const item = PyDict_GetItemWithError(value, node.keys[i].ptr());
-        if (item == nullptr || !fits(i, item)) return false;
+      PyObject *key = nullptr, *item = nullptr;
+      size_t i = 0;  // in their order, which a call may go by
+      for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item); ++i) {
+        if (!is_same_value(node.keys[i].ptr(), key) || !fits(i, item)) return false;
       }
       return true;
     }

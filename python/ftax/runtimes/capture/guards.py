@@ -330,6 +330,8 @@ class _Walk:
             if not _is_fixed(value):
                 self.state.frozen.append(f"{path}, a {type(value).__qualname__}")
             return
+        self.note(f"the class of {path}")
+        self.state.guards.add_class(value)
         if isinstance(space, dict):
             self._look_at_attributes(value, space, path)
         self._look_at_slots(value, path)

@@ -150,6 +150,7 @@ class _Recorded:
         for leaf, grad in self.found:  # each run begins as the call that is recorded
             if leaf.grad is not grad:
                 leaf.grad = grad
+        self._drop_gradients(tensors)
         if self.is_watched:
             memory = [tensor.data_ptr() for tensor in tensors]
             result, self.executed = watch_code(lambda: self._call(args, kwargs))
@@ -164,6 +165,13 @@ class _Recorded:
         results = [*found, *self.gradients.collect()]
         # What only writes is checked by what it wrote, but a step has to return something.
         return results or [next(iter(tensors), torch.zeros(()))]
+
+    def _drop_gradients(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Of the second input, which a run before has left there."""
+        known = {id(leaf) for leaf, _ in self.found}
+        for tensor in tensors:
+            if tensor.is_leaf and tensor.requires_grad and self.found and id(tensor) not in known:
+                tensor.grad = None
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self._hooks.used():
@@ -327,6 +335,18 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
             leaf.grad = grad
         recorded.gradients = find_gradients(run, unique.values())
         recorded.found = found
+        _refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
+
+
+def _refuse_gradients_of(inputs: Sequence[torch.Tensor], gradients: Gradients, name: str) -> None:
+    """Raises UnsupportedError for a call that leaves a gradient at an argument: another call has
+    other arguments."""
+    changed = {id(leaf) for leaf in (*gradients.added, *gradients.made, *gradients.dropped)}
+    if any(id(item) in changed for item in inputs):
+        raise UnsupportedError(
+            f"cannot capture {name}: it leaves a gradient in .grad of an argument, which is another "
+            "tensor in each call: return the gradient (torch.autograd.grad)"
+        )
 
 
 def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
