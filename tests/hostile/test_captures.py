@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import cProfile
 import dataclasses
 import functools
 import gc
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -358,6 +360,18 @@ def test_an_interruption_leaves_all_as_it_was() -> None:
 
 
 COUNTED = np.zeros(1)
+
+
+def test_a_profiler_of_python_looks_on() -> None:
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        captured = capture_plain()
+        with torch.no_grad():
+            assert torch.equal(captured(torch.ones(3, 4)), torch.full((3, 4), 3.0))
+        assert sys.getprofile() is profile
+    finally:
+        profile.disable()
 
 
 def test_functions_that_are_frozen_are_guarded() -> None:

@@ -115,7 +115,9 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     try:
         result = call()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(before if callable(before) else None)
+        if before is not None and not callable(before):
+            before.enable()  # of cProfile, which is set in C
     return result, Executed(
         codes=frozenset(codes), changing=tuple(changing), spaces=tuple(codes.items())
     )
