@@ -7,6 +7,8 @@ import pickle
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -582,3 +584,49 @@ def test_code_that_ran_is_found_with_its_names():
     assert state.find_change() is None
     Holder.scale = 4.0
     assert "scale" in (state.find_change() or "")
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    scale: float
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    name: str = "batch"
+
+
+def test_named_tuples_and_dataclasses_are_walked(no_grad: None):
+    def run(pair: Pair, batch: Batch) -> torch.Tensor:
+        return pair.left * pair.scale + batch.x + len(batch.name)
+
+    def make(scale: float = 2.0, name: str = "batch") -> tuple[Pair, Batch]:
+        return Pair(torch.randn(3), scale), Batch(torch.randn(3), name)
+
+    captured = ftax.capture(run, make())
+    for _ in range(2):
+        assert_same(captured, run, *make())
+    assert_same(captured, run, *make(scale=3.0))
+    assert_same(captured, run, *make(name="other"))
+    assert captured.explain().calls == {"recorded": 3, "replayed": 4}
+
+
+def test_calls_that_are_all_recorded_anew_are_told(no_grad: None):
+    captured = ftax.capture(lambda x, turn: x * turn, (torch.ones(2), 0), max_shapes=2)
+    for turn in (1, 2):
+        captured(torch.ones(2), turn)
+    with pytest.warns(UserWarning, match=r"each recorded anew.*3\. Keep that the same"):
+        captured(torch.ones(2), 3)
+
+
+def test_one_refusal_is_of_one_kind_of_call(no_grad: None):
+    def run(x: torch.Tensor, branch: bool) -> torch.Tensor:
+        return x * 2 if not branch or x.sum() > 0 else x - 1
+
+    captured = ftax.capture(run, (torch.ones(2), False), on_refusal="eager")
+    with pytest.warns(UserWarning, match="without a capture"):
+        assert_same(captured, run, -torch.ones(2), True)
+    assert_same(captured, run, torch.ones(3), False)
+    assert_same(captured, run, -torch.ones(2), True)
+    assert captured.explain().calls == {"recorded": 2, "replayed": 1, "eager": 2}

@@ -28,6 +28,7 @@ void bind_capture(py::module_& m) {
       .def("add_cell", &Guards::add_cell, py::arg("cell"))
       .def("add_attribute", &Guards::add_attribute, py::arg("object"), py::arg("name"))
       .def("add_class", &Guards::add_class, py::arg("object"))
+      .def("add_function", &Guards::add_function, py::arg("function"))
       .def("add_tensor", &Guards::add_tensor, py::arg("tensor"), py::arg("gradient") = false)
       .def("add_switches", &Guards::add_switches, py::arg("device"))
       .def("find_change", &Guards::find_change,

@@ -118,6 +118,13 @@ void Guards::add_class(const py::object& object) {
   add(Kind::kClass, object, {}, {py::type::of(object)});
 }
 
+void Guards::add_function(const py::object& function) {
+  PyObject* const it = function.ptr();
+  add(Kind::kFunction, function, {},
+      {hold(PyFunction_GET_CODE(it)), hold(PyFunction_GET_DEFAULTS(it)),
+       hold(PyFunction_GET_KW_DEFAULTS(it))});
+}
+
 Guards::TensorState Guards::TensorState::of(const at::Tensor& tensor, bool gradient) {
   const bool strided = tensor.layout() == at::kStrided && !tensor.is_nested();
   return {tensor,
@@ -178,14 +185,22 @@ bool Guards::holds_sequence(Place& place) {
   return true;
 }
 
+// In their order, which is that of a set that nobody touched.
 bool Guards::holds_set(const Place& place) {
   if (static_cast<size_t>(PySet_GET_SIZE(place.owner.ptr())) != place.values.size()) return false;
-  for (const py::object& value : place.values) {
-    const int found = PySet_Contains(place.owner.ptr(), value.ptr());
-    if (found < 0) throw py::error_already_set();
-    if (found == 0) return false;
+  if (place.values.empty()) return true;
+  size_t i = 0;
+  for (const py::handle item : place.owner) {
+    if (!is_same_value(place.values[i++].ptr(), item.ptr())) return false;
   }
   return true;
+}
+
+bool Guards::holds_function(const Place& place) {
+  PyObject* const it = place.owner.ptr();
+  return place.values[0].ptr() == PyFunction_GET_CODE(it) &&
+         place.values[1].ptr() == PyFunction_GET_DEFAULTS(it) &&
+         place.values[2].ptr() == PyFunction_GET_KW_DEFAULTS(it);
 }
 
 // Those by which eager would call other operators or kernels. The stream is the caller's to choose.
@@ -216,6 +231,8 @@ bool Guards::holds(Place& place) const {
     }
     case Kind::kClass:
       return place.values[0].is(py::type::handle_of(place.owner));
+    case Kind::kFunction:
+      return holds_function(place);
     case Kind::kTensor:
       return tensors_[place.index].holds();
     case Kind::kSwitches:

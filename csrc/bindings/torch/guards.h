@@ -24,7 +24,8 @@ class Guards {
   void add_set(const py::object& set);
   void add_cell(const py::object& cell);
   void add_attribute(const py::object& object, const py::str& name);
-  void add_class(const py::object& object);  // which it is of
+  void add_class(const py::object& object);       // which it is of
+  void add_function(const py::object& function);  // its code and its defaults
   // Memory, layout, whether autograd follows it; if asked for, which tensor its gradient is.
   void add_tensor(const at::Tensor& tensor, bool gradient);
   void add_switches(const std::string& device);
@@ -37,7 +38,18 @@ class Guards {
   [[nodiscard]] size_t size() const { return places_.size(); }
 
  private:
-  enum class Kind { kItems, kDict, kSequence, kSet, kCell, kAttribute, kClass, kTensor, kSwitches };
+  enum class Kind {
+    kItems,
+    kDict,
+    kSequence,
+    kSet,
+    kCell,
+    kAttribute,
+    kClass,
+    kFunction,
+    kTensor,
+    kSwitches
+  };
 
   struct TensorState {
     at::Tensor tensor;
@@ -66,6 +78,7 @@ class Guards {
   [[nodiscard]] static bool holds_dict(Place& place);
   [[nodiscard]] static bool holds_sequence(Place& place);
   [[nodiscard]] static bool holds_set(const Place& place);
+  [[nodiscard]] static bool holds_function(const Place& place);
   [[nodiscard]] bool hold_switches() const;
 
   // See Note [Versions of dictionaries] in guards.cpp.

@@ -42,9 +42,16 @@ size_t find_memory(const std::vector<PyObject*>& tensors, const at::Tensor& tens
   return tensors.size();
 }
 
-// A tuple with names, of a class of its own, is made by its class.
-bool is_exact_container(PyObject* value) {
-  return PyTuple_CheckExact(value) || PyList_CheckExact(value) || PyDict_CheckExact(value);
+bool is_named_tuple(PyObject* value) {
+  return PyTuple_Check(value) && py::hasattr(py::type::handle_of(value), "_fields");
+}
+
+// One whose fields are attributes of its own and nothing else.
+bool is_dataclass(PyObject* value) {
+  const py::handle type = py::type::handle_of(value);
+  return py::hasattr(type, "__dataclass_fields__") && py::hasattr(value, "__dict__") &&
+         !PyType_Check(value) && !PyDict_Check(value) && !PyList_Check(value) &&
+         !PyTuple_Check(value);
 }
 
 }  // namespace
@@ -79,22 +86,36 @@ Signature::Node Signature::read_tensor(PyObject* value, Tensors& tensors) {
   return node;
 }
 
+void Signature::read_items(PyObject* value, Node& node, Tensors& tensors) {
+  PyObject *key = nullptr, *item = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item);) {
+    node.keys.push_back(py::reinterpret_borrow<py::object>(key));
+    node.items.push_back(read(item, tensors));
+  }
+}
+
 Signature::Node Signature::read(PyObject* value, Tensors& tensors) {
   if (THPVariable_Check(value)) return read_tensor(value, tensors);
   Node node;
-  node.value = py::reinterpret_borrow<py::object>(value);
-  if (!is_exact_container(value)) return node;
-  node.value = py::object();
   if (PyDict_CheckExact(value)) {
     node.kind = Kind::kDict;
-    PyObject *key = nullptr, *item = nullptr;
-    for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item);) {
-      node.keys.push_back(py::reinterpret_borrow<py::object>(key));
-      node.items.push_back(read(item, tensors));
-    }
+    read_items(value, node, tensors);
     return node;
   }
-  node.kind = PyTuple_CheckExact(value) ? Kind::kTuple : Kind::kList;
+  if (is_dataclass(value)) {
+    node.kind = Kind::kDataclass;
+    node.value = py::type::of(py::handle(value));
+    const py::object fields = py::getattr(value, "__dict__");
+    read_items(fields.ptr(), node, tensors);
+    return node;
+  }
+  const bool is_named = is_named_tuple(value);
+  if (!is_named && !PyTuple_CheckExact(value) && !PyList_CheckExact(value)) {
+    node.value = py::reinterpret_borrow<py::object>(value);
+    return node;
+  }
+  node.kind = is_named ? Kind::kNamedTuple : PyTuple_CheckExact(value) ? Kind::kTuple : Kind::kList;
+  if (is_named) node.value = py::type::of(py::handle(value));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
     node.items.push_back(read(PySequence_Fast_GET_ITEM(value, i), tensors));
   }
@@ -113,35 +134,50 @@ bool Signature::match_tensor(const Node& node, PyObject* value, Tensors& tensors
   return true;
 }
 
+// In their order, which a call may go by.
+bool Signature::match_items(const Node& node, PyObject* value, Tensors& tensors) const {
+  if (static_cast<size_t>(PyDict_GET_SIZE(value)) != node.items.size()) return false;
+  PyObject *key = nullptr, *item = nullptr;
+  size_t i = 0;
+  for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item); ++i) {
+    if (!is_same_value(node.keys[i].ptr(), key)) return false;
+    if (!match(node.items[i], item, tensors)) return false;
+  }
+  return true;
+}
+
 bool Signature::match(const Node& node, PyObject* value, Tensors& tensors) const {
-  const auto fits = [&](size_t i, PyObject* item) { return match(node.items[i], item, tensors); };
+  const auto has_class = [&](const py::object& type) {
+    return reinterpret_cast<PyObject*>(Py_TYPE(value)) == type.ptr();
+  };
   switch (node.kind) {
     case Kind::kTensor:
       return match_tensor(node, value, tensors);
-    case Kind::kTuple:
-    case Kind::kList: {
-      const bool is_tuple = node.kind == Kind::kTuple;
-      if (!(is_tuple ? PyTuple_CheckExact(value) : PyList_CheckExact(value))) return false;
-      if (static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != node.items.size()) return false;
-      for (size_t i = 0; i < node.items.size(); ++i) {
-        if (!fits(i, PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i)))) return false;
-      }
-      return true;
-    }
-    case Kind::kDict: {
-      if (!PyDict_CheckExact(value)) return false;
-      if (static_cast<size_t>(PyDict_GET_SIZE(value)) != node.items.size()) return false;
-      PyObject *key = nullptr, *item = nullptr;
-      size_t i = 0;  // in their order, which a call may go by
-      for (Py_ssize_t position = 0; PyDict_Next(value, &position, &key, &item); ++i) {
-        if (!is_same_value(node.keys[i].ptr(), key) || !fits(i, item)) return false;
-      }
-      return true;
+    case Kind::kDict:
+      return PyDict_CheckExact(value) && match_items(node, value, tensors);
+    case Kind::kDataclass: {
+      if (!has_class(node.value)) return false;
+      const py::object fields = py::getattr(value, "__dict__");
+      return match_items(node, fields.ptr(), tensors);
     }
     case Kind::kValue:
+      return is_same_value(node.value.ptr(), value);
+    case Kind::kTuple:
+      if (!PyTuple_CheckExact(value)) return false;
+      break;
+    case Kind::kList:
+      if (!PyList_CheckExact(value)) return false;
+      break;
+    case Kind::kNamedTuple:
+      if (!has_class(node.value)) return false;
       break;
   }
-  return is_same_value(node.value.ptr(), value);
+  if (static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != node.items.size()) return false;
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    PyObject* const item = PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i));
+    if (!match(node.items[i], item, tensors)) return false;
+  }
+  return true;
 }
 
 py::object Signature::match(const py::tuple& args, const py::dict& kwargs) const {
@@ -158,30 +194,19 @@ py::object Signature::match(const py::tuple& args, const py::dict& kwargs) const
 }
 
 py::object Signature::fill(const Node& node, const py::list& tensors) const {
-  switch (node.kind) {
-    case Kind::kTensor:
-      return tensors[node.place];
-    case Kind::kTuple: {
-      py::tuple result(node.items.size());
-      for (size_t i = 0; i < node.items.size(); ++i) result[i] = fill(node.items[i], tensors);
-      return result;
-    }
-    case Kind::kList: {
-      py::list result;
-      for (const Node& item : node.items) result.append(fill(item, tensors));
-      return result;
-    }
-    case Kind::kDict: {
-      py::dict result;
-      for (size_t i = 0; i < node.items.size(); ++i) {
-        result[node.keys[i]] = fill(node.items[i], tensors);
-      }
-      return result;
-    }
-    case Kind::kValue:
-      break;
-  }
-  return node.value;
+  if (node.kind == Kind::kTensor) return tensors[node.place];
+  if (node.kind == Kind::kValue) return node.value;
+  py::list items;
+  for (const Node& item : node.items) items.append(fill(item, tensors));
+  if (node.kind == Kind::kList) return items;
+  if (node.kind == Kind::kTuple) return py::tuple(items);
+  if (node.kind == Kind::kNamedTuple) return node.value.attr("_make")(items);
+  py::dict result;
+  for (size_t i = 0; i < node.items.size(); ++i) result[node.keys[i]] = items[i];
+  if (node.kind == Kind::kDict) return result;
+  const py::object made = node.value.attr("__new__")(node.value);
+  made.attr("__dict__").attr("update")(result);
+  return made;
 }
 
 py::tuple Signature::fill(const py::list& tensors) const {
@@ -212,7 +237,7 @@ void Signature::describe(const Node& node, std::vector<std::string>& words) cons
   for (size_t i = 0; i < node.items.size(); ++i) {
     const size_t first = words.size();
     describe(node.items[i], words);
-    if (node.kind == Kind::kDict && first < words.size()) {
+    if (!node.keys.empty() && first < words.size()) {
       words[first] = py::str(node.keys[i]).cast<std::string>() + "=" + words[first];
     }
   }

@@ -33,7 +33,8 @@ class Signature {
   [[nodiscard]] py::list list_objects() const;
 
  private:
-  enum class Kind { kTensor, kTuple, kList, kDict, kValue };
+  // An object: one with named items alone, as a named tuple and a dataclass are.
+  enum class Kind { kTensor, kTuple, kList, kDict, kNamedTuple, kDataclass, kValue };
 
   struct TensorFacts {
     std::vector<int64_t> sizes, strides;
@@ -47,7 +48,7 @@ class Signature {
 
   struct Node {
     Kind kind = Kind::kValue;
-    py::object value;  // kValue; kTuple: its type; kDict: its type
+    py::object value;  // kValue; of a named tuple and a dataclass the class
     std::vector<py::object> keys;
     std::vector<Node> items;
     size_t place = 0;  // kTensor: among the tensors
@@ -56,6 +57,8 @@ class Signature {
   using Tensors = std::vector<PyObject*>;
 
   [[nodiscard]] Node read(PyObject* value, Tensors& tensors);
+  void read_items(PyObject* value, Node& node, Tensors& tensors);
+  [[nodiscard]] bool match_items(const Node& node, PyObject* value, Tensors& tensors) const;
   [[nodiscard]] Node read_tensor(PyObject* value, Tensors& tensors);
   [[nodiscard]] bool match(const Node& node, PyObject* value, Tensors& tensors) const;
   [[nodiscard]] bool match_tensor(const Node& node, PyObject* value, Tensors& tensors) const;

@@ -76,7 +76,8 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         setting=replace(
             setting,
-            dtype=resolve_dtype(module, setting, first),
+            # A label of what is measured, and float64 has none.
+            dtype=None if step.kind == "call" else resolve_dtype(module, setting, first),
             device=device,
             batch=batch,
             sequence=step.sequence if sequence is None else sequence,

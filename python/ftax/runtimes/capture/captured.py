@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Literal, NoReturn
 
@@ -35,6 +35,7 @@ _CHOICES = {
     "on_refusal": ("raise", "eager"),
     "on_miss": ("capture", "eager", "raise"),
 }
+_MOST_REFUSED = 64  # kinds of calls that are remembered as such
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache) that replays need; the "
     "second records"
@@ -163,8 +164,9 @@ class Captured(Wraps):
         self._lock = threading.RLock()
         self._calls: Counter[str] = Counter()
         self._makes_state = self._made_state = self._is_closed = False
-        self._audits_left = 0
-        self._refusal = ""
+        self._audits_left = self._recorded_in_a_row = 0
+        self._refused: deque[_core.Signature] = deque(maxlen=_MOST_REFUSED)
+        self._refusal = ""  # the last one
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns for these arguments, bit for bit."""
@@ -202,6 +204,7 @@ class Captured(Wraps):
                 before.put_back()
             return self._call_original(args, kwargs)
         self._calls["replayed"] += 1
+        self._recorded_in_a_row = 0
         return result
 
     def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -214,23 +217,42 @@ class Captured(Wraps):
         if self._makes_state:
             self._makes_state, self._made_state = False, True
             return self._call_original(args, kwargs)
-        if self._refusal or (self._on_miss == "eager" and self._programs):
+        if self._on_miss == "eager" and self._programs:
+            return self._call_original(args, kwargs)
+        if any(signature.match(args, kwargs) is not None for signature in self._refused):
             return self._call_original(args, kwargs)
         if self._on_miss == "raise" and (self._programs or self._calls):
             raise InvalidArgumentError(
                 f"no recorded call of {self._name} fits: {self._describe_miss(args, kwargs)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
             )
+        self._note_miss(args, kwargs)
         try:
-            self.record(args, kwargs, None)
+            is_recorded = self.record(args, kwargs, None)
         except RunnerError:  # it raises, so let it, as itself
             return self._call_original(args, kwargs)
-        if self._makes_state or self._refusal:
+        if not is_recorded:
             return self._miss(args, kwargs)
-        return self._call(args, kwargs)
+        in_a_row = self._recorded_in_a_row
+        result = self._call(args, kwargs)
+        self._recorded_in_a_row = in_a_row  # the first replay of a recording says nothing
+        return result
 
-    def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> None:
-        """Record the call with these arguments, which changes nothing else."""
+    def _note_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Warn once of calls that are all recorded and never replayed, each a second or so."""
+        self._recorded_in_a_row += 1
+        if self._recorded_in_a_row == self._max_shapes + 1:
+            warnings.warn(
+                f"the last {self._recorded_in_a_row} calls of the capture of {self._name} were "
+                "each recorded anew, which takes far longer than the call; now "
+                f"{self._describe_miss(args, kwargs)}. Keep that the same from call to call, or "
+                "give on_miss='eager'",
+                stacklevel=4,
+            )
+
+    def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> bool:
+        """Record the call with these arguments, which changes nothing else. Whether it can be
+        replayed: it may be refused, or have to run once first."""
         _recording.is_on = True
         try:
             if self._grad_mode is None:
@@ -241,11 +263,13 @@ class Captured(Wraps):
         except UnsupportedError as error:
             if self._on_refusal == "raise":
                 raise
+            if not self._refusal:
+                warnings.warn(
+                    f"{self._name} is called as it is, without a capture: {error}", stacklevel=3
+                )
             self._refusal = str(error)
-            warnings.warn(
-                f"{self._name} is called as it is, without a capture: {error}", stacklevel=3
-            )
-            return
+            self._refused.append(_core.Signature(args, kwargs))
+            return False
         finally:
             _recording.is_on = False
         self._calls["recorded"] += 1
@@ -258,11 +282,12 @@ class Captured(Wraps):
                     "an argument by torch.autograd.grad"
                 )
             self._makes_state = True
-            return
+            return False
         self._made_state = False
         self._programs.insert(0, program)
         while len(self._programs) > self._max_shapes:
             self._programs.pop().replay.close()
+        return True
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> Program:
         program = record_program(

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import dis
+import enum
 import functools
+import logging
 import operator
 import os
 import sys
@@ -39,6 +41,11 @@ _MODULE_STATE = frozenset(
 # What cannot be changed, or leads to nothing that a forward pass reads.
 _INERT = (type, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType)
 _FOLLOWED = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+_FIXED = (
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodWrapperType, np.generic),
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, property, classmethod),
+    *(staticmethod, enum.Enum, logging.Logger),
+)
 # Of Python's own library, what people keep their options and tables in.
 _HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, ChainMap)
 # Objects that read attributes by names that stand in no code.
@@ -213,6 +220,11 @@ class _Walk:
                     guards.add_sequence(value)
                 self._visit_all((f"{path}[{place}]", item) for place, item in enumerate(value))
             self._look_at_subclass(value, path, list, tuple)
+        elif type(value) is set:
+            if self._is_short(value, path):
+                self.note(path)
+                guards.add_set(value)
+                self._visit_all((f"{path}[{place}]", item) for place, item in enumerate(value))
         elif (read := _find_contents(value)) is not None:
             if self._is_short(value, path):
                 self.note(path)
@@ -260,10 +272,8 @@ class _Walk:
 
     def _look_at_parts(self, function: types.FunctionType, path: str) -> None:
         """Its code, which a reloader replaces, and what else is kept in a function."""
-        for name in ("__code__", "__defaults__", "__kwdefaults__"):
-            if getattr(function, name) is not None:
-                self.note(f"{path}.{name}")
-                self.state.guards.add_attribute(function, name)
+        self.note(f"the code of {path}")
+        self.state.guards.add_function(function)
         self.visit(function.__dict__, f"attributes of {path}")
 
     def visit_globals(self, code: types.CodeType, space: dict[str, Any]) -> None:
@@ -405,9 +415,9 @@ def _find_contents(value: Any) -> Callable[[], list[Any]] | None:
 
 
 def _is_fixed(value: object) -> bool:
-    """Whether an object is a function, or another thing of which nothing can change."""
-    kinds = (types.FunctionType, types.BuiltinFunctionType, types.MethodWrapperType, np.generic)
-    return isinstance(value, (*kinds, types.MethodDescriptorType, types.WrapperDescriptorType))
+    """Whether an object is a function, or another thing of which nothing can change that a result
+    may depend on."""
+    return isinstance(value, _FIXED)
 
 
 def _is_filled(cell: Any) -> bool:

@@ -141,7 +141,7 @@ class _Recorded:
         self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
         self.tree: pytree.TreeSpec | None = None
         self.leaves: tuple[Any, ...] = ()
-        self.needs_grad = self.is_watched = self.resized = False
+        self.needs_grad = self.is_watched = self.resized = self.is_lazy = False
         self._hooks, self._layouts = hooks, [_layout(tensor) for tensor in tensors]
         self.executed = Executed(codes=frozenset(), changing=())
 
@@ -162,6 +162,7 @@ class _Recorded:
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.leaves = tuple(_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
         self.needs_grad = any(tensor.requires_grad for tensor in found)
+        self.is_lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in found)
         results = [*found, *self.gradients.collect()]
         # What only writes is checked by what it wrote, but a step has to return something.
         return results or [next(iter(tensors), torch.zeros(()))]
@@ -194,6 +195,11 @@ class _Recorded:
             raise UnsupportedError(
                 f"cannot capture {name}: it gives an argument another size, layout or memory "
                 "(resize_, .data = ), which a replay would not do: return a new tensor instead"
+            )
+        if self.is_lazy:
+            raise UnsupportedError(
+                f"cannot capture {name}: it returns a tensor that is conjugated or negated when it "
+                "is read: return it through resolve_conj() or resolve_neg()"
             )
         for leaf in self.leaves:
             if leaf is not _TENSOR and not _core.is_plain_value(leaf):
@@ -236,7 +242,7 @@ def record_program(
         # Other values may take another path, which is what each replay then finds out.
         check_inputs = tuple(tensor.detach().clone() for tensor in tensors)
     step = Step(
-        function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="step"
+        function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="call"
     )
     roots = {name: what, "the arguments": signature.objects}
     leaves = _find_leaves(what, *signature.objects, *tensors)
@@ -344,8 +350,8 @@ def _refuse_gradients_of(inputs: Sequence[torch.Tensor], gradients: Gradients, n
     changed = {id(leaf) for leaf in (*gradients.added, *gradients.made, *gradients.dropped)}
     if any(id(item) in changed for item in inputs):
         raise UnsupportedError(
-            f"cannot capture {name}: it leaves a gradient in .grad of an argument, which is another "
-            "tensor in each call: return the gradient (torch.autograd.grad)"
+            f"cannot capture {name}: it leaves a gradient in .grad of an argument, which is "
+            "another tensor in each call: return the gradient (torch.autograd.grad)"
         )
 
 
@@ -358,7 +364,7 @@ def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
     again = compare_outputs(run_eager(loaded.call, loaded), run_eager(loaded.call, loaded))
     if again.bitwise:
         raise UnsupportedError(
-            f"cannot capture {loaded.name}: a replay does not give its bits ({other.problem}), "
+            f"cannot capture {loaded.name}: a replay does not give its bits ({other.describe()}), "
             "though it gives them itself each time"
         )
 
