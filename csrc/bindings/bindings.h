@@ -17,6 +17,7 @@ void bind_plugin(py::module_& m);
 void bind_tape(py::module_& m);
 void bind_recorder(py::module_& m);
 void bind_torch_runners(py::module_& m);
+void bind_capture(py::module_& m);
 #ifdef FTAX_WITH_CUDA
 void bind_cuda(py::module_& m);
 void bind_gate(py::module_& m);

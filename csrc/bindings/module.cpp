@@ -14,6 +14,7 @@ PYBIND11_MODULE(_core, m) {
   ftax::bind_recorder(m);
   ftax::bind_tape(m);
   ftax::bind_torch_runners(m);
+  ftax::bind_capture(m);
 #ifdef FTAX_WITH_CUDA
   ftax::bind_cuda(m);
   ftax::bind_gate(m);

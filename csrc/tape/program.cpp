@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace ftax {
 namespace {
 
@@ -43,6 +45,25 @@ Program drop_host_reads(const Program& program) {
     if (reads) result.host_reads.push_back(kept);
     if (contains(program.mutations, index)) result.mutations.push_back(kept);
     result.calls.push_back(call);
+  }
+  return result;
+}
+
+Program keep_host_reads(const Program& program) {
+  const auto clone = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
+  Program result = program;
+  result.host_reads.clear();
+  for (const int index : program.host_reads) {
+    Call& call = result.calls[static_cast<size_t>(index)];
+    if (makes_tensors(call) || call.arguments.size() != 1 ||
+        call.arguments[0].kind != Argument::Kind::kSlot) {
+      throw UnsupportedError("the value that " + call.operator_name() +
+                             " reads is not one element of a tensor, so it cannot be checked");
+    }
+    call.op = clone;
+    call.arguments.emplace_back();  // of the clone: any memory format
+    call.outputs = {Output{.slot = result.slot_count++, .items = {}}};
+    result.output_slots.push_back(call.outputs[0].slot);
   }
   return result;
 }

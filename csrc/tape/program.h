@@ -81,4 +81,8 @@ struct Program {
 // a constant of later calls, so they compute the same; what goes is the wait for the device.
 [[nodiscard]] Program drop_host_reads(const Program& program);
 
+// The same with what was read as further outputs, in the order of `host_reads`, copied where it was
+// read. Throws UnsupportedError for a read of something other than one element of a tensor.
+[[nodiscard]] Program keep_host_reads(const Program& program);
+
 }  // namespace ftax

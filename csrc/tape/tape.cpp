@@ -110,6 +110,10 @@ void Tape::bind_inputs(const std::vector<at::Tensor>& inputs) {
   }
 }
 
+void Tape::release_inputs() {
+  for (const int slot : program_.input_slots) slots_[static_cast<size_t>(slot)] = c10::IValue();
+}
+
 void Tape::prepare(size_t index) {
   if (typed_[index] != nullptr) return;
   for (const Argument& argument : program_.calls[index].arguments) {

@@ -29,6 +29,9 @@ class Tape {
   // Same number, dtypes, devices and shapes as the recorded inputs; throws InvalidArgumentError.
   void bind_inputs(const std::vector<at::Tensor>& inputs);
 
+  // Lets go of the inputs: until others are bound, a run that needs them fails.
+  void release_inputs();
+
   // One inference; the outputs stay in their slots until `release_outputs` or the next run.
   // A failing operator throws RunnerError that names it and its module.
   void run();

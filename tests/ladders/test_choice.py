@@ -38,7 +38,7 @@ def test_quick_are_the_plain_ones_that_can_run_here(monkeypatch):
         lambda self, *, host, device, kind: "no" if self.name == "onnxruntime" else None,
     )
     quick = {name for name, _ in choose_alternatives("quick", "cpu")}
-    assert quick == {"eager-one-thread", "torchscript", "torchscript-frozen"}
+    assert quick == {"capture", "eager-one-thread", "torchscript", "torchscript-frozen"}
     on_gpu = choose_alternatives("quick", "cuda")
     assert ("onnxruntime-cuda-graph", "cpp") in on_gpu and set(on_gpu) < set(
         choose_alternatives("available", "cuda")

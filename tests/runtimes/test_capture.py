@@ -1,158 +1,632 @@
-"""Capturing, as far as it shows without a GPU: what it refuses, and the tape that it starts from.
+"""`ftax.capture`: a replay is the original bit for bit, and what it could not know is recorded
+anew, refused or told."""
 
-Tensors on the meta device stand for tensors on a GPU.
-"""
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import ftax
 from ftax import _core
-from ftax.errors import UnavailableError, UnsupportedError
-from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.graph.cuda_graph import prepare_cuda_graph, prepare_tape_without_host_reads
-from ftax.runtimes.tape.capture import _moves_data
-from ftax.runtimes.tape.tape import make_tape
-from ftax.runtimes.workspace import Workspace
-from ftax.steps.load import load_model
-from ftax.steps.loaded import LoadedModel
-from support.small_models import load_function, run_seeded, same_bits
+from ftax.runtimes.capture.captured import Captured
+from ftax.runtimes.capture.executed import watch_code
+from ftax.runtimes.capture.guards import guard_state
+from ftax.runtimes.capture.host_reads import find_flow
+from ftax.runtimes.tape.recording import record
 
-HOST, NUMBER = torch.ones(2), torch.tensor(3.0)
-DEVICE = torch.ones(2, device="meta")
+SCALE = 2.0
+
+
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).eval()
+
+
+def count(captured: Captured, how: str) -> int:
+    return captured.explain().calls.get(how, 0)
+
+
+def assert_same(captured: Captured, original: Callable[..., torch.Tensor], *args: object) -> None:
+    assert torch.equal(captured(*args), original(*args))
+
+
+# Replays
+
+
+def test_a_replay_gives_the_bits_of_the_original(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8))
+    for _ in range(3):
+        assert_same(captured, model, torch.randn(2, 8))
+    assert captured.explain().calls == {"recorded": 1, "replayed": 3}
+
+
+def test_results_are_the_callers_own(no_grad: None):
+    captured = ftax.capture(make_model(), torch.randn(2, 8))
+    first = captured(torch.ones(2, 8))
+    kept = first.clone()
+    captured(torch.zeros(2, 8))
+    assert torch.equal(first, kept)
+    assert not first.is_inference()
+
+
+def test_nothing_of_a_call_is_held_after_it(no_grad: None):
+    captured = ftax.capture(make_model(), torch.randn(2, 8))
+    given = torch.randn(2, 8)
+    held = weakref.ref(given)
+    captured(given)
+    del given
+    gc.collect()
+    assert held() is None
+
+
+def test_containers_and_plain_values_come_back_as_they_were(no_grad: None):
+    def run(x: torch.Tensor, *, names: dict[str, torch.Tensor]) -> dict[str, object]:
+        return {"sum": x + names["y"], "parts": (x, [names["y"] * 2]), "flag": True, "none": None}
+
+    inputs = ((torch.randn(3),), {"names": {"y": torch.randn(3)}})
+    captured = ftax.capture(run, inputs)
+    x, y = torch.randn(3), torch.randn(3)
+    found = captured(x, names={"y": y})
+    assert found["flag"] is True and found["none"] is None
+    assert found["parts"][0] is x
+    assert torch.equal(found["sum"], x + y) and torch.equal(found["parts"][1][0], y * 2)
+
+
+def test_a_write_into_an_input_is_a_write_into_the_callers(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        x[0].add_(1.0)
+        return x.sum()
+
+    given = torch.zeros(2, 2)
+    captured = ftax.capture(run, given)
+    assert torch.equal(given, torch.zeros(2, 2))  # recording has left it as it was
+    captured(given)
+    assert given[0].tolist() == [1.0, 1.0]
+
+
+def test_random_numbers_go_on_as_those_of_eager(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.5) + torch.rand(4)
+
+    captured = ftax.capture(run, torch.ones(4))
+    torch.manual_seed(3)
+    expected = [run(torch.ones(4)) for _ in range(3)]
+    torch.manual_seed(3)
+    assert all(torch.equal(captured(torch.ones(4)), item) for item in expected)
+
+
+# Another call
+
+
+def test_another_shape_is_recorded_and_kept(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8), max_shapes=2)
+    for rows in (2, 3, 2, 3):
+        assert_same(captured, model, torch.randn(rows, 8))
+    assert count(captured, "recorded") == 2
+    assert_same(captured, model, torch.randn(5, 8))  # takes the place of 2 rows
+    assert_same(captured, model, torch.randn(2, 8))
+    assert count(captured, "recorded") == 4
+    assert len(captured.explain().programs) == 2
+
+
+def test_a_miss_can_run_eager_or_raise(no_grad: None):
+    model = make_model()
+    eager = ftax.capture(model, torch.randn(2, 8), on_miss="eager")
+    assert_same(eager, model, torch.randn(3, 8))
+    assert count(eager, "eager") == 1 and count(eager, "recorded") == 1
+    strict = ftax.capture(model, torch.randn(2, 8), on_miss="raise")
+    with pytest.raises(ftax.InvalidArgumentError, match=r"\[3, 8\].*on_miss"):
+        strict(torch.randn(3, 8))
+
+
+def replace_weight(model: nn.Sequential) -> None:
+    model[0].weight = nn.Parameter(torch.randn(16, 8))
+
+
+def move_weight(model: nn.Sequential) -> None:
+    model[0].weight.data = torch.randn(16, 8)
+
+
+def replace_part(model: nn.Sequential) -> None:
+    model[1] = nn.ReLU()
+
+
+def add_hook(model: nn.Sequential) -> None:
+    model[2].register_forward_hook(lambda part, given, result: result * 3)
+
+
+def train_part(model: nn.Sequential) -> None:
+    model.insert(1, nn.BatchNorm1d(16))
+    model.train()
 
 
 @pytest.mark.parametrize(
-    ("operator", "given", "made", "moves"),
+    "change", [replace_weight, move_weight, replace_part, add_hook, train_part]
+)
+def test_a_module_that_was_changed_is_recorded_anew(
+    no_grad: None, change: Callable[[nn.Sequential], None]
+):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8))
+    change(model)
+    twin = copy.deepcopy(model)
+    x = torch.randn(2, 8)
+    assert torch.equal(captured(x), twin(x))
+    assert count(captured, "recorded") == 2
+
+
+def test_weights_that_are_written_in_place_need_nothing(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8))
+    model.load_state_dict({name: item * 2 for name, item in model.state_dict().items()})
+    assert_same(captured, model, torch.randn(2, 8))
+    assert count(captured, "recorded") == 1
+
+
+def test_numbers_that_code_names_are_guarded(no_grad: None, monkeypatch: pytest.MonkeyPatch):
+    factor, more = 3.0, [1.0, 2.0]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * factor * SCALE + sum(more)
+
+    captured = ftax.capture(run, torch.randn(4))
+    factor = 5.0
+    assert_same(captured, run, torch.randn(4))
+    more.append(4.0)
+    assert_same(captured, run, torch.randn(4))
+    monkeypatch.setitem(globals(), "SCALE", 7.0)
+    assert_same(captured, run, torch.randn(4))
+    assert count(captured, "recorded") == 4
+    guarded = captured.explain().programs[0].guarded
+    assert any(name.startswith("factor of") for name in guarded)
+
+
+def test_zero_and_minus_zero_are_two_arguments(no_grad: None):
+    captured = ftax.capture(torch.mul, (torch.ones(2), 0.0))
+    assert torch.equal(torch.signbit(captured(torch.ones(2), -0.0)), torch.tensor([True, True]))
+
+
+def test_autocast_is_another_call(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert captured(torch.randn(2, 8)).dtype == torch.bfloat16
+    assert captured(torch.randn(2, 8)).dtype == torch.float32
+
+
+# Refusals
+
+
+def test_a_branch_on_values_is_refused_with_its_line(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x - 1
+
+    with pytest.raises(ftax.UnsupportedError, match=r"test_capture\.py:\d+ in run.*torch\.where"):
+        ftax.capture(run, torch.ones(4))
+
+
+def test_a_size_that_values_make_is_refused_where_python_reads_it(no_grad: None):
+    captured = ftax.capture(lambda x: x[x > 0].sum(), torch.randn(4))
+    assert captured(torch.tensor([1.0, -1.0, 2.0, -3.0])).item() == 3.0
+    with pytest.raises(ftax.UnsupportedError, match=r"test_capture\.py"):
+        ftax.capture(lambda x: x / x[x > 0].numel(), torch.randn(4))
+
+
+def test_memory_that_python_reads_is_refused(no_grad: None):
+    with pytest.raises(ftax.UnsupportedError, match=r"Tensor.tolist at test_capture.py"):
+        ftax.capture(lambda x: x + x.tolist()[0], torch.randn(4))
+
+
+def test_a_number_that_depends_on_nothing_is_baked_in(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        position = torch.arange(4)
+        return x + position if bool((position.diff() == 1).all()) else x
+
+    captured = ftax.capture(run, torch.randn(4))
+    assert_same(captured, run, torch.randn(4))
+    assert captured.explain().programs[0].baked == ("aten::is_nonzero in the model itself",)
+
+
+def test_a_number_can_be_compared_after_each_replay(no_grad: None):
+    total = torch.zeros(1)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        total.add_(x.sum())
+        return total * 2 if bool((x > 0).any()) else total - 1
+
+    captured = ftax.capture(run, torch.ones(4), on_host_read="check")
+    captured(torch.ones(4))
+    assert total.item() == 4.0
+    found = captured(-torch.ones(4))  # goes the other way: done again, from the same state
+    assert (total.item(), found.item()) == (0.0, -1.0)
+    assert (count(captured, "replayed"), count(captured, "eager")) == (1, 1)
+
+
+def test_what_changes_python_is_refused(no_grad: None):
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return x + 1
+
+    with pytest.raises(ftax.UnsupportedError, match=r"each call changes 'calls' of Counter"):
+        ftax.capture(Counter(), torch.ones(2))
+
+
+def test_a_result_that_autograd_would_follow_is_refused():
+    with pytest.raises(ftax.UnsupportedError, match=r"torch\.no_grad\(\)"):
+        ftax.capture(make_model(), torch.randn(2, 8))
+
+
+def test_a_refusal_can_call_the_original(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.sum() > 0 else x - 1
+
+    with pytest.warns(UserWarning, match="without a capture"):
+        captured = ftax.capture(run, torch.ones(4), on_refusal="eager")
+    assert_same(captured, run, -torch.ones(4))
+    assert "reads a number" in str(captured.explain())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
     [
-        ("aten::to.device", [DEVICE], [HOST], True),
-        ("aten::to.device", [HOST], [DEVICE], True),
-        ("aten::to.device", [NUMBER], [DEVICE], True),
-        ("aten::to.dtype", [DEVICE], [DEVICE], False),
-        ("aten::to.dtype", [HOST], [HOST], False),
-        ("aten::copy_", [DEVICE, NUMBER], [DEVICE], True),
-        ("aten::copy_", [DEVICE, DEVICE], [DEVICE], False),
-        ("aten::add.Tensor", [DEVICE, NUMBER], [DEVICE], False),
-        ("aten::index.Tensor", [DEVICE, HOST], [DEVICE], True),
-        ("aten::zeros", [], [DEVICE], False),
-        ("aten::item", [DEVICE], [], False),
-        ("aten::to.device", [HOST[:0]], [DEVICE[:0]], False),
-        ("aten::cat", [HOST[:0], DEVICE], [DEVICE], False),
+        ({"kind": "fast"}, "kind is 'fast'"),
+        ({"on_miss": None}, "on_miss is None"),
+        ({"max_shapes": 0}, "max_shapes is 0"),
+        ({"kind": "graph"}, "no CUDA graphs"),
     ],
 )
-def test_what_moves_data_between_host_and_device(
-    operator: str, given: list[torch.Tensor], made: list[torch.Tensor], moves: bool
-) -> None:
-    assert _moves_data(operator, given, made) is moves
+def test_wrong_options_are_told(no_grad: None, options: dict[str, object], words: str):
+    with pytest.raises(ftax.InvalidArgumentError, match=words):
+        ftax.capture(make_model(), torch.randn(2, 8), **options)
+
+
+def test_what_cannot_be_called_and_what_is_captured_already_are_told(no_grad: None):
+    with pytest.raises(ftax.InvalidArgumentError, match="cannot be called"):
+        ftax.capture(3, torch.ones(1))
+    captured = ftax.capture(make_model(), torch.randn(2, 8))
+    with pytest.raises(ftax.InvalidArgumentError, match="captured already"):
+        ftax.capture(captured, torch.randn(2, 8))
+
+
+# Training
+
+
+def make_training(
+    make: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer],
+) -> tuple[nn.Module, torch.optim.Optimizer, Callable[..., torch.Tensor]]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 1))
+    optimizer = make(model.parameters())
+
+    def step(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, step
 
 
 @pytest.mark.parametrize(
-    ("runtime", "host"),
-    [("cuda-graph", "python"), ("cuda-graph", "cpp"), ("launch-replay", "cpp")],
+    "make",
+    [
+        lambda weights: torch.optim.SGD(weights, lr=0.1),
+        lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
+        lambda weights: torch.optim.AdamW(weights, lr=0.01, fused=True),
+    ],
+    ids=["sgd", "momentum", "adamw"],
 )
-def test_rungs_of_a_graph_are_not_for_the_cpu(runtime: str, host: str, mlp: LoadedModel) -> None:
-    spec = find_runtime(runtime)
-    assert host in spec.hosts
-    assert spec.find_obstacle(host=host, device="cuda:0") is None
-    with pytest.raises(UnavailableError, match=f"{runtime} does not run on cpu"):
-        spec.prepare(Workspace(mlp), host)
+def test_training_is_that_of_eager_with_a_schedule(make):
+    model, optimizer, step = make_training(make)
+    twin, twins_optimizer, twins_step = make_training(make)
+    batches = [(torch.randn(4, 8), torch.randn(4, 1)) for _ in range(30)]
+    captured = ftax.capture(step, batches[0])
+    for each in (optimizer, twins_optimizer):
+        for group in each.param_groups:
+            group["lr"] *= 1.5
+    seed = torch.random.get_rng_state()
+    losses = [captured(*batch).item() for batch in batches[:20]]
+    optimizer.param_groups[0]["lr"] = 0.003
+    losses += [captured(*batch).item() for batch in batches[20:]]
+    torch.random.set_rng_state(seed)
+    expected = [twins_step(*batch).item() for batch in batches[:20]]
+    twins_optimizer.param_groups[0]["lr"] = 0.003
+    expected += [twins_step(*batch).item() for batch in batches[20:]]
+    assert losses == expected
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(mine, other) and torch.equal(mine.grad, other.grad)
+        for name, item in twins_optimizer.state[other].items():
+            if isinstance(item, torch.Tensor):
+                assert torch.equal(optimizer.state[mine][name], item)
+    assert count(captured, "replayed") >= 27
 
 
-def test_launch_replay_has_no_python_host() -> None:
-    assert "no python host" in str(find_runtime("launch-replay").find_obstacle(host="python"))
+def test_an_optimizer_that_counts_on_the_host_is_refused():
+    model, optimizer, step = make_training(lambda weights: torch.optim.Adam(weights, foreach=False))
+    with pytest.raises(ftax.UnsupportedError, match=r"reads a number that depends"):
+        ftax.capture(step, (torch.randn(4, 8), torch.randn(4, 1)))
+    assert not optimizer.state and all(item.grad is None for item in model.parameters())
 
 
-def test_build_without_cuda_parts_says_how_to_get_them(
-    mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(_core, "GraphRunner", raising=False)
-    with pytest.raises(UnavailableError, match=r"without its CUDA parts.*CUDA_HOME"):
-        prepare_cuda_graph(Workspace(mlp), "cpp")
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_are_added_up_are_those_of_eager(to_none: bool):
+    def run(model: nn.Module, call: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        found = []
+        for turn in range(8):
+            if turn % 4 == 0:
+                model.zero_grad(set_to_none=to_none)
+            call(torch.full((2, 8), float(turn)))
+            found += [item.grad.clone() for item in model.parameters()]
+        return found
+
+    def make() -> tuple[nn.Module, Callable[..., torch.Tensor]]:
+        model = make_model()
+
+        def accumulate(x: torch.Tensor) -> torch.Tensor:
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+
+        return model, accumulate
+
+    model, accumulate = make()
+    captured = ftax.capture(accumulate, torch.ones(2, 8))
+    for mine, other in zip(run(model, captured), run(*make()), strict=True):
+        assert torch.equal(mine, other)
+    assert count(captured, "replayed") >= 4
 
 
-# --- the tape without host reads -----------------------------------------------------------------
+# What it says of itself, and its end
 
 
-def read_twice(x: torch.Tensor) -> torch.Tensor:
-    y = x.exp()
-    if bool((y > 0).all()):
-        y = y + 0 * y.sum().item()
-    return y * 2
-
-
-def test_steps_that_return_numbers_are_left_out_and_no_others() -> None:
-    tape = make_tape(load_function(read_twice)).tape
-    shorter = tape.without_host_reads()
-    reads = {"aten::item", "aten::is_nonzero"}
-    assert [tape.operators[index] for index in tape.host_reads] == [
-        "aten::is_nonzero",
-        "aten::item",
-    ]
-    assert shorter.operators == [name for name in tape.operators if name not in reads]
-    assert shorter.host_reads == []
-    assert len(tape.host_reads) == 2  # the tape itself is as it was
-
-
-def test_tape_without_host_reads_gives_the_same_bits_and_frees_the_same_memory() -> None:
-    loaded = load_function(read_twice)
-    tape = make_tape(loaded).tape.without_host_reads()
-    for inputs in (loaded.flat_inputs(), loaded.flat_check_inputs()):
-        tape.bind_inputs(inputs)
-        assert same_bits(run_seeded(tape.run)[0], run_seeded(lambda i=inputs: loaded.module(*i))[0])
-    kept = {*tape.input_slots, *(slot for slot, _ in tape.constants)}
-    assert all(tape.slot(slot) is None for slot in range(tape.slot_count) if slot not in kept)
-
-
-def test_tapes_with_and_without_host_reads_have_inputs_of_their_own() -> None:
-    loaded = load_function(read_twice)
-    tape = make_tape(loaded).tape
-    shorter = tape.without_host_reads()
-    shorter.bind_inputs(loaded.flat_check_inputs())
-    assert same_bits(run_seeded(tape.run)[0], run_seeded(loaded.call)[0])
-    assert same_bits(run_seeded(shorter.run)[0], run_seeded(loaded.call_check)[0])
-
-
-def test_mutations_keep_pointing_at_the_step_that_mutates() -> None:
-    def mutate(x: torch.Tensor) -> torch.Tensor:
-        y = x + 0 * x.sum().item()
-        x.add_(1)
-        return y * x
-
-    tape = make_tape(load_function(mutate)).tape.without_host_reads()
-    assert [tape.operators[index] for index in tape.mutations] == ["aten::add_.Tensor"]
-
-
-def test_host_read_that_comes_first_is_left_out() -> None:
-    model = load_function(lambda x: x + 1 if x.sum().item() < 1e9 and x[0, 0].item() < 1e9 else x)
-    first = load_model(
-        nn.Sequential(nn.Identity()), inputs=torch.ones(1), check_inputs=torch.full((1,), 2.0)
+def test_an_audit_finds_what_a_replay_gets_wrong(no_grad: None, monkeypatch: pytest.MonkeyPatch):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8))
+    captured.audit(2)
+    assert_same(captured, model, torch.randn(2, 8))
+    program = captured._programs[0]
+    replay = program.replay
+    monkeypatch.setattr(
+        type(program), "replay", property(lambda self: lambda given: [replay(given)[0] + 1e-6])
     )
-    first.module.forward = lambda x: x.abs() if x.item() > 0 else x
-    for loaded in (model, first):
-        tape = make_tape(loaded).tape.without_host_reads()
-        assert "aten::item" not in tape.operators
-        assert same_bits(run_seeded(tape.run)[0], run_seeded(loaded.call)[0])
+    with pytest.raises(ftax.RunnerError, match="output 0 has other values"):
+        captured(torch.randn(2, 8))
+    assert count(captured, "audited") == 2
 
 
-def test_runtime_without_host_reads_is_checked_on_both_inputs() -> None:
-    workspace = Workspace(load_function(read_twice))
-    prepared = prepare_tape_without_host_reads(workspace, "cpp")
-    assert prepared.preparation.details == {"host_reads_left_out": 2}
-    assert prepared.checks.outputs.bitwise
-    assert prepared.checks.second_input.bitwise
-    prepared.runner.run_once()
-    assert same_bits(prepared.run()[0], workspace.reference[0])
+def test_an_audit_leaves_what_one_call_leaves():
+    model, _, step = make_training(lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9))
+    twin, _, twins_step = make_training(lambda weights: torch.optim.SGD(weights, 0.1, momentum=0.9))
+    batch = torch.randn(4, 8), torch.randn(4, 1)
+    captured = ftax.capture(step, batch)
+    captured.audit(5)
+    torch.manual_seed(1)
+    for _ in range(5):
+        captured(*batch)
+    torch.manual_seed(1)
+    for _ in range(5):
+        twins_step(*batch)
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(mine, other)
+    assert count(captured, "audited") >= 3
 
 
-def test_model_that_reads_nothing_has_no_such_runtime(mlp: LoadedModel) -> None:
-    with pytest.raises(UnsupportedError, match="reads no value back to the host"):
-        prepare_tape_without_host_reads(Workspace(mlp), "cpp")
+def test_what_gives_another_result_each_time_is_told(no_grad: None):
+    import time
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        time.perf_counter()
+        return x + 1
+
+    frozen = ftax.capture(run, torch.ones(2)).explain().programs[0].frozen
+    assert any(item.startswith("time.perf_counter in test_capture.py") for item in frozen)
 
 
-def test_random_numbers_are_drawn_as_with_host_reads() -> None:
-    def drop(x: torch.Tensor) -> torch.Tensor:
-        return F.dropout(x + 0 * x.sum().item(), 0.5, training=True)
+def test_a_closed_capture_says_so(no_grad: None):
+    captured = ftax.capture(make_model(), torch.randn(2, 8))
+    captured.close()
+    with pytest.raises(ftax.RunnerError, match="was closed"):
+        captured(torch.randn(2, 8))
 
-    prepared = prepare_tape_without_host_reads(Workspace(load_function(drop)), "cpp")
-    assert prepared.checks.outputs.bitwise
+
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_it_is_not_pickled(no_grad: None, way: Callable[[object], object]):
+    captured = ftax.capture(make_model(), torch.randn(2, 8))
+    with pytest.raises(TypeError, match=r"captured\.original"):
+        way(captured)
+
+
+def test_threads_take_turns(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8))
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        with torch.no_grad():
+            for _ in range(50):
+                x = torch.full((2, 8), float(number))
+                if not torch.equal(captured(x), model(x)):
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_capture_is_a_row_of_its_own_receipt(no_grad: None):
+    captured = ftax.capture(make_model(), torch.randn(2, 8))
+    receipt = ftax.tax(
+        captured, runtimes="capture", plan=ftax.Plan(rounds=3), operators=False, progress=False
+    )
+    row = next(row for row in receipt.runtimes if row.measurement.place.runtime == "capture")
+    assert row.outputs == "bitwise equal"
+
+
+# The parts
+
+
+def test_values_flow_through_views_and_writes():
+    weight = torch.ones(3)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        own = torch.zeros(3)  # 0: depends on nothing
+        view = own.view(3)
+        kept = torch.arange(3) + 1  # stays so
+        view.add_(x)  # from here own depends on x
+        return own * weight + kept
+
+    x = torch.randn(3)
+    tape, _ = record(lambda: run(x), inputs=[x], module=None, device="cpu", state=[weight])
+    names = [call["operator"] for call in tape.calls]
+    dependent = {names[index] for index in find_flow(tape)}
+    assert "aten::arange" not in dependent
+    assert {"aten::view", "aten::add_.Tensor", "aten::mul.Tensor"} <= dependent
+
+
+def test_guards_notice_each_kind_of_change():
+    guards = _core.Guards()
+    items, whole, listed = {"a": 1.0}, {"b": 2}, [1, 2]
+    held, tensor = {1}, torch.ones(2)
+    value = 1
+
+    def read() -> int:
+        return value
+
+    (cell,) = read.__closure__ or ()
+    guards.add_items(items, ["a", "missing"])
+    guards.add_dict(whole)
+    guards.add_sequence(listed)
+    guards.add_set(held)
+    guards.add_cell(cell)
+    guards.add_tensor(tensor)
+    assert guards.find_change() == -1
+    items["a"] = 1.0 + 0.0  # another object of the same value
+    assert guards.find_change() == -1
+    items["other"] = 3
+    assert guards.find_change() == -1
+    items["missing"] = 0
+    assert guards.find_change() == 0
+    assert guards.find_key(0) == "missing"
+    del items["missing"]
+    whole["b"] = 3
+    assert guards.find_change() == 1
+    whole["b"] = 2
+    listed.append(3)
+    assert guards.find_change() == 2
+    listed.pop()
+    held.add(2)
+    assert guards.find_change() == 3
+    held.discard(2)
+    value = 2
+    assert guards.find_change() == 4
+    value = 1
+    tensor.data = torch.zeros(2)
+    assert guards.find_change() == 5
+
+
+def test_signatures_tell_calls_apart():
+    x, y = torch.ones(2), torch.ones(2)
+    signature = _core.Signature((x, y, 1), {"flag": True})
+    assert signature.match((y, x, 1), {"flag": True}) == [y, x]
+    assert signature.match((x, x, 1), {"flag": True}) is None  # one tensor twice
+    assert signature.match((x, x[:], 1), {"flag": True}) is None  # one memory
+    assert signature.match((x, y, True), {"flag": True}) is None
+    assert signature.match((x, y, 1), {"flag": 1}) is None
+    assert signature.match((x, torch.ones(3), 1), {"flag": True}) is None
+    assert signature.match((x, y, 1), {}) is None
+    assert signature.fill([y, x]) == ((y, x, 1), {"flag": True})
+    assert "flag=True" in signature.describe()
+
+
+def test_code_that_ran_is_found_with_its_names():
+    class Holder:
+        scale = 3.0
+
+    holder = Holder()
+
+    def inner() -> float:
+        return holder.scale
+
+    def outer() -> float:
+        return inner()
+
+    result, executed = watch_code(outer)
+    assert result == 3.0
+    assert {inner, outer} <= set(executed.list_functions())
+    assert "scale" in executed.list_names()
+    state = guard_state({"outer": outer}, executed, "cpu", has_autograd=False)
+    assert state.find_change() is None
+    Holder.scale = 4.0
+    assert "scale" in (state.find_change() or "")
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    scale: float
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    name: str = "batch"
+
+
+def test_named_tuples_and_dataclasses_are_walked(no_grad: None):
+    def run(pair: Pair, batch: Batch) -> torch.Tensor:
+        return pair.left * pair.scale + batch.x + len(batch.name)
+
+    def make(scale: float = 2.0, name: str = "batch") -> tuple[Pair, Batch]:
+        return Pair(torch.randn(3), scale), Batch(torch.randn(3), name)
+
+    captured = ftax.capture(run, make())
+    for _ in range(2):
+        assert_same(captured, run, *make())
+    assert_same(captured, run, *make(scale=3.0))
+    assert_same(captured, run, *make(name="other"))
+    assert captured.explain().calls == {"recorded": 3, "replayed": 4}
+
+
+def test_calls_that_are_all_recorded_anew_are_told(no_grad: None):
+    captured = ftax.capture(lambda x, turn: x * turn, (torch.ones(2), 0), max_shapes=2)
+    for turn in (1, 2):
+        captured(torch.ones(2), turn)
+    with pytest.warns(UserWarning, match=r"each recorded anew.*3\. Keep that the same"):
+        captured(torch.ones(2), 3)
+
+
+def test_one_refusal_is_of_one_kind_of_call(no_grad: None):
+    def run(x: torch.Tensor, branch: bool) -> torch.Tensor:
+        return x * 2 if not branch or x.sum() > 0 else x - 1
+
+    captured = ftax.capture(run, (torch.ones(2), False), on_refusal="eager")
+    with pytest.warns(UserWarning, match="without a capture"):
+        assert_same(captured, run, -torch.ones(2), True)
+    assert_same(captured, run, torch.ones(3), False)
+    assert_same(captured, run, -torch.ones(2), True)
+    assert captured.explain().calls == {"recorded": 2, "replayed": 1, "eager": 2}

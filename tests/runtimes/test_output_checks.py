@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import ftax
-from ftax.runtimes.candidates import check_both_inputs
+from ftax.runtimes.candidates import check_both_inputs, check_later
 from ftax.runtimes.catalogue import RuntimeSpec, find_runtime
 from ftax.runtimes.plugins.entry_points import prepare_entry_point
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.checks import Checks
+from ftax.timing.checks import Checks, Equality
 from ftax.timing.session import measure
 from support.records import make_measurement
 from support.small_models import load_function, normal
@@ -121,6 +121,18 @@ def test_a_runtime_that_stops_computing_while_it_is_timed_is_found_out(fault, wo
     assert measurement is not None and len(calls) > 6
     assert words in Checks.of(measurement.checks).judge_outputs().problem
     assert any(words in text for text in measurement.warnings)
+
+
+def test_want_of_memory_for_a_check_is_no_difference() -> None:
+    def check() -> Checks:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    before = Checks(
+        outputs=Equality(
+            bitwise=True, within_tolerance=True, difference=0.0, tolerance=0.0, problem=None
+        )
+    )
+    assert check_later(before, check) is before
 
 
 def test_what_fails_on_the_second_input_says_how() -> None:

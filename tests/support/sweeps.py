@@ -117,19 +117,24 @@ class ScriptedWorker:
             self._at("prepare", [place])
         if places and is_first:
             yield {"say": "ask", "purpose": "measuring"}
+        reason = None
         for step in ("count", "measure") if group.count else ("measure",):
             if places:
                 yield self._begin(step, places)
-                self._at(step, places)
+                reason = self._at(step, places)
         for place in places:
+            if reason is not None:
+                yield {"say": "failed", "place": place, "status": "failed", "reason": reason}
+                continue
             yield {"say": "measured", "place": place, "seconds": 1.0, "values_ns": [5.0, 7.0],
                    "facts": {}, "warnings": ["apart"] if group.apart else []}  # fmt: skip
 
     def _begin(self, step: str, places: list[int]) -> dict[str, Any]:
         return {"say": "begin", "step": step, "places": places}
 
-    def _at(self, step: str, places: list[int]) -> None:
-        type(self).script(step, places, self.number)
+    def _at(self, step: str, places: list[int]) -> str | None:
+        """Why it fails, if the script says so."""
+        return type(self).script(step, places, self.number)
 
 
 def script_workers(script: Script) -> type[ScriptedWorker]:

@@ -32,6 +32,7 @@ from support.sweeps import (
 )
 
 CELLS = [make_cell(model=f"m{number}") for number in range(6)]
+ON_GPU = [replace(cell, device="cuda") for cell in CELLS]
 
 
 def make_machine(name, gpu=None):
@@ -112,6 +113,38 @@ def test_a_cell_at_which_machines_are_lost_again_is_to_blame(tmp_path):
     assert set(map(tuple, found.values())) == {("measured",)}
     (line,) = crews.store.known[CELLS[2].key()].values()
     assert line.reason == "2 machines were lost while they were at it"
+
+
+def test_a_cell_without_memory_beside_others_is_tried_alone(tmp_path):
+    tried = []
+
+    def script(step, places, number):
+        if step != "measure" or 2 not in places:
+            return None
+        tried.append(number)
+        return "CUDA out of memory. Tried to allocate 192 MiB" if len(tried) == 1 else None
+
+    workers = script_workers(script)
+    gpu = make_site(workers, device="cuda:0", machine=make_machine("a", "NVIDIA H100"))
+    crews = make_crews(tmp_path, ON_GPU, [gpu], workers=2)
+    crews.run(lambda there: None)
+    assert set(map(tuple, statuses(crews.store).values())) == {("measured",)}
+    assert tried[-1] == len(workers.jobs) - 1  # the last job of all, which is of that cell alone
+    assert list_places(workers.jobs[-1]) == [2]
+
+
+def test_a_cell_without_memory_alone_has_failed(tmp_path):
+    def script(step, places, number):
+        return "CUDA out of memory" if step == "measure" and 2 in places else None
+
+    gpu = make_site(
+        script_workers(script), device="cuda:0", machine=make_machine("a", "NVIDIA H100")
+    )
+    crews = make_crews(tmp_path, ON_GPU, [gpu], workers=2)
+    crews.run(lambda there: None)
+    found = statuses(crews.store)
+    assert found.pop(ON_GPU[2].key()) == ["failed"]
+    assert set(map(tuple, found.values())) == {("measured",)}
 
 
 def test_a_machine_that_comes_later_takes_part_and_is_welcomed_first(tmp_path):

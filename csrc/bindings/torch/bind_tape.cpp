@@ -67,9 +67,52 @@ std::vector<at::Tensor> run(Tape& tape) {
   return outputs;
 }
 
+// Outside inference mode what it made cannot be written, nor saved for a backward pass.
+at::Tensor leave_inference_mode(const at::Tensor& tensor) {
+  if (!tensor.is_inference()) {  // a view of what outlives the call may have been made in it
+    if (!tensor.is_view()) return tensor;
+    const at::Tensor base(tensor._base());
+    return base.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  }
+  if (tensor.layout() != at::kStrided || tensor.is_nested()) return tensor.clone();
+  at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(tensor.storage()),
+                                                               tensor.key_set(), tensor.dtype());
+  c10::TensorImpl* const impl = result.unsafeGetTensorImpl();
+  impl->set_storage_offset(tensor.storage_offset());
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides());
+  return result;
+}
+
+// As a function is called: nothing of this call is held after it. Operators run under inference
+// mode, in which they do least; the outputs at `places` are of the caller's mode.
+std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs,
+                             const std::vector<size_t>& places) {
+  const py::gil_scoped_release release;
+  tape.bind_inputs(inputs);
+  {
+    const GradModeScope scope(GradMode::kInference);
+    // Where autocast is on, what it made of the calls was recorded.
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    tape.run();
+  }
+  std::vector<at::Tensor> outputs;
+  {
+    const auto all = tape.outputs();
+    for (const size_t place : places) outputs.push_back(all.at(place));
+  }
+  tape.release_outputs();
+  tape.release_inputs();
+  if (c10::InferenceMode::is_enabled()) return outputs;
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& output : outputs) output = leave_inference_mode(output);
+  return outputs;
+}
+
 // A tape of its own with the same tensors, so that both can be measured side by side.
-std::shared_ptr<Tape> without_host_reads(const Tape& tape) {
-  auto result = std::make_shared<Tape>(drop_host_reads(tape.program()));
+std::shared_ptr<Tape> without_host_reads(const Tape& tape, bool keep_values) {
+  const Program& program = tape.program();
+  auto result =
+      std::make_shared<Tape>(keep_values ? keep_host_reads(program) : drop_host_reads(program));
   std::vector<at::Tensor> inputs;
   for (const int slot : tape.program().input_slots) inputs.push_back(tape.slot(slot).toTensor());
   result->bind_inputs(inputs);
@@ -103,6 +146,8 @@ void bind_tape(py::module_& m) {
   py::class_<Tape, std::shared_ptr<Tape>>(m, "Tape")
       .def("bind_inputs", &Tape::bind_inputs, py::arg("inputs"))
       .def("run", &run, "One inference under the caller's grad mode; its outputs.")
+      .def("call", &call, py::arg("inputs"), py::arg("places"),
+           "Binds the inputs, runs, and gives the outputs at these places; holds none of them.")
       .def("run_call", &Tape::run_call, py::arg("index"))
       .def("release_outputs", &Tape::release_outputs)
       .def("outputs", &Tape::outputs)
@@ -110,7 +155,8 @@ void bind_tape(py::module_& m) {
       .def("slot", [](const Tape& t, int i) { return to_python(t.slot(i), c10::AnyType::get()); })
       .def("profile", &profile, py::arg("repetitions"), py::arg("prepare") = py::none(),
            "Host time of each call; `prepare()` is called before each repetition.")
-      .def("without_host_reads", &without_host_reads)
+      .def("without_host_reads", &without_host_reads, py::arg("keep_values") = false,
+           "A tape that waits for no value; with them as further outputs, if asked for.")
       .def("__len__", [](const Tape& t) { return t.program().calls.size(); })
       .def_property_readonly("operators", [](const Tape& t) { return list_operators(t, true); })
       .def_property_readonly("visible_operators",

@@ -29,7 +29,8 @@ def recommend(findings: Findings) -> str:
     rows = findings.runtimes
     able = [row for row in rows if row.is_faster and not row.excluded]
     stand_ins = findings.ladder.stand_ins
-    same = next((row for row in able if row.measurement.place in stand_ins), None)
+    places = {row.measurement.place: row for row in able}
+    same = next((places[place] for place in stand_ins if place in places), None)
     other = next(
         (row for row in able if row.measurement.place not in stand_ins and not row.is_rung), None
     )
@@ -75,7 +76,7 @@ def _say_not_the_same(findings: Laddered) -> str:
 
 def adopt(findings: Findings) -> str:
     """The lines of code that put the fastest runtime in the model's place which is faster for
-    certain, gives its outputs, and can be had without ftax; "" if there is none."""
+    certain, and gives its outputs; "" if there is none."""
     for row in findings.runtimes:
         cell = row.measurement.cell
         lines = find_lines(cell.runtime) if cell.host == "python" else ""
@@ -151,7 +152,9 @@ def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
     kernels = "kernels" if work is not None and work.same_kernels else "operators"
     if work is not None and work.same_kernels is False:
         kernels = "operators, with other kernels,"
-    return f"{what[0].upper()}{what[1:]} of the same {kernels} {_say_gain(row)}."
+    if "." not in what:  # a name in code is written as it is
+        what = f"{what[0].upper()}{what[1:]}"
+    return f"{what} of the same {kernels} {_say_gain(row)}."
 
 
 def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | None) -> str:

@@ -52,7 +52,8 @@ class Ladder:
             others are joined by a plus.
         kernels: what the device's busy time on the last rung is called.
         stand_ins: what can take the model's place and runs its operators or kernels, and what a
-            sentence calls it. The other rungs are instruments: nobody deploys them.
+            sentence calls it, the handiest first. The other rungs are instruments: nobody deploys
+            them.
     """
 
     name: str
@@ -171,6 +172,7 @@ EAGER = Ladder(
         )
     },
     stand_ins={
+        Place("capture", "python"): "ftax.capture",
         Place("cuda-graph", "cpp"): "a CUDA graph",
         Place("cuda-graph", "python"): "a CUDA graph",
         Place("eager", "cpp"): "the tape, without Python,",

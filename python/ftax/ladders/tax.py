@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from torch import nn
+
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
+from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import Model, find_threads, load_alone, load_parts, measuring, use_threads
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
+from ftax.steps.step import Step
 from ftax.timing.session import Plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
@@ -48,17 +52,18 @@ def tax(model: Mix, **options: Unpack[TaxKeywords]) -> MixReceipt: ...
 
 
 @overload
-def tax(model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt: ...
+def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt: ...
 
 
 def tax(
-    model: Model | Mix, inputs: Any = None, **options: Unpack[TaxKeywords]
+    model: Model | Mix | Captured, inputs: Any = None, **options: Unpack[TaxKeywords]
 ) -> Receipt | MixReceipt:
     """Measure the ladder and, beside it, the alternatives; see docs/receipt.md.
 
     Args:
         model, inputs: as for `ftax.cpp_bench`; or an `ftax.mix(...)`, whose parts are measured in
-            the same rounds, and bring their inputs.
+            the same rounds, and bring their inputs; or what `ftax.capture` gave, whose original is
+            then measured with a capture beside it.
         options:
             runtimes: "quick", the default (one or two of a family, ready in seconds), "available"
                 (all that can run on this machine; compilers take minutes), "all" (the rest too,
@@ -79,6 +84,8 @@ def tax(
     in the receipt with the reason; only a model that does not run at all raises. Parts of a mix
     that are on different devices, or of different ladders, are an InvalidArgumentError.
     """
+    if isinstance(model, Captured):
+        model, inputs = _open(model, inputs)
     return tax_with_traces(model, inputs, **options)[0]
 
 
@@ -156,6 +163,18 @@ def compare_runtimes(
         **options,
     }
     return RuntimeComparison(receipt=tax_alone(model, inputs, **chosen))
+
+
+def _open(captured: Captured, inputs: Any) -> tuple[Model, Any]:
+    """What was captured, as it is measured, and the inputs that it was captured with."""
+    original = captured.original
+    if isinstance(original, Step):
+        return original, inputs
+    given = captured.inputs if inputs is None else inputs
+    if isinstance(original, nn.Module):
+        return original, given
+    name = getattr(original, "__name__", "") or type(original).__name__
+    return Step(function=original, inputs=given, name=name, grad_mode=captured.grad_mode), None
 
 
 def _choose_trace(

@@ -1,4 +1,4 @@
-"""The lines of code that put a runtime in a module's place, in a program that knows no ftax.
+"""The lines of code that put a runtime in a module's place; all but a capture without ftax.
 
 They begin with what a program has (``model``, in eval mode; ``inputs``, the tuple of tensors of one
 request) and end with ``outputs``. The surprising choice: they are text, and the tests run it and
@@ -63,6 +63,11 @@ def _make_compile(mode: str) -> str:
 _LINES = {
     "aoti": f"{_PACKAGE}\n{_CALL}",
     "aoti-cuda-graph": f"{_PACKAGE}\n{_CAPTURE}",
+    "capture": f"""\
+import ftax
+with torch.inference_mode():
+    model = ftax.capture(model, inputs)
+{_CALL}""",
     "compile": f"{_COMPILE}\n{_CALL}",
     "compile-max-autotune": f"{_make_compile('max-autotune-no-cudagraphs')}\n{_CALL}",
     "compile-reduce-overhead": f"{_make_compile('reduce-overhead')}\n{_CALL}",

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, describe
+from ftax.errors import FtaxError, describe, is_out_of_memory
 from ftax.runtimes.equality import compare_outputs, fail_equality
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
@@ -47,10 +47,13 @@ def drive_python(
 
 def check_later(checks: Checks, check: Callable[[], Checks]) -> Checks:
     """``checks``, or what ``check()`` finds now where that is worse: a library whose thread has
-    died, or a cache that is full, computes nothing and is fast."""
+    died, or a cache that is full, computes nothing and is fast. Where memory is short for the
+    check, nothing was found."""
     try:
         now = check()
     except (FtaxError, RuntimeError) as error:
+        if is_out_of_memory(error):
+            return checks
         limit = None if checks.outputs is None else checks.outputs.tolerance
         failed = fail_equality(f"after the rounds it fails: {describe(error)}", limit)
         return replace(checks, outputs=failed)
@@ -80,6 +83,8 @@ def check_both_inputs(workspace: Workspace, prepared: Candidate) -> Checks:
         try:
             second = compare_outputs(workspace.check_reference, run_on(loaded.flat_check_inputs()))
         except (FtaxError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise  # which says nothing of outputs
             second = fail_equality(f"it fails: {describe(error)}", outputs.tolerance)
     finally:
         feed(main)

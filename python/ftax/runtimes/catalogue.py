@@ -248,6 +248,16 @@ _RUNTIMES = (
         devices=("cuda",),
     ),
     RuntimeSpec(
+        name="capture",
+        description="ftax.capture: the same operators or kernels replayed, called from Python",
+        hosts=("python",),
+        function="capture.row:prepare_capture",
+        any_step=True,
+        quick=True,
+        why_not_cpp="it is called in the model's place, from Python; without Python it is eager "
+        "with host cpp, or cuda-graph",
+    ),
+    RuntimeSpec(
         name="torchscript",
         description="traced by torch.jit.trace, loaded from a file",
         hosts=_BOTH,

@@ -17,7 +17,7 @@ from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.steps.outputs import call_model, flatten_outputs
-from ftax.steps.setting import GradMode, Setting
+from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators
 from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
@@ -76,7 +76,8 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         setting=replace(
             setting,
-            dtype=resolve_dtype(module, setting, first),
+            # A label of what is measured, and float64 has none.
+            dtype=None if step.kind == "call" else resolve_dtype(module, setting, first),
             device=device,
             batch=batch,
             sequence=step.sequence if sequence is None else sequence,
@@ -96,9 +97,8 @@ def _choose_grad_mode(step: Step, setting: Setting) -> GradMode:
                 "leave it out, or give the function to ftax.step"
             )
         return step.grad_mode
-    if setting.grad_mode == "no_grad" or not torch.is_grad_enabled():
-        return "inference" if torch.is_inference_mode_enabled() else "no_grad"
-    return "grad"
+    mode = read_grad_mode()
+    return "no_grad" if mode == "grad" and setting.grad_mode == "no_grad" else mode
 
 
 def _find_state(loaded: LoadedModel, module: StepModule) -> None:

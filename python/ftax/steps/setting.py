@@ -232,6 +232,13 @@ def normalize_device(device: str | torch.device) -> str:
     return f"cuda:{index}"
 
 
+def read_grad_mode() -> GradMode:
+    """The caller's."""
+    if torch.is_grad_enabled():
+        return "grad"
+    return "inference" if torch.is_inference_mode_enabled() else "no_grad"
+
+
 @contextmanager
 def use_autograd(has_autograd: bool) -> Iterator[None]:
     """With autograd on inside, whatever the caller's mode; or under inference mode."""

@@ -32,7 +32,7 @@ class Step:
         units: how many tokens, samples or the like one run makes.
         sequence: tokens of a request, where the inputs do not tell: of the prompt, in decoding.
         name: by which results know it.
-        kind: "step", "train" or "decode".
+        kind: "step", "train" or "decode"; "call": it is captured, and not measured.
         grad_mode: None: the caller's, when it is measured.
         through_library: does the same work as the library that people use does it, such as by
             `generate()`.

@@ -48,6 +48,8 @@ class Writes(PlainMode):
                 self.keep_generator(value)
         result = func(*args, **kwargs)
         given = {find_storage(item) for item in _list_tensors((*args, *kwargs.values()))}
+        if func is torch.ops.aten.lift_fresh.default:
+            given.clear()  # torch.tensor has just made it
         for tensor in _list_tensors(result):
             storage = find_storage(tensor)
             if storage is None or storage in given or storage in self._kept:

@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ftax.errors import RunnerError
+from ftax.errors import RunnerError, is_out_of_memory
 from ftax.machines.environment import Environment
 from ftax.sweeps.job import LOOKS, Group, Job, strike
 from ftax.sweeps.lane import WAITING, Lane
@@ -59,6 +59,9 @@ class Crews:
     is_late: bool = False  # the time was over, and something was left
     _turns: dict[tuple[str, str], Turns] = field(default_factory=dict, init=False)
     _losses: dict[int, int] = field(default_factory=dict, init=False)  # of machines, by place
+    # What ran out of memory beside other workers, which is tried once more when they have ended.
+    _crowded: dict[int, Task] = field(default_factory=dict, init=False)  # by place
+    _is_quiet: bool = field(default=False, init=False)  # one worker a device, from here on
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def run(self, welcome: Callable[[Sequence[Site]], object]) -> None:
@@ -80,6 +83,8 @@ class Crews:
                         alone_since = None
                         _wait_a_while(busy)
                         continue
+                    if not (self.is_late or self.queue.list_left()):
+                        self._put_back_crowded()
                     if self.is_late or not self.queue.list_left():
                         return
                     alone_since = alone_since or time.monotonic()
@@ -156,7 +161,7 @@ class Crews:
 
     def _count_workers(self, site: Site, sites: Iterable[Site]) -> int:
         """Of one site."""
-        if not site.is_gpu:
+        if not site.is_gpu or self._is_quiet:
             return 1
         gpus = sum(other.is_gpu and other.host == site.host for other in sites)
         return choose_sharers(site.machine, gpus) if self.workers is None else self.workers
@@ -199,12 +204,37 @@ class Crews:
                         elif result["say"] == "machine":
                             environment = Environment.from_dict(result["environment"])
                             machine = self.store.add_machine(environment)
-                        else:
+                        elif workers == 1 or not self._keep_crowded(result, tasks):
                             self._note(result, machine, site.device)
             except MachineLost as lost:
                 self._give_up(site, lane, tasks, lost)
             finally:
                 self._spend(step, since, workers)
+
+    def _keep_crowded(self, result: Mapping[str, Any], tasks: Sequence[Task]) -> bool:
+        """Whether a cell failed for want of memory, of which other workers may hold what it lacked.
+        It is kept for later, then."""
+        if result["say"] != "failed" or not is_out_of_memory(result["reason"]):
+            return False
+        place = result["place"]
+        task = next(
+            task for task in tasks for group in task.groups for i in group.items if i.place == place
+        )
+        with self._lock:
+            self._crowded[place] = task
+        return True
+
+    def _put_back_crowded(self) -> None:
+        with self._lock:
+            crowded, self._crowded = self._crowded, {}
+        for place, task in crowded.items():
+            groups = (
+                replace(group, items=tuple(item for item in group.items if item.place == place))
+                for group in task.groups
+            )
+            kept = tuple(group for group in groups if group.items)
+            self.queue.add([replace(task, groups=kept)])
+        self._is_quiet = self._is_quiet or bool(crowded)
 
     def _give_up(self, site: Site, lane: Lane, tasks: Sequence[Task], lost: MachineLost) -> None:
         """A machine was lost: what it had not done is done by others, but for a cell at which that

@@ -53,15 +53,23 @@ class CapturedGraph:
         return self.buffers.run(replay, inputs)
 
 
-def capture(loaded: LoadedModel, taped: Taped) -> CapturedGraph:
-    """Capture one inference of ``taped`` on the main inputs of ``loaded``, without host reads.
+def capture(
+    loaded: LoadedModel,
+    taped: Taped,
+    *,
+    tape: _core.Tape | None = None,
+    inputs: Sequence[torch.Tensor] | None = None,
+) -> CapturedGraph:
+    """Capture one inference of ``taped`` on the main inputs of ``loaded``, without host reads; or
+    of ``tape``, and on these ``inputs``, from which every replay reads.
 
     Raises:
         UnsupportedError: the model waits for the device, moves data between host and device, or
             leaves an output on the host; the message names operator and module.
     """
-    tape = taped.tape.without_host_reads()
-    tape.bind_inputs(loaded.flat_inputs())
+    tape = tape or taped.tape.without_host_reads()
+    given = loaded.flat_inputs() if inputs is None else list(inputs)
+    tape.bind_inputs(given)
     device = torch.device(loaded.device)
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index), preserve_state(loaded):
@@ -83,7 +91,7 @@ def capture(loaded: LoadedModel, taped: Taped) -> CapturedGraph:
         graph=graph,
         owner=tape,
         buffers=Buffers(
-            inputs=tuple(loaded.flat_inputs()),
+            inputs=tuple(given),
             outputs=tuple(outputs),
             constants=tuple(tensor for _, tensor in tape.constants),
             mutated=bool(tape.mutations),

@@ -35,7 +35,7 @@ from ftax.steps.state import keep_weight, put_weights_back
 Observer = Literal["auto", "dispatch-key", "python"]
 
 # Methods by which Python reaches a tensor's memory without an operator call, on a CPU.
-_HOST_READS = frozenset(
+MEMORY_READS = frozenset(
     ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "untyped_storage", "storage")
 )
 
@@ -157,7 +157,7 @@ class _HostReadLog(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        if name in _HOST_READS:
+        if name in MEMORY_READS:
             self.reads.append(f"Tensor.{name} in {self.where() or 'the model itself'}")
         return func(*args, **(kwargs or {}))
 
@@ -356,7 +356,9 @@ def _record_with_python(
 
 
 def _choose_level(has_autograd: bool) -> _core.Level:
-    return _core.Level.below_autograd if has_autograd else _core.Level.above_autograd
+    """Below autocast too, where the caller has it on: it casts within the call."""
+    below = has_autograd or torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return _core.Level.below_autograd if below else _core.Level.above_autograd
 
 
 def _finish(

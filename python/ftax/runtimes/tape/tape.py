@@ -182,6 +182,7 @@ def preserve_state(loaded: LoadedModel) -> Iterator[None]:
     with torch.random.fork_rng(devices=devices):
         seed_checks()
         loaded.prepare()
+        torch.clear_autocast_cache()  # of weights that a run before has cast
         try:
             yield
         finally:

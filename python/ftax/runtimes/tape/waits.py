@@ -59,7 +59,7 @@ class _WaitLog(PlainMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._waits(func, args, kwargs):
-            self.found[operator_name(func), _find_line(sys._getframe(1))] += 1
+            self.found[operator_name(func), find_line(sys._getframe(1))] += 1
         return func(*args, **kwargs)
 
     def _waits(self, func: Any, args: Any, kwargs: Any) -> bool:
@@ -77,7 +77,8 @@ class _WaitLog(PlainMode):
         return tensor.device.type == self.device.type
 
 
-def _find_line(frame: FrameType | None) -> str:
+def find_line(frame: FrameType | None) -> str:
+    """``model.py:12 in forward``: the first line outside torch, from ``frame`` up."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((*_PACKAGES, "<")):

@@ -1,0 +1,281 @@
+"""`ftax.capture` over the zoo, a training step and decoding: what is captured, what is equal, what
+it gives back.
+
+Models: captured, held against eager on three fresh inputs, and timed in the rounds of a receipt.
+Training: a hundred steps with a schedule, beside the same steps of eager. Decoding: tokens of a
+loop around a captured step against those of the loop alone. The surprising choice: a refusal is a
+result, and its reason is the record's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import ftax
+from ftax.errors import FtaxError, describe
+from ftax.machines.environment import collect_environment
+from ftax.runtimes.capture.captured import Captured
+from ftax.steps.inputs import INPUT_STREAM, make_generator
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.tensors import same_bytes
+from ftax.steps.zoo.registry import list_models
+from record import Figure, finish, make_parser, progress, show
+
+_TIMED = ("bert-base", "distilbert", "gpt2", "vit-b-16", "resnet-50")
+_FRESH = 3  # inputs that a capture is held against
+_STEPS = 100  # of training
+_TOKENS = 256
+_LOOKS = 50  # at guards
+
+
+def capture_model(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """One model of the zoo: captured or refused, and equal or not."""
+    loaded = ftax.load_model(name, tiny=options.tiny, device=options.device)
+    with torch.inference_mode():
+        start = time.perf_counter()
+        captured = try_to_capture(loaded)
+        if isinstance(captured, dict):
+            return captured
+        seconds = time.perf_counter() - start
+        different = sum(not is_equal(captured, loaded, seed) for seed in range(1, _FRESH + 1))
+        facts = captured.explain().programs[0]
+        found = {
+            "captured": True,
+            "checks_reads": bool(facts.checked),
+            "seconds": seconds,
+            "different": different,
+            "operators": facts.operators,
+            "guards": len(facts.guarded),
+            "guards_ns": time_guards(captured),
+            "memory_bytes": captured.memory_bytes,
+        }
+    captured.close()
+    return found
+
+
+def try_to_capture(loaded: LoadedModel) -> Captured | dict[str, Any]:
+    """With numbers that are read refused, or else compared; or why neither is to be had."""
+    given = (loaded.args, dict(loaded.kwargs))
+    reasons = []
+    for way in ("refuse", "check"):
+        try:
+            return ftax.capture(loaded.module, given, on_host_read=way)
+        except FtaxError as error:
+            reasons.append(describe(error))
+    return {"captured": False, "reasons": reasons}
+
+
+def is_equal(captured: Captured, loaded: LoadedModel, seed: int) -> bool:
+    """Whether both give the same bits on inputs of another seed, and with the same random ones."""
+    fresh = ftax.load_model(loaded.name, tiny=loaded.setting.tiny, device=loaded.device, seed=seed)
+    results = []
+    for call in (captured, loaded.module):
+        torch.manual_seed(seed)
+        results.append(pytree.tree_leaves(call(*fresh.args, **fresh.kwargs)))
+    return all(
+        same_bytes(a, b) if isinstance(a, torch.Tensor) else a == b
+        for a, b in zip(*results, strict=True)
+    )
+
+
+def time_guards(captured: Captured) -> float:
+    """ns of one look at all of them, in the cache."""
+    guards = captured._programs[0].state.guards
+    times = []
+    for _ in range(_LOOKS):
+        start = time.perf_counter_ns()
+        guards.find_change()
+        times.append(time.perf_counter_ns() - start)
+    return statistics.median(times)
+
+
+def time_model(options: argparse.Namespace, name: str, **setting: Any) -> dict[str, Any]:
+    """Latencies of eager, the lowest rung and a capture, in the same rounds."""
+    plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
+    receipt = ftax.tax(
+        name, tiny=options.tiny, device=options.device, runtimes=("capture",), plan=plan,
+        operators=False, progress=False, **setting,
+    )  # fmt: skip
+    rows = {str(row.measurement.place): row for row in receipt.runtimes}
+    captured = rows.get("capture/python")
+    lowest = min(receipt.rungs, key=lambda rung: rung.latency_ns)
+    return {
+        "latency_ns": {place: row.latency_ns for place, row in rows.items()},
+        "lowest": str(lowest.place),
+        "outputs": None if captured is None else captured.outputs,
+        "over_lowest": None if captured is None else captured.latency_ns / lowest.latency_ns,
+        "speedup": None if captured is None else captured.speedup_ratio,
+        "unavailable": {item.runtime: item.reason for item in receipt.unavailable},
+    }
+
+
+def train(options: argparse.Namespace) -> dict[str, Any]:
+    """A hundred steps of BERT-base with a schedule, captured and not."""
+    on_gpu = options.device != "cpu"
+
+    def make() -> tuple[LoadedModel, torch.optim.Optimizer, Callable[[], torch.Tensor]]:
+        loaded = ftax.load_model("bert-base", tiny=options.tiny, device=options.device, batch=4)
+        model = loaded.module
+        model.requires_grad_(True).eval()  # dropout off, so that both see the same numbers
+        rate = torch.tensor(1e-4, device=options.device) if on_gpu else 1e-4
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True, capturable=on_gpu)
+
+        def step() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(*loaded.args, **loaded.kwargs)[0].float().square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return loaded, optimizer, step
+
+    losses, models, seconds = [], [], []
+    for captures in (False, True):
+        loaded, optimizer, step = make()
+        run = ftax.capture(step) if captures else step
+        found = []
+        for place in range(_STEPS):
+            if place in (_STEPS // 3, 2 * _STEPS // 3):
+                for group in optimizer.param_groups:
+                    group["lr"] *= 0.5  # a tensor in place, a number anew
+            start = time.perf_counter()
+            found.append(run().item())
+            seconds.append((captures, time.perf_counter() - start))
+        losses.append(found)
+        models.append(loaded.module)
+    pairs = zip(models[0].parameters(), models[1].parameters(), strict=True)
+    medians = [
+        statistics.median(value for kind, value in seconds if kind is captures)
+        for captures in (False, True)
+    ]
+    return {
+        "losses_equal": losses[0] == losses[1],
+        "different": sum(not torch.equal(a, b) for a, b in pairs),
+        "eager_s": medians[0],
+        "captured_s": medians[1],
+        "speedup": medians[0] / medians[1],
+    }
+
+
+def decode(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Tokens after a prompt, one call of the model each, from a static cache."""
+    from transformers import StaticCache
+
+    context = 16 if options.tiny else 128
+    loaded = ftax.load_model(name, tiny=options.tiny, device=options.device, sequence=context)
+    model: Any = loaded.module
+    vocabulary, generator = model.config.vocab_size, make_generator(1, INPUT_STREAM)
+    prompt = torch.randint(0, vocabulary, (1, context), generator=generator).to(options.device)
+    found: list[list[int]] = []
+    times: list[float] = []
+    with torch.inference_mode():
+        for captures in (False, True):
+            cache = StaticCache(config=model.config, max_cache_len=context + _TOKENS + 8)
+
+            def step(token: torch.Tensor, cache: Any = cache) -> torch.Tensor:
+                logits = model(token, past_key_values=cache, use_cache=True).logits
+                return logits[:, -1:].argmax(-1)
+
+            token = step(prompt)
+            run = ftax.capture(step, token) if captures else step
+            tokens, start = [token], time.perf_counter()
+            for _ in range(_TOKENS):
+                tokens.append(run(tokens[-1]))
+            found.append([int(item) for item in tokens])
+            times.append((time.perf_counter() - start) / _TOKENS)
+    return {
+        "tokens_equal": found[0] == found[1],
+        "eager_s": times[0],
+        "captured_s": times[1],
+        "speedup": times[0] / times[1],
+    }
+
+
+def list_figures(raw: dict[str, dict[str, Any]]) -> list[Figure]:
+    """Each over all that ran."""
+    models = [cell for name, cell in raw.items() if name.startswith("capture ")]
+    taken = [cell for cell in models if cell["captured"]]
+    timed = [cell for name, cell in raw.items() if name.startswith("time ")]
+    ratios = [cell["over_lowest"] for cell in timed if cell["over_lowest"] is not None]
+    found = []
+    if models:
+        wrong = sum(cell["different"] for cell in taken)
+        found += [
+            Figure(name="models", values=(float(len(models)),), unit="models"),
+            Figure(name="captured", values=(float(len(taken)),), unit="models"),
+            Figure(
+                name="of these only with numbers compared", unit="models",
+                values=(float(sum(cell["checks_reads"] for cell in taken)),),
+            ),
+            Figure(name="inputs not equal", values=(float(wrong),), unit="inputs", at_most=0),
+        ]  # fmt: skip
+    if ratios:
+        found.append(Figure(name="capture over lowest rung", values=tuple(ratios), unit="x"))
+    for name, cell in raw.items():
+        if name.startswith(("train", "decode")):
+            found.append(Figure(name=f"{name}: faster", values=(cell["speedup"],), unit="x"))
+    return found
+
+
+def main() -> None:
+    """All parts, or those that are asked for."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="narrow models, on short inputs")
+    parser.add_argument("--only", default="", help="parts whose name has this in it")
+    parser.add_argument("--duration", type=float, default=5.0, help="seconds of rounds a model")
+    parser.add_argument("--time-limit", type=float, default=1e9, help="begin no part after it")
+    options = parser.parse_args()
+    wanted: dict[str, Callable[[], dict[str, Any]]] = {}
+    for name in _TIMED:
+        wanted[f"time {name}"] = lambda name=name: time_model(options, name)
+    wanted["train bert-base"] = lambda: train(options)
+    for name in ("llama-160m", "llama-1b"):
+        wanted[f"decode {name}"] = lambda name=name: decode(name, options)
+    for name in choose_models():
+        wanted[f"capture {name}"] = lambda name=name: capture_model(name, options)
+    raw: dict[str, dict[str, Any]] = {}
+    start = time.monotonic()
+    for name, take in wanted.items():
+        if options.only not in name or time.monotonic() - start > options.time_limit:
+            continue
+        progress(name)
+        try:
+            raw[name] = take()
+        except (FtaxError, RuntimeError) as error:
+            progress(f"{name} failed: {describe(error)}")
+    show("Captures", ("part", "what was found"), [(name, say(cell)) for name, cell in raw.items()])
+    environment = collect_environment(device=options.device).to_dict()
+    finish(__file__, options, list_figures(raw), raw=raw, environment=environment)
+
+
+def choose_models() -> Sequence[str]:
+    """The zoo without its single layers."""
+    return [spec.name for spec in list_models() if spec.family != "layer"]
+
+
+def say(cell: dict[str, Any]) -> str:
+    """One line of it."""
+    if "captured" not in cell:
+        return ", ".join(
+            f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in cell.items()
+            if not isinstance(value, dict)
+        )
+    if not cell["captured"]:
+        return f"refused: {cell['reasons'][-1]}"[:100]
+    return (
+        f"{cell['operators']} operators, {cell['guards']} guards in {cell['guards_ns'] / 1e3:.1f} "
+        f"us, {cell['seconds']:.1f} s, {cell['different']} different"
+    )
+
+
+if __name__ == "__main__":
+    main()

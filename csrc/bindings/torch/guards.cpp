@@ -1,0 +1,267 @@
+// A place is compared by identity first. Only a number or string that was replaced by an equal one
+// is looked at closer, and is from then on the one that is expected.
+//
+// Note [Versions of dictionaries]
+// A model is thousands of dictionaries: the attributes of each module, its weights, its hooks. Up
+// to Python 3.12 each has a number that no other state of any dictionary has had; one comparison
+// then stands for all items. Where it is another number, the items are looked at.
+#include "bindings/torch/guards.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <utility>
+
+#include "bindings/torch/python_values.h"
+
+namespace ftax {
+namespace {
+
+py::object hold(PyObject* value) { return py::reinterpret_borrow<py::object>(value); }
+
+// Whether `now` still is what was expected, which it then becomes.
+bool accept(py::object& expected, PyObject* now) {
+  if (expected.ptr() == now) return true;
+  if (!is_same_value(expected.ptr(), now)) return false;
+  expected = hold(now);
+  return true;
+}
+
+#if PY_VERSION_HEX < 0x030D0000
+uint64_t read_version(PyObject* dict) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
+#pragma GCC diagnostic pop
+}
+bool is_version(PyObject* dict, uint64_t version) { return read_version(dict) == version; }
+#else
+uint64_t read_version(PyObject*) { return 0; }
+bool is_version(PyObject*, uint64_t) { return false; }
+#endif
+
+PyObject* read_cell(PyObject* cell) { return PyCell_GET(cell); }
+
+c10::TensorImpl* find_gradient(const at::Tensor& tensor) {
+  const at::Tensor& gradient = tensor.grad();
+  return gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr;
+}
+
+// Borrowed; nullptr without an error where the key is absent.
+PyObject* find_item(PyObject* dict, PyObject* key) {
+  PyObject* const value = PyDict_GetItemWithError(dict, key);
+  if (value == nullptr && PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return value;
+}
+
+}  // namespace
+
+void Guards::add(Kind kind, const py::object& owner, std::vector<py::object> keys,
+                 std::vector<py::object> values) {
+  if (kind == Kind::kItems || kind == Kind::kDict) {
+    dicts_.push_back({owner.ptr(), read_version(owner.ptr()), places_.size()});
+  } else {
+    others_.push_back(places_.size());
+  }
+  places_.push_back({kind, 0, owner, std::move(keys), std::move(values)});
+}
+
+// The dictionary behind the proxy that Python shows of a class.
+void Guards::add_class_items(const py::type& type, const py::list& keys) {
+  PyObject* const dict = reinterpret_cast<PyTypeObject*>(type.ptr())->tp_dict;
+  add_items(py::reinterpret_borrow<py::dict>(dict), keys);
+}
+
+void Guards::add_items(const py::dict& dict, const py::list& keys) {
+  std::vector<py::object> held, values;
+  for (const py::handle key : keys) {
+    held.push_back(hold(key.ptr()));
+    values.push_back(hold(find_item(dict.ptr(), key.ptr())));
+  }
+  add(Kind::kItems, dict, std::move(held), std::move(values));
+}
+
+void Guards::add_dict(const py::dict& dict) {
+  std::vector<py::object> keys, values;
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(dict.ptr(), &position, &key, &value);) {
+    keys.push_back(hold(key));
+    values.push_back(hold(value));
+  }
+  add(Kind::kDict, dict, std::move(keys), std::move(values));
+}
+
+void Guards::add_sequence(const py::object& list_or_tuple) {
+  std::vector<py::object> values;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list_or_tuple.ptr()); ++i) {
+    values.push_back(hold(PySequence_Fast_GET_ITEM(list_or_tuple.ptr(), i)));
+  }
+  add(Kind::kSequence, list_or_tuple, {}, std::move(values));
+}
+
+void Guards::add_set(const py::object& set) {
+  std::vector<py::object> values;
+  for (const py::handle item : set) values.push_back(hold(item.ptr()));
+  add(Kind::kSet, set, {}, std::move(values));
+}
+
+void Guards::add_cell(const py::object& cell) {
+  add(Kind::kCell, cell, {}, {hold(read_cell(cell.ptr()))});
+}
+
+void Guards::add_attribute(const py::object& object, const py::str& name) {
+  add(Kind::kAttribute, object, {name}, {py::getattr(object, name, py::object())});
+}
+
+void Guards::add_class(const py::object& object) {
+  add(Kind::kClass, object, {}, {py::type::of(object)});
+}
+
+void Guards::add_function(const py::object& function) {
+  PyObject* const it = function.ptr();
+  add(Kind::kFunction, function, {},
+      {hold(PyFunction_GET_CODE(it)), hold(PyFunction_GET_DEFAULTS(it)),
+       hold(PyFunction_GET_KW_DEFAULTS(it))});
+}
+
+Guards::TensorState Guards::TensorState::of(const at::Tensor& tensor, bool gradient) {
+  const bool strided = tensor.layout() == at::kStrided && !tensor.is_nested();
+  return {tensor,
+          strided && tensor.has_storage() ? tensor.const_data_ptr() : nullptr,
+          strided ? tensor.sizes().vec() : std::vector<int64_t>{},
+          strided ? tensor.strides().vec() : std::vector<int64_t>{},
+          tensor.scalar_type(),
+          tensor.requires_grad(),
+          gradient ? std::optional(find_gradient(tensor)) : std::nullopt};
+}
+
+bool Guards::TensorState::holds() const {
+  if (tensor.requires_grad() != requires_grad || tensor.scalar_type() != dtype) return false;
+  if (gradient.has_value() && find_gradient(tensor) != *gradient) return false;
+  if (memory == nullptr) return true;
+  return tensor.const_data_ptr() == memory && tensor.sizes() == at::IntArrayRef(sizes) &&
+         tensor.strides() == at::IntArrayRef(strides);
+}
+
+void Guards::add_tensor(const at::Tensor& tensor, bool gradient) {
+  others_.push_back(places_.size());
+  places_.push_back({Kind::kTensor, tensors_.size(), {}, {}, {}});
+  tensors_.push_back(TensorState::of(tensor, gradient));
+}
+
+void Guards::add_switches(const std::string& device) {
+  device_ = c10::Device(device);
+  switches_ = ThreadState::capture(*device_);
+  others_.push_back(places_.size());
+  places_.push_back({Kind::kSwitches, 0, {}, {}, {}});
+}
+
+bool Guards::hold_items(Place& place) {
+  for (size_t i = 0; i < place.keys.size(); ++i) {
+    if (!accept(place.values[i], find_item(place.owner.ptr(), place.keys[i].ptr()))) return false;
+  }
+  return true;
+}
+
+bool Guards::holds_dict(Place& place) {
+  if (static_cast<size_t>(PyDict_GET_SIZE(place.owner.ptr())) != place.keys.size()) return false;
+  PyObject *key = nullptr, *value = nullptr;
+  size_t i = 0;
+  for (Py_ssize_t position = 0; PyDict_Next(place.owner.ptr(), &position, &key, &value); ++i) {
+    if (!accept(place.keys[i], key) || !accept(place.values[i], value)) return false;
+  }
+  return true;
+}
+
+bool Guards::holds_sequence(Place& place) {
+  PyObject* const owner = place.owner.ptr();
+  if (static_cast<size_t>(PySequence_Fast_GET_SIZE(owner)) != place.values.size()) return false;
+  for (size_t i = 0; i < place.values.size(); ++i) {
+    if (!accept(place.values[i], PySequence_Fast_GET_ITEM(owner, static_cast<Py_ssize_t>(i)))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// In their order, which is that of a set that nobody touched.
+bool Guards::holds_set(const Place& place) {
+  if (static_cast<size_t>(PySet_GET_SIZE(place.owner.ptr())) != place.values.size()) return false;
+  if (place.values.empty()) return true;
+  size_t i = 0;
+  for (const py::handle item : place.owner) {
+    if (!is_same_value(place.values[i++].ptr(), item.ptr())) return false;
+  }
+  return true;
+}
+
+bool Guards::holds_function(const Place& place) {
+  PyObject* const it = place.owner.ptr();
+  return place.values[0].ptr() == PyFunction_GET_CODE(it) &&
+         place.values[1].ptr() == PyFunction_GET_DEFAULTS(it) &&
+         place.values[2].ptr() == PyFunction_GET_KW_DEFAULTS(it);
+}
+
+// Those by which eager would call other operators or kernels. The stream is the caller's to choose.
+bool Guards::hold_switches() const {
+  ThreadState now = ThreadState::capture(*device_);
+  now.stream = switches_->stream;
+  now.inference = switches_->inference;  // the same operators run under no_grad
+  if (!switches_->describe_change(now).empty()) return false;
+  return c10::impl::TorchDispatchModeTLS::stack_len() == 0 &&
+         !at::impl::torch_function_mode_enabled();
+}
+
+bool Guards::holds(Place& place) const {
+  switch (place.kind) {
+    case Kind::kItems:
+      return hold_items(place);
+    case Kind::kDict:
+      return holds_dict(place);
+    case Kind::kSequence:
+      return holds_sequence(place);
+    case Kind::kSet:
+      return holds_set(place);
+    case Kind::kCell:
+      return accept(place.values[0], read_cell(place.owner.ptr()));
+    case Kind::kAttribute: {
+      const py::object now = py::getattr(place.owner, place.keys[0], py::object());
+      return accept(place.values[0], now.ptr());
+    }
+    case Kind::kClass:
+      return place.values[0].is(py::type::handle_of(place.owner));
+    case Kind::kFunction:
+      return holds_function(place);
+    case Kind::kTensor:
+      return tensors_[place.index].holds();
+    case Kind::kSwitches:
+      return hold_switches();
+  }
+  return false;
+}
+
+int64_t Guards::find_change() {
+  for (Dict& item : dicts_) {
+    if (is_version(item.dict, item.version)) continue;
+    const uint64_t version = read_version(item.dict);
+    if (!holds(places_[item.place])) return static_cast<int64_t>(item.place);
+    item.version = version;
+  }
+  for (const size_t place : others_) {
+    if (!holds(places_[place])) return static_cast<int64_t>(place);
+  }
+  return -1;
+}
+
+py::object Guards::find_key(size_t index) const {
+  const Place& place = places_.at(index);
+  if (place.kind != Kind::kItems && place.kind != Kind::kDict) return py::none();
+  for (size_t i = 0; i < place.keys.size(); ++i) {
+    PyObject* const now = find_item(place.owner.ptr(), place.keys[i].ptr());
+    if (!is_same_value(place.values[i].ptr(), now)) return place.keys[i];
+  }
+  return py::none();
+}
+
+}  // namespace ftax

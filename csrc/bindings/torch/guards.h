@@ -1,0 +1,99 @@
+// What a captured call read of Python and of torch's switches while it was recorded, and whether it
+// is still so. Every place is held by pointers, so that looking at thousands takes microseconds.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <pybind11/pybind11.h>
+
+#include <optional>
+#include <vector>
+
+#include "tape/thread_state.h"
+
+namespace py = pybind11;
+
+namespace ftax {
+
+class Guards {
+ public:
+  // Each of these adds a place, as it is now.
+  void add_items(const py::dict& dict, const py::list& keys);  // of these keys, absent ones too
+  void add_dict(const py::dict& dict);                         // all of it
+  void add_class_items(const py::type& type, const py::list& keys);
+  void add_sequence(const py::object& list_or_tuple);
+  void add_set(const py::object& set);
+  void add_cell(const py::object& cell);
+  void add_attribute(const py::object& object, const py::str& name);
+  void add_class(const py::object& object);       // which it is of
+  void add_function(const py::object& function);  // its code and its defaults
+  // Memory, layout, whether autograd follows it; if asked for, which tensor its gradient is.
+  void add_tensor(const at::Tensor& tensor, bool gradient);
+  void add_switches(const std::string& device);
+
+  // A place that is not as it was, by the order in which they were added; -1: none. Expects the
+  // GIL.
+  [[nodiscard]] int64_t find_change();
+  // In a dictionary that changed, the first key whose value did; None where it is another place.
+  [[nodiscard]] py::object find_key(size_t place) const;
+  [[nodiscard]] size_t size() const { return places_.size(); }
+
+ private:
+  enum class Kind {
+    kItems,
+    kDict,
+    kSequence,
+    kSet,
+    kCell,
+    kAttribute,
+    kClass,
+    kFunction,
+    kTensor,
+    kSwitches
+  };
+
+  struct TensorState {
+    at::Tensor tensor;
+    const void* memory;
+    std::vector<int64_t> sizes, strides;
+    at::ScalarType dtype;
+    bool requires_grad;
+    std::optional<c10::TensorImpl*> gradient;  // nullptr: it has none
+
+    [[nodiscard]] static TensorState of(const at::Tensor& tensor, bool gradient);
+    [[nodiscard]] bool holds() const;
+  };
+
+  struct Place {
+    Kind kind;
+    size_t index;                    // kTensor: into tensors_
+    py::object owner;                // the container
+    std::vector<py::object> keys;    // kItems, kDict; kAttribute: the name
+    std::vector<py::object> values;  // null: was absent
+  };
+
+  void add(Kind kind, const py::object& owner, std::vector<py::object> keys,
+           std::vector<py::object> values);
+  [[nodiscard]] bool holds(Place& place) const;
+  [[nodiscard]] static bool hold_items(Place& place);
+  [[nodiscard]] static bool holds_dict(Place& place);
+  [[nodiscard]] static bool holds_sequence(Place& place);
+  [[nodiscard]] static bool holds_set(const Place& place);
+  [[nodiscard]] static bool holds_function(const Place& place);
+  [[nodiscard]] bool hold_switches() const;
+
+  // See Note [Versions of dictionaries] in guards.cpp.
+  struct Dict {
+    PyObject* dict;
+    uint64_t version;
+    size_t place;
+  };
+
+  std::vector<Place> places_;
+  std::vector<Dict> dicts_;     // places that are dictionaries
+  std::vector<size_t> others_;  // all others
+  std::vector<TensorState> tensors_;
+  std::optional<ThreadState> switches_;
+  std::optional<c10::Device> device_;
+};
+
+}  // namespace ftax

@@ -1,0 +1,424 @@
+"""`ftax.capture`: a callable that is called like the original and replays what it recorded.
+
+The surprising choice: whatever is not certain is recorded again, not guessed. A call that differs
+in its arguments, or that finds anything of Python changed that the recorded one could have read, is
+another call.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, Literal, NoReturn
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
+from ftax.runtimes.capture.explanation import Explanation, explain
+from ftax.runtimes.capture.guards import Wraps
+from ftax.runtimes.capture.program import OnHostRead, Program, ValueChanged, record_program
+from ftax.steps.setting import read_grad_mode, use_autograd
+from ftax.steps.step import Step
+from ftax.steps.tensors import same_bytes
+from ftax.steps.user_inputs import split_inputs
+
+CaptureKind = Literal["auto", "tape", "graph"]
+OnRefusal = Literal["raise", "eager"]
+OnMiss = Literal["capture", "eager", "raise"]
+_CHOICES = {
+    "kind": ("auto", "tape", "graph"),
+    "on_host_read": ("refuse", "check"),
+    "on_refusal": ("raise", "eager"),
+    "on_miss": ("capture", "eager", "raise"),
+}
+_MOST_REFUSED = 64  # kinds of calls that are remembered as such
+_MAKES_STATE = (
+    "the first call runs as it is: it makes state (an optimizer's, a cache) that replays need; the "
+    "second records"
+)
+
+
+def capture(
+    what: Callable[..., Any] | Step,
+    inputs: Any = None,
+    *,
+    check_inputs: Any = None,
+    kind: CaptureKind = "auto",
+    on_host_read: OnHostRead = "refuse",
+    on_refusal: OnRefusal = "raise",
+    on_miss: OnMiss = "capture",
+    max_shapes: int = 8,
+    borrow: bool = False,
+) -> Captured:
+    """Record a call of ``what`` and hand over a callable that replays it; see docs/capture.md.
+
+    The replay makes the same operator calls on the same memory, without Python: from C++ on a CPU,
+    as one CUDA graph on a GPU. Outputs are bit for bit those of the original.
+
+    Args:
+        what: a module, a function, or a step (`ftax.step`, `ftax.train`, `ftax.decode`). It runs in
+            the caller's grad mode: a module without a backward pass needs `torch.no_grad()` or
+            `torch.inference_mode()`, here and where it is called.
+        inputs: of the call to record, in the forms of `ftax.load_model`; a step brings its own.
+        check_inputs: the same with other values, by which the recording is checked; drawn if left
+            out.
+        kind: "tape", "graph" (a CUDA graph), or "auto": a graph on a GPU, a tape on a CPU.
+        on_host_read: what becomes of a call that reads a number which depends on inputs or state:
+            "refuse", or "check": each replay computes the number too, and where it is not the
+            recorded one the call is done again as the original does it, from the same state.
+        on_refusal: "raise", or "eager": call the original, with one warning.
+        on_miss: what becomes of a call for which nothing was recorded, by its arguments or by what
+            Python holds: "capture" records it, "eager" calls the original, "raise" raises.
+        max_shapes: how many recorded calls are kept; the one that was least recently used goes.
+        borrow: on a GPU, hand out the graph's own memory in place of copies: what is returned holds
+            until the next call, which writes over it. On a CPU results are the caller's anyway.
+
+    Raises:
+        UnsupportedError: ``what`` cannot be replayed soundly; the message names operator, line and
+            what to change.
+        InvalidArgumentError: for arguments that cannot be.
+        RunnerError: ``what`` raised.
+    """
+    if isinstance(what, Captured):
+        raise InvalidArgumentError("it is captured already: give what it was captured of")
+    if not callable(what):
+        raise InvalidArgumentError(
+            f"what is {name_type(what)}, which cannot be called: give a module, a function or a "
+            "step"
+        )
+    chosen = {
+        "kind": kind, "on_host_read": on_host_read, "on_refusal": on_refusal, "on_miss": on_miss
+    }  # fmt: skip
+    for name, value in chosen.items():
+        if value not in _CHOICES[name]:
+            choices = ", ".join(map(repr, _CHOICES[name]))
+            raise InvalidArgumentError(f"{name} is {value!r}; it has to be one of {choices}")
+    if not isinstance(max_shapes, int) or isinstance(max_shapes, bool) or max_shapes < 1:
+        raise InvalidArgumentError(f"max_shapes is {max_shapes!r}; give 1 or more")
+    if isinstance(what, Step) and inputs is not None:
+        raise InvalidArgumentError("a step brings its inputs: leave inputs out")
+    if isinstance(what, Step) and what.reset is not None:
+        raise UnsupportedError(
+            f"cannot capture {what.name}: Python keeps something that reset= brings back, and a "
+            "replay would leave it as it is: keep it in tensors that are written in place"
+        )
+    captured = Captured(
+        what,
+        kind=kind,
+        on_host_read=on_host_read,
+        on_refusal=on_refusal,
+        on_miss=on_miss,
+        max_shapes=max_shapes,
+        borrow=borrow,
+    )
+    given = what.inputs if isinstance(what, Step) else inputs
+    args, kwargs = split_inputs(() if given is None else given)
+    captured.inputs = args, dict(kwargs)
+    captured.record(*captured.inputs, check_inputs)
+    return captured
+
+
+class _Recording(threading.local):
+    """Whether this thread is recording, whatever it is that it records."""
+
+    is_on = False
+
+
+_recording = _Recording()
+
+
+class Captured(Wraps):
+    """What `ftax.capture` gives. Called like the original; for one thread at a time, others wait.
+
+    Attributes:
+        original: what was captured.
+        inputs: those that it was captured with first, (args, kwargs).
+        grad_mode: under which it was captured.
+    """
+
+    def __init__(
+        self,
+        what: Callable[..., Any] | Step,
+        *,
+        kind: CaptureKind,
+        on_host_read: OnHostRead,
+        on_refusal: OnRefusal,
+        on_miss: OnMiss,
+        max_shapes: int,
+        borrow: bool,
+    ) -> None:
+        self.original = what
+        self.inputs: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._function = what.function if isinstance(what, Step) else what
+        self._grad_mode = what.grad_mode if isinstance(what, Step) else None
+        self.grad_mode = self._grad_mode or read_grad_mode()
+        self._name = what.name if isinstance(what, Step) else _name(what)
+        self._kind, self._on_host_read = kind, on_host_read
+        self._on_refusal, self._on_miss, self._max_shapes = on_refusal, on_miss, max_shapes
+        self._borrow = borrow
+        self._programs: list[Program] = []  # the most recently used first
+        self._lock = threading.RLock()
+        self._calls: Counter[str] = Counter()
+        self._makes_state = self._made_state = self._is_closed = False
+        self._audits_left = self._recorded_in_a_row = 0
+        self._refused: deque[_core.Signature] = deque(maxlen=_MOST_REFUSED)
+        self._refusal = ""  # the last one
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the original returns for these arguments, bit for bit."""
+        with self._lock:
+            if _recording.is_on:  # what is recorded calls a capture, maybe its own
+                return self._function(*args, **kwargs)
+            if self._grad_mode is None:
+                return self._call(args, kwargs)
+            with use_autograd(self._grad_mode == "grad"):
+                return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for place, program in enumerate(self._programs):
+            tensors = program.match(args, kwargs)
+            if tensors is not None:
+                if place:
+                    self._programs.insert(0, self._programs.pop(place))
+                if self._audits_left:
+                    return self._compare(program, tensors, args, kwargs)
+                return self._replay(program, tensors, args, kwargs)
+        return self._miss(args, kwargs)
+
+    def _replay(
+        self,
+        program: Program,
+        tensors: list[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        before = _Before(program, tensors) if program.checked else None
+        try:
+            result = program.run(tensors)
+        except ValueChanged:
+            if before is not None:
+                before.put_back()
+            return self._call_original(args, kwargs)
+        self._calls["replayed"] += 1
+        self._recorded_in_a_row = 0
+        return result
+
+    def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._calls["eager"] += 1
+        return self._function(*args, **kwargs)
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._is_closed:
+            raise RunnerError(f"the capture of {self._name} was closed: call {self._name} itself")
+        if self._makes_state:
+            self._makes_state, self._made_state = False, True
+            return self._call_original(args, kwargs)
+        if self._on_miss == "eager" and self._programs:
+            return self._call_original(args, kwargs)
+        if any(signature.match(args, kwargs) is not None for signature in self._refused):
+            return self._call_original(args, kwargs)
+        if self._on_miss == "raise" and (self._programs or self._calls):
+            raise InvalidArgumentError(
+                f"no recorded call of {self._name} fits: {self._describe_miss(args, kwargs)}; "
+                "on_miss='capture' records it, 'eager' calls the original"
+            )
+        self._note_miss(args, kwargs)
+        try:
+            is_recorded = self.record(args, kwargs, None)
+        except RunnerError:  # it raises, so let it, as itself
+            return self._call_original(args, kwargs)
+        if not is_recorded:
+            return self._miss(args, kwargs)
+        in_a_row = self._recorded_in_a_row
+        result = self._call(args, kwargs)
+        self._recorded_in_a_row = in_a_row  # the first replay of a recording says nothing
+        return result
+
+    def _note_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Warn once of calls that are all recorded and never replayed, each a second or so."""
+        self._recorded_in_a_row += 1
+        if self._recorded_in_a_row == self._max_shapes + 1:
+            warnings.warn(
+                f"the last {self._recorded_in_a_row} calls of the capture of {self._name} were "
+                "each recorded anew, which takes far longer than the call; now "
+                f"{self._describe_miss(args, kwargs)}. Keep that the same from call to call, or "
+                "give on_miss='eager'",
+                stacklevel=4,
+            )
+
+    def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> bool:
+        """Record the call with these arguments, which changes nothing else. Whether it can be
+        replayed: it may be refused, or have to run once first."""
+        _recording.is_on = True
+        try:
+            if self._grad_mode is None:
+                program = self._record(args, kwargs, check_inputs)
+            else:
+                with use_autograd(self._grad_mode == "grad"):
+                    program = self._record(args, kwargs, check_inputs)
+        except UnsupportedError as error:
+            if self._on_refusal == "raise":
+                raise
+            if not self._refusal:
+                warnings.warn(
+                    f"{self._name} is called as it is, without a capture: {error}", stacklevel=3
+                )
+            self._refusal = str(error)
+            self._refused.append(_core.Signature(args, kwargs))
+            return False
+        finally:
+            _recording.is_on = False
+        self._calls["recorded"] += 1
+        if program.makes_state:
+            if self._made_state:
+                raise UnsupportedError(
+                    f"cannot capture {self._name}: it writes into memory that none of the names in "
+                    "its code leads to, so nobody could tell whether that is still in use: keep "
+                    "state in tensors that are attributes, or inputs, and ask for the gradient of "
+                    "an argument by torch.autograd.grad"
+                )
+            self._makes_state = True
+            return False
+        self._made_state = False
+        self._programs.insert(0, program)
+        while len(self._programs) > self._max_shapes:
+            self._programs.pop().replay.close()
+        return True
+
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> Program:
+        program = record_program(
+            self._function,
+            args,
+            kwargs,
+            name=self._name,
+            kind=self._kind,
+            on_host_read=self._on_host_read,
+            borrow=self._borrow,
+            check_inputs=check_inputs,
+        )
+        if not program.makes_state and (changed := program.state.find_change()):
+            raise UnsupportedError(
+                f"cannot capture {self._name}: {changed} is not the same when it is read twice"
+            )
+        return program
+
+    def audit(self, calls: int) -> None:
+        """Have the original run beside the next ``calls`` replays, from the same state and random
+        numbers. A replay that gives anything else raises RunnerError; what is returned is the
+        original's. Raises InvalidArgumentError unless ``calls`` is 0 or more."""
+        if not isinstance(calls, int) or isinstance(calls, bool) or calls < 0:
+            raise InvalidArgumentError(f"calls is {calls!r}; give how many to compare, 0 or more")
+        self._audits_left = calls
+
+    def _compare(
+        self,
+        program: Program,
+        tensors: list[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        self._audits_left -= 1
+        before = _Before(program, tensors)
+        replayed = _keep_results(self._replay(program, tensors, args, kwargs), program, tensors)
+        before.put_back()
+        result = self._call_original(args, kwargs)
+        self._calls["audited"] += 1
+        expected = _keep_results(result, program, tensors)
+        if difference := _find_difference(expected, replayed):
+            raise RunnerError(
+                f"the capture of {self._name} is not what the original computes: {difference}. "
+                "explain() lists what it takes as fixed; close() it and call the original"
+            )
+        return result
+
+    def explain(self) -> Explanation:
+        """What is compared before each call, and what is taken as fixed."""
+        note = _MAKES_STATE if self._makes_state else self._refusal
+        return explain(self._name, self._programs, self._calls, note)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of device memory that the recorded calls hold beside what the original holds."""
+        return sum(program.replay.memory_bytes for program in self._programs)
+
+    def close(self) -> None:
+        """Let go of all that was recorded. Calls raise RunnerError afterwards."""
+        with self._lock:
+            while self._programs:
+                self._programs.pop().replay.close()
+            self._makes_state, self._is_closed = False, True
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"the capture of {self._name} holds addresses of this process, so it cannot be pickled "
+            "or copied: pickle captured.original and capture it again where it is loaded"
+        )
+
+    def __repr__(self) -> str:
+        return f"<capture of {self._name}, {len(self._programs)} recorded call(s)>"
+
+    def _describe_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        for program in self._programs:
+            if program.signature.match(args, kwargs) is not None:
+                return f"{program.state.find_change() or 'something'} has changed"
+        return f"it was called with {_core.Signature(args, kwargs).describe()}"
+
+
+class _Before:
+    """What a call may change, as it is: written memory, inputs, random numbers, gradients."""
+
+    def __init__(self, program: Program, tensors: list[torch.Tensor]) -> None:
+        self._memory = _core.SavedState([*program.written, *tensors])
+        self._cpu = torch.get_rng_state()
+        self._gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        leaves = (*program.gradients.made, *program.gradients.dropped, *program.gradients.added)
+        self._gradients = [(leaf, leaf.grad) for leaf in leaves]
+
+    def put_back(self) -> None:
+        self._memory.put_back()
+        torch.set_rng_state(self._cpu)
+        if self._gpus:
+            torch.cuda.set_rng_state_all(self._gpus)
+        for leaf, grad in self._gradients:
+            leaf.grad = grad
+
+
+def _keep_results(
+    result: Any, program: Program, tensors: list[torch.Tensor]
+) -> list[tuple[str, Any]]:
+    """What a call returned and wrote, copied, with names."""
+    found: list[tuple[str, Any]] = []
+    for place, leaf in enumerate(pytree.tree_leaves(result)):
+        found.append((f"output {place}", leaf))
+    found += [(f"state {place}", item) for place, item in enumerate(program.written)]
+    found += [(f"input {place}", item) for place, item in enumerate(tensors)]
+    grads = [leaf.grad for leaf in program.gradients.made]
+    found += [(f"gradient {place}", item) for place, item in enumerate(grads)]
+    with torch.no_grad():
+        return [
+            (name, item.detach().clone() if isinstance(item, torch.Tensor) else item)
+            for name, item in found
+        ]
+
+
+def _find_difference(expected: list[tuple[str, Any]], replayed: list[tuple[str, Any]]) -> str:
+    """ "" where there is none."""
+    if len(expected) != len(replayed):
+        return f"{len(replayed)} tensors where there are {len(expected)}"
+    for (name, wanted), (_, found) in zip(expected, replayed, strict=True):
+        if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
+            if wanted.shape != found.shape or wanted.dtype != found.dtype:
+                return f"{name} is {found.dtype} {tuple(found.shape)}"
+            if not same_bytes(wanted, found):
+                return f"{name} has other values"
+        elif type(wanted) is not type(found) or wanted != found:
+            return f"{name} is {found!r} where it is {wanted!r}"
+    return ""
+
+
+def _name(what: object) -> str:
+    return getattr(what, "__name__", "") or type(what).__name__

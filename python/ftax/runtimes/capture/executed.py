@@ -1,0 +1,173 @@
+"""Which Python code a call runs, as Python's own profiling hook tells it.
+
+What a call can read without a tensor it reads by names in code that ran: attributes, globals, cells
+of closures. The surprising choice: functions are found by their code, among all that live, because
+a running frame does not say of which function it is. What `gc.freeze` hides is not among them, so
+globals are asked of the frames.
+"""
+
+from __future__ import annotations
+
+import dis
+import gc
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any, TypeVar
+
+import torch
+
+import ftax
+
+_T = TypeVar("_T")
+
+_LIBRARIES = tuple(str(Path(item.__file__).parent) for item in (torch, ftax) if item.__file__)
+_STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
+# Built-in modules whose functions give another result each time, whatever their arguments are.
+_CHANGING = frozenset(
+    (
+        *("time", "random", "_random", "posix", "nt", "_io", "io", "_socket", "socket", "secrets"),
+        *("uuid", "_secrets", "_datetime", "datetime", "select", "_thread"),
+    )
+)
+# What torch and Python know and no operator call tells of.
+_ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
+_ENVIRONMENT = frozenset(("environ", "getenv"))
+_BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
+_BY_ARGUMENT = frozenset(("getattr", "hasattr"))
+_COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
+_PATH = (
+    "LOAD_ATTR",
+    "LOAD_METHOD",
+    "CACHE",
+    "PRECALL",
+    "PUSH_NULL",
+)  # between an object and a name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """What ran.
+
+    Attributes:
+        codes: of all Python functions that were entered.
+        spaces: the globals of each.
+        changing: calls of built-in functions that give another result each time, "time.time in
+            model.py:12"; those that torch makes are left out.
+    """
+
+    codes: frozenset[CodeType]
+    changing: tuple[str, ...]
+    spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
+
+    def list_functions(self) -> list[FunctionType]:
+        """All functions that live and have code that ran."""
+        return [
+            item
+            for item in gc.get_objects()
+            if type(item) is FunctionType and item.__code__ in self.codes
+        ]
+
+    def list_names(self) -> frozenset[str]:
+        """Names by which that code can have read anything: of attributes and globals, and strings
+        that are names, as `getattr` takes them."""
+        found: set[str] = set()
+        for code in self.codes:
+            for part in _list_codes(code):
+                found.update(part.co_names)
+                found.update(
+                    item for item in part.co_consts if isinstance(item, str) and item.isidentifier()
+                )
+        return frozenset(found)
+
+    @property
+    def composes_names(self) -> bool:
+        """Whether code outside torch may make up the name of an attribute while it runs."""
+        return any(_composes(code) for code in self.codes if not is_library(code.co_filename))
+
+    @property
+    def reads_environment(self) -> bool:
+        """Whether code outside torch names the environment."""
+        own = (code for code in self.codes if not is_library(code.co_filename))
+        return any(_ENVIRONMENT & set(part.co_names) for code in own for part in _list_codes(code))
+
+
+def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
+    """What ``call`` returns, and what ran. Raises what it raises."""
+    codes: dict[CodeType, dict[str, Any]] = {}
+    changing: dict[str, None] = {}
+
+    def see(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            codes[frame.f_code] = frame.f_globals
+        elif event == "c_call" and _changes(argument):
+            file = frame.f_code.co_filename
+            if not is_library(file) or name_function(argument).endswith("initial_seed"):
+                place = f"{Path(file).name}:{frame.f_lineno}"
+                changing[f"{name_function(argument)} in {place}"] = None
+
+    before = sys.getprofile()
+    sys.setprofile(see)
+    try:
+        result = call()
+    finally:
+        sys.setprofile(before if callable(before) else None)
+        if before is not None and not callable(before):
+            before.enable()  # of cProfile, which is set in C
+    return result, Executed(
+        codes=frozenset(codes), changing=tuple(changing), spaces=tuple(codes.items())
+    )
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is torch's, ftax's or Python's own. What was typed in ("<stdin>") is not."""
+    if file.startswith(_STANDARD):
+        return not file.startswith(_INSTALLED) or file.startswith(_LIBRARIES)
+    return file.startswith((*_LIBRARIES, "<frozen "))
+
+
+def name_function(function: Any) -> str:
+    """``time.perf_counter``."""
+    module = getattr(function, "__module__", None) or ""
+    owner = getattr(function, "__self__", None)
+    if not module and owner is not None and not isinstance(owner, types.ModuleType):
+        module = type(owner).__name__
+    return f"{module}.{getattr(function, '__name__', '?')}".lstrip(".")
+
+
+def _changes(function: Any) -> bool:
+    if getattr(function, "__name__", "") in _ASKING:
+        return True
+    module = getattr(function, "__module__", None)
+    if module is None:  # a method of an object of a built-in class, as random.Random is
+        module = type(getattr(function, "__self__", None)).__module__
+    return module in _CHANGING
+
+
+def _composes(code: CodeType) -> bool:
+    """Whether it may read an attribute by a name that does not stand in it. The surprising choice:
+    a name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""
+    for part in _list_codes(code):
+        if _BY_NAME & set(part.co_names):
+            return True
+        if _BY_ARGUMENT & set(part.co_names):
+            steps = [item for item in dis.get_instructions(part) if item.opname not in _PATH]
+            if any(item.opname in _COMPOSING for item in steps):
+                return True
+            for place, item in enumerate(steps):
+                if item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT:
+                    named = steps[place + 2] if place + 2 < len(steps) else item
+                    if named.opname != "LOAD_CONST":
+                        return True
+    return False
+
+
+def _list_codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _list_codes(constant)

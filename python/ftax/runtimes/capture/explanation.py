@@ -1,0 +1,102 @@
+"""What a capture holds to, in words: what it checks at each call, and what it takes as fixed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ftax.runtimes.capture.program import Program
+
+_FEW = 12  # lines of a list that is printed
+_ALWAYS_FROZEN = (
+    "what C++ extensions read without an operator call",
+    "functions and classes of torch and of Python's library, and what code of libraries names",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramFacts:
+    """One recorded call.
+
+    Attributes:
+        arguments: that it stands for.
+        kind: "tape" or "graph".
+        operators: how many calls a replay makes.
+        guarded: what is compared before each call, by name: "model.scale".
+        frozen: what it read, or could have, and is not compared.
+        baked: numbers that it read of tensors and that depend on no input and no state.
+        checked: how many numbers it reads that do, compared after each replay.
+        warnings: of the recording.
+    """
+
+    arguments: str
+    kind: str
+    operators: int
+    guarded: tuple[str, ...]
+    frozen: tuple[str, ...]
+    baked: tuple[str, ...]
+    checked: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All calls that were recorded. ``calls`` counts how calls were answered: "replayed", "eager",
+    "recorded"."""
+
+    name: str
+    programs: tuple[ProgramFacts, ...]
+    calls: dict[str, int]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {len(self.programs)} recorded call(s)"]
+        if self.calls:
+            answered = ", ".join(f"{count} {how}" for how, count in sorted(self.calls.items()))
+            lines.append(f"calls so far: {answered}")
+        lines += self.notes
+        for facts in self.programs:
+            lines += [
+                "",
+                f"{facts.kind} of {facts.operators} operator calls, for {facts.arguments}",
+            ]
+            lines += _draw_list("compared before each call", facts.guarded)
+            lines += _draw_list("frozen: not compared", facts.frozen)
+            lines += _draw_list("read on the host and baked in", facts.baked)
+            if facts.checked:
+                lines.append(f"  read on the host and compared after each replay: {facts.checked}")
+            lines += [f"  ! {warning}" for warning in facts.warnings]
+        return "\n".join(lines)
+
+
+def explain(name: str, programs: Iterable[Program], calls: Counter[str], note: str) -> Explanation:
+    """Facts of each program."""
+    return Explanation(
+        name=name,
+        programs=tuple(_describe(program) for program in programs),
+        calls=dict(calls),
+        notes=(note,) if note else (),
+    )
+
+
+def _describe(program: Program) -> ProgramFacts:
+    return ProgramFacts(
+        arguments=program.signature.describe(),
+        kind=program.kind,
+        operators=program.operators,
+        guarded=tuple(program.state.places),
+        frozen=(*program.executed.changing, *program.state.frozen, *_ALWAYS_FROZEN),
+        baked=() if program.checked else program.baked,
+        checked=len(program.checked),
+        warnings=program.warnings,
+    )
+
+
+def _draw_list(title: str, items: tuple[str, ...]) -> list[str]:
+    if not items:
+        return []
+    shown = [f"    {item}" for item in items[:_FEW]]
+    if len(items) > _FEW:
+        shown.append(f"    and {len(items) - _FEW:,} more")
+    return [f"  {title} ({len(items):,}):", *shown]

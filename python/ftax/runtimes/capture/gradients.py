@@ -1,0 +1,86 @@
+"""What a call does to `.grad` of the weights, which a replay has to do too.
+
+The surprising choice: it is found by trying. A gradient is put there before a run; afterwards it is
+the same tensor (the call adds to it), another (it makes its own), or gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradients:
+    """Leaves by what becomes of their gradients.
+
+    Attributes:
+        added: the call adds to what it finds, so whether there is one decides what it does.
+        made: after the call there is one that the call made.
+        dropped: after the call there is none.
+    """
+
+    added: tuple[torch.Tensor, ...]
+    made: tuple[torch.Tensor, ...]
+    dropped: tuple[torch.Tensor, ...]
+
+    def collect(self) -> list[torch.Tensor]:
+        """Those that the call just made."""
+        return [grad for leaf in self.made if (grad := leaf.grad) is not None]
+
+    def hand_out(self, grads: Iterable[torch.Tensor]) -> None:
+        """Leave behind what eager would: these, of the leaves in ``made``."""
+        for leaf, grad in zip(self.made, grads, strict=True):
+            leaf.grad = grad
+        for leaf in self.dropped:
+            leaf.grad = None
+
+
+def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) -> Gradients:
+    """Tell by one run of ``run``, which is to change nothing else for good."""
+    # That of a frozen weight can still be dropped.
+    found = [
+        leaf
+        for leaf in leaves
+        if leaf.is_leaf and (leaf.requires_grad or isinstance(leaf, nn.Parameter))
+        if leaf.is_floating_point() or leaf.is_complex()
+    ]
+    if not found:
+        return Gradients(added=(), made=(), dropped=())
+    with keep_gradients(found):
+        empty = [leaf.grad is None for leaf in found]
+        planted = [torch.zeros_like(leaf) for leaf in found]
+        for leaf, grad in zip(found, planted, strict=True):
+            leaf.grad = grad
+        run()
+        same = [leaf.grad is grad for leaf, grad in zip(found, planted, strict=True)]
+        gone = [leaf.grad is None for leaf in found]
+        # One that is still there was added to, or not touched at all, as that of a frozen layer is.
+        touched = [
+            is_same and bool(grad._version) for is_same, grad in zip(same, planted, strict=True)
+        ]
+    facts = list(zip(found, empty, same, gone, touched, strict=True))
+    return Gradients(
+        added=tuple(leaf for leaf, _, _, _, is_touched in facts if is_touched),
+        made=tuple(
+            leaf
+            for leaf, was_empty, is_same, is_gone, is_touched in facts
+            if (is_touched and was_empty) or not (is_same or is_gone)
+        ),
+        dropped=tuple(leaf for leaf, _, _, is_gone, _ in facts if is_gone),
+    )
+
+
+@contextmanager
+def keep_gradients(leaves: Iterable[torch.Tensor]) -> Iterator[None]:
+    """Gradients are afterwards the tensors that they were."""
+    before = [(leaf, leaf.grad) for leaf in leaves]
+    try:
+        yield
+    finally:
+        for leaf, grad in before:
+            leaf.grad = grad

@@ -1,0 +1,173 @@
+"""The replay of a captured call on a GPU: one CUDA graph of the tape's kernels.
+
+The surprising choice: results are copies unless a call asks to borrow. A graph writes each result
+where it wrote the one before, and nobody who holds yesterday's tensor expects that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ftax import _core
+from ftax.runtimes.graph.cuda_graph import require_cuda_build
+from ftax.runtimes.tape.capture import CapturedGraph, capture
+from ftax.runtimes.tape.replays import check_on_both_inputs
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.writes import find_storage
+
+
+def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) -> GraphReplay:
+    """Capture ``tape`` on inputs of its own and hold it against eager on both inputs.
+
+    Raises UnsupportedError for what a graph cannot hold, and UnavailableError without CUDA.
+    """
+    require_cuda_build()
+    loaded = workspace.loaded
+    device = torch.device(loaded.device)
+    before = torch.cuda.memory_reserved(device)
+    inputs = [_make_like(item) for item in loaded.flat_inputs()]
+    captured = capture(loaded, workspace.taped, tape=tape, inputs=inputs)
+    replay = GraphReplay(captured, device, borrows=borrows)
+    replay.memory_bytes = max(0, torch.cuda.memory_reserved(device) - before)
+    replay.places = list(range(len(workspace.reference)))
+    check_on_both_inputs(
+        loaded, workspace.reference, lambda given: replay(list(given)), name="the captured graph"
+    )
+    return replay
+
+
+class GraphReplay:
+    """Copies inputs to where the graph reads them, launches it on the caller's stream, and hands
+    out what it wrote."""
+
+    def __init__(self, captured: CapturedGraph, device: torch.device, *, borrows: bool) -> None:
+        self.memory_bytes = 0
+        self.places: list[int] = []
+        self._captured, self._device, self._borrows = captured, device, borrows
+        buffers = captured.buffers
+        self._inputs = list(buffers.inputs)
+        self._addresses = [item.data_ptr() for item in self._inputs]
+        self._outputs = _group(buffers.outputs, self._inputs, buffers.constants)
+        self._writes_inputs = buffers.mutated
+        self._stream: torch.cuda.Stream | None = None  # of the last replay
+
+    def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Results on the caller's stream; those that the graph made are copies, or its memory."""
+        if torch.cuda.current_device() != self._device.index:
+            with torch.cuda.device(self._device):
+                return self._replay(tensors)
+        return self._replay(tensors)
+
+    def _replay(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        stream = torch.cuda.current_stream()
+        if self._stream is not None and stream != self._stream:
+            stream.wait_stream(self._stream)  # which may still read inputs and write results
+        self._stream = stream
+        other = [
+            place
+            for place, address in enumerate(self._addresses)
+            if tensors[place].data_ptr() != address
+        ]
+        with torch.no_grad():
+            for place in other:
+                self._inputs[place].copy_(tensors[place])
+            self._captured.graph.replay()
+            if self._writes_inputs:
+                for place in other:
+                    tensors[place].copy_(self._inputs[place])
+            return self._outputs.hand_out(tensors, self.places, borrows=self._borrows)
+
+    def borrow(self, places: Sequence[int]) -> None:
+        """From now on hand out the graph's own memory at these."""
+        self._outputs.borrowed = frozenset(places)
+
+    def close(self) -> None:
+        """Wait for what is in flight: its memory must not be freed before."""
+        torch.cuda.synchronize(self._device)
+
+
+class _Outputs:
+    """What the graph writes, by memory: a result that shares memory with an input, a weight or
+    another result does so in every call."""
+
+    def __init__(self) -> None:
+        self.kept: dict[int, torch.Tensor] = {}  # weights and state, which are the caller's own
+        self.of_inputs: dict[int, tuple[int, torch.Tensor]] = {}
+        self.borrowed: frozenset[int] = frozenset()  # places that are never copied
+        self.made: list[tuple[torch.Tensor, dict[int, torch.Tensor]]] = []  # whole memory, results
+
+    def hand_out(
+        self, inputs: Sequence[torch.Tensor], places: Sequence[int], *, borrows: bool
+    ) -> list[torch.Tensor]:
+        """The results of the replay before at these places."""
+        found = dict(self.kept)
+        for place, (source, view) in self.of_inputs.items():
+            given = inputs[source]
+            offset = given.storage_offset() + view.storage_offset()
+            found[place] = given.as_strided(view.size(), view.stride(), offset)
+        for memory, results in self.made:
+            if borrows or self.borrowed.issuperset(results):
+                found.update(results)
+                continue
+            if len(results) == 1 and memory.numel() == next(iter(results.values())).numel():
+                found.update({place: result.clone() for place, result in results.items()})
+                continue
+            copy = memory.clone()
+            found.update(
+                {
+                    place: copy.as_strided(item.size(), item.stride(), item.storage_offset())
+                    for place, item in results.items()
+                }
+            )
+        return [found[place] for place in places]
+
+
+def _group(
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    constants: Sequence[torch.Tensor],
+) -> _Outputs:
+    grouped = _Outputs()
+    sources = {find_storage(item): place for place, item in enumerate(inputs)}
+    kept = {find_storage(item) for item in constants}
+    made: dict[object, tuple[torch.Tensor, dict[int, torch.Tensor]]] = {}
+    for place, output in enumerate(outputs):
+        storage = find_storage(output)
+        if storage in sources:
+            grouped.of_inputs[place] = sources[storage], output
+        elif storage in kept:
+            grouped.kept[place] = output
+        else:
+            key = (storage, output.dtype)
+            made.setdefault(key, (_see_whole(output), {}))[1][place] = _see_memory(output)
+    grouped.made = list(made.values())
+    return grouped
+
+
+def _see_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same memory that was not made under inference mode, which could not be
+    written or followed by autograd outside it."""
+    with torch.inference_mode(False):
+        view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return view.set_(
+            tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride()
+        )
+
+
+def _see_whole(tensor: torch.Tensor) -> torch.Tensor:
+    storage = tensor.untyped_storage()
+    count = storage.nbytes() // tensor.element_size()
+    with torch.inference_mode(False):
+        view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        return view.set_(storage, 0, (count,), (1,))
+
+
+def _make_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory of its own in the same layout."""
+    with torch.inference_mode(False):
+        made = torch.empty_strided(
+            tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        )
+        return made.copy_(tensor.detach())

@@ -1,0 +1,479 @@
+"""What of Python a call can have read, from which its work may follow; and what is not followed.
+
+From the functions that ran, closures, defaults and the globals that they name; from there, into
+modules, optimizers, objects and containers. The surprising choice: more is guarded than was read. A
+guard too many costs a capture anew, one too few a wrong result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dis
+import enum
+import functools
+import logging
+import operator
+import os
+import sys
+import types
+from collections import ChainMap, UserDict, UserList, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ftax import _core
+from ftax.runtimes.capture.executed import Executed, is_library
+from ftax.steps.writes import find_storage
+
+_MOST_ITEMS = 1000  # of a container that are looked at for each call
+_MOST_NUMBERS = 4096  # of an array of numpy, which are compared faster
+_MODULE_STATE = frozenset(
+    (
+        *("training", "forward", "_parameters", "_buffers", "_modules", "_backward_hooks"),
+        *("_backward_pre_hooks", "_forward_hooks", "_forward_hooks_with_kwargs"),
+        *("_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
+    )
+)
+# What cannot be changed, or leads to nothing that a forward pass reads.
+_INERT = (type, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType)
+_FOLLOWED = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+_FIXED = (
+    *(types.FunctionType, types.BuiltinFunctionType, types.MethodWrapperType, np.generic),
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, property, classmethod),
+    *(staticmethod, enum.Enum, logging.Logger),
+)
+# Of Python's own library, what people keep their options and tables in.
+_HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, ChainMap)
+# Objects that read attributes by names that stand in no code.
+_READERS = (operator.attrgetter, operator.methodcaller)
+
+
+class Wraps:
+    """What stands before a callable of the user's, which decides what it does."""
+
+    original: Any
+
+
+class _Contents:
+    """What an object holds that C++ does not know how to look into. ``now`` is the same object as
+    long as all of it is the same: a guard of an attribute, which is a property, tells."""
+
+    def __init__(self, read: Callable[[], list[Any]]) -> None:
+        self._read, self._items, self._now = read, read(), object()
+
+    @property
+    def now(self) -> object:
+        items = self._read()
+        if len(items) != len(self._items) or not all(map(_is_same, self._items, items)):
+            self._items, self._now = items, object()
+        return self._now
+
+
+def _is_same(before: object, now: object) -> bool:
+    """The same object, or plain values with the same bits, which their texts tell apart."""
+    return before is now or (
+        type(before) is type(now) and _core.is_plain_value(before) and repr(before) == repr(now)
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class GuardedState:
+    """Guards, and words for each of them.
+
+    Attributes:
+        guards: in C++.
+        places: what each guards, in its order: "self.scale".
+        frozen: what can be reached and is not looked into.
+        tensors: that were reached.
+    """
+
+    guards: _core.Guards = field(default_factory=_core.Guards)
+    places: list[str] = field(default_factory=list)
+    frozen: list[str] = field(default_factory=list)
+    tensors: list[torch.Tensor] = field(default_factory=list)
+
+    def find_change(self) -> str | None:
+        """What is not as it was."""
+        place = self.guards.find_change()
+        if place < 0:
+            return None
+        key = self.guards.find_key(place)
+        return self.places[place] if key is None else f"{key!r} of {self.places[place]}"
+
+    def holds_all(self, written: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> bool:
+        """Whether all memory that is ``written`` is that of a tensor that was reached or given, or
+        of its gradient."""
+        known = {find_storage(item) for item in (*self.tensors, *given)}
+        known |= {find_storage(item.grad) for item in self.tensors if item.grad is not None}
+        return all(find_storage(item) in known for item in written)
+
+
+def guard_state(
+    roots: Mapping[str, object],
+    executed: Executed,
+    device: str,
+    *,
+    has_autograd: bool,
+    accumulating: Iterable[torch.Tensor] = (),
+) -> GuardedState:
+    """Guards of all that is reached from ``roots`` and from functions that ran, as it is now; of
+    ``accumulating`` leaves also of which tensor their gradient is."""
+    names = None if executed.composes_names else executed.list_names()
+    walk = _walk(roots, executed, names, device, has_autograd, accumulating)
+    if names is not None and walk.has_met_readers:
+        walk = _walk(roots, executed, None, device, has_autograd, accumulating)
+    return walk.state
+
+
+def _walk(
+    roots: Mapping[str, object],
+    executed: Executed,
+    names: frozenset[str] | None,
+    device: str,
+    has_autograd: bool,
+    accumulating: Iterable[torch.Tensor],
+) -> _Walk:
+    walk = _Walk(executed, names, accumulating, has_autograd=has_autograd)
+    walk.note("torch's switches: grad mode, autocast, precision, attention back ends")
+    walk.state.guards.add_switches(device)
+    for path, value in roots.items():
+        walk.visit(value, path)
+    for function in executed.list_functions():
+        walk.visit_function(function, function.__qualname__)
+    for code, space in executed.spaces:
+        walk.visit_globals(code, space)
+    if executed.reads_environment:
+        walk.note("environment variables")
+        walk.state.guards.add_dict(os.environ._data)  # type: ignore[attr-defined]
+    walk.finish()
+    return walk
+
+
+class _Walk:
+    def __init__(
+        self,
+        executed: Executed,
+        names: frozenset[str] | None,
+        accumulating: Iterable[torch.Tensor],
+        *,
+        has_autograd: bool,
+    ) -> None:
+        self.state = GuardedState()
+        self._accumulating = {id(leaf) for leaf in accumulating}
+        self._codes, self._has_autograd = executed.codes, has_autograd
+        self._names = names
+        self.has_met_readers = False
+        self._seen: dict[int, object] = {}  # holds what is made on the way
+        self._functions: dict[int, object] = {}
+        self._globals: dict[int, set[str]] = {}  # keys that are guarded, by namespace
+        self._queue: deque[tuple[object, str]] = deque()
+
+    def note(self, path: str) -> None:
+        self.state.places.append(path)
+
+    def visit(self, value: object, path: str) -> None:
+        if isinstance(value, type) and not _is_library_name(value.__module__):
+            self._look_at_classes(value)
+        elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
+            if not isinstance(value.__self__, types.ModuleType | type | None):  # a bound method
+                self.visit(value.__self__, f"{path}.__self__")
+        elif id(value) not in self._seen and not _is_inert(value):
+            self._seen[id(value)] = value
+            self._queue.append((value, path))
+
+    def finish(self) -> None:
+        while self._queue:
+            self._look(*self._queue.popleft())
+
+    def _look(self, value: Any, path: str) -> None:
+        guards = self.state.guards
+        if isinstance(value, torch.Tensor):
+            self._look_at_tensor(value, path)
+        elif isinstance(value, types.FunctionType):
+            self.visit_function(value, path)
+        elif isinstance(value, types.MethodType):
+            self.visit(value.__self__, path)
+            self.visit(value.__func__, path)
+        elif isinstance(value, functools.partial):
+            self.visit(value.func, f"{path}.func")
+            self.visit(value.args, f"{path}.args")
+            self.visit(value.keywords, f"{path}.keywords")
+        elif isinstance(value, types.CellType):
+            if _is_filled(value):
+                self.note(path)
+                guards.add_cell(value)
+                self.visit(value.cell_contents, path)
+        elif isinstance(value, dict):
+            if self._is_short(value, path):
+                self.note(path)
+                guards.add_dict(value)
+                self._visit_all(((f"{path}[{key!r}]", item) for key, item in value.items()))
+            self._look_at_subclass(value, path, dict)
+        elif isinstance(value, list | tuple):
+            if self._is_short(value, path):
+                if isinstance(value, list):
+                    self.note(path)
+                    guards.add_sequence(value)
+                self._visit_all((f"{path}[{place}]", item) for place, item in enumerate(value))
+            self._look_at_subclass(value, path, list, tuple)
+        elif type(value) is set:
+            if self._is_short(value, path):
+                self.note(path)
+                guards.add_set(value)
+                self._visit_all((f"{path}[{place}]", item) for place, item in enumerate(value))
+        elif (read := _find_contents(value)) is not None:
+            if self._is_short(value, path):
+                self.note(path)
+                guards.add_attribute(_Contents(read), "now")
+                self._visit_all((f"{path}[{place}]", item) for place, item in enumerate(read()))
+            self._look_at_subclass(value, path, set, frozenset, deque, bytearray, np.ndarray)
+        elif isinstance(value, Wraps):
+            self.visit(value.original, f"{path}.original")
+        else:
+            self._look_at_object(value, path)
+
+    def _visit_all(self, inner: Iterable[tuple[str, object]]) -> None:
+        for path, value in inner:
+            self.visit(value, path)
+
+    def _look_at_subclass(self, value: object, path: str, *plain: type) -> None:
+        """Attributes of a container of a class of its own."""
+        if type(value) not in plain and not _is_library_name(type(value).__module__):
+            self._look_at_object(value, path)
+
+    def _is_short(self, container: Any, path: str) -> bool:
+        is_array = isinstance(container, np.ndarray)
+        count = container.size if is_array else len(container)
+        if count <= (_MOST_NUMBERS if is_array else _MOST_ITEMS):
+            return True
+        self.state.frozen.append(f"the {count:,} items of {path}")
+        return False
+
+    def visit_function(self, function: types.FunctionType, path: str) -> None:
+        if function.__code__ not in self._codes:
+            return
+        if id(function) in self._functions:
+            return
+        self._functions[id(function)] = self._seen[id(function)] = function
+        own = not is_library(function.__code__.co_filename)
+        if own:
+            self._look_at_parts(function, path)
+        names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for name, cell in names:
+            if own or (_is_filled(cell) and not _is_of_library(cell.cell_contents)):
+                self.visit(cell, f"{name} of {path}")
+        self.visit(function.__defaults__, f"the defaults of {path}")
+        self.visit(function.__kwdefaults__, f"the defaults of {path}")
+        self.visit_globals(function.__code__, function.__globals__)
+
+    def _look_at_parts(self, function: types.FunctionType, path: str) -> None:
+        """Its code, which a reloader replaces, and what else is kept in a function."""
+        self.note(f"the code of {path}")
+        self.state.guards.add_function(function)
+        self.visit(function.__dict__, f"attributes of {path}")
+
+    def visit_globals(self, code: types.CodeType, space: dict[str, Any]) -> None:
+        """Those that the code names. Functions and classes of libraries are not guarded: nobody
+        replaces them between two calls, and there are thousands."""
+        own = not is_library(code.co_filename)
+        named = set(_list_global_names(code) if own else _list_names(code))
+        if own and "globals" in named:  # by any name
+            named.update(key for key in space if not _is_inert_global(space[key]))
+        keys = [
+            name
+            for name in sorted(named)
+            if not name.startswith("__")
+            and (own or (name in space and not _is_inert_global(space[name])))
+        ]
+        if not keys:
+            return
+        module = space.get("__name__", "?")
+        known = self._globals.setdefault(id(space), set())
+        if new := [key for key in keys if key not in known]:
+            known.update(new)
+            self.note(f"globals of {module}: {', '.join(new)}")
+            self.state.guards.add_items(space, new)
+        for key in keys:
+            value = space.get(key)
+            if isinstance(value, types.ModuleType) and not _is_of_library(value):
+                self._visit_python_module(value)
+            else:
+                self.visit(value, f"{module}.{key}")
+
+    def _visit_python_module(self, module: types.ModuleType) -> None:
+        """What code names of a module of the user."""
+        space = vars(module)
+        keys = [
+            key
+            for key, value in space.items()
+            if (self._names is None or key in self._names)
+            and not key.startswith("__")
+            and not isinstance(value, types.ModuleType)
+        ]
+        if keys and id(space) not in self._seen:
+            self._seen[id(space)] = space
+            self.note(f"globals of {module.__name__}: {', '.join(keys)}")
+            self.state.guards.add_items(space, keys)
+            self._visit_all((f"{module.__name__}.{key}", space[key]) for key in keys)
+
+    def _look_at_tensor(self, tensor: torch.Tensor, path: str) -> None:
+        self.note(path)
+        self.state.tensors.append(tensor)
+        self.state.guards.add_tensor(tensor, id(tensor) in self._accumulating)
+        if self._has_autograd and tensor.is_leaf and tensor.requires_grad:
+            for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+                self.note(f"{path}.{name}")
+                self.state.guards.add_attribute(tensor, name)
+                self.visit(getattr(tensor, name, None), f"{path}.{name}")
+
+    def _look_at_object(self, value: Any, path: str) -> None:
+        if isinstance(value, _READERS):
+            self.has_met_readers = True
+            return
+        space = getattr(value, "__dict__", None)
+        has_slots = any("__slots__" in vars(kind) for kind in type(value).__mro__)
+        if _is_of_library(value) or not (isinstance(space, dict) or has_slots):
+            if not _is_fixed(value):
+                self.state.frozen.append(f"{path}, a {type(value).__qualname__}")
+            return
+        self.note(f"the class of {path}")
+        self.state.guards.add_class(value)
+        if isinstance(space, dict):
+            self._look_at_attributes(value, space, path)
+        self._look_at_slots(value, path)
+        self._look_at_classes(type(value))
+
+    def _look_at_attributes(self, value: object, space: dict[str, Any], path: str) -> None:
+        keys = [key for key in space if self._reads(value, key)]
+        if self._names is None:
+            self.note(path)
+            self.state.guards.add_dict(space)
+        else:
+            missing = _list_missing(value, space, self._names)
+            self.note(path)
+            self.state.guards.add_items(space, [*keys, *missing])
+        self._visit_all((f"{path}.{key}", space[key]) for key in keys)
+
+    def _reads(self, owner: object, key: str) -> bool:
+        if self._names is None or key in self._names:
+            return True
+        return isinstance(owner, nn.Module) and key in _MODULE_STATE
+
+    def _has_run(self, value: object) -> bool:
+        """Whether something in a class is a function whose code ran."""
+        function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        return getattr(function, "__code__", None) in self._codes
+
+    def _look_at_slots(self, value: object, path: str) -> None:
+        for kind in type(value).__mro__:
+            slots = vars(kind).get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else slots:
+                if name in ("__dict__", "__weakref__"):
+                    continue
+                if name.startswith("__") and not name.endswith("__"):
+                    name = f"_{kind.__name__.lstrip('_')}{name}"
+                self.note(f"{path}.{name}")
+                self.state.guards.add_attribute(value, name)
+                self.visit(getattr(value, name, None), f"{path}.{name}")
+
+    def _look_at_classes(self, kind: type) -> None:
+        for base in kind.__mro__:
+            self._look_at_class(base)
+
+    def _look_at_class(self, kind: type) -> None:
+        """What code names of a class of the user, its methods too."""
+        if id(kind) in self._seen or _is_library_name(kind.__module__):
+            return
+        self._seen[id(kind)] = kind
+        keys = [
+            key
+            for key, value in vars(kind).items()
+            if self._names is None or key in self._names or self._has_run(value)
+            if not (key.startswith("__") and not self._has_run(value))
+        ]
+        if keys:
+            self.note(f"{kind.__qualname__}: {', '.join(keys)}")
+            self.state.guards.add_class_items(kind, keys)
+            self._visit_all((f"{kind.__qualname__}.{key}", vars(kind)[key]) for key in keys)
+
+
+def _find_contents(value: Any) -> Callable[[], list[Any]] | None:
+    """How to list what a container of another kind holds; None for what is none."""
+    if isinstance(value, deque | set | frozenset):
+        return lambda: list(value)
+    if isinstance(value, types.MappingProxyType):
+        return lambda: [*value, *value.values()]
+    if isinstance(value, bytearray):
+        return lambda: [bytes(value)]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return lambda: [value.tobytes(), str(value.dtype), str(value.shape)]
+    return None
+
+
+def _is_fixed(value: object) -> bool:
+    """Whether an object is a function, or another thing of which nothing can change that a result
+    may depend on."""
+    return isinstance(value, _FIXED)
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  (an empty one raises)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_inert(value: object) -> bool:
+    return value is None or isinstance(value, _INERT) or _core.is_plain_value(value)
+
+
+def _is_inert_global(value: object) -> bool:
+    """A function, class or module, of which no more than its identity could be said."""
+    return isinstance(value, (types.FunctionType, *_INERT))
+
+
+def _is_of_library(value: object) -> bool:
+    """Whether an object is of torch or of Python's own library, which keep much that changes and
+    decides nothing; not so what torch has users derive from or hand their numbers to."""
+    if isinstance(value, (*_FOLLOWED, *_HOLDERS)):
+        return False
+    if isinstance(value, types.ModuleType):
+        return _is_library_name(value.__name__)
+    return _is_library_name(type(value).__module__)
+
+
+def _is_library_name(module: str | None) -> bool:
+    top = (module or "").partition(".")[0]
+    return top in ("torch", "ftax", "_pytest") or top in sys.stdlib_module_names
+
+
+def _list_missing(owner: object, space: Mapping[str, object], names: frozenset[str]) -> list[str]:
+    """Names that code reads and that are not there: those of the class, which an attribute of the
+    object would hide, and, of an object that is a bag of attributes, all."""
+    if isinstance(owner, _HOLDERS):
+        return [key for key in names if key not in space]
+    found = [key for kind in type(owner).__mro__ for key in vars(kind)]
+    known = [key for key in dict.fromkeys(found) if key in names and key not in space]
+    return [key for key in known if not key.startswith("__")]
+
+
+def _list_global_names(code: types.CodeType) -> Iterator[str]:
+    """Of what code reads as a global, builtins that a global may come to hide included."""
+    for item in dis.get_instructions(code):
+        if item.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(item.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _list_global_names(constant)
+
+
+def _list_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _list_names(constant)

@@ -1,0 +1,52 @@
+"""`ftax.capture` as a runtime: called from Python, as who adopts it calls it.
+
+The surprising choice: it is captured anew, beside the tape that is there already. What is measured
+is what a user gets, guards, copies and all.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+
+import torch
+
+from ftax.runtimes.candidates import drive_python
+from ftax.runtimes.capture.captured import capture
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.step_module import StepModule
+from ftax.timing.candidate import Candidate, Host
+from ftax.timing.preparation import Preparation
+
+
+def prepare_capture(workspace: Workspace, host: Host) -> Candidate:
+    """The model or step, captured. Raises what `ftax.capture` raises."""
+    loaded = workspace.loaded
+    start = time.perf_counter()
+    with loaded.guard():
+        if isinstance(loaded.module, StepModule):
+            captured = capture(loaded.module.step)
+        else:
+            captured = capture(
+                loaded.module,
+                (loaded.args, dict(loaded.kwargs)),
+                check_inputs=(loaded.check_args, dict(loaded.check_kwargs)),
+            )
+    call = functools.partial(captured, *loaded.args, **loaded.kwargs)
+
+    def run() -> list[torch.Tensor]:
+        with loaded.guard():
+            return flatten_outputs((call_model(call), loaded.list_returned()))
+
+    return Candidate(
+        runtime="capture",
+        host=host,
+        runner=drive_python(workspace, "capture", call),
+        run=run,
+        preparation=Preparation(
+            made_seconds=time.perf_counter() - start,
+            details={"memory_bytes": captured.memory_bytes},
+        ),
+        warnings=loaded.warnings,
+    )
