@@ -4,10 +4,13 @@ anew, refused or told."""
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -630,3 +633,13 @@ def test_one_refusal_is_of_one_kind_of_call(no_grad: None):
     assert_same(captured, run, torch.ones(3), False)
     assert_same(captured, run, -torch.ones(2), True)
     assert captured.explain().calls == {"recorded": 2, "replayed": 1, "eager": 2}
+
+
+@pytest.mark.slow
+def test_the_example_trains_a_model_to_the_same_losses():
+    example = Path(__file__).parents[2] / "examples" / "char_model" / "train.py"
+    done = subprocess.run(
+        [sys.executable, example, "--steps", "12"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "12 losses, the same bits" in done.stdout

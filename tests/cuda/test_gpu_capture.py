@@ -1,0 +1,194 @@
+"""`ftax.capture` on a GPU: one CUDA graph behind the same guards, whose memory stays its own."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import ftax
+from ftax.runtimes.capture.captured import Captured
+
+pytestmark = pytest.mark.needs_cuda
+
+
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).eval().cuda()
+
+
+def draw(rows: int = 4) -> torch.Tensor:
+    return torch.randn(rows, 32, device="cuda")
+
+
+def count(captured: Captured, how: str) -> int:
+    return captured.explain().calls.get(how, 0)
+
+
+def test_a_graph_gives_the_bits_of_the_original(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, draw())
+    assert captured.explain().programs[0].kind == "graph"
+    for _ in range(3):
+        x = draw()
+        assert torch.equal(captured(x), model(x))
+    assert captured.explain().calls == {"recorded": 1, "replayed": 3}
+    assert captured.memory_bytes >= 0
+
+
+def test_a_tape_is_to_be_had_too(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, draw(), kind="tape")
+    assert captured.explain().programs[0].kind == "tape"
+    x = draw()
+    assert torch.equal(captured(x), model(x))
+
+
+def test_results_are_copies_unless_they_are_borrowed(no_grad: None):
+    model = make_model()
+    given = draw()
+    before = given.clone()
+    own = ftax.capture(model, given)
+    first = own(draw())
+    kept = first.clone()
+    own(draw())
+    assert torch.equal(first, kept) and not first.is_inference()
+    assert torch.equal(given, before)  # the graph reads from memory of its own
+    lent = ftax.capture(model, given, borrow=True)
+    first = lent(draw())
+    assert lent(draw()).data_ptr() == first.data_ptr()
+
+
+def test_aliases_are_those_of_eager(no_grad: None):
+    weight = torch.ones(3, device="cuda")
+
+    def run(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = x * 2
+        x[0] = 7.0
+        return x[1:], made, made[1], weight
+
+    captured = ftax.capture(run, torch.randn(3, device="cuda"))
+    x = torch.randn(3, device="cuda")
+    view, made, part, same = captured(x)
+    assert x[0].item() == 7.0 and view.data_ptr() == x[1:].data_ptr()
+    made.zero_()
+    assert part.item() == 0.0 and same is weight
+
+
+def test_inputs_may_be_written_at_once_and_streams_may_differ(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, draw())
+    x, side = draw(), torch.cuda.Stream()
+    expected = model(x)
+    first = captured(x)
+    x.zero_()
+    zero = model(x)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        second = captured(x)
+    torch.cuda.current_stream().wait_stream(side)
+    assert torch.equal(first, expected) and torch.equal(second, zero)
+
+
+def test_random_numbers_go_on_as_those_of_eager(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.5)
+
+    x = torch.ones(64, device="cuda")
+    captured = ftax.capture(run, x)
+    torch.cuda.manual_seed(3)
+    expected = [run(x) for _ in range(3)]
+    torch.cuda.manual_seed(3)
+    assert all(torch.equal(captured(x), item) for item in expected)
+
+
+def test_training_is_that_of_eager_with_a_schedule():
+    def make():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 1))
+        model.cuda()
+        rate = torch.tensor(1e-3, device="cuda")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, fused=True, capturable=True)
+
+        def step(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = F.mse_loss(model(x), target)
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return model, rate, step
+
+    batches = [(draw(), torch.randn(4, 1, device="cuda")) for _ in range(100)]
+    model, rate, step = make()
+    twin, twins_rate, twins_step = make()
+    captured = ftax.capture(step, batches[0])
+    losses, expected = [], []
+    for place, batch in enumerate(batches):
+        if place == 50:
+            rate.mul_(0.1)
+            twins_rate.mul_(0.1)
+        losses.append(captured(*batch).item())
+        expected.append(twins_step(*batch).item())
+    assert losses == expected
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(mine, other) and torch.equal(mine.grad, other.grad)
+    assert count(captured, "replayed") >= 98 and count(captured, "recorded") == 2
+
+
+def test_an_audit_finds_nothing_to_say(no_grad: None):
+    captured = ftax.capture(make_model(), draw())
+    captured.audit(3)
+    for _ in range(3):
+        captured(draw())
+    assert count(captured, "audited") == 3
+
+
+def test_decoding_from_a_static_cache_gives_the_tokens_of_the_loop():
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=128,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval().cuda()
+    prompt = torch.randint(0, 64, (1, 8), device="cuda")
+    found = []
+    with torch.inference_mode():
+        for captures in (False, True):
+            cache = StaticCache(config=config, max_cache_len=128)
+
+            def step(token: torch.Tensor, cache: StaticCache = cache) -> torch.Tensor:
+                logits = model(token, past_key_values=cache, use_cache=True).logits
+                return logits[:, -1:].argmax(-1)
+
+            token = step(prompt)
+            run = ftax.capture(step, token) if captures else step
+            tokens = [token]
+            for _ in range(64):
+                tokens.append(run(tokens[-1]))
+            found.append([int(item) for item in tokens])
+    assert found[0] == found[1]
+
+
+def test_what_waits_for_the_device_is_refused(no_grad: None):
+    with pytest.raises(ftax.UnsupportedError, match=r"test_gpu_capture\.py"):
+        ftax.capture(lambda x: x * x.sum().item(), draw())
+
+
+def test_a_number_can_be_compared_after_each_replay(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if bool((x > 0).any()) else x - 1
+
+    captured = ftax.capture(run, torch.ones(4, device="cuda"), on_host_read="check")
+    for x in (torch.ones(4, device="cuda"), -torch.ones(4, device="cuda")):
+        assert torch.equal(captured(x), run(x))
+    assert (count(captured, "replayed"), count(captured, "eager")) == (1, 1)
