@@ -75,18 +75,28 @@ def _say_not_the_same(findings: Laddered) -> str:
 
 
 def adopt(findings: Findings) -> str:
-    """The lines of code that put the fastest runtime in the model's place which is faster for
-    certain, and gives its outputs; "" if there is none."""
-    for row in findings.runtimes:
-        cell = row.measurement.cell
-        lines = find_lines(cell.runtime) if cell.host == "python" else ""
-        if lines and row.is_faster and not row.excluded:
-            return (
-                f"# {cell.runtime}, from Python: {_say_latency(row)}\n"
-                "# inputs: the tensors of one request, a tuple in the order of forward\n"
-                f"{lines}"
-            )
-    return ""
+    """The lines of code that put in the model's place the fastest runtime which is faster for
+    certain and gives its outputs, and those of a capture, which gives its bits; "" if there is
+    none."""
+    able = [
+        row
+        for row in findings.runtimes
+        if row.measurement.cell.host == "python"
+        and row.is_faster
+        and not row.excluded
+        and find_lines(row.measurement.cell.runtime)
+    ]
+    captured = [row for row in able[1:] if row.measurement.cell.runtime == "capture"]
+    parts: list[str] = []
+    for row in (*able[:1], *captured):
+        runtime = row.measurement.cell.runtime
+        also = "or " if parts else ""
+        given = "# inputs: the tensors of one request, a tuple in the order of forward\n"
+        parts.append(
+            f"# {also}{runtime}, from Python: {_say_latency(row)}\n"
+            f"{'' if parts else given}{find_lines(runtime)}"
+        )
+    return "\n\n".join(parts)
 
 
 def _say_what_binds(findings: Laddered, where: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from ftax import _core
+from ftax.errors import UnsupportedError
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.tape.replays import check_on_both_inputs
@@ -27,6 +28,7 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     loaded = workspace.loaded
     device = torch.device(loaded.device)
     before = torch.cuda.memory_reserved(device)
+    _check_layouts(loaded.flat_inputs(), loaded.name)
     inputs = [_make_like(item) for item in loaded.flat_inputs()]
     captured = capture(loaded, workspace.taped, tape=tape, inputs=inputs)
     replay = GraphReplay(captured, device, borrows=borrows)
@@ -36,6 +38,23 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
         loaded, workspace.reference, lambda given: replay(list(given)), name="the captured graph"
     )
     return replay
+
+
+def _check_layouts(inputs: Sequence[torch.Tensor], name: str) -> None:
+    """Raises UnsupportedError for inputs that a graph cannot have memory of its own for."""
+    for place, item in enumerate(inputs):
+        if any(
+            size > 1 and not stride for size, stride in zip(item.size(), item.stride(), strict=True)
+        ):
+            raise UnsupportedError(
+                f"cannot capture {name} as a graph: input {place} is expanded, several of its "
+                "elements being one in memory: give it contiguous, or kind='tape'"
+            )
+    if len({find_storage(item) for item in inputs}) < len(inputs):
+        raise UnsupportedError(
+            f"cannot capture {name} as a graph: two of its inputs share memory, and a graph reads "
+            "from memory of its own: give tensors of their own, or kind='tape'"
+        )
 
 
 class GraphReplay:
@@ -94,7 +113,7 @@ class _Outputs:
 
     def __init__(self) -> None:
         self.kept: dict[int, torch.Tensor] = {}  # weights and state, which are the caller's own
-        self.of_inputs: dict[int, tuple[int, torch.Tensor]] = {}
+        self.of_inputs: dict[int, tuple[int, torch.Tensor | None]] = {}  # None: the input itself
         self.borrowed: frozenset[int] = frozenset()  # places that are never copied
         self.made: list[tuple[torch.Tensor, dict[int, torch.Tensor]]] = []  # whole memory, results
 
@@ -105,6 +124,9 @@ class _Outputs:
         found = dict(self.kept)
         for place, (source, view) in self.of_inputs.items():
             given = inputs[source]
+            if view is None:
+                found[place] = given
+                continue
             offset = given.storage_offset() + view.storage_offset()
             found[place] = given.as_strided(view.size(), view.stride(), offset)
         for memory, results in self.made:
@@ -136,7 +158,9 @@ def _group(
     for place, output in enumerate(outputs):
         storage = find_storage(output)
         if storage in sources:
-            grouped.of_inputs[place] = sources[storage], output
+            source = sources[storage]
+            is_input = output is inputs[source]
+            grouped.of_inputs[place] = source, None if is_input else output
         elif storage in kept:
             grouped.kept[place] = output
         else:
