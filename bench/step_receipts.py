@@ -32,7 +32,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from record import Figure, finish, make_parser, progress, show
 
-_LONG = 64  # tokens that every rung has to agree on
+_LONG = 64  # tokens that every rung has to agree on; recording them takes a minute or more
 _STEPS = 20  # of training
 _TURNS = 15
 _DECODE = tuple(itertools.product(("llama-160m", "llama-1b"), (128, 2048), (1, 8)))
@@ -80,12 +80,18 @@ def judge(receipt: Receipt) -> dict[str, Any]:
 def decode(model: str, context: int, batch: int, options: argparse.Namespace) -> dict[str, Any]:
     """One cell of decoding."""
     setting = make_setting(options, step="decode", sequence=context, batch=batch)
-    long = load_model(model, **setting, tokens=_LONG)
-    agree = {place: say_outputs(found) for place, found in prepare_rungs(long)}
+    progress(f"{options.long} tokens on every rung")
+    long = load_model(model, **setting, tokens=options.long)
+    agree = {}
+    for place, found in prepare_rungs(long):
+        agree[place] = say_outputs(found)
+        progress(f"{place}: {agree[place]}")
+    del long
     loaded = load_model(model, **setting)
     receipt = take_receipt(loaded, options)
     return {
         **judge(receipt),
+        "tokens": options.long,
         "tokens_equal": agree,
         "wall_ratio": compare_with_clock(loaded, receipt),
         "debug_waits": count_debug_waits(loaded),
@@ -207,7 +213,7 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     if decoded:
         figures += [
             Figure(
-                name=f"rungs without eager's {_LONG} tokens",
+                name=f"rungs without eager's {min(c['tokens'] for c in decoded)} tokens",
                 values=(float(odd),), unit="rungs", at_most=0,
             ),
             Figure(
@@ -233,6 +239,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="narrow models, on short prompts")
     parser.add_argument("--only", default="", help="cells whose name has this in it")
     parser.add_argument("--duration", type=float, default=10.0, help="seconds of rounds a cell")
+    parser.add_argument("--long", type=int, default=_LONG, help="tokens that rungs agree on")
     parser.add_argument("--time-limit", type=float, default=1e9, help="begin no cell after it")
     options = parser.parse_args()
     wanted: dict[str, Callable[[], dict[str, Any]]] = {}

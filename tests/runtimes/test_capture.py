@@ -643,3 +643,35 @@ def test_the_example_trains_a_model_to_the_same_losses():
     )
     assert done.returncode == 0, done.stderr
     assert "12 losses, the same bits" in done.stdout
+
+
+def test_a_weight_may_be_an_argument(no_grad: None):
+    weights = [torch.ones(3), torch.full((3,), 5.0)]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + weights[0]
+
+    captured = ftax.capture(run, torch.randn(3))
+    for given in (torch.randn(3), weights[0], weights[1], weights[0][:]):
+        assert_same(captured, run, given)
+    with pytest.raises(ftax.UnsupportedError):  # it would take every argument for the weight
+        ftax.capture(run, weights[0])
+    checked = ftax.capture(
+        lambda x: run(x) if bool(x.isfinite().all()) else x, weights[0], on_host_read="check"
+    )
+    for given in (weights[0], torch.randn(3), weights[1]):
+        assert_same(checked, run, given)
+
+
+def test_an_argument_that_is_an_attribute_too_is_told_by_which_it_is(no_grad: None):
+    class Holder:
+        def __init__(self) -> None:
+            self.batch, self.other = torch.ones(3), torch.zeros(3)
+
+        def run(self, x: torch.Tensor) -> torch.Tensor:
+            return x + (self.batch.shape[0] + self.other.shape[0])
+
+    holder = Holder()
+    captured = ftax.capture(holder.run, holder.batch)
+    for given in (holder.batch, holder.other, torch.randn(3), holder.batch):
+        assert_same(captured, holder.run, given)

@@ -20,7 +20,8 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
 from ftax.runtimes.capture.explanation import Explanation, explain
 from ftax.runtimes.capture.guards import Wraps
-from ftax.runtimes.capture.program import OnHostRead, Program, ValueChanged, record_program
+from ftax.runtimes.capture.program import Program, ValueChanged
+from ftax.runtimes.capture.record import OnHostRead, record_program
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import Step
 from ftax.steps.tensors import same_bytes

@@ -1,0 +1,412 @@
+"""Records a call: looks at it from several sides, and refuses what a replay could not be.
+
+The surprising choice: the call is recorded as a step of its own tensors, by the code that records
+what ftax measures. So a capture has passed every check that a rung of a receipt has, with state
+that was found by watching and put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from ftax import _core
+from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
+from ftax.runtimes.capture import host_reads
+from ftax.runtimes.capture.executed import Executed, watch_code
+from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
+from ftax.runtimes.capture.guards import guard_state
+from ftax.runtimes.capture.kept import keep_python
+from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
+from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.tape.tape import Taped, describe_place, preserve_state, run_eager
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.left_as_found import leave_as_found
+from ftax.steps.load import load_model
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model
+from ftax.steps.reach import find_reached
+from ftax.steps.step import Step
+from ftax.steps.step_module import StepModule
+from ftax.steps.writes import find_storage
+
+OnHostRead = Literal["refuse", "check"]
+_ENGINE = "_engine_run_backward"
+
+
+class _Recorded:
+    """The function that is recorded: takes tensors, returns tensors, and notes what the real one
+    returned around them."""
+
+    def __init__(
+        self,
+        what: Callable[..., Any],
+        signature: _core.Signature,
+        tensors: list[torch.Tensor],
+        hooks: _GlobalHooks,
+    ) -> None:
+        self._what, self._signature = what, signature
+        self.gradients = Gradients(added=(), made=(), dropped=())
+        self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
+        self.tree: pytree.TreeSpec | None = None
+        self.leaves: tuple[Any, ...] = ()
+        self.needs_grad = self.is_watched = self.resized = self.is_lazy = False
+        self._hooks, self._layouts = hooks, [_layout(tensor) for tensor in tensors]
+        self.executed = Executed(codes=frozenset(), changing=())
+
+    def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        args, kwargs = self._signature.fill(list(tensors))
+        for leaf, grad in self.found:  # each run begins as the call that is recorded
+            if leaf.grad is not grad:
+                leaf.grad = grad
+        self._drop_gradients(tensors)
+        if self.is_watched:
+            memory = [tensor.data_ptr() for tensor in tensors]
+            result, self.executed = watch_code(lambda: self._call(args, kwargs))
+            self.resized = memory != [tensor.data_ptr() for tensor in tensors]
+            self.resized |= self._layouts != [_layout(tensor) for tensor in tensors]
+        else:
+            result = self._call(args, kwargs)
+        leaves, self.tree = pytree.tree_flatten(result, is_leaf=_is_size)
+        found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        self.leaves = tuple(TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
+        self.needs_grad = any(tensor.requires_grad for tensor in found)
+        self.is_lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in found)
+        results = [*found, *self.gradients.collect()]
+        # What only writes is checked by what it wrote, but a step has to return something.
+        return results or [next(iter(tensors), torch.zeros(()))]
+
+    def _drop_gradients(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Of the second input, which a run before has left there."""
+        known = {id(leaf) for leaf, _ in self.found}
+        for tensor in tensors:
+            if tensor.is_leaf and tensor.requires_grad and self.found and id(tensor) not in known:
+                tensor.grad = None
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with self._hooks.used():
+            return self._what(*args, **kwargs)
+
+    def list_places(self, reads: int, outputs: int) -> list[int]:
+        """Of what is handed out among all that the tape gives: results, gradients, and at its end
+        values that were read. Between them is the state that was written."""
+        return [*range(self.list_gradients().stop), *range(outputs - reads, outputs)]
+
+    def list_gradients(self) -> range:
+        """Of gradients, which follow the results."""
+        results = sum(leaf is TENSOR for leaf in self.leaves)
+        return range(results, results + len(self.gradients.made))
+
+    def check(self, name: str) -> None:
+        """Raises UnsupportedError for a result that cannot be made again of tensors, and for
+        arguments that become others."""
+        if self.resized:
+            raise UnsupportedError(
+                f"cannot capture {name}: it gives an argument another size, layout or memory "
+                "(resize_, .data = ), which a replay would not do: return a new tensor instead"
+            )
+        if self.is_lazy:
+            raise UnsupportedError(
+                f"cannot capture {name}: it returns a tensor that is conjugated or negated when it "
+                "is read: return it through resolve_conj() or resolve_neg()"
+            )
+        for leaf in self.leaves:
+            if leaf is not TENSOR and not _core.is_plain_value(leaf):
+                raise UnsupportedError(
+                    f"cannot capture {name}: it returns {name_type(leaf)}, which cannot be made "
+                    "again from tensors: return tensors in tuples, lists, dicts or dataclasses "
+                    "that torch.utils._pytree knows, and leave caches out (use_cache=False)"
+                )
+
+
+def record_program(
+    what: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    name: str,
+    kind: Literal["auto", "tape", "graph"],
+    on_host_read: OnHostRead,
+    borrow: bool,
+    check_inputs: Any = None,
+) -> Program:
+    """Record ``what`` on these arguments, in the caller's grad mode.
+
+    Raises:
+        UnsupportedError: it cannot be replayed soundly; the message has operator, line and remedy.
+        InvalidArgumentError: for arguments that cannot be captured.
+        RunnerError: it raised.
+    """
+    signature = _core.Signature(args, kwargs)
+    tensors = signature.match(args, kwargs)
+    if tensors is None:
+        raise InvalidArgumentError(
+            "the arguments do not compare equal to themselves, so no later call could be told to "
+            "be the same; give plain values, tensors and containers of them"
+        )
+    _check_no_modes(name)
+    hooks = _GlobalHooks()
+    recorded = _Recorded(what, signature, tensors, hooks)
+    if on_host_read == "check" and check_inputs is None:
+        # Other values may take another path, which is what each replay then finds out.
+        check_inputs = tuple(tensor.detach().clone() for tensor in tensors)
+    step = Step(
+        function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="call"
+    )
+    roots = {name: what, "the arguments": signature.objects}
+    leaves = _find_leaves(what, *signature.objects, *tensors)
+    recorded.found = [(leaf, leaf.grad) for leaf in leaves]
+    with (
+        keep_python(what, args, kwargs),
+        hooks.put_away(),
+        leave_as_found(step, args, kwargs),
+        keep_gradients(leaves),
+    ):
+        loaded = load_model(step)
+        _look(loaded, recorded, roots)
+        workspace = Workspace(loaded)
+        host_reads.refuse_memory_reads(workspace.loaded)
+        try:
+            taped = workspace.taped
+        except UnsupportedError as error:
+            raise host_reads.explain_failure(workspace.loaded, error) from error
+        _require_same_bits(workspace.loaded, taped)
+        dependent = host_reads.find_dependent_reads(taped.tape)
+        if dependent and on_host_read == "refuse":
+            raise host_reads.refuse(workspace.loaded, taped.tape, dependent)
+        reads = [taped.tape.calls[index] for index in taped.tape.host_reads]
+        tape = taped.tape.without_host_reads(keep_values=bool(dependent))
+        chosen = _choose_kind(kind, loaded.device)
+        replay = _make_replay(chosen, workspace, tape, borrows=borrow)
+        kept = len(reads) if dependent else 0
+        replay.places = recorded.list_places(kept, len(tape.output_slots))
+        replay.borrow(recorded.list_gradients())
+        with preserve_state(loaded):
+            outputs = replay(list(loaded.flat_inputs()))
+        checked = [item.item() for item in outputs[len(outputs) - kept :]]
+    module = loaded.module
+    written = tuple(module.written) if isinstance(module, StepModule) else ()
+    state = guard_state(
+        roots,
+        recorded.executed,
+        loaded.device,
+        has_autograd=loaded.has_autograd,
+        accumulating=recorded.gradients.added,
+    )
+    if chosen == "graph":
+        _refuse_shared_state(tensors, written, state.tensors, name)
+    tree = recorded.tree
+    if tree is None:
+        raise RunnerError(f"{name} was never called")
+    return Program(
+        signature=signature,
+        replay=replay,
+        kind=chosen,
+        state=state,
+        executed=recorded.executed,
+        written=written,
+        gradients=recorded.gradients,
+        operators=len(tape),
+        baked=tuple(describe_place(call) for call in reads),
+        checked=tuple(checked),
+        warnings=tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
+        makes_state=not state.holds_all(written, tensors),
+        tree=tree,
+        leaves=recorded.leaves,
+        given=tensors,
+    )
+
+
+def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object]) -> None:
+    """Run the call and note what ran, and what becomes of gradients; refuse one that changes what
+    Python keeps, or whose result autograd would have to follow."""
+
+    def run() -> None:
+        with preserve_state(loaded), loaded.guard():
+            call_model(loaded.call)
+
+    leaves = [*loaded.module.parameters(), *loaded.flat_inputs()]
+    recorded.is_watched = True
+    run()
+    recorded.is_watched = False
+    recorded.check(loaded.name)
+    state = guard_state(roots, recorded.executed, loaded.device, has_autograd=loaded.has_autograd)
+    with _count_backward() as passes:
+        run()
+    if changed := state.find_change():
+        raise UnsupportedError(
+            f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
+            "leave as it is: keep it in a tensor that is written in place, or change it outside of "
+            "the call"
+        )
+    if recorded.needs_grad and loaded.has_autograd and not passes:
+        raise UnsupportedError(
+            f"cannot capture {loaded.name}: autograd would have to follow its result, and a replay "
+            "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
+            "torch.inference_mode(); or capture the whole training step, with its backward pass"
+        )
+    if loaded.has_autograd:
+        leaves += [item for item in state.tensors if item.is_leaf and item.requires_grad]
+        unique = {id(leaf): leaf for leaf in leaves}
+        found, recorded.found = recorded.found, []  # or what is planted would be taken away
+        for leaf, grad in found:
+            leaf.grad = grad
+        recorded.gradients = find_gradients(run, unique.values())
+        recorded.found = found
+        _refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
+
+
+def _refuse_gradients_of(inputs: Sequence[torch.Tensor], gradients: Gradients, name: str) -> None:
+    """Raises UnsupportedError for a call that leaves a gradient at an argument: another call has
+    other arguments."""
+    changed = {id(leaf) for leaf in (*gradients.added, *gradients.made, *gradients.dropped)}
+    if any(id(item) in changed for item in inputs):
+        raise UnsupportedError(
+            f"cannot capture {name}: it leaves a gradient in .grad of an argument, which is "
+            "another tensor in each call: return the gradient (torch.autograd.grad)"
+        )
+
+
+def _refuse_shared_state(
+    inputs: Sequence[torch.Tensor],
+    written: Sequence[torch.Tensor],
+    reached: Sequence[torch.Tensor],
+    name: str,
+) -> None:
+    """Raises UnsupportedError where an argument has memory of state that the call writes: a graph
+    reads arguments from memory of its own."""
+    state = set(map(find_storage, written)) & set(map(find_storage, reached))
+    for place, item in enumerate(inputs):
+        if find_storage(item) in state:
+            raise UnsupportedError(
+                f"cannot capture {name} as a graph: tensor {place} of its arguments shares memory "
+                "with state that it writes: give it a clone, or kind='tape'"
+            )
+
+
+def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
+    """Raises UnsupportedError where a replay is not eager bit for bit, though eager is itself."""
+    found = (taped.checks.outputs, taped.checks.second_input)
+    other = next((item for item in found if item is not None and not item.bitwise), None)
+    if other is None:
+        return
+    again = compare_outputs(run_eager(loaded.call, loaded), run_eager(loaded.call, loaded))
+    if again.bitwise:
+        raise UnsupportedError(
+            f"cannot capture {loaded.name}: a replay does not give its bits ({other.describe()}), "
+            "though it gives them itself each time"
+        )
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, torch.Size)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _check_no_modes(name: str) -> None:
+    active = torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
+    if active:
+        raise UnsupportedError(
+            f"cannot capture {name} inside a TorchDispatchMode or TorchFunctionMode (a profiler of "
+            "operators, a default device): it does to each operator what a replay does not know: "
+            "call ftax.capture outside of it, or give on_miss='eager'"
+        )
+
+
+class _GlobalHooks:
+    """Hooks of all modules, which are for what is recorded and not for modules of ftax around it.
+    ``put_away`` has none of them inside, but where they are ``used``."""
+
+    def __init__(self) -> None:
+        space = vars(nn.modules.module)
+        names = [name for name in space if name.startswith("_global_") and name.endswith("_hooks")]
+        self._tables = [space[name] for name in names if isinstance(space[name], dict)]
+        self._held = [dict(table) for table in self._tables]
+
+    @contextmanager
+    def put_away(self) -> Iterator[None]:
+        for table in self._tables:
+            table.clear()
+        try:
+            yield
+        finally:
+            for table, held in zip(self._tables, self._held, strict=True):
+                table.clear()
+                table.update(held)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        around = [dict(table) for table in self._tables]  # those by which ftax looks on
+        for table, held in zip(self._tables, self._held, strict=True):
+            table.update(held)
+        try:
+            yield
+        finally:
+            for table, outer in zip(self._tables, around, strict=True):
+                table.clear()
+                table.update(outer)
+
+
+@contextmanager
+def _count_backward() -> Iterator[list[int]]:
+    """Backward passes that Python starts inside."""
+    autograd: Any = torch.autograd
+    engine = getattr(autograd, _ENGINE)
+    passes: list[int] = []
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        passes.append(1)
+        return engine(*args, **kwargs)
+
+    places = [autograd, autograd.graph]
+    places = [place for place in places if getattr(place, _ENGINE, None) is engine]
+    for place in places:
+        setattr(place, _ENGINE, run)
+    try:
+        yield passes
+    finally:
+        for place in places:
+            setattr(place, _ENGINE, engine)
+
+
+def _find_leaves(*starts: object) -> list[torch.Tensor]:
+    """Leaves of autograd, weights among them, that these lead to."""
+    found: dict[int, torch.Tensor] = {}
+    for item in find_reached(*starts):
+        tensors: list[torch.Tensor] = []
+        if isinstance(item, nn.Module):
+            tensors = list(item.parameters())
+        elif isinstance(item, torch.optim.Optimizer):
+            tensors = [tensor for group in item.param_groups for tensor in group["params"]]
+        elif isinstance(item, torch.Tensor):
+            tensors = [item]
+        found |= {id(item): item for item in tensors if item.is_leaf and item.requires_grad}
+    return list(found.values())
+
+
+def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
+    on_gpu = torch.device(device).type == "cuda"
+    if kind == "graph" and not on_gpu:
+        raise InvalidArgumentError(
+            f"kind is 'graph', but what is captured runs on {device}, where there are no CUDA "
+            "graphs: give 'tape' or 'auto'"
+        )
+    if kind != "auto":
+        return kind
+    return "graph" if on_gpu else "tape"
+
+
+def _make_replay(kind: Kind, workspace: Workspace, tape: _core.Tape, *, borrows: bool) -> Replay:
+    if kind == "tape":
+        return TapeReplay(tape)
+    from ftax.runtimes.capture.graph import make_graph_replay
+
+    return make_graph_replay(workspace, tape, borrows=borrows)
