@@ -72,12 +72,21 @@ def find_shifts(before: ftax.Step, after: ftax.Step) -> dict[str, tuple[float, f
     }
 
 
-def check_shifts(shifts: dict[str, tuple[float, float]], line: str | None, delays: float) -> None:
+def check_shifts(
+    find: Callable[[], dict[str, tuple[float, float]]], line: str | None, delays: float
+) -> None:
     """The delay lies in its line's interval, and 0 in all others', give or take what a neighbour
-    costs whose code evicts ours from the caches while we spin."""
-    for name, (low, high) in shifts.items():
-        wanted = delays if name == line else 0.0
-        assert low - 0.3 * delays <= wanted <= high + 0.3 * delays, shifts
+    costs whose code evicts ours from the caches while we spin. A neighbour that comes and goes may
+    spoil a try, and not three; a delay in the wrong line spoils all."""
+    for _ in range(3):
+        shifts = find()
+        wanted = {name: delays if name == line else 0.0 for name in shifts}
+        if all(
+            low - 0.3 * delays <= wanted[name] <= high + 0.3 * delays
+            for name, (low, high) in shifts.items()
+        ):
+            return
+    pytest.fail(str(shifts))
 
 
 class Waiting(nn.Module):
@@ -131,9 +140,12 @@ def make_train(place: str, wait_ns: int) -> ftax.Step:
     ],
 )
 def test_a_delay_in_training_lies_in_its_line(place: str, line: str | None):
-    shifts = find_shifts(make_train(place, 0), make_train(place, DELAY_NS))
-    assert list(shifts) == ["Python and bindings", "autograd", "operators"]
-    check_shifts(shifts, line, 1.0)
+    def find() -> dict[str, tuple[float, float]]:
+        shifts = find_shifts(make_train(place, 0), make_train(place, DELAY_NS))
+        assert list(shifts) == ["Python and bindings", "autograd", "operators"]
+        return shifts
+
+    check_shifts(find, line, 1.0)
 
 
 def test_a_delay_in_the_library_lies_in_its_line():
@@ -149,7 +161,7 @@ def test_a_delay_in_the_library_lies_in_its_line():
 
         return replace(step, through_library=slower)
 
-    check_shifts(find_shifts(make(0), make(3 * DELAY_NS)), "library loop", 3.0)
+    check_shifts(lambda: find_shifts(make(0), make(3 * DELAY_NS)), "library loop", 3.0)
 
 
 def test_the_ladder_of_decoding_begins_with_the_library():
