@@ -586,31 +586,31 @@ def clock_as_a_factor(x: Tensor) -> Tensor:
     return x * (time.perf_counter_ns() % 100_003)
 
 
-@refused("computed outside torch's operators")
+@refused("random numbers of Python")
 def random_numbers_of_python() -> Scene:
     random.seed(0)
     return Scene(lambda x: x * random.random())
 
 
-@refused("computed outside torch's operators")
+@refused("random numbers of Python")
 def own_random_numbers_of_python() -> Scene:
     source = random.Random(0)
     return Scene(lambda x: x * source.random())
 
 
-@refused("computed outside torch's operators")
+@refused("random numbers of Python")
 def choice_of_python() -> Scene:
     random.seed(0)
     return Scene(lambda x: x * random.choice([1, 2, 3, 4, 5, 6, 7]))
 
 
-@refused("computed outside torch's operators")
+@refused("random numbers of numpy")
 def random_numbers_of_numpy() -> Scene:
     np.random.seed(0)
     return Scene(lambda x: x * np.random.rand())
 
 
-@refused("computed outside torch's operators")
+@refused("random numbers of numpy")
 def own_random_numbers_of_numpy() -> Scene:
     source = np.random.default_rng(0)
     return Scene(lambda x: x * float(source.random()))

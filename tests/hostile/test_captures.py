@@ -316,7 +316,7 @@ def test_results_are_the_callers() -> None:
             result.pop()["ones"].fill_(9)
 
 
-@pytest.mark.filterwarnings("ignore:the last 3 calls")
+@pytest.mark.filterwarnings("ignore:the last 3 calls", "ignore:the capture of scaled is recorded")
 def test_few_shapes_are_kept() -> None:
     captured = capture_plain(max_shapes=2)
     with torch.no_grad():

@@ -4,6 +4,7 @@ anew, refused or told."""
 import copy
 import gc
 import pickle
+import random
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -124,7 +126,8 @@ def test_another_shape_is_recorded_and_kept(no_grad: None):
         assert_same(captured, model, torch.randn(rows, 8))
     assert count(captured, "recorded") == 2
     assert_same(captured, model, torch.randn(5, 8))  # takes the place of 2 rows
-    assert_same(captured, model, torch.randn(2, 8))
+    with pytest.warns(UserWarning, match="larger max_shapes"):
+        assert_same(captured, model, torch.randn(2, 8))
     assert count(captured, "recorded") == 4
     assert len(captured.explain().programs) == 2
 
@@ -262,6 +265,43 @@ def test_a_number_can_be_compared_after_each_replay(no_grad: None):
     assert (count(captured, "replayed"), count(captured, "eager")) == (1, 1)
 
 
+@pytest.mark.parametrize("draw", [random.random, np.random.rand, np.random.default_rng(0).random])
+def test_random_numbers_that_are_not_torchs_are_refused_at_once(
+    no_grad: None, draw: Callable[[], float]
+):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return -x if draw() < 1e-6 else x + 1  # which no try would show
+
+    with pytest.raises(ftax.UnsupportedError, match="draws random numbers of"):
+        ftax.capture(run, torch.ones(2))
+
+
+def test_a_number_that_is_returned_is_told(no_grad: None):
+    with pytest.raises(ftax.UnsupportedError, match=r"returns a number .*call \.item\(\) on"):
+        ftax.capture(lambda x: x.sum().item(), torch.ones(2))
+
+
+def test_numbers_that_mostly_differ_are_told(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if bool((x > 0).any()) else x - 1
+
+    captured = ftax.capture(run, torch.ones(4), on_host_read="check")
+    for _ in range(7):
+        captured(-torch.ones(4))
+    with pytest.warns(UserWarning, match="slower than without a capture"):
+        captured(-torch.ones(4))
+
+
+def test_what_is_not_done_again_is_listed(no_grad: None, capsys: pytest.CaptureFixture[str]):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        print("hello")
+        return x + 1
+
+    frozen = ftax.capture(run, torch.ones(2)).explain().programs[0].frozen
+    assert any("print in test_capture.py" in item for item in frozen)
+    assert "hello" in capsys.readouterr().out
+
+
 def test_what_changes_python_is_refused(no_grad: None):
     class Counter(nn.Module):
         def __init__(self) -> None:
@@ -289,6 +329,19 @@ def test_a_refusal_can_call_the_original(no_grad: None):
         captured = ftax.capture(run, torch.ones(4), on_refusal="eager")
     assert_same(captured, run, -torch.ones(4))
     assert "reads a number" in str(captured.explain())
+
+
+def test_an_explanation_says_why_a_call_was_recorded(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8))
+    replace_part(model)
+    captured(torch.randn(2, 8))
+    captured(torch.randn(3, 8))
+    newest, second, first = captured.explain().programs
+    assert "[3, 8]" in newest.reason and "'1' of" in second.reason and first.reason == ""
+    text = str(captured.explain())
+    assert text.count("compared before") == 3
+    assert text.count("torch's switches") == 1
 
 
 @pytest.mark.parametrize(
@@ -369,7 +422,7 @@ def test_training_is_that_of_eager_with_a_schedule(make):
 
 def test_an_optimizer_that_counts_on_the_host_is_refused():
     model, optimizer, step = make_training(lambda weights: torch.optim.Adam(weights, foreach=False))
-    with pytest.raises(ftax.UnsupportedError, match=r"reads a number that depends"):
+    with pytest.raises(ftax.UnsupportedError, match=r"its optimizer reads.*fused=True"):
         ftax.capture(step, (torch.randn(4, 8), torch.randn(4, 1)))
     assert not optimizer.state and all(item.grad is None for item in model.parameters())
 
@@ -400,6 +453,50 @@ def test_gradients_that_are_added_up_are_those_of_eager(to_none: bool):
     for mine, other in zip(run(model, captured), run(*make()), strict=True):
         assert torch.equal(mine, other)
     assert count(captured, "replayed") >= 4
+
+
+def test_gradients_added_up_before_a_step_outside_are_recorded_once_each():
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    twin = make_model()
+    twins_optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
+
+    def make(model: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+        def add(x: torch.Tensor) -> torch.Tensor:
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss.detach()
+
+        return add
+
+    captured, original = ftax.capture(make(model), torch.randn(2, 8)), make(twin)
+    for turn in range(20):
+        x = torch.randn(2, 8)
+        assert torch.equal(captured(x), original(x))
+        if turn % 4 == 3:
+            for each in (optimizer, twins_optimizer):
+                each.step()
+                each.zero_grad()
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(mine, other)
+    assert count(captured, "recorded") == 2
+
+
+def test_a_gradient_that_somebody_holds_is_not_written_over():
+    model = make_model()
+
+    def add(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss.detach()
+
+    captured = ftax.capture(add, torch.randn(2, 8))
+    captured(torch.ones(2, 8))
+    held = model[0].weight.grad
+    kept = held.clone()
+    model.zero_grad()
+    captured(torch.zeros(2, 8))
+    assert torch.equal(held, kept)
 
 
 # What it says of itself, and its end

@@ -7,6 +7,7 @@ another call.
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections import Counter, deque
@@ -37,6 +38,7 @@ _CHOICES = {
     "on_miss": ("capture", "eager", "raise"),
 }
 _MOST_REFUSED = 64  # kinds of calls that are remembered as such
+_MANY = 8  # calls, from which on it is worth a warning
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache) that replays need; the "
     "second records"
@@ -167,6 +169,9 @@ class Captured(Wraps):
         self._makes_state = self._made_state = self._is_closed = False
         self._audits_left = self._recorded_in_a_row = 0
         self._refused: deque[_core.Signature] = deque(maxlen=_MOST_REFUSED)
+        self._dropped: deque[_core.Signature] = deque(maxlen=_MOST_REFUSED)
+        self._changed = 0  # values that were compared and differed
+        self._told: set[str] = set()
         self._refusal = ""  # the last one
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -203,6 +208,15 @@ class Captured(Wraps):
         except ValueChanged:
             if before is not None:
                 before.put_back()
+            self._changed += 1
+            if self._changed >= _MANY and self._changed > self._calls["replayed"]:
+                self._warn(
+                    "checked",
+                    f"{self._changed} calls of the capture of {self._name} read other numbers than "
+                    "the recorded ones, so that each was replayed and then done again, which is "
+                    "slower than without a capture: record it with inputs like most (with "
+                    "padding, if most have some), or do without on_host_read='check'",
+                )
             return self._call_original(args, kwargs)
         self._calls["replayed"] += 1
         self._recorded_in_a_row = 0
@@ -228,28 +242,48 @@ class Captured(Wraps):
                 "on_miss='capture' records it, 'eager' calls the original"
             )
         self._note_miss(args, kwargs)
+        reason = self._describe_miss(args, kwargs)
         try:
             is_recorded = self.record(args, kwargs, None)
         except RunnerError:  # it raises, so let it, as itself
             return self._call_original(args, kwargs)
         if not is_recorded:
             return self._miss(args, kwargs)
+        self._programs[0].reason = reason
         in_a_row = self._recorded_in_a_row
         result = self._call(args, kwargs)
         self._recorded_in_a_row = in_a_row  # the first replay of a recording says nothing
         return result
 
     def _note_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Warn once of calls that are all recorded and never replayed, each a second or so."""
+        """Warn once of calls that are recorded again and again, each for a second or so."""
         self._recorded_in_a_row += 1
         if self._recorded_in_a_row == self._max_shapes + 1:
-            warnings.warn(
+            self._warn(
+                "in a row",
                 f"the last {self._recorded_in_a_row} calls of the capture of {self._name} were "
                 "each recorded anew, which takes far longer than the call; now "
-                f"{self._describe_miss(args, kwargs)}. Keep that the same from call to call, or "
+                f"{self._describe_miss(args, kwargs)}. Keep that the same from call to call "
+                "(a number that changes can be a tensor: a position, lr=torch.tensor(...)), or "
                 "give on_miss='eager'",
-                stacklevel=4,
             )
+        elif any(signature.match(args, kwargs) is not None for signature in self._dropped):
+            self._warn(
+                "dropped",
+                f"the capture of {self._name} is recorded again for arguments that it had dropped, "
+                f"as it keeps {self._max_shapes} recordings: give a larger max_shapes, pad to "
+                "fewer lengths, or give on_miss='eager'",
+            )
+
+    def _warn(self, kind: str, text: str) -> None:
+        """Once of a kind, at the line that called."""
+        if kind in self._told:
+            return
+        self._told.add(kind)
+        depth, frame = 1, sys._getframe()
+        while frame.f_back is not None and frame.f_code.co_filename == __file__:
+            depth, frame = depth + 1, frame.f_back
+        warnings.warn(text, stacklevel=depth)
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> bool:
         """Record the call with these arguments, which changes nothing else. Whether it can be
@@ -264,10 +298,7 @@ class Captured(Wraps):
         except UnsupportedError as error:
             if self._on_refusal == "raise":
                 raise
-            if not self._refusal:
-                warnings.warn(
-                    f"{self._name} is called as it is, without a capture: {error}", stacklevel=3
-                )
+            self._warn("refused", f"{self._name} is called as it is, without a capture: {error}")
             self._refusal = str(error)
             self._refused.append(_core.Signature(args, kwargs))
             return False
@@ -287,7 +318,9 @@ class Captured(Wraps):
         self._made_state = False
         self._programs.insert(0, program)
         while len(self._programs) > self._max_shapes:
-            self._programs.pop().replay.close()
+            dropped = self._programs.pop()
+            dropped.replay.close()
+            self._dropped.append(dropped.signature)
         return True
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ftax.runtimes.capture.program import Program
@@ -22,6 +22,7 @@ class ProgramFacts:
 
     Attributes:
         arguments: that it stands for.
+        reason: why it was recorded, where others were before.
         kind: "tape" or "graph".
         operators: how many calls a replay makes.
         guarded: what is compared before each call, by name: "model.scale".
@@ -32,6 +33,7 @@ class ProgramFacts:
     """
 
     arguments: str
+    reason: str
     kind: str
     operators: int
     guarded: tuple[str, ...]
@@ -57,17 +59,23 @@ class Explanation:
             answered = ", ".join(f"{count} {how}" for how, count in sorted(self.calls.items()))
             lines.append(f"calls so far: {answered}")
         lines += self.notes
+        told: set[str] = set()  # what several have in common is listed once
         for facts in self.programs:
-            lines += [
-                "",
-                f"{facts.kind} of {facts.operators} operator calls, for {facts.arguments}",
-            ]
-            lines += _draw_list("compared before each call", facts.guarded)
-            lines += _draw_list("frozen: not compared", facts.frozen)
-            lines += _draw_list("read on the host and baked in", facts.baked)
+            lines += ["", f"{facts.kind} of {facts.operators} operator calls: {facts.arguments}"]
+            if facts.reason:
+                lines.append(f"  recorded since {facts.reason}")
+            for title, items in (
+                ("compared before each call", sorted(facts.guarded, key=_is_far)),
+                ("frozen: not compared", facts.frozen),
+                ("read on the host and baked in", facts.baked),
+            ):
+                lines += _draw_list(title, [item for item in items if item not in told], len(items))
+                told.update(items)
             if facts.checked:
                 lines.append(f"  read on the host and compared after each replay: {facts.checked}")
-            lines += [f"  ! {warning}" for warning in facts.warnings]
+            new = [warning for warning in facts.warnings if warning not in told]
+            lines += [f"  ! {warning}" for warning in new]
+            told.update(new)
         return "\n".join(lines)
 
 
@@ -84,6 +92,7 @@ def explain(name: str, programs: Iterable[Program], calls: Counter[str], note: s
 def _describe(program: Program) -> ProgramFacts:
     return ProgramFacts(
         arguments=program.signature.describe(),
+        reason=program.reason,
         kind=program.kind,
         operators=program.operators,
         guarded=tuple(program.state.places),
@@ -94,10 +103,16 @@ def _describe(program: Program) -> ProgramFacts:
     )
 
 
-def _draw_list(title: str, items: tuple[str, ...]) -> list[str]:
-    if not items:
+def _is_far(guarded: str) -> bool:
+    """Whether a name is of the code around what was captured: those come last."""
+    return guarded.startswith(("globals of ", "the code of ", "torch.")) or " of " in guarded
+
+
+def _draw_list(title: str, new: Sequence[str], count: int) -> list[str]:
+    """``new`` of ``count`` items; the others stand above."""
+    if not count:
         return []
-    shown = [f"    {item}" for item in items[:_FEW]]
-    if len(items) > _FEW:
-        shown.append(f"    and {len(items) - _FEW:,} more")
-    return [f"  {title} ({len(items):,}):", *shown]
+    shown = [f"    {item}" for item in new[:_FEW]]
+    if len(new) > _FEW:
+        shown.append(f"    and {len(new) - _FEW:,} more")
+    return [f"  {title} ({count:,}{'' if new else ', all of them above'}):", *shown]

@@ -6,12 +6,15 @@ the same tensor (the call adds to it), another (it makes its own), or gone.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
+
+_OWN_REFERENCES = 3  # to a tensor: `handed`, a name here, the argument that asks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,22 +25,37 @@ class Gradients:
         added: the call adds to what it finds, so whether there is one decides what it does.
         made: after the call there is one that the call made.
         dropped: after the call there is none.
+        handed: those that were left behind last, by place in ``made``.
     """
 
     added: tuple[torch.Tensor, ...]
     made: tuple[torch.Tensor, ...]
     dropped: tuple[torch.Tensor, ...]
+    handed: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
 
     def collect(self) -> list[torch.Tensor]:
         """Those that the call just made."""
         return [grad for leaf in self.made if (grad := leaf.grad) is not None]
 
     def hand_out(self, grads: Iterable[torch.Tensor]) -> None:
-        """Leave behind what eager would: these, of the leaves in ``made``."""
-        for leaf, grad in zip(self.made, grads, strict=True):
-            leaf.grad = grad
+        """Leave behind what eager would: these, of the leaves in ``made``.
+
+        Where the call adds to gradients, they are put where the ones before were, if nobody else
+        holds those: what was recorded to add to them does so by their address.
+        """
+        for place, (leaf, grad) in enumerate(zip(self.made, grads, strict=True)):
+            leaf.grad = self._put_in_place(place, grad) if self.added else grad
         for leaf in self.dropped:
             leaf.grad = None
+
+    def _put_in_place(self, place: int, grad: torch.Tensor) -> torch.Tensor:
+        before = self.handed.get(place)
+        is_free = before is not None and sys.getrefcount(before) <= _OWN_REFERENCES
+        if before is not None and is_free and before is not grad and before.shape == grad.shape:
+            with torch.no_grad():
+                return before.copy_(grad)
+        self.handed[place] = grad
+        return grad
 
 
 def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) -> Gradients:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def explain_failure(loaded: LoadedModel, error: UnsupportedError) -> Unsupported
     """``error``, of a call that could not be recorded, with the line where it read a number of a
     tensor, if it did: that is most often why."""
     try:
-        lines = _find_lines(loaded)
+        lines = _watch_lines(loaded).lines
     except FtaxError:
         lines = []
     if not lines:
@@ -83,9 +84,15 @@ def explain_failure(loaded: LoadedModel, error: UnsupportedError) -> Unsupported
 
 def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> UnsupportedError:
     """The error that names operator and line of the first of these reads."""
-    lines = _find_lines(loaded)
+    log = _watch_lines(loaded)
     order = list(tape.host_reads).index(reads[0])
-    where = f"at {lines[order]} " if order < len(lines) else ""
+    where = f"at {log.lines[order]} " if order < len(log.lines) else ""
+    if log.in_optimizer:
+        return UnsupportedError(
+            f"cannot capture {loaded.name}: its optimizer reads a number {where}on the host, such "
+            "as its count of steps, at which a replay would stop: give it fused=True (or "
+            "capturable=True on a GPU), or an optimizer that keeps no count, such as SGD"
+        )
     return UnsupportedError(
         f"cannot capture {loaded.name}: {describe_place(tape.calls[reads[0]])} {where}reads a "
         "number that depends on inputs or state, on which the rest of the call may depend; "
@@ -129,7 +136,7 @@ class _Flow:
             for result in made:
                 self._join(slot, result)
         depends = any(self._find(slot) in self._dependent for slot in given)
-        depends = depends or schema is None or _is_random(schema)
+        depends = depends or (schema is not None and _is_random(schema))
         if depends:
             written = [*made, *_list_written(call, schema)]
             self._dependent.update(self._find(slot) for slot in written)
@@ -261,19 +268,30 @@ def _name_size(func: Any, name: str) -> str:
     return name if name in _SIZES else ""
 
 
-def _find_lines(loaded: LoadedModel) -> list[str]:
+def _watch_lines(loaded: LoadedModel) -> _ReadLines:
     log = _ReadLines()
     with preserve_state(loaded), loaded.guard(), log:
         call_model(loaded.call)
-    return log.lines
+    return log
 
 
 class _ReadLines(PlainMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.lines: list[str] = []
+        self.in_optimizer = False  # all of them
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if operator_name(func).partition(".")[0] in _READS:
+            is_there = _is_in_optimizer(sys._getframe(1))
+            self.in_optimizer = is_there and (self.in_optimizer or not self.lines)
             self.lines.append(find_line(sys._getframe(1)))
         return func(*args, **(kwargs or {}))
+
+
+def _is_in_optimizer(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), torch.optim.Optimizer):
+            return True
+        frame = frame.f_back
+    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import pickle
 import random
 import sys
 import types
@@ -30,14 +31,28 @@ _ABSENT = object()
 
 
 @contextmanager
-def keep_python(*starts: object) -> Iterator[None]:
-    """What ``starts`` lead to is afterwards as it was."""
-    undo = list(_Walk(starts).keep())
+def keep_python(*starts: object) -> Iterator[list[Any]]:
+    """What ``starts`` lead to is afterwards as it was; yields the sources of random numbers that
+    are not torch's, those of the process too."""
+    walk = _Walk(starts)
+    undo = list(walk.keep())
+    own = vars(random)["_inst"], np.random.mtrand._rand
+    kinds = (random.Random, np.random.Generator, np.random.RandomState)
+    found = [item for item in walk.list_seen() if isinstance(item, kinds)]
     try:
-        yield
+        yield [*own, *(item for item in found if all(item is not one for one in own))]
     finally:
         for put_back in undo:
             put_back()
+
+
+def read_draws(source: Any) -> bytes:
+    """What tells whether a source of random numbers was drawn from."""
+    if isinstance(source, random.Random):
+        return pickle.dumps(source.getstate())
+    if isinstance(source, np.random.RandomState):
+        return pickle.dumps(source.get_state(legacy=False))
+    return pickle.dumps(source.bit_generator.state)
 
 
 class _Walk:
@@ -51,6 +66,9 @@ class _Walk:
             if id(value) not in self._seen:
                 self._seen[id(value)] = value
                 yield from self._keep(value)
+
+    def list_seen(self) -> list[object]:
+        return list(self._seen.values())
 
     def _keep(self, value: Any) -> Iterator[Callable[[], None]]:
         if isinstance(value, types.FunctionType):

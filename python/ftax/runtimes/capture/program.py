@@ -61,6 +61,7 @@ class Program:
         baked: host reads that are left out.
         checked: values that are read, and compared after each replay.
         warnings: of the recording.
+        reason: why it was recorded, where others were before.
         makes_state: whether it writes what is not there before its first call.
         tree, leaves: of the result; among the leaves TENSOR stands for one.
         given: tensors that it was recorded with, which are not held.
@@ -78,6 +79,7 @@ class Program:
     checked: tuple[float | int | bool | complex, ...] = ()
     warnings: tuple[str, ...] = ()
     makes_state: bool = False
+    reason: str = ""
     tree: pytree.TreeSpec
     leaves: tuple[Any, ...]
     given: Sequence[torch.Tensor]

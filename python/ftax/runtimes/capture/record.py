@@ -7,6 +7,7 @@ that was found by watching and put back.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from ftax.runtimes.capture import host_reads
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import guard_state
-from ftax.runtimes.capture.kept import keep_python
+from ftax.runtimes.capture.kept import keep_python, read_draws
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.tape import Taped, describe_place, preserve_state, run_eager
@@ -53,6 +54,8 @@ class _Recorded:
         self._what, self._signature = what, signature
         self.gradients = Gradients(added=(), made=(), dropped=())
         self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
+        self.sources: list[Any] = []  # of random numbers, not torch's
+        self.drawn: list[Any] = []  # from which it drew
         self.tree: pytree.TreeSpec | None = None
         self.leaves: tuple[Any, ...] = ()
         self.needs_grad = self.is_watched = self.resized = self.is_lazy = False
@@ -67,7 +70,10 @@ class _Recorded:
         self._drop_gradients(tensors)
         if self.is_watched:
             memory = [tensor.data_ptr() for tensor in tensors]
+            draws = [read_draws(source) for source in self.sources]
             result, self.executed = watch_code(lambda: self._call(args, kwargs))
+            now = zip(self.sources, draws, strict=True)
+            self.drawn = [source for source, before in now if read_draws(source) != before]
             self.resized = memory != [tensor.data_ptr() for tensor in tensors]
             self.resized |= self._layouts != [_layout(tensor) for tensor in tensors]
         else:
@@ -80,6 +86,17 @@ class _Recorded:
         results = [*found, *self.gradients.collect()]
         # What only writes is checked by what it wrote, but a step has to return something.
         return results or [next(iter(tensors), torch.zeros(()))]
+
+    @property
+    def hint(self) -> str:
+        """What is worth knowing of a refused read."""
+        plain = [leaf for leaf in self.leaves if isinstance(leaf, bool | int | float)]
+        if not plain:
+            return ""
+        return (
+            f". It returns a number ({plain[0]!r}): return the tensor, and call .item() on what "
+            "the capture gives"
+        )
 
     def _drop_gradients(self, tensors: Sequence[torch.Tensor]) -> None:
         """Of the second input, which a run before has left there."""
@@ -109,6 +126,15 @@ class _Recorded:
             raise UnsupportedError(
                 f"cannot capture {name}: it gives an argument another size, layout or memory "
                 "(resize_, .data = ), which a replay would not do: return a new tensor instead"
+            )
+        if self.drawn:
+            lines = [line for line in self.executed.changing if line.startswith("Random.")]
+            where = f" ({lines[0]})" if lines else ""
+            raise UnsupportedError(
+                f"cannot capture {name}: it draws random numbers of "
+                f"{'Python' if isinstance(self.drawn[0], random.Random) else 'numpy'}{where}, and "
+                "a replay would not: draw them before the call and give them as arguments, or "
+                "draw torch's"
             )
         if self.is_lazy:
             raise UnsupportedError(
@@ -162,7 +188,7 @@ def record_program(
     leaves = _find_leaves(what, *signature.objects, *tensors)
     recorded.found = [(leaf, leaf.grad) for leaf in leaves]
     with (
-        keep_python(what, args, kwargs),
+        keep_python(what, args, kwargs) as recorded.sources,
         hooks.put_away(),
         leave_as_found(step, args, kwargs),
         keep_gradients(leaves),
@@ -178,7 +204,8 @@ def record_program(
         _require_same_bits(workspace.loaded, taped)
         dependent = host_reads.find_dependent_reads(taped.tape)
         if dependent and on_host_read == "refuse":
-            raise host_reads.refuse(workspace.loaded, taped.tape, dependent)
+            refusal = host_reads.refuse(workspace.loaded, taped.tape, dependent)
+            raise UnsupportedError(f"{refusal}{recorded.hint}")
         reads = [taped.tape.calls[index] for index in taped.tape.host_reads]
         tape = taped.tape.without_host_reads(keep_values=bool(dependent))
         chosen = _choose_kind(kind, loaded.device)
