@@ -331,6 +331,19 @@ def test_a_refusal_can_call_the_original(no_grad: None):
     assert "reads a number" in str(captured.explain())
 
 
+def test_what_fails_to_be_recorded_later_is_called_as_it_is(no_grad: None):
+    def run(x: torch.Tensor, factorised: bool) -> torch.Tensor:
+        return torch.linalg.cholesky(x) if factorised else x + 1
+
+    captured = ftax.capture(run, (torch.eye(3), False))
+    with pytest.warns(UserWarning, match=r"called as it is.*positive-definite"):
+        assert_same(captured, run, torch.eye(3), True)  # the second input has no such factors
+    assert_same(captured, run, torch.eye(3), True)
+    with pytest.raises(torch.linalg.LinAlgError):
+        captured(-torch.eye(3), True)
+    assert captured.explain().calls == {"recorded": 1, "eager": 3}
+
+
 def test_an_explanation_says_why_a_call_was_recorded(no_grad: None):
     model = make_model()
     captured = ftax.capture(model, torch.randn(2, 8))

@@ -190,10 +190,18 @@ class Captured(Wraps):
             if tensors is not None:
                 if place:
                     self._programs.insert(0, self._programs.pop(place))
-                if self._audits_left:
-                    return self._compare(program, tensors, args, kwargs)
-                return self._replay(program, tensors, args, kwargs)
+                return self._run(program, tensors, args, kwargs)
         return self._miss(args, kwargs)
+
+    def _run(
+        self,
+        program: Program,
+        tensors: list[torch.Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        run = self._compare if self._audits_left else self._replay
+        return run(program, tensors, args, kwargs)
 
     def _replay(
         self,
@@ -245,13 +253,19 @@ class Captured(Wraps):
         reason = self._describe_miss(args, kwargs)
         try:
             is_recorded = self.record(args, kwargs, None)
-        except RunnerError:  # it raises, so let it, as itself
-            return self._call_original(args, kwargs)
+        except RunnerError as error:
+            result = self._call_original(args, kwargs)  # if it raises, then as itself
+            self._warn("failed", f"{self._name} is called as it is, without a capture: {error}")
+            self._refused.append(_core.Signature(args, kwargs))
+            return result
         if not is_recorded:
             return self._miss(args, kwargs)
-        self._programs[0].reason = reason
-        in_a_row = self._recorded_in_a_row
-        result = self._call(args, kwargs)
+        program, in_a_row = self._programs[0], self._recorded_in_a_row
+        program.reason = reason
+        tensors = program.match(args, kwargs)
+        if tensors is None:  # or it would be recorded for ever
+            return self._call_original(args, kwargs)
+        result = self._run(program, tensors, args, kwargs)
         self._recorded_in_a_row = in_a_row  # the first replay of a recording says nothing
         return result
 
