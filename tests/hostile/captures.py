@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, library, nn
 from torch.utils.checkpoint import checkpoint
 
 import ftax
@@ -3136,17 +3136,17 @@ def step_of_ftax() -> Scene:
 # Operators of others, and what raises
 
 
-_LIBRARY = torch.library.Library("hostile_capture", "DEF")
+_LIBRARY = library.Library("hostile_capture", "DEF")
 _LIBRARY.define("scale(Tensor x) -> Tensor")
 _LIBRARY.define("bump(Tensor(a!) x) -> ()")
 
 
-@torch.library.impl(_LIBRARY, "scale", "CPU")
+@library.impl(_LIBRARY, "scale", "CPU")
 def _scale(x: Tensor) -> Tensor:
     return x * FACTOR
 
 
-@torch.library.impl(_LIBRARY, "bump", "CPU")
+@library.impl(_LIBRARY, "bump", "CPU")
 def _bump(x: Tensor) -> None:
     x.add_(1)
 
@@ -3176,7 +3176,7 @@ def operator_that_writes() -> Scene:
 
 @right()
 def operator_that_python_writes() -> Scene:
-    @torch.library.custom_op("hostile_capture::twice", mutates_args=())
+    @library.custom_op("hostile_capture::twice", mutates_args=())
     def twice(x: Tensor) -> Tensor:
         return torch.from_numpy(x.numpy() * 2)
 

@@ -5,14 +5,9 @@ import copy
 import gc
 import pickle
 import random
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -21,12 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ftax
-from ftax import _core
-from ftax.runtimes.capture.captured import Captured
-from ftax.runtimes.capture.executed import watch_code
-from ftax.runtimes.capture.guards import guard_state
-from ftax.runtimes.capture.host_reads import find_flow
-from ftax.runtimes.tape.recording import record
+from support.captures import assert_same, count, make_model
 
 SCALE = 2.0
 
@@ -35,19 +25,6 @@ SCALE = 2.0
 def no_grad() -> Iterator[None]:
     with torch.no_grad():
         yield
-
-
-def make_model() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).eval()
-
-
-def count(captured: Captured, how: str) -> int:
-    return captured.explain().calls.get(how, 0)
-
-
-def assert_same(captured: Captured, original: Callable[..., torch.Tensor], *args: object) -> None:
-    assert torch.equal(captured(*args), original(*args))
 
 
 # Replays
@@ -379,139 +356,6 @@ def test_what_cannot_be_called_and_what_is_captured_already_are_told(no_grad: No
         ftax.capture(captured, torch.randn(2, 8))
 
 
-# Training
-
-
-def make_training(
-    make: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer],
-) -> tuple[nn.Module, torch.optim.Optimizer, Callable[..., torch.Tensor]]:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.2), nn.Linear(16, 1))
-    optimizer = make(model.parameters())
-
-    def step(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = F.mse_loss(model(x), target)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return model, optimizer, step
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda weights: torch.optim.SGD(weights, lr=0.1),
-        lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9),
-        lambda weights: torch.optim.AdamW(weights, lr=0.01, fused=True),
-    ],
-    ids=["sgd", "momentum", "adamw"],
-)
-def test_training_is_that_of_eager_with_a_schedule(make):
-    model, optimizer, step = make_training(make)
-    twin, twins_optimizer, twins_step = make_training(make)
-    batches = [(torch.randn(4, 8), torch.randn(4, 1)) for _ in range(30)]
-    captured = ftax.capture(step, batches[0])
-    for each in (optimizer, twins_optimizer):
-        for group in each.param_groups:
-            group["lr"] *= 1.5
-    seed = torch.random.get_rng_state()
-    losses = [captured(*batch).item() for batch in batches[:20]]
-    optimizer.param_groups[0]["lr"] = 0.003
-    losses += [captured(*batch).item() for batch in batches[20:]]
-    torch.random.set_rng_state(seed)
-    expected = [twins_step(*batch).item() for batch in batches[:20]]
-    twins_optimizer.param_groups[0]["lr"] = 0.003
-    expected += [twins_step(*batch).item() for batch in batches[20:]]
-    assert losses == expected
-    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(mine, other) and torch.equal(mine.grad, other.grad)
-        for name, item in twins_optimizer.state[other].items():
-            if isinstance(item, torch.Tensor):
-                assert torch.equal(optimizer.state[mine][name], item)
-    assert count(captured, "replayed") >= 27
-
-
-def test_an_optimizer_that_counts_on_the_host_is_refused():
-    model, optimizer, step = make_training(lambda weights: torch.optim.Adam(weights, foreach=False))
-    with pytest.raises(ftax.UnsupportedError, match=r"its optimizer reads.*fused=True"):
-        ftax.capture(step, (torch.randn(4, 8), torch.randn(4, 1)))
-    assert not optimizer.state and all(item.grad is None for item in model.parameters())
-
-
-@pytest.mark.parametrize("to_none", [True, False])
-def test_gradients_that_are_added_up_are_those_of_eager(to_none: bool):
-    def run(model: nn.Module, call: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
-        found = []
-        for turn in range(8):
-            if turn % 4 == 0:
-                model.zero_grad(set_to_none=to_none)
-            call(torch.full((2, 8), float(turn)))
-            found += [item.grad.clone() for item in model.parameters()]
-        return found
-
-    def make() -> tuple[nn.Module, Callable[..., torch.Tensor]]:
-        model = make_model()
-
-        def accumulate(x: torch.Tensor) -> torch.Tensor:
-            loss = model(x).square().mean()
-            loss.backward()
-            return loss
-
-        return model, accumulate
-
-    model, accumulate = make()
-    captured = ftax.capture(accumulate, torch.ones(2, 8))
-    for mine, other in zip(run(model, captured), run(*make()), strict=True):
-        assert torch.equal(mine, other)
-    assert count(captured, "replayed") >= 4
-
-
-def test_gradients_added_up_before_a_step_outside_are_recorded_once_each():
-    model = make_model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    twin = make_model()
-    twins_optimizer = torch.optim.SGD(twin.parameters(), lr=0.1)
-
-    def make(model: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
-        def add(x: torch.Tensor) -> torch.Tensor:
-            loss = model(x).square().mean()
-            loss.backward()
-            return loss.detach()
-
-        return add
-
-    captured, original = ftax.capture(make(model), torch.randn(2, 8)), make(twin)
-    for turn in range(20):
-        x = torch.randn(2, 8)
-        assert torch.equal(captured(x), original(x))
-        if turn % 4 == 3:
-            for each in (optimizer, twins_optimizer):
-                each.step()
-                each.zero_grad()
-    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(mine, other)
-    assert count(captured, "recorded") == 2
-
-
-def test_a_gradient_that_somebody_holds_is_not_written_over():
-    model = make_model()
-
-    def add(x: torch.Tensor) -> torch.Tensor:
-        loss = model(x).square().mean()
-        loss.backward()
-        return loss.detach()
-
-    captured = ftax.capture(add, torch.randn(2, 8))
-    captured(torch.ones(2, 8))
-    held = model[0].weight.grad
-    kept = held.clone()
-    model.zero_grad()
-    captured(torch.zeros(2, 8))
-    assert torch.equal(held, kept)
-
-
 # What it says of itself, and its end
 
 
@@ -528,23 +372,6 @@ def test_an_audit_finds_what_a_replay_gets_wrong(no_grad: None, monkeypatch: pyt
     with pytest.raises(ftax.RunnerError, match="output 0 has other values"):
         captured(torch.randn(2, 8))
     assert count(captured, "audited") == 2
-
-
-def test_an_audit_leaves_what_one_call_leaves():
-    model, _, step = make_training(lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9))
-    twin, _, twins_step = make_training(lambda weights: torch.optim.SGD(weights, 0.1, momentum=0.9))
-    batch = torch.randn(4, 8), torch.randn(4, 1)
-    captured = ftax.capture(step, batch)
-    captured.audit(5)
-    torch.manual_seed(1)
-    for _ in range(5):
-        captured(*batch)
-    torch.manual_seed(1)
-    for _ in range(5):
-        twins_step(*batch)
-    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
-        assert torch.equal(mine, other)
-    assert count(captured, "audited") >= 3
 
 
 def test_what_gives_another_result_each_time_is_told(no_grad: None):
@@ -599,189 +426,3 @@ def test_a_capture_is_a_row_of_its_own_receipt(no_grad: None):
     )
     row = next(row for row in receipt.runtimes if row.measurement.place.runtime == "capture")
     assert row.outputs == "bitwise equal"
-
-
-# The parts
-
-
-def test_values_flow_through_views_and_writes():
-    weight = torch.ones(3)
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        own = torch.zeros(3)  # 0: depends on nothing
-        view = own.view(3)
-        kept = torch.arange(3) + 1  # stays so
-        view.add_(x)  # from here own depends on x
-        return own * weight + kept
-
-    x = torch.randn(3)
-    tape, _ = record(lambda: run(x), inputs=[x], module=None, device="cpu", state=[weight])
-    names = [call["operator"] for call in tape.calls]
-    dependent = {names[index] for index in find_flow(tape)}
-    assert "aten::arange" not in dependent
-    assert {"aten::view", "aten::add_.Tensor", "aten::mul.Tensor"} <= dependent
-
-
-def test_guards_notice_each_kind_of_change():
-    guards = _core.Guards()
-    items, whole, listed = {"a": 1.0}, {"b": 2}, [1, 2]
-    held, tensor = {1}, torch.ones(2)
-    value = 1
-
-    def read() -> int:
-        return value
-
-    (cell,) = read.__closure__ or ()
-    guards.add_items(items, ["a", "missing"])
-    guards.add_dict(whole)
-    guards.add_sequence(listed)
-    guards.add_set(held)
-    guards.add_cell(cell)
-    guards.add_tensor(tensor)
-    assert guards.find_change() == -1
-    items["a"] = 1.0 + 0.0  # another object of the same value
-    assert guards.find_change() == -1
-    items["other"] = 3
-    assert guards.find_change() == -1
-    items["missing"] = 0
-    assert guards.find_change() == 0
-    assert guards.find_key(0) == "missing"
-    del items["missing"]
-    whole["b"] = 3
-    assert guards.find_change() == 1
-    whole["b"] = 2
-    listed.append(3)
-    assert guards.find_change() == 2
-    listed.pop()
-    held.add(2)
-    assert guards.find_change() == 3
-    held.discard(2)
-    value = 2
-    assert guards.find_change() == 4
-    value = 1
-    tensor.data = torch.zeros(2)
-    assert guards.find_change() == 5
-
-
-def test_signatures_tell_calls_apart():
-    x, y = torch.ones(2), torch.ones(2)
-    signature = _core.Signature((x, y, 1), {"flag": True})
-    assert signature.match((y, x, 1), {"flag": True}) == [y, x]
-    assert signature.match((x, x, 1), {"flag": True}) is None  # one tensor twice
-    assert signature.match((x, x[:], 1), {"flag": True}) is None  # one memory
-    assert signature.match((x, y, True), {"flag": True}) is None
-    assert signature.match((x, y, 1), {"flag": 1}) is None
-    assert signature.match((x, torch.ones(3), 1), {"flag": True}) is None
-    assert signature.match((x, y, 1), {}) is None
-    assert signature.fill([y, x]) == ((y, x, 1), {"flag": True})
-    assert "flag=True" in signature.describe()
-
-
-def test_code_that_ran_is_found_with_its_names():
-    class Holder:
-        scale = 3.0
-
-    holder = Holder()
-
-    def inner() -> float:
-        return holder.scale
-
-    def outer() -> float:
-        return inner()
-
-    result, executed = watch_code(outer)
-    assert result == 3.0
-    assert {inner, outer} <= set(executed.list_functions())
-    assert "scale" in executed.list_names()
-    state = guard_state({"outer": outer}, executed, "cpu", has_autograd=False)
-    assert state.find_change() is None
-    Holder.scale = 4.0
-    assert "scale" in (state.find_change() or "")
-
-
-class Pair(NamedTuple):
-    left: torch.Tensor
-    scale: float
-
-
-@dataclass
-class Batch:
-    x: torch.Tensor
-    name: str = "batch"
-
-
-def test_named_tuples_and_dataclasses_are_walked(no_grad: None):
-    def run(pair: Pair, batch: Batch) -> torch.Tensor:
-        return pair.left * pair.scale + batch.x + len(batch.name)
-
-    def make(scale: float = 2.0, name: str = "batch") -> tuple[Pair, Batch]:
-        return Pair(torch.randn(3), scale), Batch(torch.randn(3), name)
-
-    captured = ftax.capture(run, make())
-    for _ in range(2):
-        assert_same(captured, run, *make())
-    assert_same(captured, run, *make(scale=3.0))
-    assert_same(captured, run, *make(name="other"))
-    assert captured.explain().calls == {"recorded": 3, "replayed": 4}
-
-
-def test_calls_that_are_all_recorded_anew_are_told(no_grad: None):
-    captured = ftax.capture(lambda x, turn: x * turn, (torch.ones(2), 0), max_shapes=2)
-    for turn in (1, 2):
-        captured(torch.ones(2), turn)
-    with pytest.warns(UserWarning, match=r"each recorded anew.*3\. Keep that the same"):
-        captured(torch.ones(2), 3)
-
-
-def test_one_refusal_is_of_one_kind_of_call(no_grad: None):
-    def run(x: torch.Tensor, branch: bool) -> torch.Tensor:
-        return x * 2 if not branch or x.sum() > 0 else x - 1
-
-    captured = ftax.capture(run, (torch.ones(2), False), on_refusal="eager")
-    with pytest.warns(UserWarning, match="without a capture"):
-        assert_same(captured, run, -torch.ones(2), True)
-    assert_same(captured, run, torch.ones(3), False)
-    assert_same(captured, run, -torch.ones(2), True)
-    assert captured.explain().calls == {"recorded": 2, "replayed": 1, "eager": 2}
-
-
-@pytest.mark.slow
-def test_the_example_trains_a_model_to_the_same_losses():
-    example = Path(__file__).parents[2] / "examples" / "char_model" / "train.py"
-    done = subprocess.run(
-        [sys.executable, example, "--steps", "12"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "12 losses, the same bits" in done.stdout
-
-
-def test_a_weight_may_be_an_argument(no_grad: None):
-    weights = [torch.ones(3), torch.full((3,), 5.0)]
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 + weights[0]
-
-    captured = ftax.capture(run, torch.randn(3))
-    for given in (torch.randn(3), weights[0], weights[1], weights[0][:]):
-        assert_same(captured, run, given)
-    with pytest.raises(ftax.UnsupportedError):  # it would take every argument for the weight
-        ftax.capture(run, weights[0])
-    checked = ftax.capture(
-        lambda x: run(x) if bool(x.isfinite().all()) else x, weights[0], on_host_read="check"
-    )
-    for given in (weights[0], torch.randn(3), weights[1]):
-        assert_same(checked, run, given)
-
-
-def test_an_argument_that_is_an_attribute_too_is_told_by_which_it_is(no_grad: None):
-    class Holder:
-        def __init__(self) -> None:
-            self.batch, self.other = torch.ones(3), torch.zeros(3)
-
-        def run(self, x: torch.Tensor) -> torch.Tensor:
-            return x + (self.batch.shape[0] + self.other.shape[0])
-
-    holder = Holder()
-    captured = ftax.capture(holder.run, holder.batch)
-    for given in (holder.batch, holder.other, torch.randn(3), holder.batch):
-        assert_same(captured, holder.run, given)

@@ -1,0 +1,208 @@
+"""What a capture is made of: the flow of values, guards, signatures, code that ran."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import ftax
+from ftax import _core
+from ftax.runtimes.capture.executed import watch_code
+from ftax.runtimes.capture.guards import guard_state
+from ftax.runtimes.capture.host_reads import find_flow
+from ftax.runtimes.tape.recording import record
+from support.captures import assert_same
+
+
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def test_values_flow_through_views_and_writes():
+    weight = torch.ones(3)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        own = torch.zeros(3)  # 0: depends on nothing
+        view = own.view(3)
+        kept = torch.arange(3) + 1  # stays so
+        view.add_(x)  # from here own depends on x
+        return own * weight + kept
+
+    x = torch.randn(3)
+    tape, _ = record(lambda: run(x), inputs=[x], module=None, device="cpu", state=[weight])
+    names = [call["operator"] for call in tape.calls]
+    dependent = {names[index] for index in find_flow(tape)}
+    assert "aten::arange" not in dependent
+    assert {"aten::view", "aten::add_.Tensor", "aten::mul.Tensor"} <= dependent
+
+
+def test_guards_notice_each_kind_of_change():
+    guards = _core.Guards()
+    items, whole, listed = {"a": 1.0}, {"b": 2}, [1, 2]
+    held, tensor = {1}, torch.ones(2)
+    value = 1
+
+    def read() -> int:
+        return value
+
+    (cell,) = read.__closure__ or ()
+    guards.add_items(items, ["a", "missing"])
+    guards.add_dict(whole)
+    guards.add_sequence(listed)
+    guards.add_set(held)
+    guards.add_cell(cell)
+    guards.add_tensor(tensor)
+    assert guards.find_change() == -1
+    items["a"] = 1.0 + 0.0  # another object of the same value
+    assert guards.find_change() == -1
+    items["other"] = 3
+    assert guards.find_change() == -1
+    items["missing"] = 0
+    assert guards.find_change() == 0
+    assert guards.find_key(0) == "missing"
+    del items["missing"]
+    whole["b"] = 3
+    assert guards.find_change() == 1
+    whole["b"] = 2
+    listed.append(3)
+    assert guards.find_change() == 2
+    listed.pop()
+    held.add(2)
+    assert guards.find_change() == 3
+    held.discard(2)
+    value = 2
+    assert guards.find_change() == 4
+    value = 1
+    tensor.data = torch.zeros(2)
+    assert guards.find_change() == 5
+
+
+def test_signatures_tell_calls_apart():
+    x, y = torch.ones(2), torch.ones(2)
+    signature = _core.Signature((x, y, 1), {"flag": True})
+    assert signature.match((y, x, 1), {"flag": True}) == [y, x]
+    assert signature.match((x, x, 1), {"flag": True}) is None  # one tensor twice
+    assert signature.match((x, x[:], 1), {"flag": True}) is None  # one memory
+    assert signature.match((x, y, True), {"flag": True}) is None
+    assert signature.match((x, y, 1), {"flag": 1}) is None
+    assert signature.match((x, torch.ones(3), 1), {"flag": True}) is None
+    assert signature.match((x, y, 1), {}) is None
+    assert signature.fill([y, x]) == ((y, x, 1), {"flag": True})
+    assert "flag=True" in signature.describe()
+
+
+def test_code_that_ran_is_found_with_its_names():
+    class Holder:
+        scale = 3.0
+
+    holder = Holder()
+
+    def inner() -> float:
+        return holder.scale
+
+    def outer() -> float:
+        return inner()
+
+    result, executed = watch_code(outer)
+    assert result == 3.0
+    assert {inner, outer} <= set(executed.list_functions())
+    assert "scale" in executed.list_names()
+    state = guard_state({"outer": outer}, executed, "cpu", has_autograd=False)
+    assert state.find_change() is None
+    Holder.scale = 4.0
+    assert "scale" in (state.find_change() or "")
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    scale: float
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    name: str = "batch"
+
+
+def test_named_tuples_and_dataclasses_are_walked(no_grad: None):
+    def run(pair: Pair, batch: Batch) -> torch.Tensor:
+        return pair.left * pair.scale + batch.x + len(batch.name)
+
+    def make(scale: float = 2.0, name: str = "batch") -> tuple[Pair, Batch]:
+        return Pair(torch.randn(3), scale), Batch(torch.randn(3), name)
+
+    captured = ftax.capture(run, make())
+    for _ in range(2):
+        assert_same(captured, run, *make())
+    assert_same(captured, run, *make(scale=3.0))
+    assert_same(captured, run, *make(name="other"))
+    assert captured.explain().calls == {"recorded": 3, "replayed": 4}
+
+
+def test_calls_that_are_all_recorded_anew_are_told(no_grad: None):
+    captured = ftax.capture(lambda x, turn: x * turn, (torch.ones(2), 0), max_shapes=2)
+    for turn in (1, 2):
+        captured(torch.ones(2), turn)
+    with pytest.warns(UserWarning, match=r"each recorded anew.*3\. Keep that the same"):
+        captured(torch.ones(2), 3)
+
+
+def test_one_refusal_is_of_one_kind_of_call(no_grad: None):
+    def run(x: torch.Tensor, branch: bool) -> torch.Tensor:
+        return x * 2 if not branch or x.sum() > 0 else x - 1
+
+    captured = ftax.capture(run, (torch.ones(2), False), on_refusal="eager")
+    with pytest.warns(UserWarning, match="without a capture"):
+        assert_same(captured, run, -torch.ones(2), True)
+    assert_same(captured, run, torch.ones(3), False)
+    assert_same(captured, run, -torch.ones(2), True)
+    assert captured.explain().calls == {"recorded": 2, "replayed": 1, "eager": 2}
+
+
+@pytest.mark.slow
+def test_the_example_trains_a_model_to_the_same_losses():
+    example = Path(__file__).parents[2] / "examples" / "char_model" / "train.py"
+    done = subprocess.run(
+        [sys.executable, example, "--steps", "12"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "12 losses, the same bits" in done.stdout
+
+
+def test_a_weight_may_be_an_argument(no_grad: None):
+    weights = [torch.ones(3), torch.full((3,), 5.0)]
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + weights[0]
+
+    captured = ftax.capture(run, torch.randn(3))
+    for given in (torch.randn(3), weights[0], weights[1], weights[0][:]):
+        assert_same(captured, run, given)
+    with pytest.raises(ftax.UnsupportedError):  # it would take every argument for the weight
+        ftax.capture(run, weights[0])
+    checked = ftax.capture(
+        lambda x: run(x) if bool(x.isfinite().all()) else x, weights[0], on_host_read="check"
+    )
+    for given in (weights[0], torch.randn(3), weights[1]):
+        assert_same(checked, run, given)
+
+
+def test_an_argument_that_is_an_attribute_too_is_told_by_which_it_is(no_grad: None):
+    class Holder:
+        def __init__(self) -> None:
+            self.batch, self.other = torch.ones(3), torch.zeros(3)
+
+        def run(self, x: torch.Tensor) -> torch.Tensor:
+            return x + (self.batch.shape[0] + self.other.shape[0])
+
+    holder = Holder()
+    captured = ftax.capture(holder.run, holder.batch)
+    for given in (holder.batch, holder.other, torch.randn(3), holder.batch):
+        assert_same(captured, holder.run, given)

@@ -1,0 +1,21 @@
+"""What the tests of captures share."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from ftax.runtimes.capture.captured import Captured
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).eval()
+
+
+def count(captured: Captured, how: str) -> int:
+    return captured.explain().calls.get(how, 0)
+
+
+def assert_same(captured: Captured, original: Callable[..., torch.Tensor], *args: object) -> None:
+    assert torch.equal(captured(*args), original(*args))
