@@ -26,7 +26,7 @@ from ftax.steps.inputs import INPUT_STREAM, make_generator
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import same_bytes
 from ftax.steps.zoo.registry import list_models
-from record import Figure, finish, make_parser, progress, show
+from record import Figure, add_part_options, finish, make_parser, show, take_parts
 
 _TIMED = ("bert-base", "distilbert", "gpt2", "vit-b-16", "resnet-50")
 _FRESH = 3  # inputs that a capture is held against
@@ -227,11 +227,7 @@ def list_figures(raw: dict[str, dict[str, Any]]) -> list[Figure]:
 def main() -> None:
     """All parts, or those that are asked for."""
     parser = make_parser(__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="narrow models, on short inputs")
-    parser.add_argument("--only", default="", help="parts whose name has this in it")
-    parser.add_argument("--duration", type=float, default=5.0, help="seconds of rounds a model")
-    parser.add_argument("--time-limit", type=float, default=1e9, help="begin no part after it")
+    add_part_options(parser, duration_s=5.0)
     options = parser.parse_args()
     wanted: dict[str, Callable[[], dict[str, Any]]] = {}
     for name in _TIMED:
@@ -241,16 +237,7 @@ def main() -> None:
         wanted[f"decode {name}"] = lambda name=name: decode(name, options)
     for name in choose_models():
         wanted[f"capture {name}"] = lambda name=name: capture_model(name, options)
-    raw: dict[str, dict[str, Any]] = {}
-    start = time.monotonic()
-    for name, take in wanted.items():
-        if options.only not in name or time.monotonic() - start > options.time_limit:
-            continue
-        progress(name)
-        try:
-            raw[name] = take()
-        except (FtaxError, RuntimeError) as error:
-            progress(f"{name} failed: {describe(error)}")
+    raw = take_parts(wanted, options)
     show("Captures", ("part", "what was found"), [(name, say(cell)) for name, cell in raw.items()])
     environment = collect_environment(device=options.device).to_dict()
     finish(__file__, options, list_figures(raw), raw=raw, environment=environment)

@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, describe
 from ftax.machines.environment import collect_environment
 from ftax.reports.table import Rows
 
@@ -89,6 +89,36 @@ def make_parser(doc: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, help="folder for the record")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser
+
+
+def add_part_options(parser: argparse.ArgumentParser, *, duration_s: float) -> None:
+    """The options of a script that takes parts one after the other, on a device."""
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="narrow models, on short inputs")
+    parser.add_argument("--only", default="", help="parts whose name has this in it")
+    parser.add_argument(
+        "--duration", type=float, default=duration_s, help="seconds of rounds a part"
+    )
+    parser.add_argument("--time-limit", type=float, default=1e9, help="begin no part after it")
+
+
+def take_parts(
+    wanted: Mapping[str, Callable[[], dict[str, Any]]], options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """What each part that is asked for gives; one that fails is told and left out."""
+    found: dict[str, dict[str, Any]] = {}
+    start = time.monotonic()
+    for name, take in wanted.items():
+        if options.only not in name or time.monotonic() - start > options.time_limit:
+            continue
+        progress(name)
+        try:
+            found[name] = take()
+        except (FtaxError, RuntimeError) as error:
+            progress(f"{name} failed: {describe(error)}")
+        else:
+            progress(json.dumps(found[name])[:400])
+    return found
 
 
 def run_workers(script: str, options: argparse.Namespace, *extra: str) -> list[Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import time
 import warnings
@@ -30,7 +29,7 @@ from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
-from record import Figure, finish, make_parser, progress, show
+from record import Figure, add_part_options, finish, make_parser, progress, show, take_parts
 
 _LONG = 64  # tokens that every rung has to agree on; recording them takes a minute or more
 _STEPS = 20  # of training
@@ -235,12 +234,8 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
 def main() -> None:
     """Take the cells that are asked for, each kept as soon as it is there."""
     parser = make_parser(__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="narrow models, on short prompts")
-    parser.add_argument("--only", default="", help="cells whose name has this in it")
-    parser.add_argument("--duration", type=float, default=10.0, help="seconds of rounds a cell")
+    add_part_options(parser, duration_s=10.0)
     parser.add_argument("--long", type=int, default=_LONG, help="tokens that rungs agree on")
-    parser.add_argument("--time-limit", type=float, default=1e9, help="begin no cell after it")
     options = parser.parse_args()
     wanted: dict[str, Callable[[], dict[str, Any]]] = {}
     for model, context, batch in _DECODE:
@@ -248,18 +243,7 @@ def main() -> None:
         wanted[name] = lambda cell=(model, context, batch): decode(*cell, options)
     for model, batch in _TRAIN:
         wanted[f"train {model} batch {batch}"] = lambda cell=(model, batch): train(*cell, options)
-    cells: dict[str, dict[str, Any]] = {}
-    start = time.monotonic()
-    for name, take in wanted.items():
-        if options.only not in name or time.monotonic() - start > options.time_limit:
-            continue
-        progress(name)
-        try:
-            cells[name] = take()
-        except (FtaxError, RuntimeError) as error:
-            progress(f"{name} failed: {error}")
-        else:
-            progress(json.dumps(cells[name])[:400])
+    cells = take_parts(wanted, options)
     show(
         "Steps",
         ("cell", "latency, us", "lowest rung, us"),

@@ -15,11 +15,34 @@ bool makes_tensors(const Call& call) {
   });
 }
 
+bool has_strides(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && !tensor.is_nested();
+}
+
 bool contains(const std::vector<int>& values, int value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
 }  // namespace
+
+InputFacts InputFacts::of(const at::Tensor& tensor) {
+  return {tensor.sizes().vec(),
+          has_strides(tensor) ? tensor.strides().vec() : std::vector<int64_t>{},
+          tensor.scalar_type(), tensor.device()};
+}
+
+// Strides of dimensions of size 1 say nothing, and torch keeps them or not.
+bool InputFacts::fit(const at::Tensor& tensor) const {
+  if (tensor.scalar_type() != dtype || tensor.device() != device) return false;
+  if (tensor.sizes() != at::IntArrayRef(sizes)) return false;
+  if (!has_strides(tensor)) return strides.empty();
+  if (tensor.numel() == 0) return true;
+  if (tensor.strides().size() != strides.size()) return false;
+  for (size_t i = 0; i < strides.size(); ++i) {
+    if (sizes[i] > 1 && tensor.strides()[i] != strides[i]) return false;
+  }
+  return true;
+}
 
 std::string Call::operator_name() const {
   if (!op.has_value()) return backward.has_value() ? "ftax::backward" : "ftax::fill";

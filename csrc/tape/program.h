@@ -61,6 +61,9 @@ struct InputFacts {
   std::vector<int64_t> strides;  // operators were chosen, and views made, for this layout
   at::ScalarType dtype;
   c10::Device device;
+
+  [[nodiscard]] static InputFacts of(const at::Tensor& tensor);
+  [[nodiscard]] bool fit(const at::Tensor& tensor) const;
 };
 
 struct Program {

@@ -51,10 +51,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::
     held_.push_back(input);
     const int slot = add_slot(input);
     program_.input_slots.push_back(slot);
-    const bool strided = input.layout() == at::kStrided && !input.is_nested();
-    program_.input_facts.push_back({input.sizes().vec(),
-                                    strided ? input.strides().vec() : std::vector<int64_t>{},
-                                    input.scalar_type(), input.device()});
+    program_.input_facts.push_back(InputFacts::of(input));
     note_outside(input);
     outside_slots_.insert(slot);
   }

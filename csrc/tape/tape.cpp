@@ -54,17 +54,6 @@ c10::IValue materialise(const Argument& argument, const std::vector<c10::IValue>
   return argument.constant;
 }
 
-// Strides of dimensions of size 1 say nothing, and torch keeps them or not.
-bool has_layout(const at::Tensor& tensor, const InputFacts& facts) {
-  if (tensor.layout() != at::kStrided || tensor.is_nested()) return facts.strides.empty();
-  if (tensor.numel() == 0) return true;
-  if (tensor.strides().size() != facts.strides.size()) return false;
-  for (size_t i = 0; i < facts.strides.size(); ++i) {
-    if (tensor.sizes()[i] > 1 && tensor.strides()[i] != facts.strides[i]) return false;
-  }
-  return true;
-}
-
 std::string describe_strides(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided || tensor.is_nested()) return " without strides";
   return c10::str(" with strides ", tensor.strides());
@@ -96,8 +85,7 @@ void Tape::bind_inputs(const std::vector<at::Tensor>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
     const InputFacts& facts = program_.input_facts[i];
-    if (!has_layout(input, facts) || input.sizes() != at::IntArrayRef(facts.sizes) ||
-        input.scalar_type() != facts.dtype || input.device() != facts.device) {
+    if (!facts.fit(input)) {
       throw InvalidArgumentError(
           "input " + std::to_string(i) + " is " +
           c10::str(input.scalar_type(), input.sizes(), " on ", input.device()) +

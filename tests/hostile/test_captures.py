@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 from hostile import captures as _captures  # noqa: F401  # enters the table
-from hostile.captures import TABLE, Case, Given, Scene
+from hostile.captures.table import TABLE, Case, Given, Scene
 from torch import nn
 from torch.utils import _pytree as pytree
 

@@ -14,15 +14,6 @@
 namespace ftax {
 namespace {
 
-// Strides of dimensions of size 1 say nothing, and torch keeps them or not.
-bool has_strides(const at::Tensor& tensor, const std::vector<int64_t>& strides) {
-  if (tensor.numel() == 0) return true;
-  for (size_t i = 0; i < strides.size(); ++i) {
-    if (tensor.sizes()[i] > 1 && tensor.strides()[i] != strides[i]) return false;
-  }
-  return true;
-}
-
 bool is_plain_tensor(PyObject* value) {
   if (!THPVariable_CheckExact(value)) return false;
   const at::Tensor& tensor = THPVariable_Unpack(value);
@@ -57,9 +48,7 @@ bool is_dataclass(PyObject* value) {
 }  // namespace
 
 bool Signature::TensorFacts::fit(const at::Tensor& tensor) const {
-  return tensor.scalar_type() == dtype && tensor.sizes() == at::IntArrayRef(sizes) &&
-         tensor.device() == device && tensor.requires_grad() == requires_grad &&
-         has_strides(tensor, strides);
+  return layout.fit(tensor) && tensor.requires_grad() == requires_grad;
 }
 
 Signature::Signature(const py::tuple& args, const py::dict& kwargs) {
@@ -79,8 +68,8 @@ Signature::Node Signature::read_tensor(PyObject* value, Tensors& tensors) {
   node.place = find(tensors, value);
   if (node.place == tensors.size()) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
-    facts_.push_back({tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(),
-                      tensor.device(), tensor.requires_grad(), find_memory(tensors, tensor)});
+    facts_.push_back(
+        {InputFacts::of(tensor), tensor.requires_grad(), find_memory(tensors, tensor)});
     tensors.push_back(value);
   }
   return node;
@@ -227,7 +216,7 @@ py::list Signature::list_objects() const {
 
 void Signature::describe(const Node& node, std::vector<std::string>& words) const {
   if (node.kind == Kind::kTensor) {
-    const TensorFacts& facts = facts_[node.place];
+    const InputFacts& facts = facts_[node.place].layout;
     words.push_back(c10::str(facts.dtype, at::IntArrayRef(facts.sizes), " on ", facts.device));
   } else if (node.kind == Kind::kValue && is_plain_value(node.value.ptr())) {
     words.push_back(py::repr(node.value).cast<std::string>());

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tape/program.h"
+
 namespace py = pybind11;
 
 namespace ftax {
@@ -37,9 +39,7 @@ class Signature {
   enum class Kind { kTensor, kTuple, kList, kDict, kNamedTuple, kDataclass, kValue };
 
   struct TensorFacts {
-    std::vector<int64_t> sizes, strides;
-    at::ScalarType dtype;
-    c10::Device device;
+    InputFacts layout;
     bool requires_grad;
     size_t memory;  // the first place among the tensors that has the same memory
 

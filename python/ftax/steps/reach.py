@@ -92,7 +92,7 @@ def _list_names(function: types.FunctionType) -> Iterator[Any]:
         # Its globals are of the library; what was handed to it is not.
         names: set[str] = set()
     else:
-        names = set(_list_code_names(function.__code__))
+        names = {name for code in list_codes(function.__code__) for name in code.co_names}
     yield from (function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).values()
     for cell in function.__closure__ or ():
@@ -105,8 +105,9 @@ def _list_names(function: types.FunctionType) -> Iterator[Any]:
             yield function.__globals__[name]
 
 
-def _list_code_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
+def list_codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """``code``, and that of the functions and classes within it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _list_code_names(constant)
+            yield from list_codes(constant)

@@ -12,7 +12,8 @@ import threading
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import Any, Literal, NoReturn
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
@@ -93,24 +94,7 @@ def capture(
             f"what is {name_type(what)}, which cannot be called: give a module, a function or a "
             "step"
         )
-    chosen = {
-        "kind": kind, "on_host_read": on_host_read, "on_refusal": on_refusal, "on_miss": on_miss
-    }  # fmt: skip
-    for name, value in chosen.items():
-        if value not in _CHOICES[name]:
-            choices = ", ".join(map(repr, _CHOICES[name]))
-            raise InvalidArgumentError(f"{name} is {value!r}; it has to be one of {choices}")
-    if not isinstance(max_shapes, int) or isinstance(max_shapes, bool) or max_shapes < 1:
-        raise InvalidArgumentError(f"max_shapes is {max_shapes!r}; give 1 or more")
-    if isinstance(what, Step) and inputs is not None:
-        raise InvalidArgumentError("a step brings its inputs: leave inputs out")
-    if isinstance(what, Step) and what.reset is not None:
-        raise UnsupportedError(
-            f"cannot capture {what.name}: Python keeps something that reset= brings back, and a "
-            "replay would leave it as it is: keep it in tensors that are written in place"
-        )
-    captured = Captured(
-        what,
+    options = _Options(
         kind=kind,
         on_host_read=on_host_read,
         on_refusal=on_refusal,
@@ -118,11 +102,51 @@ def capture(
         max_shapes=max_shapes,
         borrow=borrow,
     )
+    options.check()
+    if isinstance(what, Step) and inputs is not None:
+        raise InvalidArgumentError("a step brings its inputs: leave inputs out")
+    if isinstance(what, Step) and what.reset is not None:
+        raise UnsupportedError(
+            f"cannot capture {what.name}: Python keeps something that reset= brings back, and a "
+            "replay would leave it as it is: keep it in tensors that are written in place"
+        )
+    captured = Captured(what, options)
     given = what.inputs if isinstance(what, Step) else inputs
     args, kwargs = split_inputs(() if given is None else given)
     captured.inputs = args, dict(kwargs)
     captured.record(*captured.inputs, check_inputs)
     return captured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """Those of `capture`."""
+
+    kind: CaptureKind
+    on_host_read: OnHostRead
+    on_refusal: OnRefusal
+    on_miss: OnMiss
+    max_shapes: int
+    borrow: bool
+
+    def check(self) -> None:
+        """Raise InvalidArgumentError for a value that none of them has."""
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                words = ", ".join(map(repr, choices))
+                raise InvalidArgumentError(f"{name} is {value!r}; it has to be one of {words}")
+        count = self.max_shapes
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise InvalidArgumentError(f"max_shapes is {count!r}; give 1 or more")
+
+
+class _Match(NamedTuple):
+    """A call, and the program that stands for it."""
+
+    program: Program
+    tensors: list[torch.Tensor]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 class _Recording(threading.local):
@@ -143,26 +167,14 @@ class Captured(Wraps):
         grad_mode: under which it was captured.
     """
 
-    def __init__(
-        self,
-        what: Callable[..., Any] | Step,
-        *,
-        kind: CaptureKind,
-        on_host_read: OnHostRead,
-        on_refusal: OnRefusal,
-        on_miss: OnMiss,
-        max_shapes: int,
-        borrow: bool,
-    ) -> None:
+    def __init__(self, what: Callable[..., Any] | Step, options: _Options) -> None:
         self.original = what
         self.inputs: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._function = what.function if isinstance(what, Step) else what
         self._grad_mode = what.grad_mode if isinstance(what, Step) else None
         self.grad_mode = self._grad_mode or read_grad_mode()
         self._name = what.name if isinstance(what, Step) else _name(what)
-        self._kind, self._on_host_read = kind, on_host_read
-        self._on_refusal, self._on_miss, self._max_shapes = on_refusal, on_miss, max_shapes
-        self._borrow = borrow
+        self._options = options
         self._programs: list[Program] = []  # the most recently used first
         self._lock = threading.RLock()
         self._calls: Counter[str] = Counter()
@@ -190,29 +202,16 @@ class Captured(Wraps):
             if tensors is not None:
                 if place:
                     self._programs.insert(0, self._programs.pop(place))
-                return self._run(program, tensors, args, kwargs)
+                return self._run(_Match(program, tensors, args, kwargs))
         return self._miss(args, kwargs)
 
-    def _run(
-        self,
-        program: Program,
-        tensors: list[torch.Tensor],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        run = self._compare if self._audits_left else self._replay
-        return run(program, tensors, args, kwargs)
+    def _run(self, match: _Match) -> Any:
+        return self._compare(match) if self._audits_left else self._replay(match)
 
-    def _replay(
-        self,
-        program: Program,
-        tensors: list[torch.Tensor],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        before = _Before(program, tensors) if program.checked else None
+    def _replay(self, match: _Match) -> Any:
+        before = _Before(match) if match.program.checked else None
         try:
-            result = program.run(tensors)
+            result = match.program.run(match.tensors)
         except ValueChanged:
             if before is not None:
                 before.put_back()
@@ -225,7 +224,7 @@ class Captured(Wraps):
                     "slower than without a capture: record it with inputs like most (with "
                     "padding, if most have some), or do without on_host_read='check'",
                 )
-            return self._call_original(args, kwargs)
+            return self._call_original(match.args, match.kwargs)
         self._calls["replayed"] += 1
         self._recorded_in_a_row = 0
         return result
@@ -240,11 +239,11 @@ class Captured(Wraps):
         if self._makes_state:
             self._makes_state, self._made_state = False, True
             return self._call_original(args, kwargs)
-        if self._on_miss == "eager" and self._programs:
+        if self._options.on_miss == "eager" and self._programs:
             return self._call_original(args, kwargs)
         if any(signature.match(args, kwargs) is not None for signature in self._refused):
             return self._call_original(args, kwargs)
-        if self._on_miss == "raise" and (self._programs or self._calls):
+        if self._options.on_miss == "raise" and (self._programs or self._calls):
             raise InvalidArgumentError(
                 f"no recorded call of {self._name} fits: {self._describe_miss(args, kwargs)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
@@ -265,14 +264,14 @@ class Captured(Wraps):
         tensors = program.match(args, kwargs)
         if tensors is None:  # or it would be recorded for ever
             return self._call_original(args, kwargs)
-        result = self._run(program, tensors, args, kwargs)
+        result = self._run(_Match(program, tensors, args, kwargs))
         self._recorded_in_a_row = in_a_row  # the first replay of a recording says nothing
         return result
 
     def _note_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Warn once of calls that are recorded again and again, each for a second or so."""
         self._recorded_in_a_row += 1
-        if self._recorded_in_a_row == self._max_shapes + 1:
+        if self._recorded_in_a_row == self._options.max_shapes + 1:
             self._warn(
                 "in a row",
                 f"the last {self._recorded_in_a_row} calls of the capture of {self._name} were "
@@ -285,8 +284,8 @@ class Captured(Wraps):
             self._warn(
                 "dropped",
                 f"the capture of {self._name} is recorded again for arguments that it had dropped, "
-                f"as it keeps {self._max_shapes} recordings: give a larger max_shapes, pad to "
-                "fewer lengths, or give on_miss='eager'",
+                f"as it keeps {self._options.max_shapes} recordings: give a larger max_shapes, pad "
+                "to fewer lengths, or give on_miss='eager'",
             )
 
     def _warn(self, kind: str, text: str) -> None:
@@ -310,7 +309,7 @@ class Captured(Wraps):
                 with use_autograd(self._grad_mode == "grad"):
                     program = self._record(args, kwargs, check_inputs)
         except UnsupportedError as error:
-            if self._on_refusal == "raise":
+            if self._options.on_refusal == "raise":
                 raise
             self._warn("refused", f"{self._name} is called as it is, without a capture: {error}")
             self._refusal = str(error)
@@ -331,7 +330,7 @@ class Captured(Wraps):
             return False
         self._made_state = False
         self._programs.insert(0, program)
-        while len(self._programs) > self._max_shapes:
+        while len(self._programs) > self._options.max_shapes:
             dropped = self._programs.pop()
             dropped.replay.close()
             self._dropped.append(dropped.signature)
@@ -343,9 +342,9 @@ class Captured(Wraps):
             args,
             kwargs,
             name=self._name,
-            kind=self._kind,
-            on_host_read=self._on_host_read,
-            borrow=self._borrow,
+            kind=self._options.kind,
+            on_host_read=self._options.on_host_read,
+            borrow=self._options.borrow,
             check_inputs=check_inputs,
         )
         if not program.makes_state and (changed := program.state.find_change()):
@@ -362,20 +361,14 @@ class Captured(Wraps):
             raise InvalidArgumentError(f"calls is {calls!r}; give how many to compare, 0 or more")
         self._audits_left = calls
 
-    def _compare(
-        self,
-        program: Program,
-        tensors: list[torch.Tensor],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
+    def _compare(self, match: _Match) -> Any:
         self._audits_left -= 1
-        before = _Before(program, tensors)
-        replayed = _keep_results(self._replay(program, tensors, args, kwargs), program, tensors)
+        before = _Before(match)
+        replayed = _keep_results(self._replay(match), match)
         before.put_back()
-        result = self._call_original(args, kwargs)
+        result = self._call_original(match.args, match.kwargs)
         self._calls["audited"] += 1
-        expected = _keep_results(result, program, tensors)
+        expected = _keep_results(result, match)
         if difference := _find_difference(expected, replayed):
             raise RunnerError(
                 f"the capture of {self._name} is not what the original computes: {difference}. "
@@ -419,8 +412,9 @@ class Captured(Wraps):
 class _Before:
     """What a call may change, as it is: written memory, inputs, random numbers, gradients."""
 
-    def __init__(self, program: Program, tensors: list[torch.Tensor]) -> None:
-        self._memory = _core.SavedState([*program.written, *tensors])
+    def __init__(self, match: _Match) -> None:
+        program = match.program
+        self._memory = _core.SavedState([*program.written, *match.tensors])
         self._cpu = torch.get_rng_state()
         self._gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
         leaves = (*program.gradients.made, *program.gradients.dropped, *program.gradients.added)
@@ -435,16 +429,14 @@ class _Before:
             leaf.grad = grad
 
 
-def _keep_results(
-    result: Any, program: Program, tensors: list[torch.Tensor]
-) -> list[tuple[str, Any]]:
+def _keep_results(result: Any, match: _Match) -> list[tuple[str, Any]]:
     """What a call returned and wrote, copied, with names."""
     found: list[tuple[str, Any]] = []
     for place, leaf in enumerate(pytree.tree_leaves(result)):
         found.append((f"output {place}", leaf))
-    found += [(f"state {place}", item) for place, item in enumerate(program.written)]
-    found += [(f"input {place}", item) for place, item in enumerate(tensors)]
-    grads = [leaf.grad for leaf in program.gradients.made]
+    found += [(f"state {place}", item) for place, item in enumerate(match.program.written)]
+    found += [(f"input {place}", item) for place, item in enumerate(match.tensors)]
+    grads = [leaf.grad for leaf in match.program.gradients.made]
     found += [(f"gradient {place}", item) for place, item in enumerate(grads)]
     with torch.no_grad():
         return [

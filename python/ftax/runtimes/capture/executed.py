@@ -13,19 +13,17 @@ import gc
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
 
-import torch
-
-import ftax
+from ftax.runtimes.tape.waits import PACKAGES
+from ftax.steps.reach import list_codes
 
 _T = TypeVar("_T")
 
-_LIBRARIES = tuple(str(Path(item.__file__).parent) for item in (torch, ftax) if item.__file__)
 _STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
 # Built-in modules whose functions give another result each time, whatever their arguments are.
 _CHANGING = frozenset(
@@ -77,7 +75,7 @@ class Executed:
         that are names, as `getattr` takes them."""
         found: set[str] = set()
         for code in self.codes:
-            for part in _list_codes(code):
+            for part in list_codes(code):
                 found.update(part.co_names)
                 found.update(
                     item for item in part.co_consts if isinstance(item, str) and item.isidentifier()
@@ -93,7 +91,7 @@ class Executed:
     def reads_environment(self) -> bool:
         """Whether code outside torch names the environment."""
         own = (code for code in self.codes if not is_library(code.co_filename))
-        return any(_ENVIRONMENT & set(part.co_names) for code in own for part in _list_codes(code))
+        return any(_ENVIRONMENT & set(part.co_names) for code in own for part in list_codes(code))
 
 
 def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
@@ -126,8 +124,8 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
 def is_library(file: str) -> bool:
     """Whether a file is torch's, ftax's or Python's own. What was typed in ("<stdin>") is not."""
     if file.startswith(_STANDARD):
-        return not file.startswith(_INSTALLED) or file.startswith(_LIBRARIES)
-    return file.startswith((*_LIBRARIES, "<frozen "))
+        return not file.startswith(_INSTALLED) or file.startswith(PACKAGES)
+    return file.startswith((*PACKAGES, "<frozen "))
 
 
 def name_function(function: Any) -> str:
@@ -153,7 +151,7 @@ def _changes(function: Any) -> bool:
 def _composes(code: CodeType) -> bool:
     """Whether it may read an attribute by a name that does not stand in it. The surprising choice:
     a name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""
-    for part in _list_codes(code):
+    for part in list_codes(code):
         if _BY_NAME & set(part.co_names):
             return True
         if _BY_ARGUMENT & set(part.co_names):
@@ -166,10 +164,3 @@ def _composes(code: CodeType) -> bool:
                     if named.opname != "LOAD_CONST":
                         return True
     return False
-
-
-def _list_codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _list_codes(constant)

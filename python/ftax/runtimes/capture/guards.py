@@ -27,6 +27,7 @@ from torch import nn
 
 from ftax import _core
 from ftax.runtimes.capture.executed import Executed, is_library
+from ftax.steps.reach import list_codes
 from ftax.steps.writes import find_storage
 
 _MOST_ITEMS = 1000  # of a container that are looked at for each call
@@ -464,16 +465,12 @@ def _list_missing(owner: object, space: Mapping[str, object], names: frozenset[s
 
 def _list_global_names(code: types.CodeType) -> Iterator[str]:
     """Of what code reads as a global, builtins that a global may come to hide included."""
-    for item in dis.get_instructions(code):
-        if item.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield str(item.argval)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _list_global_names(constant)
+    for part in list_codes(code):
+        for item in dis.get_instructions(part):
+            if item.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                yield str(item.argval)
 
 
 def _list_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _list_names(constant)
+    for part in list_codes(code):
+        yield from part.co_names

@@ -18,30 +18,21 @@ from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import FtaxError, UnsupportedError
+from ftax.runtimes.tape.capture import list_output_slots
 from ftax.runtimes.tape.recording import MEMORY_READS, operator_name
 from ftax.runtimes.tape.tape import describe_place, preserve_state
-from ftax.runtimes.tape.waits import find_line
+from ftax.runtimes.tape.waits import READS, find_line
 from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 
 _SIZES = frozenset(
     (
-        *(
-            "shape",
-            "size",
-            "numel",
-            "nelement",
-            "__len__",
-            "__iter__",
-            "stride",
-            "nbytes",
-            "unbind",
-        ),
-        *("split", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit"),  # into so many results
+        *("shape", "size", "numel", "nelement", "__len__", "__iter__", "stride", "nbytes"),
+        # Into so many results.
+        *("unbind", "split", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit"),
     )
 )
-_READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
 _REMEDY = (
     "compute with the tensor instead (torch.where, a mask, an index that is a tensor), read the "
     "value before the call and give it as an argument, or give on_host_read='check'"
@@ -103,8 +94,7 @@ def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> Unsup
 def find_flow(tape: _core.Tape) -> set[int]:
     """Calls of which an argument depends on inputs, weights, other tensors that outlive the call,
     or random numbers: directly, through memory that such a call wrote, or through a view."""
-    flow = _Flow(tape)
-    return set(flow.follow())
+    return _Flow(tape).follow()
 
 
 class _Flow:
@@ -117,7 +107,7 @@ class _Flow:
         outside = [slot for slot, item in tape.constants if not _core.is_wrapped_number(item)]
         self._dependent.update((*tape.input_slots, *outside))
 
-    def follow(self) -> Iterator[int]:
+    def follow(self) -> set[int]:
         changed = True
         found: set[int] = set()
         while changed:  # a write through a view is seen by views that were made before it
@@ -126,11 +116,11 @@ class _Flow:
                 if self._depends(call):
                     found.add(index)
             changed = (len(found), len(self._dependent)) != before
-        yield from sorted(found)
+        return found
 
     def _depends(self, call: Mapping[str, Any]) -> bool:
         given = [slot for argument in call["arguments"] for slot in _list_slots(argument)]
-        made = [slot for output in call["outputs"] for slot in _flatten(output) if slot >= 0]
+        made = list_output_slots(call["outputs"])
         schema = _find_schema(call["operator"])
         for slot in _list_aliased(call, schema):
             for result in made:
@@ -157,7 +147,8 @@ class _Flow:
 
 
 def _find_schema(name: str) -> Any:
-    """The schema of an operator as the tape writes it; None for what is none (a fill)."""
+    """The schema of an operator as the tape writes it; None for bytes that Python filled in, which
+    are constants of the tape."""
     if name.startswith("ftax::"):
         return None
     operator, _, overload = name.partition(".")
@@ -186,8 +177,6 @@ def _list_aliased(call: Mapping[str, Any], schema: Any) -> Iterator[int]:
 
 def _list_written(call: Mapping[str, Any], schema: Any) -> Iterator[int]:
     if schema is None:
-        for argument in call["arguments"]:
-            yield from _list_slots(argument)
         return
     for described, argument in zip(schema.arguments, call["arguments"], strict=False):
         if described.alias_info is not None and described.alias_info.is_write:
@@ -201,10 +190,6 @@ def _list_slots(argument: tuple[str, Any]) -> Iterator[int]:
     elif kind == "list":
         for item in value:
             yield from _list_slots(item)
-
-
-def _flatten(output: int | Sequence[int]) -> Sequence[int]:
-    return [output] if isinstance(output, int) else output
 
 
 class _Reads(TorchFunctionMode):
@@ -282,7 +267,7 @@ class _ReadLines(PlainMode):
         self.in_optimizer = False  # all of them
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if operator_name(func).partition(".")[0] in _READS:
+        if operator_name(func).partition(".")[0] in READS:
             is_there = _is_in_optimizer(sys._getframe(1))
             self.in_optimizer = is_there and (self.in_optimizer or not self.lines)
             self.lines.append(find_line(sys._getframe(1)))

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from ftax.runtimes.capture.executed import is_library
+from ftax.steps.reach import list_codes
 
 _MOST = 10_000  # objects that are looked at
 _MOST_BYTES = 1 << 24  # of an array that is copied
@@ -171,9 +172,7 @@ def _put_items(space: dict[str, Any], before: dict[str, Any]) -> None:
 
 def _list_globals(code: types.CodeType) -> Iterator[tuple[str, bool]]:
     """Names of globals, and whether the code writes them."""
-    for item in dis.get_instructions(code):
-        if item.opname in ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"):
-            yield str(item.argval), item.opname != "LOAD_GLOBAL"
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _list_globals(constant)
+    for part in list_codes(code):
+        for item in dis.get_instructions(part):
+            if item.opname in ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"):
+                yield str(item.argval), item.opname != "LOAD_GLOBAL"

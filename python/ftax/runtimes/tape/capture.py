@@ -159,7 +159,7 @@ def _rehearse(tape: _core.Tape) -> None:
         for index, call in enumerate(calls):
             given = flatten_tensors(tape.arguments(index))
             tape.run_call(index)
-            made = flatten_tensors([tape.slot(slot) for slot in _flatten(call["outputs"])])
+            made = flatten_tensors([tape.slot(slot) for slot in list_output_slots(call["outputs"])])
             if _moves_data(call["operator"], given, made):
                 raise UnsupportedError(
                     f"cannot capture this model: {call['operator']} in "
@@ -182,7 +182,7 @@ def _moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[tor
     return bool(device) and any(tensor.device.type == "cpu" for tensor in made)
 
 
-def _flatten(outputs: Sequence[int | Sequence[int]]) -> list[int]:
+def list_output_slots(outputs: Sequence[int | Sequence[int]]) -> list[int]:
     """Slots of a call's outputs, lists included; -1 stands for none."""
     slots: list[int] = []
     for output in outputs:

@@ -24,9 +24,9 @@ from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 
-_READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
+READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
 _COPIES = ("aten::_to_copy", "aten::copy_")
-_PACKAGES = tuple(str(Path(module.__file__).parent) for module in (torch, ftax) if module.__file__)
+PACKAGES = tuple(str(Path(module.__file__).parent) for module in (torch, ftax) if module.__file__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class _WaitLog(PlainMode):
             source = args[0] if name == "aten::_to_copy" else args[1]
             to_host = target is not None and torch.device(target).type == "cpu"
             return to_host and not kwargs.get("non_blocking") and self._is_here(source)
-        if name in _READS:
+        if name in READS:
             return self._is_here(args[0])
         return is_sized_by_values(func, args) and self._is_here(args[0])
 
@@ -81,7 +81,7 @@ def find_line(frame: FrameType | None) -> str:
     """``model.py:12 in forward``: the first line outside torch, from ``frame`` up."""
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((*_PACKAGES, "<")):
+        if not file.startswith((*PACKAGES, "<")):
             return f"{_shorten(file)}:{frame.f_lineno} in {frame.f_code.co_name}"
         frame = frame.f_back
     return "backward pass"

@@ -1,0 +1,31 @@
+"""Odd captures, by what is odd about them; importing this enters all of them into the table."""
+
+from hostile.captures import (
+    arguments,
+    gradients,
+    names,
+    objects,
+    operators,
+    python_state,
+    random_numbers,
+    results,
+    switches,
+    training,
+    values,
+    weights,
+)
+
+__all__ = [
+    "arguments",
+    "gradients",
+    "names",
+    "objects",
+    "operators",
+    "python_state",
+    "random_numbers",
+    "results",
+    "switches",
+    "training",
+    "values",
+    "weights",
+]

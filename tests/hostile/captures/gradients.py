@@ -1,0 +1,182 @@
+"""Gradients that add up, are asked for, or that a function of autograd makes. See `table.py`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from hostile.captures.table import (
+    Scene,
+    one,
+    refused,
+    right,
+)
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from support.small_models import normal
+
+
+@right()
+def gradients_accumulated() -> Scene:
+    net = nn.Linear(4, 2)
+
+    def step(x: Tensor) -> None:
+        net(x).square().mean().backward()
+
+    def disturb(at: int) -> None:
+        net.zero_grad(set_to_none=bool(at))
+
+    return Scene(
+        step,
+        disturb=disturb,
+        watch=lambda: [(w, w.grad) for w in net.parameters()],
+        around=contextlib.nullcontext,
+    )
+
+
+@refused("leaves a gradient in .grad of an argument")
+def gradient_of_an_argument() -> Scene:
+    def step(x: Tensor) -> Tensor:
+        loss = x.square().sum()
+        loss.backward()
+        return loss.detach()
+
+    return Scene(step, lambda seed: (one(seed)[0].requires_grad_(),), around=contextlib.nullcontext)
+
+
+@right()
+def gradients_as_results() -> Scene:
+    net = nn.Linear(4, 2)
+
+    def step(x: Tensor) -> Any:
+        return torch.autograd.grad(net(x).square().sum(), list(net.parameters()))
+
+    return Scene(step, around=contextlib.nullcontext)
+
+
+@refused("leaves a gradient in .grad of an argument")
+def gradient_of_a_gradient() -> Scene:
+    net = nn.Sequential(nn.Linear(4, 2), nn.Tanh())
+
+    def step(x: Tensor) -> Any:
+        x = x.requires_grad_()
+        (first,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        first.square().sum().backward()
+        return first.detach()
+
+    return Scene(
+        step,
+        lambda seed: (one(seed)[0].requires_grad_(),),
+        watch=lambda: [w.grad for w in net.parameters()],
+        around=contextlib.nullcontext,
+    )
+
+
+@right()
+def gradient_of_an_argument_as_a_result() -> Scene:
+    net = nn.Linear(4, 2)
+
+    def step(x: Tensor) -> Any:
+        return torch.autograd.grad(net(x).square().sum(), x)[0]
+
+    return Scene(step, lambda s: (one(s)[0].requires_grad_(),), around=contextlib.nullcontext)
+
+
+@right()
+def argument_made_to_need_gradients() -> Scene:
+    net = nn.Linear(4, 2)
+
+    def step(x: Tensor) -> Any:
+        x = x.detach().clone().requires_grad_()
+        net(x).square().sum().backward()
+        return x.grad
+
+    return Scene(
+        step,
+        disturb=lambda _: net.zero_grad(),
+        watch=lambda: [w.grad for w in net.parameters()],
+        around=contextlib.nullcontext,
+    )
+
+
+@right()
+def gradients_without_a_graph_in_between() -> Scene:
+    net = nn.Linear(4, 4)
+
+    def step(x: Tensor) -> Any:
+        with torch.no_grad():
+            target = net(x)
+        loss = (net(x + 1) - target).square().sum()
+        loss.backward()
+        with torch.no_grad():
+            for weight in net.parameters():
+                weight.sub_(weight.grad, alpha=0.1)
+                weight.grad = None
+        return loss.detach()
+
+    return Scene(step, watch=lambda: list(net.parameters()), around=contextlib.nullcontext)
+
+
+@right()
+def checkpointed() -> Scene:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    def step(x: Tensor) -> Tensor:
+        net.zero_grad()
+        loss = checkpoint(net, x, use_reentrant=False, preserve_rng_state=False).sum()
+        loss.backward()
+        return loss.detach()
+
+    return Scene(
+        step, watch=lambda: [w.grad for w in net.parameters()], around=contextlib.nullcontext
+    )
+
+
+@refused("cannot capture")
+def checkpointed_with_dropout() -> Scene:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+
+    def step(x: Tensor) -> Tensor:
+        net.zero_grad()
+        loss = checkpoint(net, x, use_reentrant=False).sum()
+        loss.backward()
+        return loss.detach()
+
+    return Scene(
+        step, watch=lambda: [w.grad for w in net.parameters()], around=contextlib.nullcontext
+    )
+
+
+class Cube(torch.autograd.Function):
+    factor = 3.0
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad * x.square() * Cube.factor
+
+
+@right()
+def function_of_autograd() -> Scene:
+    Cube.factor = 3.0
+    weight = nn.Parameter(normal(4, seed=5))
+
+    def step(x: Tensor) -> Tensor:
+        weight.grad = None
+        loss = Cube.apply(x * weight).sum()
+        loss.backward()
+        return loss.detach()
+
+    return Scene(
+        step,
+        disturb=lambda at: setattr(Cube, "factor", at + 4.0),
+        watch=lambda: weight.grad,
+        around=contextlib.nullcontext,
+    )
