@@ -10,6 +10,7 @@ result, and its reason is the record's.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -21,14 +22,25 @@ from torch.utils import _pytree as pytree
 import ftax
 from ftax.errors import FtaxError, describe
 from ftax.machines.environment import collect_environment
+from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.capture.captured import Captured
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.workspace import Workspace
 from ftax.steps.inputs import INPUT_STREAM, make_generator
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.tensors import same_bytes
 from ftax.steps.zoo.registry import list_models
+from ftax.timing.candidate import Candidate
+from ftax.timing.checks import Checks
+from ftax.timing.preparation import Preparation
+from ftax.timing.session import measure
 from record import Figure, add_part_options, finish, make_parser, show, take_parts
 
-_TIMED = ("bert-base", "distilbert", "gpt2", "vit-b-16", "resnet-50")
+_TIMED = (
+    "bert-base", "distilbert", "roberta-base", "bert-large", "gpt2", "gpt2-medium", "llama-160m",
+    "vit-b-16", "resnet-50", "wide-resnet-50", "squeezenet", "swin-t",
+)  # fmt: skip
 _FRESH = 3  # inputs that a capture is held against
 _STEPS = 100  # of training
 _TOKENS = 256
@@ -96,24 +108,66 @@ def time_guards(captured: Captured) -> float:
     return statistics.median(times)
 
 
-def time_model(options: argparse.Namespace, name: str, **setting: Any) -> dict[str, Any]:
-    """Latencies of eager, the lowest rung and a capture, in the same rounds."""
+def time_model(options: argparse.Namespace, name: str) -> dict[str, Any]:
+    """Latencies of eager, the lowest rung, captures and torch.compile, in the same rounds; and what
+    it took to make each."""
+    loaded = ftax.load_model(name, tiny=options.tiny, device=options.device)
+    workspace = Workspace(loaded)
+    on_gpu = options.device != "cpu"
+    lowest = ("cuda-graph", "cpp") if on_gpu else ("eager", "cpp")
+    compiled = "compile-reduce-overhead" if on_gpu else "compile"
+    wanted = (("eager", "python"), lowest, ("capture", "python"), (compiled, "python"))
+    candidates, missing, seconds = [], {}, {}
+    for runtime, host in wanted:
+        start = time.perf_counter()
+        try:
+            candidates.append(find_runtime(runtime).prepare(workspace, host))
+        except FtaxError as error:
+            missing[runtime] = describe(error)
+        else:
+            seconds[runtime] = time.perf_counter() - start
+    if not missing.get("capture"):
+        candidates.append(borrow(workspace))
     plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
-    receipt = ftax.tax(
-        name, tiny=options.tiny, device=options.device, runtimes=("capture",), plan=plan,
-        operators=False, progress=False, **setting,
-    )  # fmt: skip
-    rows = {str(row.measurement.place): row for row in receipt.runtimes}
-    captured = rows.get("capture/python")
-    lowest = min(receipt.rungs, key=lambda rung: rung.latency_ns)
+    session = measure(loaded, candidates, plan)
+    found = {str(item.place): item for item in session.measurements if item is not None}
+    times = {place: item.latency_ns for place, item in found.items()}
+    captured = found.get("capture/python")
+    bottom = "/".join(lowest)
     return {
-        "latency_ns": {place: row.latency_ns for place, row in rows.items()},
-        "lowest": str(lowest.place),
-        "outputs": None if captured is None else captured.outputs,
-        "over_lowest": None if captured is None else captured.latency_ns / lowest.latency_ns,
-        "speedup": None if captured is None else captured.speedup_ratio,
-        "unavailable": {item.runtime: item.reason for item in receipt.unavailable},
+        "latency_ns": times,
+        "outputs": None if captured is None else Checks.of(captured.checks).judge_outputs().words,
+        "over_lowest": divide(times, "capture/python", bottom),
+        "borrowed_over_lowest": divide(times, "capture-borrowed/python", bottom),
+        "over_compiled": divide(times, "capture/python", f"{compiled}/python"),
+        "speedup": divide(times, "eager/python", "capture/python"),
+        "made_s": seconds,
+        "unavailable": missing,
     }
+
+
+def borrow(workspace: Workspace) -> Candidate:
+    """A capture that copies neither inputs nor results."""
+    loaded = workspace.loaded
+    with loaded.guard():
+        captured = ftax.capture(loaded.module, (loaded.args, dict(loaded.kwargs)), borrow=True)
+    args, kwargs = captured.inputs
+    call = functools.partial(captured, *args, **kwargs)
+
+    def run() -> list[torch.Tensor]:
+        with loaded.guard():
+            return flatten_outputs((call_model(call), ()))
+
+    return Candidate(
+        runtime="capture-borrowed", host="python", run=run,
+        runner=workspace.on_stream(drive_python(workspace, "capture-borrowed", call)),
+        preparation=Preparation(made_seconds=0.0),
+    )  # fmt: skip
+
+
+def divide(times: dict[str, float], one: str, other: str) -> float | None:
+    """One latency over another, where both are there."""
+    return times[one] / times[other] if one in times and other in times else None
 
 
 def train(options: argparse.Namespace) -> dict[str, Any]:

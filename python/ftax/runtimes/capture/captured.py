@@ -79,7 +79,9 @@ def capture(
             Python holds: "capture" records it, "eager" calls the original, "raise" raises.
         max_shapes: how many recorded calls are kept; the one that was least recently used goes.
         borrow: on a GPU, hand out the graph's own memory in place of copies: what is returned holds
-            until the next call, which writes over it. On a CPU results are the caller's anyway.
+            until the next call, which writes over it. `inputs` of the capture are then those that
+            the graph reads: write new values into them, and call with them. On a CPU there are no
+            copies anyway.
 
     Raises:
         UnsupportedError: ``what`` cannot be replayed soundly; the message names operator, line and
@@ -114,7 +116,8 @@ def capture(
     given = what.inputs if isinstance(what, Step) else inputs
     args, kwargs = split_inputs(() if given is None else given)
     captured.inputs = args, dict(kwargs)
-    captured.record(*captured.inputs, check_inputs)
+    if captured.record(*captured.inputs, check_inputs) and borrow:
+        captured.lend_inputs()
     return captured
 
 
@@ -163,7 +166,7 @@ class Captured(Wraps):
 
     Attributes:
         original: what was captured.
-        inputs: those that it was captured with first, (args, kwargs).
+        inputs: those that it was captured with first, (args, kwargs); borrowed, the graph's own.
         grad_mode: under which it was captured.
     """
 
@@ -335,6 +338,10 @@ class Captured(Wraps):
             dropped.replay.close()
             self._dropped.append(dropped.signature)
         return True
+
+    def lend_inputs(self) -> None:
+        """Let `inputs` be in the memory from which the first recording reads."""
+        self.inputs = self._programs[0].lend_inputs(*self.inputs)
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> Program:
         program = record_program(

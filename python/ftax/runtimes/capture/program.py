@@ -34,6 +34,10 @@ class Replay(Protocol):
         """The outputs at ``places``, of the caller's grad mode."""
         ...
 
+    def list_inputs(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """From which it reads when it is given these."""
+        ...
+
     def borrow(self, places: Sequence[int]) -> None:
         """At these places hand out memory that the next replay writes over."""
 
@@ -112,6 +116,18 @@ class Program:
     def _find_same(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
         return tuple([id(item) if id(item) in self._reached else 0 for item in tensors])
 
+    def lend_inputs(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """These arguments in the memory from which a replay reads; what the call reaches by itself
+        stays what it is."""
+        tensors = self.signature.match(args, kwargs)
+        if tensors is None:
+            return args, kwargs
+        pairs = zip(tensors, self.replay.list_inputs(tensors), strict=True)
+        lent = [given if id(given) in self._reached else own for given, own in pairs]
+        return self.signature.fill(lent)
+
     def run(self, tensors: list[torch.Tensor]) -> Any:
         """What the call returns. Raises ValueChanged if a value that was read is another now."""
         outputs = self.replay(tensors)
@@ -148,6 +164,10 @@ class TapeReplay:
             return self._tape.call(tensors, self.places)
         except FtaxError as error:
             raise RunnerError(f"a captured call failed: {error}") from error
+
+    def list_inputs(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """From themselves."""
+        return tensors
 
     def borrow(self, places: Sequence[int]) -> None:
         """Nothing to do: each replay makes its results."""
