@@ -64,6 +64,9 @@ def test_results_are_copies_unless_they_are_borrowed(no_grad: None):
     lent = ftax.capture(model, given, borrow=True)
     first = lent(draw())
     assert lent(draw()).data_ptr() == first.data_ptr()
+    (there,), _ = lent.inputs  # where the graph reads
+    assert there.data_ptr() != given.data_ptr()
+    assert torch.equal(lent(there.copy_(given)), model(given))
 
 
 def test_aliases_are_those_of_eager(no_grad: None):

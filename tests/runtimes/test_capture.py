@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import ftax
+from ftax.runtimes.capture.program import TapeReplay
 from support.captures import assert_same, count, make_model
 
 SCALE = 2.0
@@ -45,6 +46,20 @@ def test_results_are_the_callers_own(no_grad: None):
     captured(torch.zeros(2, 8))
     assert torch.equal(first, kept)
     assert not first.is_inference()
+
+
+def test_inputs_of_a_borrowed_capture_are_where_it_reads(
+    no_grad: None, monkeypatch: pytest.MonkeyPatch
+):
+    own = [torch.zeros(2)]
+    monkeypatch.setattr(TapeReplay, "list_inputs", lambda self, tensors: own)  # as a graph has
+    given = torch.ones(2)
+    assert ftax.capture(lambda x, *, y: x + y, ((given,), {"y": 3})).inputs[0][0] is given
+    args, kwargs = ftax.capture(lambda x, *, y: x + y, ((given,), {"y": 3}), borrow=True).inputs
+    assert args[0] is own[0] and kwargs == {"y": 3}
+    weight = nn.Parameter(torch.ones(2))
+    (x,), _ = ftax.capture(lambda x: x * weight.shape[0], weight, borrow=True).inputs
+    assert x is weight  # and no copy of it
 
 
 def test_nothing_of_a_call_is_held_after_it(no_grad: None):
