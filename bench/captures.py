@@ -38,8 +38,8 @@ from ftax.timing.session import measure
 from record import Figure, add_part_options, finish, make_parser, show, take_parts
 
 _TIMED = (
-    "bert-base", "distilbert", "roberta-base", "bert-large", "gpt2", "gpt2-medium", "llama-160m",
-    "vit-b-16", "resnet-50", "wide-resnet-50", "squeezenet", "swin-t",
+    "bert-base", "resnet-50", "gpt2", "vit-b-16", "distilbert", "bert-large", "llama-160m",
+    "squeezenet", "albert", "wav2vec2", "vgg16", "densenet121",
 )  # fmt: skip
 _FRESH = 3  # inputs that a capture is held against
 _STEPS = 100  # of training
@@ -111,9 +111,10 @@ def time_guards(captured: Captured) -> float:
 def time_model(options: argparse.Namespace, name: str) -> dict[str, Any]:
     """Latencies of eager, the lowest rung, captures and torch.compile, in the same rounds; and what
     it took to make each."""
-    loaded = ftax.load_model(name, tiny=options.tiny, device=options.device)
-    workspace = Workspace(loaded)
     on_gpu = options.device != "cpu"
+    dtype: Any = {"dtype": "fp16"} if on_gpu else {}
+    loaded = ftax.load_model(name, tiny=options.tiny, device=options.device, **dtype)
+    workspace = Workspace(loaded)
     lowest = ("cuda-graph", "cpp") if on_gpu else ("eager", "cpp")
     compiled = "compile-reduce-overhead" if on_gpu else "compile"
     wanted = (("eager", "python"), lowest, ("capture", "python"), (compiled, "python"))

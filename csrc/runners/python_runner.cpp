@@ -12,11 +12,30 @@ namespace {
 
 class PythonScope final : public Runner::Scope {
  public:
-  explicit PythonScope(GradMode mode) : grad_mode_(mode) {}
+  PythonScope(GradMode mode, const std::string& name, const pybind11::object& make)
+      : grad_mode_(mode) {
+    if (make.is_none()) return;
+    try {
+      manager_ = make();
+      manager_.attr("__enter__")();
+    } catch (pybind11::error_already_set& error) {
+      throw RunnerError(name + " could not enter its scope: " + error.what());
+    }
+  }
+
+  ~PythonScope() override {
+    if (!manager_) return;
+    try {
+      manager_.attr("__exit__")(pybind11::none(), pybind11::none(), pybind11::none());
+    } catch (pybind11::error_already_set& error) {
+      error.discard_as_unraisable("the scope of a runner");
+    }
+  }
 
  private:
   pybind11::gil_scoped_acquire gil_;
   GradModeScope grad_mode_;
+  pybind11::object manager_;
 };
 
 }  // namespace
@@ -31,8 +50,12 @@ void rethrow_python_error(const std::string& name) {
 }
 
 PythonRunner::PythonRunner(pybind11::object callable, std::string name, c10::Device device,
-                           GradMode grad_mode)
-    : callable_(std::move(callable)), name_(std::move(name)), sync_(device), grad_mode_(grad_mode) {
+                           GradMode grad_mode, pybind11::object scope)
+    : callable_(std::move(callable)),
+      name_(std::move(name)),
+      sync_(device),
+      grad_mode_(grad_mode),
+      scope_(std::move(scope)) {
   if (PyCallable_Check(callable_.ptr()) == 0) {
     throw InvalidArgumentError(name_ + " is a " + Py_TYPE(callable_.ptr())->tp_name +
                                ", which cannot be called; pass a callable without arguments");
@@ -40,7 +63,7 @@ PythonRunner::PythonRunner(pybind11::object callable, std::string name, c10::Dev
 }
 
 std::unique_ptr<Runner::Scope> PythonRunner::enter() {
-  return std::make_unique<PythonScope>(grad_mode_);
+  return std::make_unique<PythonScope>(grad_mode_, name_, scope_);
 }
 
 void PythonRunner::enqueue() {

@@ -19,8 +19,10 @@ namespace ftax {
 
 class PythonRunner final : public Runner {
  public:
-  // `callable` takes no argument. Construct and destroy with the GIL held.
-  PythonRunner(pybind11::object callable, std::string name, c10::Device device, GradMode grad_mode);
+  // `callable` takes no argument. `scope`, if it is not None, makes a context manager, in which
+  // each round runs. Construct and destroy with the GIL held.
+  PythonRunner(pybind11::object callable, std::string name, c10::Device device, GradMode grad_mode,
+               pybind11::object scope);
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] Host host() const override { return Host::kPython; }
@@ -39,6 +41,7 @@ class PythonRunner final : public Runner {
   std::string name_;
   DeviceSync sync_;
   GradMode grad_mode_;
+  pybind11::object scope_;
 };
 
 }  // namespace ftax

@@ -4,6 +4,7 @@ Times are ns. What raises, raises the classes of ftax.errors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -222,7 +223,12 @@ class DelayRunner(Runner):
 
 class PythonRunner(Runner):
     def __init__(
-        self, callable: Callable[[], object], name: str, device: str, grad_mode: GradMode
+        self,
+        callable: Callable[[], object],
+        name: str,
+        device: str,
+        grad_mode: GradMode,
+        scope: Callable[[], AbstractContextManager[object]] | None = None,
     ) -> None: ...
     @property
     def callable(self) -> Callable[[], object]: ...

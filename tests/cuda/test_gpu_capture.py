@@ -73,7 +73,7 @@ def test_aliases_are_those_of_eager(no_grad: None):
     weight = torch.ones(3, device="cuda")
 
     def run(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        made = x * 2
+        made = x * 2 * weight
         x[0] = 7.0
         return x[1:], made, made[1], weight
 

@@ -31,6 +31,12 @@ def tax(
             "others do not; none; or names separated by commas."
         ),
     ] = "quick",
+    ladder: Annotated[
+        str,
+        typer.Option(
+            help="compile: take torch.compile apart, in place of the rungs below Python eager.",
+        ),
+    ] = "",
     trace: o.TraceOutput = None,
     energy: Annotated[
         bool,
@@ -65,6 +71,7 @@ def tax(
             model,
             setting=setting,
             runtimes=names,
+            ladder=ladder,
             plan=lambda device: replace(_CPU_PLAN if device == "cpu" else _GPU_PLAN, **plan),
             trace="here",  # this process ends with the command
             energy=energy,
@@ -76,7 +83,7 @@ def tax(
         )
     with saved(output.json, [receipt]):
         show(receipt, output)
-    if runtimes == "quick":
+    if runtimes == "quick" and not ladder:
         cell = receipt.rungs[0].cell
         say(f"--runtimes available adds {', '.join(list_slower(cell.device, cell.step))}.")
     if trace is not None:

@@ -38,6 +38,14 @@ def choose_alternatives(
     wanted = [check_host(host) for host in hosts]
     if runtimes == "none":
         return []
+    if runtimes == "quick" and ladder.beside:
+        return [
+            place
+            for place in ladder.beside
+            if place.host in wanted
+            and find_runtime(place.runtime).find_obstacle(host=place.host, device=device, kind=kind)
+            is None
+        ]
     known = [
         spec
         for spec in list_runtimes()

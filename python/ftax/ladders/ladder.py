@@ -51,6 +51,8 @@ class Ladder:
         joined: what lines of these names are called together, where the rungs between are missing;
             others are joined by a plus.
         kernels: what the device's busy time on the last rung is called.
+        beside: what is measured beside the rungs where nothing else is asked for; empty for the
+            runtimes that are ready in seconds.
         stand_ins: what can take the model's place and runs its operators or kernels, and what a
             sentence calls it, the handiest first. The other rungs are instruments: nobody deploys
             them.
@@ -61,6 +63,7 @@ class Ladder:
     rungs: tuple[Rung, ...]
     joined: Mapping[tuple[str, ...], Words] = field(default_factory=dict)
     kernels: Words = ("kernels", "device busy: kernels, copies and fills, traced after the rounds")
+    beside: tuple[Place, ...] = ()
     stand_ins: Mapping[Place, str] = field(default_factory=dict)
 
     @property
@@ -102,6 +105,11 @@ class Ladder:
 _WHILE_IDLE = "what the host does while no kernel runs"
 _OPERATORS = ("operators", "dispatcher, operators and their kernels, allocator")
 _DISPATCH_AND_GAPS = ("dispatch, launch and gaps", _WHILE_IDLE)
+_LAUNCH = ("launch", "one driver call a kernel, and the gaps that a stream leaves between launches")
+_GRAPH_GAPS = (
+    "graph",
+    "gaps between the kernels of the graph, one graph launch, the return to the host",
+)
 
 EAGER = Ladder(
     name="eager",
@@ -153,15 +161,9 @@ EAGER = Ladder(
         Rung(
             runtime="cuda-graph",
             host="cpp",
-            removes=(
-                "launch",
-                "one driver call a kernel, and the gaps that a stream leaves between launches",
-            ),
+            removes=_LAUNCH,
             rest=("graph and kernels", "one graph launch, kernels and the gaps between them"),
-            gaps=(
-                "graph",
-                "gaps between the kernels of the graph, one graph launch, the return to the host",
-            ),
+            gaps=_GRAPH_GAPS,
             devices=("cuda",),
         ),
     ),
@@ -237,7 +239,94 @@ LIBRARY = Ladder(
     stand_ins=EAGER.stand_ins,
 )
 
-LADDERS = {ladder.name: ladder for ladder in (EAGER, AUTOGRAD, LIBRARY)}
+_GENERATED = ("generated code", "the code that Inductor generated, its launches and its kernels")
+
+# What torch.compile costs a call. All rungs are pieces of one compiled callable, or its kernels.
+COMPILE = Ladder(
+    name="compile",
+    top="torch.compile",
+    rungs=(
+        Rung(
+            runtime="compile",
+            host="python",
+            rest=("everything", "no rung below could be measured"),
+            gaps=("Python, dispatch and gaps", _WHILE_IDLE),
+        ),
+        Rung(
+            runtime="compile-without-guards",
+            host="python",
+            removes=("guards", "the test whether the compiled code still fits this call"),
+            rest=("wrappers and code", "everything below the guards"),
+            gaps=("Python, dispatch and gaps", _WHILE_IDLE),
+        ),
+        Rung(
+            runtime="compile-graph",
+            host="python",
+            removes=(
+                "frame evaluation",
+                "torch.compile's wrapper, the hook into Python's frames, TorchDynamo's bytecode "
+                "that collects weights and builds the result",
+            ),
+            rest=("graph", "AOTAutograd's function and everything below it"),
+            gaps=("wrappers, dispatch and gaps", _WHILE_IDLE),
+        ),
+        Rung(
+            runtime="inductor-graph",
+            host="python",
+            removes=("AOTAutograd's wrappers", "functions between TorchDynamo and Inductor"),
+            rest=("graph", "Inductor's object and everything below it"),
+            gaps=("wrappers, dispatch and gaps", _WHILE_IDLE),
+        ),
+        Rung(
+            runtime="inductor-call",
+            host="python",
+            removes=("Inductor's wrapper", "its object around the code that it generated"),
+            rest=_GENERATED,
+            gaps=("generated Python, dispatch and gaps", _WHILE_IDLE),
+        ),
+        Rung(
+            runtime="inductor-cpp-call",
+            host="python",
+            removes=(
+                "generated Python",
+                "Python that allocates, calls operators and launches kernels, less what the same "
+                "costs from C++",
+            ),
+            rest=_GENERATED,
+            gaps=_DISPATCH_AND_GAPS,
+        ),
+        Rung(
+            runtime="inductor-launch-replay",
+            host="cpp",
+            removes=(
+                "generated C++",
+                "allocations, host code of operators and libraries, what is around a launch",
+            ),
+            rest=("launches and kernels", "driver calls, kernels and the gaps between them"),
+            gaps=("launch and graph", "gaps between kernels, driver calls, the return"),
+            devices=("cuda",),
+        ),
+        Rung(
+            runtime="inductor-cuda-graph",
+            host="cpp",
+            removes=_LAUNCH,
+            rest=("graph and kernels", "one graph launch, kernels and the gaps between them"),
+            gaps=_GRAPH_GAPS,
+            devices=("cuda",),
+        ),
+    ),
+    beside=(
+        Place("eager", "python"),
+        Place("compile-reduce-overhead", "python"),
+        Place("aoti", "cpp"),
+    ),
+    stand_ins={
+        Place("compile-reduce-overhead", "python"): "mode='reduce-overhead'",
+        Place("aoti", "cpp"): "AOTInductor, without Python,",
+    },
+)
+
+LADDERS = {ladder.name: ladder for ladder in (EAGER, AUTOGRAD, LIBRARY, COMPILE)}
 
 
 def name_ladder(loaded: LoadedModel) -> str:

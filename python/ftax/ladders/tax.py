@@ -38,6 +38,7 @@ class TaxKeywords(SettingOptions, total=False):
     runtimes: str | Sequence[str]
     hosts: Sequence[str]
     plan: Plan | None
+    ladder: str
     operators: bool
     trace: TraceChoice
     energy: bool
@@ -69,6 +70,8 @@ def tax(
                 (all that can run on this machine; compilers take minutes), "all" (the rest too,
                 with the reasons why not), "none", or names of runtimes.
             hosts: who drives the alternatives, both if left out; the ladder has its own hosts.
+            ladder: "compile" takes `torch.compile` apart (docs/compile.md); left out, the one that
+                fits, from Python eager down.
             operators: also time each operator of the tape, after the rounds; True if left out.
             trace: on a GPU, where the kernels of each runtime are traced, after the rounds:
                 "worker", a disposable process; "here"; "none"; or "auto", the default: a worker

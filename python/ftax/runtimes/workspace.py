@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
@@ -22,6 +23,8 @@ from ftax.runtimes.tape.recording import Observer, observe
 from ftax.runtimes.tape.tape import Taped, make_tape, preserve_state, run_eager, settle
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.preparation import Preparation
+
+Kept = TypeVar("Kept")
 
 # What only a GPU has, and why.
 _ON_GPUS = {"transfers": ", whose memory is the host's", "cold": ""}
@@ -45,6 +48,7 @@ class Workspace:
         self.many_sizes = many_sizes
         self._tape_cost = self._capture_cost = Cost()
         self._variants: dict[str, tuple[Workspace, Preparation]] = {}
+        self._kept: dict[str, Any] = {}
         for name, why in _ON_GPUS.items():
             if getattr(loaded.setting, name) and loaded.device == "cpu":
                 raise InvalidArgumentError(
@@ -153,6 +157,19 @@ class Workspace:
             made = Workspace(loaded, observer=self.observer)
             self._variants[name] = made, cost.to_preparation()
         return self._variants[name]
+
+    def keep(self, name: str, make: Callable[[], Kept]) -> Kept:
+        """What several runtimes of this model need, made by whichever asks first. What ``make``
+        raises of ftax's errors is raised each time."""
+        if name not in self._kept:
+            try:
+                self._kept[name] = make()
+            except FtaxError as error:
+                self._kept[name] = error
+        found: Kept | FtaxError = self._kept[name]
+        if isinstance(found, FtaxError):
+            raise found
+        return found
 
     def artefact(
         self,

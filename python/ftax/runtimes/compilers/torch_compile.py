@@ -46,30 +46,49 @@ _settled = 0  # compilations that were made by preparing
 
 def prepare_compile(workspace: Workspace, host: Host) -> Candidate:
     """The default mode."""
-    return _Compilation(workspace, "compile", "default").prepare(host)
+    return compile_once(workspace)[0]
+
+
+def compile_once(workspace: Workspace) -> tuple[Candidate, Compilation]:
+    """The row of the default mode and what it calls, the same for all who ask: rungs that take it
+    apart have to be parts of it."""
+
+    def make() -> tuple[Candidate, Compilation]:
+        compilation = Compilation(workspace, "compile")
+        return compilation.prepare("python"), compilation
+
+    return workspace.keep("compile", make)
 
 
 def prepare_reduce_overhead(workspace: Workspace, host: Host) -> Candidate:
     """With CUDA graphs."""
-    return _Compilation(workspace, "compile-reduce-overhead", "reduce-overhead").prepare(host)
+    return Compilation(workspace, "compile-reduce-overhead", "reduce-overhead").prepare(host)
 
 
 def prepare_max_autotune(workspace: Workspace, host: Host) -> Candidate:
     """With kernels chosen by trying them, and without CUDA graphs."""
     mode = "max-autotune-no-cudagraphs"
-    return _Compilation(workspace, "compile-max-autotune", mode).prepare(host)
+    return Compilation(workspace, "compile-max-autotune", mode).prepare(host)
 
 
-class _Compilation:
-    """One model compiled in one mode."""
+class Compilation:
+    """One model compiled in one mode, or with one set of Inductor's options."""
 
-    def __init__(self, workspace: Workspace, runtime: str, mode: str) -> None:
-        self.workspace, self.runtime, self.mode = workspace, runtime, mode
+    def __init__(
+        self,
+        workspace: Workspace,
+        runtime: str,
+        mode: str = "default",
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.workspace, self.runtime = workspace, runtime
+        self.mode = mode if options is None else ", ".join(options)
+        given: dict[str, Any] = {"mode": mode} if options is None else {"options": dict(options)}
         loaded = workspace.loaded
         with without_warnings():
             if not _alive:  # or entries of earlier models would count towards the limit of them
                 torch._dynamo.reset()
-            self.module: Any = torch.compile(loaded.function, mode=mode, dynamic=False)
+            self.module: Any = torch.compile(loaded.function, dynamic=False, **given)
         self.call: functools.partial[Any] = functools.partial(
             self.module, *loaded.args, **loaded.kwargs
         )
@@ -95,7 +114,7 @@ class _Compilation:
             runtime=self.runtime,
             host=host,
             runner=runner,
-            run=self._run,
+            run=self.run,
             preparation=artefact.to_preparation(**facts),
             judge=_judge_rounds,
         )
@@ -107,7 +126,8 @@ class _Compilation:
         _settle()
         return prepared
 
-    def _run(self) -> list[torch.Tensor]:
+    def run(self) -> list[torch.Tensor]:
+        """Copies of the outputs of a call as it is timed."""
         with preserve_state(self.workspace.loaded), _as_timed(self.workspace):
             # Copies: a CUDA graph of the next run writes over the outputs.
             outputs = flatten_outputs((self.call(), self.workspace.loaded.list_returned()))

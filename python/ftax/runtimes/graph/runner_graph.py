@@ -25,6 +25,7 @@ from ftax.runtimes.tape.capture import (
 from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Buffers, Candidate, Host
 from ftax.timing.preparation import Preparation
@@ -95,12 +96,25 @@ def prepare_graph(
 
 def _capture(workspace: Workspace, runner: Capturable, runtime: str) -> CapturedGraph:
     loaded = workspace.loaded
+    graph, outputs, random = capture_request(loaded, lambda: flatten_outputs(runner.run()), runtime)
+    return CapturedGraph(
+        graph=graph,
+        owner=runner,
+        buffers=Buffers(inputs=tuple(loaded.flat_inputs()), outputs=tuple(outputs), constants=()),
+        draws_random=random,
+        host_reads=(),
+    )
+
+
+def capture_request(
+    loaded: LoadedModel, request: Callable[[], list[torch.Tensor]], runtime: str
+) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor], bool]:
+    """A graph of what ``request`` issues, its outputs, and whether it draws random numbers.
+
+    Raises UnsupportedError for what cannot be captured.
+    """
     device = torch.device(loaded.device)
     index = torch.cuda.current_device() if device.index is None else device.index
-
-    def request() -> list[torch.Tensor]:
-        return flatten_outputs(runner.run())
-
     with torch.cuda.device(index), preserve_state(loaded):
         stream = torch.cuda.Stream()
         torch.cuda.synchronize()
@@ -118,13 +132,7 @@ def _capture(workspace: Workspace, runner: Capturable, runtime: str) -> Captured
             raise UnsupportedError(f"cannot capture {runtime}: {reason}") from error
         _check_devices(outputs, runtime)
         random = draws_random(graph, index)
-    return CapturedGraph(
-        graph=graph,
-        owner=runner,
-        buffers=Buffers(inputs=tuple(loaded.flat_inputs()), outputs=tuple(outputs), constants=()),
-        draws_random=random,
-        host_reads=(),
-    )
+    return graph, outputs, random
 
 
 def _check_devices(outputs: Sequence[torch.Tensor], runtime: str) -> None:

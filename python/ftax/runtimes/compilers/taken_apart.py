@@ -1,0 +1,321 @@
+"""What torch.compile made, piece by piece: the rungs of the ladder of a compiled call.
+
+A call goes through guards, through the bytecode that TorchDynamo wrote, through AOTAutograd's
+wrapper, Inductor's, and the Python that Inductor generated. Each rung starts one door further in,
+on the tensors that a whole call had there. The surprising choice: the doors are found in what a
+plain `torch.compile` has left, and not by a backend of our own, so the rungs are parts of the row
+`compile` itself. A rung's outputs are those of a whole call in which the piece stands in for itself
+on the tensors that it holds: if those were not the ones that a call reads, it would be seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ftax import _core
+from ftax.errors import UnsupportedError
+from ftax.runtimes.candidates import drive_python, grad_mode
+from ftax.runtimes.compilers.torch_compile import Compilation, compile_once
+from ftax.runtimes.cost import measure_cost
+from ftax.runtimes.graph.cuda_graph import require_cuda_build
+from ftax.runtimes.graph.runner_graph import capture_request
+from ftax.runtimes.tape.capture import CapturedGraph
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import flatten_tensors
+from ftax.timing.candidate import Buffers, Candidate, Host
+
+_PREFIX = "__compiled_fn_"  # of the globals through which Dynamo's bytecode calls a graph
+_FURTHEST = 10_000  # objects that are looked at on the way from a graph to its code
+_INSIDE = ("torch._inductor", "torch._functorch", "torch._dynamo")
+
+
+def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
+    """The compiled callable, told to take the only code that it has without asking whether it
+    fits."""
+    whole, compilation = compile_once(workspace)
+    runner = _core.PythonRunner(
+        compilation.call,
+        "compile-without-guards",
+        workspace.loaded.device,
+        grad_mode(workspace),
+        scope=_skip_guards,
+    )
+
+    def run() -> Sequence[torch.Tensor]:
+        with _skip_guards():
+            return compilation.run()
+
+    return _make(whole, "compile-without-guards", host, runner, run)
+
+
+def prepare_graph(workspace: Workspace, host: Host) -> Candidate:
+    """What Dynamo's bytecode calls: AOTAutograd's function, on the weights and inputs of a call."""
+    whole, parts = _take_apart(workspace)
+    return _make_piece(workspace, whole, "compile-graph", host, parts, parts.call_graph)
+
+
+def prepare_inductor_graph(workspace: Workspace, host: Host) -> Candidate:
+    """What AOTAutograd calls: Inductor's object around the code that it generated."""
+    whole, parts = _take_apart(workspace)
+    return _make_piece(workspace, whole, "inductor-graph", host, parts, parts.call_code)
+
+
+def prepare_inductor_call(workspace: Workspace, host: Host) -> Candidate:
+    """The generated Python alone."""
+    whole, parts = _take_apart(workspace)
+    return _make_piece(workspace, whole, "inductor-call", host, parts, parts.call_generated)
+
+
+def prepare_inductor_cpp_call(workspace: Workspace, host: Host) -> Candidate:
+    """The same graph, for which Inductor generates C++ in place of Python (`cpp_wrapper`)."""
+    compilation = Compilation(workspace, "inductor-cpp-call", options={"cpp_wrapper": True})
+    whole = compilation.prepare(host)
+    parts = _Parts(compilation)
+    return _make_piece(workspace, whole, "inductor-cpp-call", host, parts, parts.call_generated)
+
+
+def prepare_inductor_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
+    """What the generated Python launches, in one CUDA graph."""
+    return _prepare_captured(workspace, host, "inductor-cuda-graph", is_graph=True)
+
+
+def prepare_inductor_launch_replay(workspace: Workspace, host: Host) -> Candidate:
+    """The launches of that graph, one driver call each."""
+    return _prepare_captured(workspace, host, "inductor-launch-replay", is_graph=False)
+
+
+class _Parts:
+    """The pieces of one compiled callable, and what a call hands each of them.
+
+    Raises UnsupportedError for a callable of which a call is not one graph.
+    """
+
+    def __init__(self, compilation: Compilation) -> None:
+        self._compilation = compilation
+        name = compilation.workspace.loaded.name
+        if compilation.workspace.loaded.has_autograd:
+            raise UnsupportedError(
+                f"cannot take the compiled {name} apart: it has a backward pass, so that its parts "
+                "do not follow one another"
+            )
+        self._home, self._name, wrapped, self._args = self._find_graph(name)
+        # Dynamo keeps itself out of the graph by one more function around it.
+        self._wrapped = wrapped
+        self._graph: Callable[..., Any] = getattr(wrapped, "_torchdynamo_orig_callable", wrapped)
+        self._code = _find_code(self._graph, name)
+        self._generated: Callable[[list[Any]], Any] = self._code.current_callable
+        given: list[Any] = []
+
+        def note(inputs: list[Any]) -> Any:
+            given.append(list(inputs))  # a copy: generated code empties the list
+            return self._generated(inputs)
+
+        with self._replacing_generated(note):
+            compilation.run()
+        if len(given) != 1:
+            raise UnsupportedError(
+                f"cannot take the compiled {name} apart: a call runs Inductor's code {len(given)} "
+                "times"
+            )
+        self._inputs: list[Any] = given[0]
+
+    def call_graph(self) -> Any:
+        """AOTAutograd's function."""
+        return self._graph(*self._args)
+
+    def call_code(self) -> Any:
+        """Inductor's object."""
+        return self._code(list(self._inputs))
+
+    def call_generated(self) -> Any:
+        """The generated code."""
+        return self._generated(list(self._inputs))
+
+    def run_with(self, piece: Callable[[], Any]) -> list[torch.Tensor]:
+        """Outputs of a whole call, in which ``piece`` stands where its like does."""
+        if piece == self.call_graph:
+            with self._replacing_graph(lambda *_: piece()):
+                return self._compilation.run()
+
+        def stand_in(_: list[Any]) -> Any:
+            with self._replacing_generated(self._generated):  # which the piece may come to
+                return piece()
+
+        with self._replacing_generated(stand_in):
+            return self._compilation.run()
+
+    def _find_graph(self, name: str) -> tuple[dict[str, Any], str, Any, tuple[Any, ...]]:
+        """Where the graph of a call is, and the arguments with which the bytecode calls it."""
+        called: list[tuple[dict[str, Any], str, Any, tuple[Any, ...]]] = []
+        graphs = list(_list_graphs())
+
+        def make_recorder(home: dict[str, Any], key: str, graph: Any) -> Callable[..., Any]:
+            def recorder(*args: Any) -> Any:
+                called.append((home, key, graph, args))
+                return graph(*args)
+
+            return torch.compiler.disable(recorder)  # type: ignore[no-any-return]
+
+        try:
+            for home, key, graph in graphs:
+                home[key] = make_recorder(home, key, graph)
+            self._compilation.run()
+        finally:
+            for home, key, graph in graphs:
+                home[key] = graph
+        if len(called) != 1:
+            why = "no graph of it was found" if not called else f"it has {len(called)} graphs"
+            raise UnsupportedError(
+                f"cannot take the compiled {name} apart: {why}, and its parts follow one another "
+                "only where the whole model is one graph (TORCH_LOGS=graph_breaks names the lines)"
+            )
+        return called[0]
+
+    @contextmanager
+    def _replacing_graph(self, other: Callable[..., Any]) -> Iterator[None]:
+        self._home[self._name] = torch.compiler.disable(other)
+        try:
+            yield
+        finally:
+            self._home[self._name] = self._wrapped
+
+    @contextmanager
+    def _replacing_generated(self, other: Callable[[list[Any]], Any]) -> Iterator[None]:
+        before = self._code.current_callable
+        self._code.current_callable = other
+        try:
+            yield
+        finally:
+            self._code.current_callable = before
+
+
+def _take_apart(workspace: Workspace) -> tuple[Candidate, _Parts]:
+    whole, compilation = compile_once(workspace)
+    return whole, workspace.keep("compile in parts", lambda: _Parts(compilation))
+
+
+def _make_piece(
+    workspace: Workspace,
+    whole: Candidate,
+    runtime: str,
+    host: Host,
+    parts: _Parts,
+    piece: Callable[[], Any],
+) -> Candidate:
+    runner = drive_python(workspace, runtime, piece)
+    return _make(whole, runtime, host, runner, lambda: parts.run_with(piece))
+
+
+def _make(
+    whole: Candidate,
+    runtime: str,
+    host: Host,
+    runner: _core.Runner,
+    run: Callable[[], Sequence[torch.Tensor]],
+) -> Candidate:
+    return Candidate(
+        runtime=runtime,
+        host=host,
+        runner=runner,
+        run=run,
+        preparation=whole.preparation,
+        judge=whole.judge,
+    )
+
+
+def _prepare_captured(
+    workspace: Workspace, host: Host, runtime: str, *, is_graph: bool
+) -> Candidate:
+    require_cuda_build()
+    whole, parts = _take_apart(workspace)
+    captured, replayed = workspace.keep("inductor captured", lambda: _capture(workspace, parts))
+    if is_graph:
+        pointer = captured.graph.raw_cuda_graph_exec()
+        runner: _core.Runner = _core.GraphRunner(pointer, runtime, captured)
+    else:
+        runner = _core.LaunchReplayRunner(captured.graph.raw_cuda_graph(), runtime, captured)
+
+    def piece() -> Any:
+        runner.run_once()
+        return replayed()
+
+    return _make(whole, runtime, host, runner, lambda: parts.run_with(piece))
+
+
+def _capture(workspace: Workspace, parts: _Parts) -> tuple[CapturedGraph, Callable[[], Any]]:
+    """A CUDA graph of the generated code, and what gives the outputs of its last replay."""
+    made: list[Any] = []
+
+    def request() -> list[torch.Tensor]:
+        made[:] = pytree.tree_flatten(parts.call_generated())
+        return flatten_tensors(made[0])
+
+    with measure_cost(workspace.loaded.device):
+        graph, outputs, random = capture_request(workspace.loaded, request, "inductor-cuda-graph")
+    leaves, tree = made
+    captured = CapturedGraph(
+        graph=graph,
+        owner=parts,
+        buffers=Buffers(
+            inputs=tuple(workspace.loaded.flat_inputs()), outputs=tuple(outputs), constants=()
+        ),
+        draws_random=random,
+        host_reads=(),
+    )
+    return captured, lambda: pytree.tree_unflatten(leaves, tree)
+
+
+def _list_graphs() -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """All that bytecode of Dynamo's calls, in the globals of the functions that it stands for."""
+    seen = set()
+    for module in list(sys.modules.values()):
+        home = getattr(module, "__dict__", None)
+        if not isinstance(home, dict) or id(home) in seen:
+            continue
+        seen.add(id(home))
+        for key in [key for key in home if isinstance(key, str) and key.startswith(_PREFIX)]:
+            yield home, key, home[key]
+
+
+def _find_code(graph: Callable[..., Any], name: str) -> Any:
+    """Inductor's object behind AOTAutograd's function: how many wrappers lie between depends on
+    torch and on the graph, so all that they hold is followed."""
+    from torch._inductor.output_code import OutputCode
+
+    seen: set[int] = set()
+    ahead: deque[Any] = deque([graph])
+    while ahead and len(seen) < _FURTHEST:
+        item = ahead.popleft()
+        if isinstance(item, OutputCode):
+            return item
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        ahead.extend(filter(_leads_on, gc.get_referents(item)))
+    raise UnsupportedError(
+        f"cannot take the compiled {name} apart: Inductor's code was not found behind "
+        f"AOTAutograd's function in this torch ({torch.__version__})"
+    )
+
+
+def _leads_on(item: object) -> bool:
+    if isinstance(item, types.FunctionType):
+        return True
+    kinds = (types.CellType, types.MethodType, functools.partial, tuple, list)
+    if isinstance(item, dict):
+        return "__name__" not in item  # no module's globals
+    return isinstance(item, kinds) or type(item).__module__.startswith(_INSIDE)
+
+
+def _skip_guards() -> Any:
+    return torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
