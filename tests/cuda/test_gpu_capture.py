@@ -74,7 +74,7 @@ def test_aliases_are_those_of_eager(no_grad: None):
 
     def run(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         made = x * 2 * weight
-        x[0] = 7.0
+        x[0].fill_(7.0)
         return x[1:], made, made[1], weight
 
     captured = ftax.capture(run, torch.randn(3, device="cuda"))
@@ -83,6 +83,15 @@ def test_aliases_are_those_of_eager(no_grad: None):
     assert x[0].item() == 7.0 and view.data_ptr() == x[1:].data_ptr()
     made.zero_()
     assert part.item() == 0.0 and same is weight
+
+
+def test_a_number_that_is_copied_from_the_host_is_refused_with_the_remedy(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        x[0] = 7.0
+        return x * 2
+
+    with pytest.raises(ftax.UnsupportedError, match=r"copy_.*fill_"):
+        ftax.capture(run, torch.randn(3, device="cuda"))
 
 
 def test_inputs_may_be_written_at_once_and_streams_may_differ(no_grad: None):

@@ -326,7 +326,8 @@ COMPILE = Ladder(
     },
 )
 
-LADDERS = {ladder.name: ladder for ladder in (EAGER, AUTOGRAD, LIBRARY, COMPILE)}
+FITTING = (EAGER, AUTOGRAD, LIBRARY)  # one of them fits a step
+LADDERS = {ladder.name: ladder for ladder in (*FITTING, COMPILE)}
 
 
 def name_ladder(loaded: LoadedModel) -> str:

@@ -17,7 +17,7 @@ from ftax.instruments.trace.records import Trace
 from ftax.ladders.after import AFTER, Scene, look_closer
 from ftax.ladders.choice import check_options, choose_alternatives, prepare_all
 from ftax.ladders.job import Job
-from ftax.ladders.ladder import COMPILE, LIBRARY, Ladder, find_ladder, name_ladder
+from ftax.ladders.ladder import FITTING, LIBRARY, Ladder, find_ladder, name_ladder
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rehearsal import rehearse
@@ -122,13 +122,13 @@ def _name_parts(workspaces: Sequence[Workspace]) -> tuple[str, ...]:
 def _choose_ladder(workspaces: Sequence[Workspace], options: TaxOptions) -> Ladder:
     """Raises InvalidArgumentError for models of different ladders."""
     names = [name_ladder(workspace.loaded) for workspace in workspaces]
-    if options.ladder == COMPILE.name:
-        return COMPILE
-    if options.ladder and {options.ladder} != set(names):
-        raise InvalidArgumentError(
-            f"ladder is {options.ladder!r}; give {COMPILE.name!r}, or leave it out: the one that "
-            f"fits is {names[0]!r}"
-        )
+    if options.ladder:
+        chosen = find_ladder(options.ladder)
+        if chosen in FITTING and {chosen.name} != set(names):
+            raise InvalidArgumentError(
+                f"ladder is {chosen.name!r}, and this has the ladder {names[0]!r}: leave it out"
+            )
+        return chosen
     if len(set(names)) > 1:
         told = ", ".join(map("{} has {}".format, _name_parts(workspaces), names))
         remedy = "give parts of one kind"

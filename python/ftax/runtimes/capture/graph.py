@@ -71,6 +71,7 @@ class GraphReplay:
         self._outputs = _group(buffers.outputs, self._inputs, buffers.constants)
         self._writes_inputs = buffers.mutated
         self._stream: torch.cuda.Stream | None = None  # of the last replay
+        self._number = -1  # of that stream
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Results on the caller's stream; those that the graph made are copies, or its memory."""
@@ -80,10 +81,13 @@ class GraphReplay:
         return self._replay(tensors)
 
     def _replay(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        stream = torch.cuda.current_stream()
-        if self._stream is not None and stream != self._stream:
-            stream.wait_stream(self._stream)  # which may still read inputs and write results
-        self._stream = stream
+        # Its number first: to make an object of it takes longer than most of what is done here.
+        number = torch._C._cuda_getCurrentRawStream(self._device.index)
+        if number != self._number:
+            stream = torch.cuda.current_stream()
+            if self._stream is not None:
+                stream.wait_stream(self._stream)  # which may still read inputs and write results
+            self._stream, self._number = stream, number
         other = [
             place
             for place, address in enumerate(self._addresses)

@@ -8,6 +8,7 @@ other rehearsal would leave a compilation for the first timed request.
 from __future__ import annotations
 
 import functools
+import gc
 import time
 import weakref
 from collections.abc import Iterator, Mapping
@@ -86,6 +87,8 @@ class Compilation:
         given: dict[str, Any] = {"mode": mode} if options is None else {"options": dict(options)}
         loaded = workspace.loaded
         with without_warnings():
+            if _alive:
+                gc.collect()  # a workspace that is done with and what it keeps hold each other
             if not _alive:  # or entries of earlier models would count towards the limit of them
                 torch._dynamo.reset()
             self.module: Any = torch.compile(loaded.function, dynamic=False, **given)

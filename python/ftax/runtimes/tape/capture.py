@@ -158,7 +158,16 @@ def _rehearse(tape: _core.Tape) -> None:
     with forbid_synchronising():
         for index, call in enumerate(calls):
             given = flatten_tensors(tape.arguments(index))
-            tape.run_call(index)
+            try:
+                tape.run_call(index)
+            except RunnerError as error:
+                if "synchronizing" not in str(error):
+                    raise
+                raise UnsupportedError(
+                    f"cannot capture this model: {describe_place(call)} is a synchronizing CUDA "
+                    "operation: it waits for the device, or copies from the host (x[0] = 1.0 "
+                    "does so; x[0].fill_(1.0) does not)"
+                ) from error
             made = flatten_tensors([tape.slot(slot) for slot in list_output_slots(call["outputs"])])
             if _moves_data(call["operator"], given, made):
                 raise UnsupportedError(
