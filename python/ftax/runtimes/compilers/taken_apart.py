@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import drive_python, grad_mode
+from ftax.runtimes.compilers.inductor import describe_failure
 from ftax.runtimes.compilers.torch_compile import Compilation, compile_once
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
@@ -41,7 +42,7 @@ _INSIDE = ("torch._inductor", "torch._functorch", "torch._dynamo")
 
 def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
     """The compiled callable, told to take the only code that it has without asking whether it
-    fits."""
+    fits. Raises UnsupportedError where torch then compiles again, as for some training steps."""
     whole, compilation = compile_once(workspace)
     runner = _core.PythonRunner(
         compilation.call,
@@ -55,24 +56,31 @@ def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
         with _skip_guards():
             return compilation.run()
 
+    try:
+        run()
+    except RuntimeError as error:
+        raise UnsupportedError(
+            f"the compiled {workspace.loaded.name} does not run without its guards: "
+            f"{describe_failure(error)}"
+        ) from error
     return _make(whole, "compile-without-guards", host, runner, run)
 
 
 def prepare_graph(workspace: Workspace, host: Host) -> Candidate:
     """What Dynamo's bytecode calls: AOTAutograd's function, on the weights and inputs of a call."""
-    whole, parts = _take_apart(workspace)
+    whole, parts = take_apart(workspace)
     return _make_piece(workspace, whole, "compile-graph", host, parts, parts.call_graph)
 
 
 def prepare_inductor_graph(workspace: Workspace, host: Host) -> Candidate:
     """What AOTAutograd calls: Inductor's object around the code that it generated."""
-    whole, parts = _take_apart(workspace)
+    whole, parts = take_apart(workspace)
     return _make_piece(workspace, whole, "inductor-graph", host, parts, parts.call_code)
 
 
 def prepare_inductor_call(workspace: Workspace, host: Host) -> Candidate:
     """The generated Python alone."""
-    whole, parts = _take_apart(workspace)
+    whole, parts = take_apart(workspace)
     return _make_piece(workspace, whole, "inductor-call", host, parts, parts.call_generated)
 
 
@@ -80,7 +88,7 @@ def prepare_inductor_cpp_call(workspace: Workspace, host: Host) -> Candidate:
     """The same graph, for which Inductor generates C++ in place of Python (`cpp_wrapper`)."""
     compilation = Compilation(workspace, "inductor-cpp-call", options={"cpp_wrapper": True})
     whole = compilation.prepare(host)
-    parts = _Parts(compilation)
+    parts = Parts(compilation)
     return _make_piece(workspace, whole, "inductor-cpp-call", host, parts, parts.call_generated)
 
 
@@ -94,7 +102,7 @@ def prepare_inductor_launch_replay(workspace: Workspace, host: Host) -> Candidat
     return _prepare_captured(workspace, host, "inductor-launch-replay", is_graph=False)
 
 
-class _Parts:
+class Parts:
     """The pieces of one compiled callable, and what a call hands each of them.
 
     Raises UnsupportedError for a callable of which a call is not one graph.
@@ -199,9 +207,10 @@ class _Parts:
             self._code.current_callable = before
 
 
-def _take_apart(workspace: Workspace) -> tuple[Candidate, _Parts]:
+def take_apart(workspace: Workspace) -> tuple[Candidate, Parts]:
+    """The row `compile`, and its pieces."""
     whole, compilation = compile_once(workspace)
-    return whole, workspace.keep("compile in parts", lambda: _Parts(compilation))
+    return whole, workspace.keep("compile in parts", lambda: Parts(compilation))
 
 
 def _make_piece(
@@ -209,7 +218,7 @@ def _make_piece(
     whole: Candidate,
     runtime: str,
     host: Host,
-    parts: _Parts,
+    parts: Parts,
     piece: Callable[[], Any],
 ) -> Candidate:
     runner = drive_python(workspace, runtime, piece)
@@ -237,7 +246,7 @@ def _prepare_captured(
     workspace: Workspace, host: Host, runtime: str, *, is_graph: bool
 ) -> Candidate:
     require_cuda_build()
-    whole, parts = _take_apart(workspace)
+    whole, parts = take_apart(workspace)
     captured, replayed = workspace.keep("inductor captured", lambda: _capture(workspace, parts))
     if is_graph:
         pointer = captured.graph.raw_cuda_graph_exec()
@@ -252,7 +261,7 @@ def _prepare_captured(
     return _make(whole, runtime, host, runner, lambda: parts.run_with(piece))
 
 
-def _capture(workspace: Workspace, parts: _Parts) -> tuple[CapturedGraph, Callable[[], Any]]:
+def _capture(workspace: Workspace, parts: Parts) -> tuple[CapturedGraph, Callable[[], Any]]:
     """A CUDA graph of the generated code, and what gives the outputs of its last replay."""
     made: list[Any] = []
 

@@ -1,0 +1,277 @@
+"""torch.compile taken apart: a delay or a guard that is planted lies in its line, and in no other.
+
+The surprising choice: one compiled model serves nearly all tests, since each compilation takes
+seconds; a delay is planted for a round, around the runner that is to have it.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ftax
+from ftax import UnsupportedError, _core
+from ftax.ladders.ladder import COMPILE
+from ftax.ladders.lines import compute_lines
+from ftax.runtimes.candidates import core_grad_mode
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers.taken_apart import Parts, take_apart
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import use_threads
+from ftax.steps.load import load_model
+from ftax.timing.candidate import Candidate
+from ftax.timing.checks import Checks
+from ftax.timing.differences import compute_intervals
+from ftax.timing.session import measure, require
+from support.small_models import load_function, normal
+
+pytestmark = pytest.mark.slow
+DELAY_NS = 1_000_000
+PLAN = ftax.Plan(rounds=16, warmup=5, round_ms=4.0, duration_s=60.0)
+PYTHON = COMPILE.list_places("cpu")[:-1]  # without the generated C++, which takes long to make
+_TURNS = 5
+LINES = ["guards", "frame evaluation", "AOTAutograd's wrappers", "Inductor's wrapper"]
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FTAX_CACHE", str(tmp_path_factory.mktemp("compiled")))
+        yield Workspace(load_model(model.eval(), inputs=normal(3, 16)))
+
+
+def prepare_rungs(workspace: Workspace) -> list[Candidate]:
+    return [find_runtime(runtime).prepare(workspace, host) for runtime, host in PYTHON]
+
+
+def test_the_pieces_of_a_call_give_its_outputs(workspace: Workspace):
+    rungs = prepare_rungs(workspace)
+    for rung in rungs:
+        assert rung.checks.judge_outputs().equal
+        assert torch.equal(rung.run()[0], rungs[0].run()[0])
+
+
+def test_a_piece_that_holds_other_tensors_than_a_call_is_found(workspace: Workspace):
+    _, parts = take_apart(workspace)
+    held = parts._inputs
+    parts._inputs = [item.clone() for item in held]  # which no new input reaches
+    try:
+        rung = find_runtime("inductor-call").prepare(workspace, "python")
+    finally:
+        parts._inputs = held
+    assert not rung.checks.judge_outputs().equal
+
+
+def wait() -> None:
+    end = time.perf_counter_ns() + DELAY_NS
+    while time.perf_counter_ns() < end:
+        pass
+
+
+def delay(function: Callable[..., Any]) -> Callable[..., Any]:
+    def delayed(*args: Any) -> Any:
+        wait()
+        return function(*args)
+
+    return delayed
+
+
+@contextmanager
+def plant_below_dynamo(parts: Parts) -> Iterator[None]:
+    """In what AOTAutograd made: Dynamo's bytecode calls it, and so does its rung."""
+    before = parts._graph
+    parts._graph = delay(before)
+    try:
+        with parts._replacing_graph(delay(parts._wrapped)):
+            yield
+    finally:
+        parts._graph = before
+
+
+def plant_in_bytecode(parts: Parts) -> AbstractContextManager[None]:
+    return parts._replacing_graph(delay(parts._wrapped))
+
+
+def plant_in_inductors_wrapper(parts: Parts) -> AbstractContextManager[None]:
+    return parts._replacing_generated(delay(parts._generated))
+
+
+@pytest.mark.parametrize(
+    ("plant", "line"),
+    [
+        (plant_in_bytecode, "frame evaluation"),
+        (plant_below_dynamo, "AOTAutograd's wrappers"),
+        (plant_in_inductors_wrapper, "Inductor's wrapper"),
+    ],
+)
+def test_a_delay_lies_in_the_line_of_its_layer(
+    workspace: Workspace, plant: Callable[[Parts], AbstractContextManager[None]], line: str
+):
+    rungs = prepare_rungs(workspace)
+    _, parts = take_apart(workspace)
+    skips = {"compile-without-guards"}
+
+    def plant_in(rung: Candidate) -> Candidate:
+        @contextmanager
+        def scope() -> Iterator[None]:
+            skip = rung.runtime in skips
+            stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=skip)
+            with stance, plant(parts):
+                yield
+
+        mode = core_grad_mode(workspace.setting)
+        runner = _core.PythonRunner(rung.runner.callable, "planted", "cpu", mode, scope=scope)
+        return replace(rung, runner=runner)
+
+    planted = [plant_in(rung) for rung in rungs]
+    count, shifts = len(rungs), {}
+    for _ in range(3):  # a neighbour may spoil a try, and not three
+        with use_threads(1):
+            found = require(measure(workspace.loaded, [*rungs, *planted], PLAN))
+        assert [item.name for item in compute_lines(found[:count], ladder=COMPILE)][:-1] == LINES
+        contrasts = []
+        for place in range(count - 1):
+            weights = [0.0] * (2 * count)
+            weights[place], weights[place + 1] = -1.0, 1.0
+            weights[count + place], weights[count + place + 1] = 1.0, -1.0
+            contrasts.append(weights)
+        shifts = {
+            name: (low / DELAY_NS, high / DELAY_NS)
+            for name, (low, high) in zip(LINES, compute_intervals(found, contrasts), strict=True)
+        }
+        if all(low - 0.3 <= (name == line) <= high + 0.3 for name, (low, high) in shifts.items()):
+            return
+    pytest.fail(str(shifts))
+
+
+def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    counts = [0, 1000, 2000, 3000]
+    parts, checks = [], []
+    for count in counts:
+        numbers = [1] * count  # all alike, so that each guard costs the same
+
+        def add(x: torch.Tensor, numbers: list[int] = numbers) -> torch.Tensor:
+            return x * (1 + sum(numbers))  # Dynamo guards each of them
+
+        workspace = Workspace(load_function(add, check_inputs=normal(3, 4, seed=1)))
+        parts.append((workspace.loaded, prepare_rungs(workspace)[:3]))
+        entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(find_code(workspace))
+        checks.append((entries[0].guard_manager, find_locals(workspace)))
+    for _ in range(3):
+        with use_threads(1):
+            # One after the other: in the same rounds they would push each other's guards out of
+            # the cache, and then the more of them there are, the more each costs.
+            turns = [[measure(*part, PLAN) for part in parts] for _ in range(_TURNS)]
+        times = [[[m.latency_ns for m in require(one)] for one in turn] for turn in turns]
+        whole, unguarded, inside = np.median(times, axis=0).T
+        guards, frames = whole - unguarded, unguarded - inside
+        fit = np.corrcoef(counts, guards)[0, 1] ** 2
+        alone = time_check(*checks[-1]) - time_check(*checks[0])
+        grown = guards[-1] - guards[0]
+        is_alone = abs(frames[-1] - frames[0]) < 0.1 * grown
+        if fit > 0.99 and is_alone and grown == pytest.approx(alone, rel=0.5):  # which is warmer
+            return
+    pytest.fail(f"guards {guards}, frame evaluation {frames}, R2 {fit}, called alone {alone}")
+
+
+def find_code(workspace: Workspace) -> Any:
+    return workspace.loaded.module.forward.__func__.__code__
+
+
+def find_locals(workspace: Workspace) -> dict[str, Any]:
+    return {"self": workspace.loaded.module, "args": workspace.loaded.args}
+
+
+def time_check(manager: Any, names: dict[str, Any]) -> float:
+    """ns of the guards of a compiled function, called alone."""
+    times = []
+    with torch.inference_mode():
+        for _ in range(200):
+            start = time.perf_counter_ns()
+            holds = manager.check(names)
+            times.append(time.perf_counter_ns() - start)
+            assert holds
+    return statistics.median(times)
+
+
+def test_what_is_not_one_graph_is_not_taken_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        x = x * 2
+        torch._dynamo.graph_break()
+        return x + 1
+
+    receipt = ftax.tax(
+        load_function(broken), ladder="compile", runtimes="none",
+        plan=ftax.Plan(rounds=3, warmup=2, round_ms=1.0), progress=False,
+    )  # fmt: skip
+    assert [rung.place for rung in receipt.rungs] == PYTHON[:2]
+    reasons = {item.runtime: item.reason for item in receipt.unavailable}
+    assert "it has 2 graphs" in reasons["compile-graph"]
+    assert any("broke the model into 2 graphs" in text for text in receipt.rungs[0].warnings)
+
+
+def test_a_step_with_a_backward_pass_is_not_taken_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    model = nn.Linear(4, 1)
+    step = ftax.train(
+        model, lambda module, x: module(x).square().mean(),
+        torch.optim.SGD(model.parameters(), lr=0.1), (normal(3, 4),),
+    )  # fmt: skip
+    workspace = Workspace(load_model(step))
+    with pytest.raises(UnsupportedError, match="does not run without its guards"):
+        find_runtime("compile-without-guards").prepare(workspace, "python")
+    with pytest.raises(UnsupportedError, match="it has a backward pass"):
+        find_runtime("compile-graph").prepare(workspace, "python")
+
+
+def test_a_receipt_of_the_whole_ladder(workspace: Workspace):
+    receipt = ftax.tax(
+        workspace.loaded, ladder="compile", runtimes=("eager",), hosts=("python",),
+        plan=ftax.Plan(rounds=5, warmup=2, round_ms=2.0), progress=False,
+    )  # fmt: skip
+    assert [rung.place for rung in receipt.rungs] == COMPILE.list_places("cpu")
+    assert all(Checks.of(rung.checks).judge_outputs().equal for rung in receipt.rungs)
+    names = [line.name for line in receipt.lines]
+    assert names == [*LINES, "generated Python", "generated code"]
+    assert sum(line.time_ns for line in receipt.lines) == pytest.approx(receipt.latency_ns)
+    assert "eager/python" in {str(row.measurement.place) for row in receipt.runtimes}
+
+
+def test_a_ladder_that_does_not_fit_is_refused():
+    with pytest.raises(ftax.InvalidArgumentError, match="this has the ladder 'eager': leave it"):
+        ftax.tax(load_function(lambda x: x + 1), ladder="autograd", progress=False)
+
+
+def test_the_scope_of_a_runner_is_entered_once_a_round_and_left():
+    seen: list[str] = []
+
+    @contextmanager
+    def scope() -> Iterator[None]:
+        seen.append("enter")
+        yield
+        seen.append("leave")
+
+    runner = _core.PythonRunner(
+        lambda: seen.append("call"), "x", "cpu", _core.GradMode.inference, scope=scope
+    )
+    runner.run_once()
+    assert seen == ["enter", "call", "leave"]
+
+    def refuse() -> AbstractContextManager[None]:
+        raise ValueError("no room")
+
+    bad = _core.PythonRunner(lambda: None, "x", "cpu", _core.GradMode.inference, scope=refuse)
+    with pytest.raises(ftax.RunnerError, match="x could not enter its scope: ValueError: no room"):
+        bad.run_once()
