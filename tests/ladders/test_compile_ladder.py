@@ -1,7 +1,7 @@
 """torch.compile taken apart: a delay or a guard that is planted lies in its line, and in no other.
 
-The surprising choice: one compiled model serves nearly all tests, since each compilation takes
-seconds; a delay is planted for a round, around the runner that is to have it.
+The surprising choice: a delay is planted for a round, around the runner that is to have it, so that
+runners with and without it share their compiled model and their rounds.
 """
 
 import statistics
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,12 +42,16 @@ LINES = ["guards", "frame evaluation", "AOTAutograd's wrappers", "Inductor's wra
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture
+def workspace(compiled_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FTAX_CACHE", str(tmp_path_factory.mktemp("compiled")))
-        yield Workspace(load_model(model.eval(), inputs=normal(3, 16)))
+    monkeypatch.setenv("FTAX_CACHE", str(compiled_folder))
+    return Workspace(load_model(model.eval(), inputs=normal(3, 16)))
 
 
 def prepare_rungs(workspace: Workspace) -> list[Candidate]:

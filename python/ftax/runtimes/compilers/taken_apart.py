@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +25,7 @@ from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.inductor import describe_failure
-from ftax.runtimes.compilers.torch_compile import Compilation, compile_once
+from ftax.runtimes.compilers.torch_compile import Compilation, compile_once, list_called_graphs
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.graph.runner_graph import capture_request
@@ -35,7 +34,6 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import flatten_tensors
 from ftax.timing.candidate import Buffers, Candidate, Host
 
-_PREFIX = "__compiled_fn_"  # of the globals through which Dynamo's bytecode calls a graph
 _FURTHEST = 10_000  # objects that are looked at on the way from a graph to its code
 _INSIDE = ("torch._inductor", "torch._functorch", "torch._dynamo")
 
@@ -116,10 +114,18 @@ class Parts:
                 f"cannot take the compiled {name} apart: it has a backward pass, so that its parts "
                 "do not follow one another"
             )
-        self._home, self._name, wrapped, self._args = self._find_graph(name)
+        called = list_called_graphs(compilation.run)
+        if len(called) != 1:
+            why = f"it has {len(called)} graphs" if called else "no graph of it was found"
+            raise UnsupportedError(
+                f"cannot take the compiled {name} apart: {why}, and its parts follow one another "
+                "only where the whole model is one graph (TORCH_LOGS=graph_breaks names the lines)"
+            )
+        self._home, self._name, self._wrapped, self._args = called[0]
         # Dynamo keeps itself out of the graph by one more function around it.
-        self._wrapped = wrapped
-        self._graph: Callable[..., Any] = getattr(wrapped, "_torchdynamo_orig_callable", wrapped)
+        self._graph: Callable[..., Any] = getattr(
+            self._wrapped, "_torchdynamo_orig_callable", self._wrapped
+        )
         self._code = _find_code(self._graph, name)
         self._generated: Callable[[list[Any]], Any] = self._code.current_callable
         given: list[Any] = []
@@ -161,33 +167,6 @@ class Parts:
 
         with self._replacing_generated(stand_in):
             return self._compilation.run()
-
-    def _find_graph(self, name: str) -> tuple[dict[str, Any], str, Any, tuple[Any, ...]]:
-        """Where the graph of a call is, and the arguments with which the bytecode calls it."""
-        called: list[tuple[dict[str, Any], str, Any, tuple[Any, ...]]] = []
-        graphs = list(_list_graphs())
-
-        def make_recorder(home: dict[str, Any], key: str, graph: Any) -> Callable[..., Any]:
-            def recorder(*args: Any) -> Any:
-                called.append((home, key, graph, args))
-                return graph(*args)
-
-            return torch.compiler.disable(recorder)  # type: ignore[no-any-return]
-
-        try:
-            for home, key, graph in graphs:
-                home[key] = make_recorder(home, key, graph)
-            self._compilation.run()
-        finally:
-            for home, key, graph in graphs:
-                home[key] = graph
-        if len(called) != 1:
-            why = "no graph of it was found" if not called else f"it has {len(called)} graphs"
-            raise UnsupportedError(
-                f"cannot take the compiled {name} apart: {why}, and its parts follow one another "
-                "only where the whole model is one graph (TORCH_LOGS=graph_breaks names the lines)"
-            )
-        return called[0]
 
     @contextmanager
     def _replacing_graph(self, other: Callable[..., Any]) -> Iterator[None]:
@@ -282,18 +261,6 @@ def _capture(workspace: Workspace, parts: Parts) -> tuple[CapturedGraph, Callabl
         host_reads=(),
     )
     return captured, lambda: pytree.tree_unflatten(leaves, tree)
-
-
-def _list_graphs() -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """All that bytecode of Dynamo's calls, in the globals of the functions that it stands for."""
-    seen = set()
-    for module in list(sys.modules.values()):
-        home = getattr(module, "__dict__", None)
-        if not isinstance(home, dict) or id(home) in seen:
-            continue
-        seen.add(id(home))
-        for key in [key for key in home if isinstance(key, str) and key.startswith(_PREFIX)]:
-            yield home, key, home[key]
 
 
 def _find_code(graph: Callable[..., Any], name: str) -> Any:

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import functools
 import gc
+import shutil
+import sys
+import tempfile
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,15 +33,18 @@ from ftax.runtimes.compilers.inductor import (
     sound_compiler,
     without_warnings,
 )
+from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Candidate, Host
+from ftax.timing.preparation import Preparation
 from ftax.workers.time_limit import time_limit
 
 _CACHES = "inductor"
 _REHEARSALS = 4  # CUDA graph trees warm up, record, and replay; the last shows that they are done
 _REASONS = 5
+_PREFIX = "__compiled_fn_"  # of the globals through which Dynamo's bytecode calls a graph
 
 # Compiled modules that somebody may still run. Resetting TorchDynamo would compile them again.
 _alive: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
@@ -73,7 +79,8 @@ def prepare_max_autotune(workspace: Workspace, host: Host) -> Candidate:
 
 
 class Compilation:
-    """One model compiled in one mode, or with one set of Inductor's options."""
+    """One model compiled in one mode, or with one set of Inductor's options, which is not cached:
+    C++ names the files of its kernels by their path."""
 
     def __init__(
         self,
@@ -84,6 +91,10 @@ class Compilation:
     ) -> None:
         self.workspace, self.runtime = workspace, runtime
         self.mode = mode if options is None else ", ".join(options)
+        self._scratch = None
+        if options is not None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="ftax-"))
+            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         given: dict[str, Any] = {"mode": mode} if options is None else {"options": dict(options)}
         loaded = workspace.loaded
         with without_warnings():
@@ -98,7 +109,17 @@ class Compilation:
 
     def prepare(self, host: Host) -> Candidate:
         """Compile it, from the cache if it was compiled before, and rehearse."""
+        try:
+            return self._prepare(host)
+        finally:
+            _settle()  # also where it fails: rounds of others are not to blame
+
+    def _prepare(self, host: Host) -> Candidate:
         workspace = self.workspace
+        if self._scratch is not None:
+            with measure_cost(workspace.loaded.device) as cost:
+                made = self._compile_afresh(self._scratch)
+            return self._finish(host, made, cost.to_preparation().also(**made), [])
         options = {
             "mode": self.mode,
             "no_grad": workspace.setting.grad_mode == "no_grad",
@@ -111,14 +132,25 @@ class Compilation:
             again = self._compile_from(artefact.folder / _CACHES)
             facts |= again
             warnings += _judge_cache(again)
-        warnings += _judge_graphs(facts)
+        return self._finish(host, facts, artefact.to_preparation(**facts), warnings)
+
+    def _finish(
+        self,
+        host: Host,
+        facts: Mapping[str, Any],
+        preparation: Preparation,
+        warnings: Sequence[str],
+    ) -> Candidate:
+        """Check its outputs, and make requests until it does not compile any more."""
+        workspace = self.workspace
+        warnings = [*warnings, *_judge_graphs(facts)]
         runner = drive_python(workspace, self.runtime, self.call)
         prepared = Candidate(
             runtime=self.runtime,
             host=host,
             runner=runner,
             run=self.run,
-            preparation=artefact.to_preparation(**facts),
+            preparation=preparation,
             judge=_judge_rounds,
         )
         # Here, and not by who asked for it: a branch that only the second input takes is compiled.
@@ -126,7 +158,6 @@ class Compilation:
         warnings += self._rehearse(workspace.on_stream(runner).run_once)
         prepared = replace(prepared, checks=checks, warnings=tuple(warnings))
         _alive.add(self.module)
-        _settle()
         return prepared
 
     def run(self) -> list[torch.Tensor]:
@@ -142,7 +173,7 @@ class Compilation:
         library = self._compile(folder / _CACHES)
         stats = count_since(before, "stats")
         breaks = count_since(before, "graph_break")
-        if not stats.get("unique_graphs") and not _alive:
+        if not stats.get("unique_graphs") and not list_called_graphs(self.run):
             raise UnsupportedError(
                 f"torch.compile finds nothing to compile in {self.workspace.loaded.name}: it would "
                 "be eager"
@@ -191,6 +222,50 @@ class Compilation:
         if _count_compilations() == before:
             return []
         return ["torch.compile still compiles after several requests: its latency has no meaning"]
+
+
+class CalledGraph(NamedTuple):
+    """A graph that a call ran: the globals where Dynamo's bytecode found it, under which name, and
+    the arguments that it gave."""
+
+    home: dict[str, Any]
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+def list_called_graphs(run: Callable[[], object]) -> list[CalledGraph]:
+    """Those that a call runs, in their order."""
+    called: list[CalledGraph] = []
+    graphs = list(_list_graphs())
+
+    def record(home: dict[str, Any], name: str, graph: Callable[..., Any]) -> Callable[..., Any]:
+        def recorder(*args: Any) -> Any:
+            called.append(CalledGraph(home, name, graph, args))
+            return graph(*args)
+
+        return torch.compiler.disable(recorder)  # type: ignore[no-any-return]
+
+    try:
+        for home, name, graph in graphs:
+            home[name] = record(home, name, graph)
+        run()
+    finally:
+        for home, name, graph in graphs:
+            home[name] = graph
+    return called
+
+
+def _list_graphs() -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """All that bytecode of Dynamo's calls, in the globals of the functions that it stands for."""
+    seen = set()
+    for module in list(sys.modules.values()):
+        home = getattr(module, "__dict__", None)
+        if not isinstance(home, dict) or id(home) in seen:
+            continue
+        seen.add(id(home))
+        for key in [key for key in home if isinstance(key, str) and key.startswith(_PREFIX)]:
+            yield home, key, home[key]
 
 
 @contextmanager

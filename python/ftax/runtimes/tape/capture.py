@@ -179,16 +179,19 @@ def _rehearse(tape: _core.Tape) -> None:
 
 def _moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:
     """Whether a call moves data between host and device. A single number on the host is no such
-    case, except for a copy: operators read it at once, as an argument. Nor is a tensor without
-    elements, as which a cache of keys begins."""
+    case, except for a copy: operators read it at once, as an argument, and what an operator of the
+    device leaves there it has made there (attention its seed, which it does not draw). Nor is a
+    tensor without elements, as which a cache of keys begins."""
     given, made = ([tensor for tensor in some if tensor.numel()] for some in (given, made))
     host = [tensor for tensor in given if tensor.device.type == "cpu"]
     device = [tensor for tensor in given if tensor.device.type != "cpu"]
+    is_copy = operator.split(".")[0] in _COPIES
     if host and device:
-        return operator.split(".")[0] in _COPIES or any(tensor.dim() > 0 for tensor in host)
+        return is_copy or any(tensor.dim() > 0 for tensor in host)
     if host:
         return any(tensor.device.type != "cpu" for tensor in made)
-    return bool(device) and any(tensor.device.type == "cpu" for tensor in made)
+    left = [tensor for tensor in made if tensor.device.type == "cpu"]
+    return bool(device) and any(is_copy or tensor.dim() > 0 for tensor in left)
 
 
 def list_output_slots(outputs: Sequence[int | Sequence[int]]) -> list[int]:
