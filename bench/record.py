@@ -215,7 +215,7 @@ def finish(
         "quick": options.quick,
         "utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment or collect_environment().to_dict(),
-        "process_count": min(len(figure.values) for figure in figures),
+        "process_count": min((len(figure.values) for figure in figures), default=0),
         "figures": {figure.name: figure.to_dict() for figure in figures},
         "raw": raw,
     }

@@ -66,7 +66,7 @@ def test_the_pieces_of_a_call_give_its_outputs(workspace: Workspace):
 
 
 def test_a_piece_that_holds_other_tensors_than_a_call_is_found(workspace: Workspace):
-    _, parts = take_apart(workspace)
+    parts = take_apart(workspace)
     held = parts._inputs
     parts._inputs = [item.clone() for item in held]  # which no new input reaches
     try:
@@ -122,7 +122,7 @@ def test_a_delay_lies_in_the_line_of_its_layer(
     workspace: Workspace, plant: Callable[[Parts], AbstractContextManager[None]], line: str
 ):
     rungs = prepare_rungs(workspace)
-    _, parts = take_apart(workspace)
+    parts = take_apart(workspace)
     skips = {"compile-without-guards"}
 
     def plant_in(rung: Candidate) -> Candidate:

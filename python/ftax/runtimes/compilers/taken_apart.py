@@ -22,11 +22,15 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import UnsupportedError
+from ftax.errors import UnsupportedError, is_out_of_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.inductor import describe_failure
-from ftax.runtimes.compilers.torch_compile import Compilation, compile_once, list_called_graphs
-from ftax.runtimes.cost import measure_cost
+from ftax.runtimes.compilers.torch_compile import (
+    Compilation,
+    find_compilation,
+    judge_rounds,
+    list_called_graphs,
+)
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.graph.runner_graph import capture_request
 from ftax.runtimes.tape.capture import CapturedGraph
@@ -41,7 +45,7 @@ _INSIDE = ("torch._inductor", "torch._functorch", "torch._dynamo")
 def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
     """The compiled callable, told to take the only code that it has without asking whether it
     fits. Raises UnsupportedError where torch then compiles again, as for some training steps."""
-    whole, compilation = compile_once(workspace)
+    compilation = find_compilation(workspace)
     runner = _core.PythonRunner(
         compilation.call,
         "compile-without-guards",
@@ -57,37 +61,39 @@ def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
     try:
         run()
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         raise UnsupportedError(
             f"the compiled {workspace.loaded.name} does not run without its guards: "
             f"{describe_failure(error)}"
         ) from error
-    return _make(whole, "compile-without-guards", host, runner, run)
+    return _make(compilation, "compile-without-guards", host, runner, run)
 
 
 def prepare_graph(workspace: Workspace, host: Host) -> Candidate:
     """What Dynamo's bytecode calls: AOTAutograd's function, on the weights and inputs of a call."""
-    whole, parts = take_apart(workspace)
-    return _make_piece(workspace, whole, "compile-graph", host, parts, parts.call_graph)
+    parts = take_apart(workspace)
+    return _make_piece(workspace, "compile-graph", host, parts, parts.call_graph)
 
 
 def prepare_inductor_graph(workspace: Workspace, host: Host) -> Candidate:
     """What AOTAutograd calls: Inductor's object around the code that it generated."""
-    whole, parts = take_apart(workspace)
-    return _make_piece(workspace, whole, "inductor-graph", host, parts, parts.call_code)
+    parts = take_apart(workspace)
+    return _make_piece(workspace, "inductor-graph", host, parts, parts.call_code)
 
 
 def prepare_inductor_call(workspace: Workspace, host: Host) -> Candidate:
     """The generated Python alone."""
-    whole, parts = take_apart(workspace)
-    return _make_piece(workspace, whole, "inductor-call", host, parts, parts.call_generated)
+    parts = take_apart(workspace)
+    return _make_piece(workspace, "inductor-call", host, parts, parts.call_generated)
 
 
 def prepare_inductor_cpp_call(workspace: Workspace, host: Host) -> Candidate:
     """The same graph, for which Inductor generates C++ in place of Python (`cpp_wrapper`)."""
     compilation = Compilation(workspace, "inductor-cpp-call", options={"cpp_wrapper": True})
-    whole = compilation.prepare(host)
+    compilation.prepare(host)
     parts = Parts(compilation)
-    return _make_piece(workspace, whole, "inductor-cpp-call", host, parts, parts.call_generated)
+    return _make_piece(workspace, "inductor-cpp-call", host, parts, parts.call_generated)
 
 
 def prepare_inductor_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
@@ -107,7 +113,7 @@ class Parts:
     """
 
     def __init__(self, compilation: Compilation) -> None:
-        self._compilation = compilation
+        self.compilation = compilation
         name = compilation.workspace.loaded.name
         if compilation.workspace.loaded.has_autograd:
             raise UnsupportedError(
@@ -159,14 +165,14 @@ class Parts:
         """Outputs of a whole call, in which ``piece`` stands where its like does."""
         if piece == self.call_graph:
             with self._replacing_graph(lambda *_: piece()):
-                return self._compilation.run()
+                return self.compilation.run()
 
         def stand_in(_: list[Any]) -> Any:
             with self._replacing_generated(self._generated):  # which the piece may come to
                 return piece()
 
         with self._replacing_generated(stand_in):
-            return self._compilation.run()
+            return self.compilation.run()
 
     @contextmanager
     def _replacing_graph(self, other: Callable[..., Any]) -> Iterator[None]:
@@ -186,26 +192,24 @@ class Parts:
             self._code.current_callable = before
 
 
-def take_apart(workspace: Workspace) -> tuple[Candidate, Parts]:
-    """The row `compile`, and its pieces."""
-    whole, compilation = compile_once(workspace)
-    return whole, workspace.keep("compile in parts", lambda: Parts(compilation))
+def take_apart(workspace: Workspace) -> Parts:
+    """The pieces of the row `compile`."""
+    return workspace.keep("compile in parts", lambda: Parts(find_compilation(workspace)))
 
 
 def _make_piece(
     workspace: Workspace,
-    whole: Candidate,
     runtime: str,
     host: Host,
     parts: Parts,
     piece: Callable[[], Any],
 ) -> Candidate:
     runner = drive_python(workspace, runtime, piece)
-    return _make(whole, runtime, host, runner, lambda: parts.run_with(piece))
+    return _make(parts.compilation, runtime, host, runner, lambda: parts.run_with(piece))
 
 
 def _make(
-    whole: Candidate,
+    compilation: Compilation,
     runtime: str,
     host: Host,
     runner: _core.Runner,
@@ -216,8 +220,8 @@ def _make(
         host=host,
         runner=runner,
         run=run,
-        preparation=whole.preparation,
-        judge=whole.judge,
+        preparation=compilation.preparation,
+        judge=judge_rounds,
     )
 
 
@@ -225,7 +229,7 @@ def _prepare_captured(
     workspace: Workspace, host: Host, runtime: str, *, is_graph: bool
 ) -> Candidate:
     require_cuda_build()
-    whole, parts = take_apart(workspace)
+    parts = take_apart(workspace)
     captured, replayed = workspace.keep("inductor captured", lambda: _capture(workspace, parts))
     if is_graph:
         pointer = captured.graph.raw_cuda_graph_exec()
@@ -237,7 +241,7 @@ def _prepare_captured(
         runner.run_once()
         return replayed()
 
-    return _make(whole, runtime, host, runner, lambda: parts.run_with(piece))
+    return _make(parts.compilation, runtime, host, runner, lambda: parts.run_with(piece))
 
 
 def _capture(workspace: Workspace, parts: Parts) -> tuple[CapturedGraph, Callable[[], Any]]:
@@ -248,8 +252,7 @@ def _capture(workspace: Workspace, parts: Parts) -> tuple[CapturedGraph, Callabl
         made[:] = pytree.tree_flatten(parts.call_generated())
         return flatten_tensors(made[0])
 
-    with measure_cost(workspace.loaded.device):
-        graph, outputs, random = capture_request(workspace.loaded, request, "inductor-cuda-graph")
+    graph, outputs, random = capture_request(workspace.loaded, request, "inductor-cuda-graph")
     leaves, tree = made
     captured = CapturedGraph(
         graph=graph,

@@ -8,7 +8,6 @@ other rehearsal would leave a compilation for the first timed request.
 from __future__ import annotations
 
 import functools
-import gc
 import shutil
 import sys
 import tempfile
@@ -48,23 +47,29 @@ _PREFIX = "__compiled_fn_"  # of the globals through which Dynamo's bytecode cal
 
 # Compiled modules that somebody may still run. Resetting TorchDynamo would compile them again.
 _alive: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+# What the row `compile` of a workspace calls; held by the row, which holds the workspace.
+_made: weakref.WeakKeyDictionary[Workspace, weakref.ref[Compilation]] = weakref.WeakKeyDictionary()
 _settled = 0  # compilations that were made by preparing
 
 
 def prepare_compile(workspace: Workspace, host: Host) -> Candidate:
     """The default mode."""
-    return compile_once(workspace)[0]
+    compilation = Compilation(workspace, "compile")
+    prepared = compilation.prepare(host)
+    _made[workspace] = weakref.ref(compilation)
+    return prepared
 
 
-def compile_once(workspace: Workspace) -> tuple[Candidate, Compilation]:
-    """The row of the default mode and what it calls, the same for all who ask: rungs that take it
-    apart have to be parts of it."""
-
-    def make() -> tuple[Candidate, Compilation]:
-        compilation = Compilation(workspace, "compile")
-        return compilation.prepare("python"), compilation
-
-    return workspace.keep("compile", make)
+def find_compilation(workspace: Workspace) -> Compilation:
+    """What the row `compile` calls, made now if nobody has made it: rungs that take it apart have
+    to be parts of it."""
+    known = _made.get(workspace)
+    found = None if known is None else known()
+    if found is None:
+        found = Compilation(workspace, "compile")
+        found.prepare("python")
+        _made[workspace] = weakref.ref(found)
+    return found
 
 
 def prepare_reduce_overhead(workspace: Workspace, host: Host) -> Candidate:
@@ -98,11 +103,10 @@ class Compilation:
         given: dict[str, Any] = {"mode": mode} if options is None else {"options": dict(options)}
         loaded = workspace.loaded
         with without_warnings():
-            if _alive:
-                gc.collect()  # a workspace that is done with and what it keeps hold each other
             if not _alive:  # or entries of earlier models would count towards the limit of them
                 torch._dynamo.reset()
             self.module: Any = torch.compile(loaded.function, dynamic=False, **given)
+        self.preparation = Preparation()  # what it took, once it is prepared
         self.call: functools.partial[Any] = functools.partial(
             self.module, *loaded.args, **loaded.kwargs
         )
@@ -142,7 +146,7 @@ class Compilation:
         warnings: Sequence[str],
     ) -> Candidate:
         """Check its outputs, and make requests until it does not compile any more."""
-        workspace = self.workspace
+        workspace, self.preparation = self.workspace, preparation
         warnings = [*warnings, *_judge_graphs(facts)]
         runner = drive_python(workspace, self.runtime, self.call)
         prepared = Candidate(
@@ -151,7 +155,7 @@ class Compilation:
             runner=runner,
             run=self.run,
             preparation=preparation,
-            judge=_judge_rounds,
+            judge=judge_rounds,
         )
         # Here, and not by who asked for it: a branch that only the second input takes is compiled.
         checks = check_both_inputs(workspace, prepared)
@@ -312,7 +316,7 @@ def _judge_cache(facts: Mapping[str, Any]) -> list[str]:
     return [f"{facts['cache_misses']} graph(s) were not found in the cache and were compiled again"]
 
 
-def _judge_rounds() -> list[str]:
+def judge_rounds() -> list[str]:
     """Whether anything was compiled since the last preparation."""
     extra = _count_compilations() - _settled
     if extra <= 0:
