@@ -23,6 +23,38 @@ bool contains(const std::vector<int>& values, int value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+bool makes(const Call& call, int slot) {
+  return std::any_of(call.outputs.begin(), call.outputs.end(), [slot](const Output& output) {
+    return output.slot == slot || contains(output.items, slot);
+  });
+}
+
+void replace_slot(Argument& argument, int slot, int other) {
+  if (argument.kind == Argument::Kind::kSlot && argument.slot == slot) argument.slot = other;
+  for (Argument& item : argument.items) replace_slot(item, slot, other);
+}
+
+Program drop_calls(const Program& program, const std::vector<int>& dropped) {
+  Program result = program;
+  result.calls.clear();
+  result.host_reads.clear();
+  result.mutations.clear();
+  for (int index = 0; index < static_cast<int>(program.calls.size()); ++index) {
+    const Call& call = program.calls[static_cast<size_t>(index)];
+    if (contains(dropped, index)) {
+      if (result.calls.empty()) continue;  // it read a constant or an input: nothing dies
+      std::vector<int>& releases = result.calls.back().releases;
+      releases.insert(releases.end(), call.releases.begin(), call.releases.end());
+      continue;
+    }
+    const int kept = static_cast<int>(result.calls.size());
+    if (contains(program.host_reads, index)) result.host_reads.push_back(kept);
+    if (contains(program.mutations, index)) result.mutations.push_back(kept);
+    result.calls.push_back(call);
+  }
+  return result;
+}
+
 }  // namespace
 
 InputFacts InputFacts::of(const at::Tensor& tensor) {
@@ -51,25 +83,11 @@ std::string Call::operator_name() const {
 }
 
 Program drop_host_reads(const Program& program) {
-  Program result = program;
-  result.calls.clear();
-  result.host_reads.clear();
-  result.mutations.clear();
-  for (int index = 0; index < static_cast<int>(program.calls.size()); ++index) {
-    const Call& call = program.calls[static_cast<size_t>(index)];
-    const bool reads = contains(program.host_reads, index);
-    if (reads && !makes_tensors(call)) {
-      if (result.calls.empty()) continue;  // it read a constant or an input: nothing dies
-      std::vector<int>& releases = result.calls.back().releases;
-      releases.insert(releases.end(), call.releases.begin(), call.releases.end());
-      continue;
-    }
-    const int kept = static_cast<int>(result.calls.size());
-    if (reads) result.host_reads.push_back(kept);
-    if (contains(program.mutations, index)) result.mutations.push_back(kept);
-    result.calls.push_back(call);
+  std::vector<int> dropped;
+  for (const int index : program.host_reads) {
+    if (!makes_tensors(program.calls[static_cast<size_t>(index)])) dropped.push_back(index);
   }
-  return result;
+  return drop_calls(program, dropped);
 }
 
 Program keep_host_reads(const Program& program) {
@@ -89,6 +107,24 @@ Program keep_host_reads(const Program& program) {
     result.output_slots.push_back(call.outputs[0].slot);
   }
   return result;
+}
+
+Program bake(const Program& program, const std::vector<Baked>& places) {
+  Program result = program;
+  std::vector<int> dropped;
+  for (const Baked& baked : places) {
+    Call& call = result.calls.at(static_cast<size_t>(baked.call));
+    int slot = baked.slot;
+    if (makes(call, slot)) {
+      dropped.push_back(baked.call);
+      for (Call& other : result.calls) std::erase(other.releases, slot);
+    } else {
+      slot = result.slot_count++;
+      for (Argument& argument : call.arguments) replace_slot(argument, baked.slot, slot);
+    }
+    result.constants.emplace_back(slot, baked.tensor);
+  }
+  return drop_calls(result, dropped);
 }
 
 }  // namespace ftax

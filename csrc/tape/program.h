@@ -74,6 +74,7 @@ struct Program {
   std::vector<int> output_slots;
   std::vector<std::pair<int, at::Tensor>> constants;  // weights, buffers and captured tensors
   std::vector<int> captured_slots;  // constants that are neither weights, buffers nor numbers
+  std::vector<int> passing_slots;   // of those: on the host, and gone when the call had returned
   std::vector<int> host_reads;      // calls that returned a number to Python
   std::vector<int> mutations;       // calls that write into a constant or an input
   bool inference_mode = false;      // recorded under inference mode
@@ -87,5 +88,16 @@ struct Program {
 // The same with what was read as further outputs, in the order of `host_reads`, copied where it was
 // read. Throws UnsupportedError for a read of something other than one element of a tensor.
 [[nodiscard]] Program keep_host_reads(const Program& program);
+
+// What a slot holds at a call, in every run.
+struct Baked {
+  int call;
+  int slot;
+  at::Tensor tensor;
+};
+
+// The same with constants in these places. A call that makes such a slot is dropped, so all that it
+// makes has to be given; a call that reads one reads the constant.
+[[nodiscard]] Program bake(const Program& program, const std::vector<Baked>& places);
 
 }  // namespace ftax

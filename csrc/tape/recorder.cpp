@@ -17,6 +17,8 @@
 namespace ftax {
 namespace {
 
+constexpr size_t kHeldTwice = 2;  // a constant: by the program, and by the recorder
+
 bool is_number(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_wrapped_number();
 }
@@ -382,7 +384,22 @@ Program Recorder::finish(const std::vector<at::Tensor>& outputs) {
     program_.output_slots.push_back(find_or_capture(outputs[i]));
   }
   compute_releases();
+  find_passing();
   return std::move(program_);
+}
+
+// Of a captured tensor that nobody but this recording holds, and whose memory torch allocated: a
+// list that was given as an index becomes one, unseen. Memory of numpy or of an extension may live
+// on without its tensor.
+void Recorder::find_passing() {
+  for (const auto& [slot, tensor] : program_.constants) {
+    if (!std::ranges::count(program_.captured_slots, slot)) continue;
+    const c10::StorageImpl* storage = get_storage(tensor);
+    const bool is_own = storage != nullptr && tensor.is_cpu() && storage->allocator() != nullptr;
+    if (is_own && tensor.use_count() == kHeldTwice && tensor.storage().use_count() == 1) {
+      program_.passing_slots.push_back(slot);
+    }
+  }
 }
 
 }  // namespace ftax

@@ -99,6 +99,7 @@ class Recorder {
   void keep_constant(int slot, const at::Tensor& tensor);
   void refuse_unwritten(const Pending& pending, const std::vector<c10::IValue>& stack) const;
   void compute_releases();
+  void find_passing();
   void fail(const std::string& what) noexcept;
 
   Program program_;

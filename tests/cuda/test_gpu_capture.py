@@ -204,3 +204,29 @@ def test_a_number_can_be_compared_after_each_replay(no_grad: None):
     for x in (torch.ones(4, device="cuda"), -torch.ones(4, device="cuda")):
         assert torch.equal(captured(x), run(x))
     assert (count(captured, "replayed"), count(captured, "eager")) == (1, 1)
+
+
+class _FromTheHost(nn.Module):
+    """Copies to the GPU, three ways, what is the same in each call."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.zeros(x.shape[0], x.shape[1])  # on the host
+        mask[:, ::2] = 1
+        own = torch.zeros_like(x)
+        own[0] = 2.0
+        return x * mask.to(x.device) + x[:, [0] * x.shape[1]] + own
+
+
+def test_copies_that_are_the_same_each_time_are_left_out(no_grad: None):
+    model = _FromTheHost()
+    captured = ftax.capture(model, draw())
+    for _ in range(3):
+        x = draw()
+        assert torch.equal(captured(x), model(x))
+    assert count(captured, "replayed") == 3
+
+
+def test_a_copy_of_what_was_there_before_is_refused(no_grad: None):
+    kept = torch.ones(32)
+    with pytest.raises(ftax.UnsupportedError, match="host and device|synchronizing"):
+        ftax.capture(lambda x: x * kept.to(x.device), draw())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,7 +15,7 @@ import ftax
 from ftax import _core
 from ftax.runtimes.capture.executed import watch_code
 from ftax.runtimes.capture.guards import guard_state
-from ftax.runtimes.capture.host_reads import find_flow
+from ftax.runtimes.tape.flow import Flow
 from ftax.runtimes.tape.recording import record
 from support.captures import assert_same
 
@@ -38,9 +39,50 @@ def test_values_flow_through_views_and_writes():
     x = torch.randn(3)
     tape, _ = record(lambda: run(x), inputs=[x], module=None, device="cpu", state=[weight])
     names = [call["operator"] for call in tape.calls]
-    dependent = {names[index] for index in find_flow(tape)}
+    dependent = {names[index] for index in Flow(tape).calls}
     assert "aten::arange" not in dependent
     assert {"aten::view", "aten::add_.Tensor", "aten::mul.Tensor"} <= dependent
+
+
+def test_a_tensor_that_the_call_makes_unseen_depends_on_nothing_unless_it_outlives_the_call():
+    x, kept, numbers = torch.rand(3, 4), torch.tensor([2, 0]), np.array([1, 2])
+
+    def run() -> list[torch.Tensor]:
+        mask = torch.zeros(3, 4)
+        mask[0] = 1  # a tensor of this number that nobody holds
+        return [mask + 1, x.new_ones(2) * kept, x.new_ones(2) * torch.from_numpy(numbers)]
+
+    tape, _ = record(run, inputs=[x], module=None, device="cpu", observer="dispatch-key")
+    assert len(tape.passing_slots) == 1
+    flow = Flow(tape)
+    names = [tape.calls[index]["operator"] for index in sorted(flow.calls)]
+    assert names.count("aten::mul.Tensor") == 2
+    assert "aten::fill_.Tensor" not in names
+    assert "aten::add.Tensor" not in names
+    filled = next(i for i, call in enumerate(tape.calls) if call["operator"] == "aten::zeros")
+    (mask,) = tape.calls[filled]["outputs"]
+    assert flow.is_written(mask, after=filled)
+    assert not flow.is_written(mask, after=len(tape))
+
+
+def test_baked_places_are_constants_of_every_run():
+    x = torch.rand(4)
+
+    def run() -> torch.Tensor:
+        return (torch.arange(4) * 2 + x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    tape, (expected,) = record(lambda: [run()], inputs=[x], module=None, device="cpu")
+    operators = [call["operator"] for call in tape.calls]
+    index = operators.index("aten::mul.Tensor")
+    (doubled,) = tape.calls[index]["outputs"]
+    last = len(tape) - 1
+    factor = tape.calls[last]["arguments"][1][1]
+    baked = tape.bake([(index, doubled, torch.arange(4) * 2), (last, factor, torch.ones(4))])
+    assert len(baked) == len(tape) - 1
+    with torch.inference_mode():
+        for _ in range(3):
+            assert torch.equal(baked.run()[0], torch.arange(4) * 2 + x)
+            assert torch.equal(tape.run()[0], expected)
 
 
 def test_guards_notice_each_kind_of_change():

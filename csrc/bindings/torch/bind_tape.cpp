@@ -109,14 +109,24 @@ std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs,
 }
 
 // A tape of its own with the same tensors, so that both can be measured side by side.
-std::shared_ptr<Tape> without_host_reads(const Tape& tape, bool keep_values) {
-  const Program& program = tape.program();
-  auto result =
-      std::make_shared<Tape>(keep_values ? keep_host_reads(program) : drop_host_reads(program));
+std::shared_ptr<Tape> derive(const Tape& tape, Program program) {
+  auto result = std::make_shared<Tape>(std::move(program));
   std::vector<at::Tensor> inputs;
   for (const int slot : tape.program().input_slots) inputs.push_back(tape.slot(slot).toTensor());
   result->bind_inputs(inputs);
   return result;
+}
+
+std::shared_ptr<Tape> without_host_reads(const Tape& tape, bool keep_values) {
+  const Program& program = tape.program();
+  return derive(tape, keep_values ? keep_host_reads(program) : drop_host_reads(program));
+}
+
+std::shared_ptr<Tape> bake_places(const Tape& tape,
+                                  const std::vector<std::tuple<int, int, at::Tensor>>& places) {
+  std::vector<Baked> baked;
+  for (const auto& [call, slot, tensor] : places) baked.push_back({call, slot, tensor});
+  return derive(tape, bake(tape.program(), baked));
 }
 
 std::vector<StepCost> profile(Tape& tape, int repetitions, const py::object& prepare) {
@@ -157,6 +167,8 @@ void bind_tape(py::module_& m) {
            "Host time of each call; `prepare()` is called before each repetition.")
       .def("without_host_reads", &without_host_reads, py::arg("keep_values") = false,
            "A tape that waits for no value; with them as further outputs, if asked for.")
+      .def("bake", &bake_places, py::arg("places"),
+           "The tape with (call, slot, tensor) as constants; without calls that make such slots.")
       .def("__len__", [](const Tape& t) { return t.program().calls.size(); })
       .def_property_readonly("operators", [](const Tape& t) { return list_operators(t, true); })
       .def_property_readonly("visible_operators",
@@ -175,6 +187,8 @@ void bind_tape(py::module_& m) {
       .def_property_readonly("constants", [](const Tape& t) { return t.program().constants; })
       .def_property_readonly("captured_slots",
                              [](const Tape& t) { return t.program().captured_slots; })
+      .def_property_readonly("passing_slots",
+                             [](const Tape& t) { return t.program().passing_slots; })
       .def_property_readonly("host_reads", [](const Tape& t) { return t.program().host_reads; })
       .def_property_readonly("mutations", [](const Tape& t) { return t.program().mutations; });
   m.def(

@@ -12,6 +12,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
+from ftax.runtimes.capture.transfers import bake_transfers
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.tape.replays import check_on_both_inputs
@@ -30,6 +31,7 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     before = torch.cuda.memory_reserved(device)
     _check_layouts(loaded.flat_inputs(), loaded.name)
     inputs = [_make_like(item) for item in loaded.flat_inputs()]
+    tape = bake_transfers(loaded, tape)
     captured = capture(loaded, workspace.taped, tape=tape, inputs=inputs)
     replay = GraphReplay(captured, device, borrows=borrows)
     replay.memory_bytes = max(0, torch.cuda.memory_reserved(device) - before)

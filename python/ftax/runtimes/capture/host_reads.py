@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import FtaxError, UnsupportedError
-from ftax.runtimes.tape.capture import list_output_slots
+from ftax.runtimes.tape.flow import Flow
 from ftax.runtimes.tape.recording import MEMORY_READS, operator_name
 from ftax.runtimes.tape.tape import describe_place, preserve_state
 from ftax.runtimes.tape.waits import READS, find_line
@@ -54,7 +54,7 @@ def refuse_memory_reads(loaded: LoadedModel) -> None:
 
 def find_dependent_reads(tape: _core.Tape) -> tuple[int, ...]:
     """Calls of the tape that return a number which depends on inputs, state or random numbers."""
-    dependent = find_flow(tape)
+    dependent = Flow(tape).calls
     return tuple(index for index in tape.host_reads if index in dependent)
 
 
@@ -89,107 +89,6 @@ def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> Unsup
         "number that depends on inputs or state, on which the rest of the call may depend; "
         f"{_REMEDY}"
     )
-
-
-def find_flow(tape: _core.Tape) -> set[int]:
-    """Calls of which an argument depends on inputs, weights, other tensors that outlive the call,
-    or random numbers: directly, through memory that such a call wrote, or through a view."""
-    return _Flow(tape).follow()
-
-
-class _Flow:
-    """Slots are grouped by the memory that they may share; a group depends or does not."""
-
-    def __init__(self, tape: _core.Tape) -> None:
-        self._calls = tape.calls
-        self._parents: dict[int, int] = {}
-        self._dependent: set[int] = set()
-        outside = [slot for slot, item in tape.constants if not _core.is_wrapped_number(item)]
-        self._dependent.update((*tape.input_slots, *outside))
-
-    def follow(self) -> set[int]:
-        changed = True
-        found: set[int] = set()
-        while changed:  # a write through a view is seen by views that were made before it
-            before = len(found), len(self._dependent)
-            for index, call in enumerate(self._calls):
-                if self._depends(call):
-                    found.add(index)
-            changed = (len(found), len(self._dependent)) != before
-        return found
-
-    def _depends(self, call: Mapping[str, Any]) -> bool:
-        given = [slot for argument in call["arguments"] for slot in _list_slots(argument)]
-        made = list_output_slots(call["outputs"])
-        schema = _find_schema(call["operator"])
-        for slot in _list_aliased(call, schema):
-            for result in made:
-                self._join(slot, result)
-        depends = any(self._find(slot) in self._dependent for slot in given)
-        depends = depends or (schema is not None and _is_random(schema))
-        if depends:
-            written = [*made, *_list_written(call, schema)]
-            self._dependent.update(self._find(slot) for slot in written)
-        return depends
-
-    def _find(self, slot: int) -> int:
-        while (parent := self._parents.get(slot, slot)) != slot:
-            slot = parent
-        return slot
-
-    def _join(self, a: int, b: int) -> None:
-        a, b = self._find(a), self._find(b)
-        if a == b:
-            return
-        self._parents[b] = a
-        if b in self._dependent:
-            self._dependent.add(a)
-
-
-def _find_schema(name: str) -> Any:
-    """The schema of an operator as the tape writes it; None for bytes that Python filled in, which
-    are constants of the tape."""
-    if name.startswith("ftax::"):
-        return None
-    operator, _, overload = name.partition(".")
-    return torch._C._get_schema(operator, overload)
-
-
-def _is_random(schema: Any) -> bool:
-    namespace, _, name = schema.name.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), name)
-    tags = getattr(packet, schema.overload_name or "default").tags
-    return torch.Tag.nondeterministic_seeded in tags
-
-
-def _list_aliased(call: Mapping[str, Any], schema: Any) -> Iterator[int]:
-    """Slots of arguments with which results may share memory: those of which the schema says so,
-    and all of an operator that is made of others, which may return what it was given (dropout
-    does) and say nothing of it."""
-    if schema is None:
-        return
-    name = f"{schema.name}.{schema.overload_name}".rstrip(".")
-    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
-    for described, argument in zip(schema.arguments, call["arguments"], strict=False):
-        if described.alias_info is not None or is_composite:
-            yield from _list_slots(argument)
-
-
-def _list_written(call: Mapping[str, Any], schema: Any) -> Iterator[int]:
-    if schema is None:
-        return
-    for described, argument in zip(schema.arguments, call["arguments"], strict=False):
-        if described.alias_info is not None and described.alias_info.is_write:
-            yield from _list_slots(argument)
-
-
-def _list_slots(argument: tuple[str, Any]) -> Iterator[int]:
-    kind, value = argument
-    if kind == "slot":
-        yield value
-    elif kind == "list":
-        for item in value:
-            yield from _list_slots(item)
 
 
 class _Reads(TorchFunctionMode):

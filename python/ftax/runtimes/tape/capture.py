@@ -169,7 +169,7 @@ def _rehearse(tape: _core.Tape) -> None:
                     "does so; x[0].fill_(1.0) does not)"
                 ) from error
             made = flatten_tensors([tape.slot(slot) for slot in list_output_slots(call["outputs"])])
-            if _moves_data(call["operator"], given, made):
+            if moves_data(call["operator"], given, made):
                 raise UnsupportedError(
                     f"cannot capture this model: {call['operator']} in "
                     f"{call['module'] or 'the model itself'} moves data between host and device"
@@ -177,7 +177,7 @@ def _rehearse(tape: _core.Tape) -> None:
     tape.release_outputs()
 
 
-def _moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:
+def moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:
     """Whether a call moves data between host and device. A single number on the host is no such
     case, except for a copy: operators read it at once, as an argument, and what an operator of the
     device leaves there it has made there (attention its seed, which it does not draw). Nor is a
