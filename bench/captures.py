@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import argparse
 import functools
+import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -35,7 +38,7 @@ from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
 from ftax.timing.preparation import Preparation
 from ftax.timing.session import measure
-from record import Figure, add_part_options, finish, make_parser, show, take_parts
+from record import Figure, add_part_options, finish, make_parser, run_json, show, take_parts
 
 _TIMED = (
     "bert-base", "resnet-50", "gpt2", "vit-b-16", "distilbert", "bert-large", "llama-160m",
@@ -47,9 +50,35 @@ _TOKENS = 256
 _LOOKS = 50  # at guards
 
 
-def capture_model(name: str, options: argparse.Namespace) -> dict[str, Any]:
+def capture_zoo(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """All models, by several processes at once: nothing of it is a latency."""
+
+    def take(place: int) -> Any:
+        given = ["--device", options.device, "--only", options.only, "--share", str(place)]
+        given += ["--processes", str(options.processes), "--time-limit", str(options.time_limit)]
+        given += ["--tiny"] if options.tiny else []
+        return run_json([sys.executable, __file__, "--worker", *given])
+
+    found: dict[str, dict[str, Any]] = {}
+    with ThreadPoolExecutor(options.processes) as pool:
+        for shares in pool.map(take, range(options.processes)):
+            found |= shares
+    return found
+
+
+def capture_share(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Every so manieth of them."""
+    dtypes: Sequence[Any] = ("fp32",) if options.device == "cpu" else ("fp16", "fp32")
+    cells = [(dtype, spec) for dtype in dtypes for spec in choose_models()]
+    wanted: dict[str, Callable[[], dict[str, Any]]] = {}
+    for dtype, name in cells[options.share :: options.processes]:
+        wanted[f"capture {name} {dtype}"] = functools.partial(capture_model, name, dtype, options)
+    return take_parts(wanted, options)
+
+
+def capture_model(name: str, dtype: Any, options: argparse.Namespace) -> dict[str, Any]:
     """One model of the zoo: captured or refused, and equal or not."""
-    loaded = ftax.load_model(name, tiny=options.tiny, device=options.device)
+    loaded = ftax.load_model(name, tiny=options.tiny, device=options.device, dtype=dtype)
     with torch.inference_mode():
         start = time.perf_counter()
         captured = try_to_capture(loaded)
@@ -86,7 +115,10 @@ def try_to_capture(loaded: LoadedModel) -> Captured | dict[str, Any]:
 
 def is_equal(captured: Captured, loaded: LoadedModel, seed: int) -> bool:
     """Whether both give the same bits on inputs of another seed, and with the same random ones."""
-    fresh = ftax.load_model(loaded.name, tiny=loaded.setting.tiny, device=loaded.device, seed=seed)
+    setting = loaded.setting
+    fresh = ftax.load_model(
+        loaded.name, tiny=setting.tiny, device=loaded.device, dtype=setting.dtype, seed=seed
+    )
     results = []
     for call in (captured, loaded.module):
         torch.manual_seed(seed)
@@ -283,16 +315,20 @@ def main() -> None:
     """All parts, or those that are asked for."""
     parser = make_parser(__doc__)
     add_part_options(parser, duration_s=5.0)
+    parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.worker:
+        print(json.dumps(capture_share(options)))
+        return
     wanted: dict[str, Callable[[], dict[str, Any]]] = {}
     for name in _TIMED:
         wanted[f"time {name}"] = lambda name=name: time_model(options, name)
     wanted["train bert-base"] = lambda: train(options)
     for name in ("llama-160m", "llama-1b"):
         wanted[f"decode {name}"] = lambda name=name: decode(name, options)
-    for name in choose_models():
-        wanted[f"capture {name}"] = lambda name=name: capture_model(name, options)
     raw = take_parts(wanted, options)
+    if options.only in "capture" or options.only.startswith("capture "):
+        raw |= capture_zoo(options)
     show("Captures", ("part", "what was found"), [(name, say(cell)) for name, cell in raw.items()])
     environment = collect_environment(device=options.device).to_dict()
     finish(__file__, options, list_figures(raw), raw=raw, environment=environment)

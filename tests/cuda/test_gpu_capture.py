@@ -228,5 +228,5 @@ def test_copies_that_are_the_same_each_time_are_left_out(no_grad: None):
 
 def test_a_copy_of_what_was_there_before_is_refused(no_grad: None):
     kept = torch.ones(32)
-    with pytest.raises(ftax.UnsupportedError, match="host and device|synchronizing"):
+    with pytest.raises(ftax.UnsupportedError, match=r"host and device|synchronizing"):
         ftax.capture(lambda x: x * kept.to(x.device), draw())

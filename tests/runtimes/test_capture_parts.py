@@ -65,6 +65,53 @@ def test_a_tensor_that_the_call_makes_unseen_depends_on_nothing_unless_it_outliv
     assert not flow.is_written(mask, after=len(tape))
 
 
+def test_a_dictionary_that_changes_all_the_time_is_looked_at_each_time():
+    steady, restless = {"a": 1}, {"read": 1, "i": 0}
+    guards, others = _core.Guards(), _core.Guards()
+    for item in (guards, others):
+        item.add_dict(steady)
+        item.add_items(restless, ["read"])
+    for i in range(40):  # as the globals of a script with a loop
+        restless["i"] = i
+        assert guards.find_change() == others.find_change() == -1
+    restless["read"] = 2
+    assert guards.find_change() == others.find_change() == 1
+    restless["read"] = 1
+    assert guards.find_change() == others.find_change() == -1
+    del guards
+    late = _core.Guards()
+    late.add_items(restless, ["read"])
+    steady["b"] = 1
+    assert others.find_change() == 0
+    del others, steady["b"]
+    restless["read"] = 3
+    assert late.find_change() == 0
+
+
+def test_attributes_are_seen_to_change_by_whatever_instruction_sets_them():
+    class Holder:
+        def __init__(self) -> None:
+            self.value, self.other = 0, 1
+
+    def change(item: Holder, to: int) -> None:
+        item.value = to
+
+    item, kind = Holder(), Holder
+    guards = _core.Guards()
+    guards.add_dict(vars(item))
+    guards.add_class_items(kind, ["constant"])
+    for i in range(1000):  # until the interpreter has made it as fast as it can
+        change(item, i % 2)
+        assert guards.find_change() == (0 if i % 2 else -1)
+    change(item, 0)
+    item.__dict__.update(value=2)
+    assert guards.find_change() == 0
+    setattr(item, "value", 0)  # noqa: B010 - another way in
+    assert guards.find_change() == -1
+    kind.constant = 1  # type: ignore[attr-defined]
+    assert guards.find_change() == 1
+
+
 def test_baked_places_are_constants_of_every_run():
     x = torch.rand(4)
 

@@ -26,7 +26,7 @@ class Stream:
 def streams(monkeypatch: pytest.MonkeyPatch) -> dict[str, Stream]:
     now = {"stream": Stream()}
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: now["stream"])
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     number = "_cuda_getCurrentRawStream"  # which a build for CPUs does not have
     monkeypatch.setattr(torch._C, number, lambda device: id(now["stream"]), raising=False)
     return now
@@ -50,12 +50,11 @@ def make_replay(
                     output.copy_(now)
 
     captured = SimpleNamespace(
-        graph=SimpleNamespace(replay=replay),
         buffers=Buffers(
             inputs=tuple(inputs), outputs=tuple(outputs), constants=constants, mutated=mutated
         ),
     )
-    made = GraphReplay(captured, torch.device("cuda", 0), borrows=borrows)
+    made = GraphReplay(captured, torch.device("cuda", 0), launch=replay, borrows=borrows)
     made.places = list(range(len(outputs)))
     return made
 

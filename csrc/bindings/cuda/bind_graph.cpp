@@ -95,7 +95,9 @@ void bind_graph(py::module_& m) {
                                                         std::move(name),
                                                         share_owner(std::move(owner)));
            }),
-           py::arg("exec_pointer"), py::arg("name"), py::arg("owner"));
+           py::arg("exec_pointer"), py::arg("name"), py::arg("owner"))
+      .def("enqueue", &cuda::GraphRunner::enqueue, py::call_guard<py::gil_scoped_release>(),
+           "Launches it on the current stream, and does not wait.");
   Class<cuda::LaunchReplayRunner>(m, "LaunchReplayRunner")
       .def(py::init([](uintptr_t pointer, std::string name, py::object owner,
                        const std::string& carveout, int64_t delay_ns) {

@@ -7,6 +7,36 @@
 #include "bindings/torch/signature.h"
 
 namespace ftax {
+namespace {
+
+// The memory from which a graph reads what it is given.
+class OwnInputs {
+ public:
+  explicit OwnInputs(std::vector<at::Tensor> tensors) : own_(std::move(tensors)) {}
+
+  // Copies what is not there already; which places were copied.
+  [[nodiscard]] std::vector<size_t> take(const std::vector<at::Tensor>& given) {
+    const at::NoGradGuard no_grad;
+    std::vector<size_t> copied;
+    for (size_t i = 0; i < own_.size(); ++i) {
+      if (given.at(i).const_data_ptr() == own_[i].const_data_ptr()) continue;
+      own_[i].copy_(given[i]);
+      copied.push_back(i);
+    }
+    return copied;
+  }
+
+  // Copies these back, for a graph that writes into its inputs.
+  void give_back(const std::vector<at::Tensor>& given, const std::vector<size_t>& places) const {
+    const at::NoGradGuard no_grad;
+    for (const size_t place : places) given.at(place).copy_(own_.at(place));
+  }
+
+ private:
+  std::vector<at::Tensor> own_;
+};
+
+}  // namespace
 
 void bind_capture(py::module_& m) {
   py::class_<Signature>(m, "Signature")
@@ -36,6 +66,12 @@ void bind_capture(py::module_& m) {
       .def("find_key", &Guards::find_key, py::arg("place"),
            "Of a dictionary that changed: the key whose value did; None: another place.")
       .def("__len__", &Guards::size);
+  py::class_<OwnInputs>(m, "OwnInputs")
+      .def(py::init<std::vector<at::Tensor>>(), py::arg("tensors"))
+      .def("take", &OwnInputs::take, py::arg("given"), py::call_guard<py::gil_scoped_release>(),
+           "Copies what is not there already; the places that were copied.")
+      .def("give_back", &OwnInputs::give_back, py::arg("given"), py::arg("places"),
+           py::call_guard<py::gil_scoped_release>());
   m.def(
       "is_plain_value", [](const py::object& value) { return is_plain_value(value.ptr()); },
       py::arg("value"), "Whether it is compared by value, so that its identity says nothing.");

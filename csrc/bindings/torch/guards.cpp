@@ -2,9 +2,11 @@
 // is looked at closer, and is from then on the one that is expected.
 //
 // Note [Versions of dictionaries]
-// A model is thousands of dictionaries: the attributes of each module, its weights, its hooks. Up
-// to Python 3.12 each has a number that no other state of any dictionary has had; one comparison
-// then stands for all items. Where it is another number, the items are looked at.
+// A model is thousands of dictionaries: the attributes of each module, its weights, its hooks.
+// Before Python 3.12 each has a number that no other state of any dictionary has had; one
+// comparison then stands for all items. From 3.12 on they tell when they change, and where none
+// did, one comparison stands for all dictionaries (watched_dicts.h). Where one did, its items are
+// looked at.
 #include "bindings/torch/guards.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
@@ -28,18 +30,19 @@ bool accept(py::object& expected, PyObject* now) {
   return true;
 }
 
-#if PY_VERSION_HEX < 0x030D0000
-uint64_t read_version(PyObject* dict) {
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#if PY_VERSION_HEX < 0x030C0000
+uint64_t read_version(PyObject* dict, const WatchedDict*) {
   return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-#pragma GCC diagnostic pop
 }
-bool is_version(PyObject* dict, uint64_t version) { return read_version(dict) == version; }
+constexpr bool kHasVersions = true;
 #else
-uint64_t read_version(PyObject*) { return 0; }
-bool is_version(PyObject*, uint64_t) { return false; }
+uint64_t read_version(PyObject*, const WatchedDict* watched) {
+  return watched == nullptr ? 0 : watched->changes;
+}
+constexpr bool kHasVersions = false;
 #endif
+
+constexpr int kManyAlarms = 8;
 
 PyObject* read_cell(PyObject* cell) { return PyCell_GET(cell); }
 
@@ -60,11 +63,20 @@ PyObject* find_item(PyObject* dict, PyObject* key) {
 void Guards::add(Kind kind, const py::object& owner, std::vector<py::object> keys,
                  std::vector<py::object> values) {
   if (kind == Kind::kItems || kind == Kind::kDict) {
-    dicts_.push_back({owner.ptr(), read_version(owner.ptr()), places_.size()});
+    WatchedDict* const watched = watch_dict(owner.ptr());
+    if (watched == nullptr || watched->is_quiet) restless_.push_back(dicts_.size());
+    dicts_.push_back({owner.ptr(), watched, read_version(owner.ptr(), watched), places_.size()});
+    clock_.reset();
   } else {
     others_.push_back(places_.size());
   }
   places_.push_back({kind, 0, owner, std::move(keys), std::move(values)});
+}
+
+Guards::~Guards() {
+  for (const Dict& item : dicts_) {
+    if (item.watched != nullptr) unwatch_dict(item.dict);
+  }
 }
 
 // The dictionary behind the proxy that Python shows of a class.
@@ -241,13 +253,36 @@ bool Guards::holds(Place& place) const {
   return false;
 }
 
-int64_t Guards::find_change() {
-  for (Dict& item : dicts_) {
-    if (is_version(item.dict, item.version)) continue;
-    const uint64_t version = read_version(item.dict);
-    if (!holds(places_[item.place])) return static_cast<int64_t>(item.place);
-    item.version = version;
+bool Guards::has_changed(Dict& item) {
+  const bool has_version = kHasVersions || item.watched != nullptr;
+  const uint64_t version = read_version(item.dict, item.watched);
+  if (has_version && version == item.version) return false;
+  if (!holds(places_[item.place])) return true;
+  item.version = version;
+  if (item.watched != nullptr && !item.watched->is_quiet && ++item.false_alarms >= kManyAlarms) {
+    make_quiet(*item.watched);
   }
+  return false;
+}
+
+int64_t Guards::find_changed_dict() {
+  for (const size_t index : restless_) {
+    if (has_changed(dicts_[index])) return static_cast<int64_t>(dicts_[index].place);
+  }
+  const uint64_t now = read_dict_clock();
+  if (clock_ == now) return -1;
+  restless_.clear();
+  for (size_t i = 0; i < dicts_.size(); ++i) {
+    Dict& item = dicts_[i];
+    if (has_changed(item)) return static_cast<int64_t>(item.place);
+    if (item.watched == nullptr || item.watched->is_quiet) restless_.push_back(i);
+  }
+  clock_ = now;
+  return -1;
+}
+
+int64_t Guards::find_change() {
+  if (const int64_t place = find_changed_dict(); place >= 0) return place;
   for (const size_t place : others_) {
     if (!holds(places_[place])) return static_cast<int64_t>(place);
   }

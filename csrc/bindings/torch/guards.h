@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "bindings/torch/watched_dicts.h"
 #include "tape/thread_state.h"
 
 namespace py = pybind11;
@@ -16,6 +17,11 @@ namespace ftax {
 
 class Guards {
  public:
+  Guards() = default;
+  Guards(const Guards&) = delete;
+  Guards& operator=(const Guards&) = delete;
+  ~Guards();
+
   // Each of these adds a place, as it is now.
   void add_items(const py::dict& dict, const py::list& keys);  // of these keys, absent ones too
   void add_dict(const py::dict& dict);                         // all of it
@@ -84,13 +90,20 @@ class Guards {
   // See Note [Versions of dictionaries] in guards.cpp.
   struct Dict {
     PyObject* dict;
+    WatchedDict* watched;  // nullptr: it does not tell
     uint64_t version;
     size_t place;
+    int false_alarms = 0;  // changes that changed nothing that was read
   };
 
+  [[nodiscard]] bool has_changed(Dict& item);
+  [[nodiscard]] int64_t find_changed_dict();
+
   std::vector<Place> places_;
-  std::vector<Dict> dicts_;     // places that are dictionaries
-  std::vector<size_t> others_;  // all others
+  std::vector<Dict> dicts_;        // places that are dictionaries
+  std::vector<size_t> restless_;   // of these, those that are looked at each time
+  std::optional<uint64_t> clock_;  // when no other had changed
+  std::vector<size_t> others_;     // all others
   std::vector<TensorState> tensors_;
   std::optional<ThreadState> switches_;
   std::optional<c10::Device> device_;

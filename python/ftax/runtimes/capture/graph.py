@@ -6,7 +6,7 @@ where it wrote the one before, and nobody who holds yesterday's tensor expects t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -33,13 +33,22 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     inputs = [_make_like(item) for item in loaded.flat_inputs()]
     tape = bake_transfers(loaded, tape)
     captured = capture(loaded, workspace.taped, tape=tape, inputs=inputs)
-    replay = GraphReplay(captured, device, borrows=borrows)
+    replay = GraphReplay(captured, device, launch=_find_launch(captured), borrows=borrows)
     replay.memory_bytes = max(0, torch.cuda.memory_reserved(device) - before)
     replay.places = list(range(len(workspace.reference)))
     check_on_both_inputs(
         loaded, workspace.reference, lambda given: replay(list(given)), name="the captured graph"
     )
     return replay
+
+
+def _find_launch(captured: CapturedGraph) -> Callable[[], object]:
+    """torch's own replay where random numbers have to move on, for which it runs two kernels more;
+    else the launch alone."""
+    if captured.draws_random:
+        return captured.graph.replay
+    pointer = captured.graph.raw_cuda_graph_exec()
+    return _core.GraphRunner(pointer, "capture", captured).enqueue
 
 
 def _check_layouts(inputs: Sequence[torch.Tensor], name: str) -> None:
@@ -63,13 +72,21 @@ class GraphReplay:
     """Copies inputs to where the graph reads them, launches it on the caller's stream, and hands
     out what it wrote."""
 
-    def __init__(self, captured: CapturedGraph, device: torch.device, *, borrows: bool) -> None:
+    def __init__(
+        self,
+        captured: CapturedGraph,
+        device: torch.device,
+        *,
+        launch: Callable[[], object],
+        borrows: bool,
+    ) -> None:
         self.memory_bytes = 0
         self.places: list[int] = []
         self._captured, self._device, self._borrows = captured, device, borrows
         buffers = captured.buffers
         self._inputs = list(buffers.inputs)
-        self._addresses = [item.data_ptr() for item in self._inputs]
+        self._own = _core.OwnInputs(self._inputs)
+        self._launch = launch
         self._outputs = _group(buffers.outputs, self._inputs, buffers.constants)
         self._writes_inputs = buffers.mutated
         self._stream: torch.cuda.Stream | None = None  # of the last replay
@@ -77,7 +94,7 @@ class GraphReplay:
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Results on the caller's stream; those that the graph made are copies, or its memory."""
-        if torch.cuda.current_device() != self._device.index:
+        if torch._C._cuda_getDevice() != self._device.index:
             with torch.cuda.device(self._device):
                 return self._replay(tensors)
         return self._replay(tensors)
@@ -90,18 +107,11 @@ class GraphReplay:
             if self._stream is not None:
                 stream.wait_stream(self._stream)  # which may still read inputs and write results
             self._stream, self._number = stream, number
-        other = [
-            place
-            for place, address in enumerate(self._addresses)
-            if tensors[place].data_ptr() != address
-        ]
+        copied = self._own.take(tensors)
+        self._launch()
+        if self._writes_inputs:
+            self._own.give_back(tensors, copied)
         with torch.no_grad():
-            for place in other:
-                self._inputs[place].copy_(tensors[place])
-            self._captured.graph.replay()
-            if self._writes_inputs:
-                for place in other:
-                    tensors[place].copy_(self._inputs[place])
             return self._outputs.hand_out(tensors, self.places, borrows=self._borrows)
 
     def list_inputs(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -8,7 +8,7 @@ state and no random number. Then it is the same each time, and baking it in chan
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 

@@ -36,7 +36,9 @@ def bake_transfers(loaded: LoadedModel, tape: _core.Tape) -> _core.Tape:
             tape.run_call(index)
             made = {slot: tape.slot(slot) for slot in list_output_slots(call["outputs"])}
             made = {slot: item for slot, item in made.items() if item is not None}
-            if moves_data(call["operator"], list(given.values()), flatten_tensors([*made.values()])):
+            if moves_data(
+                call["operator"], list(given.values()), flatten_tensors([*made.values()])
+            ):
                 places += _bake(index, call, given, made, flow, tape.output_slots)
             elif call["operator"].partition(".")[0] in _COPYING:
                 places += _bake_arguments(index, given, flow)
@@ -69,9 +71,7 @@ def _bake(
         yield from _bake_arguments(index, given, flow)
 
 
-def _bake_arguments(
-    index: int, given: Mapping[int, torch.Tensor], flow: Flow
-) -> Iterator[Place]:
+def _bake_arguments(index: int, given: Mapping[int, torch.Tensor], flow: Flow) -> Iterator[Place]:
     """Those on the host that are the same each time, on the device of the others."""
     device = next((item.device for item in given.values() if item.device.type != "cpu"), None)
     for slot, item in given.items():
