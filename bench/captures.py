@@ -208,7 +208,8 @@ def train(options: argparse.Namespace) -> dict[str, Any]:
     on_gpu = options.device != "cpu"
 
     def make() -> tuple[LoadedModel, torch.optim.Optimizer, Callable[[], torch.Tensor]]:
-        loaded = ftax.load_model("bert-base", tiny=options.tiny, device=options.device, batch=4)
+        setting: Any = {"tiny": options.tiny, "device": options.device, "batch": 4}
+        loaded = ftax.load_model("bert-base", dtype="bf16" if on_gpu else "fp32", **setting)
         model = loaded.module
         model.requires_grad_(True).eval()  # dropout off, so that both see the same numbers
         rate = torch.tensor(1e-4, device=options.device) if on_gpu else 1e-4
@@ -256,7 +257,8 @@ def decode(name: str, options: argparse.Namespace) -> dict[str, Any]:
     from transformers import StaticCache
 
     context = 16 if options.tiny else 128
-    loaded = ftax.load_model(name, tiny=options.tiny, device=options.device, sequence=context)
+    setting: Any = {"tiny": options.tiny, "device": options.device, "sequence": context}
+    loaded = ftax.load_model(name, dtype="fp32" if options.device == "cpu" else "fp16", **setting)
     model: Any = loaded.module
     vocabulary, generator = model.config.vocab_size, make_generator(1, INPUT_STREAM)
     prompt = torch.randint(0, vocabulary, (1, context), generator=generator).to(options.device)

@@ -271,6 +271,7 @@ def test_a_graph_has_a_cublas_workspace_that_nobody_else_can_free() -> None:
     """torch keeps one for each stream, and frees all of them when it compiles graphs of its own."""
     x, y = (normal(64, 64, seed=seed).cuda().half() for seed in (1, 2))
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # on which x and y are made
     torch._C._cuda_clearCublasWorkspaces()
     with torch.cuda.stream(stream), torch.inference_mode():
         expected = x @ y  # now the stream has one, outside of any graph

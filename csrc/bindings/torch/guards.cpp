@@ -67,10 +67,13 @@ void Guards::add(Kind kind, const py::object& owner, std::vector<py::object> key
     if (watched == nullptr || watched->is_quiet) restless_.push_back(dicts_.size());
     dicts_.push_back({owner.ptr(), watched, read_version(owner.ptr(), watched), places_.size()});
     clock_.reset();
-  } else {
-    others_.push_back(places_.size());
   }
   places_.push_back({kind, 0, owner, std::move(keys), std::move(values)});
+}
+
+void Guards::add_word(const void* address) {
+  const auto* word = static_cast<const void* const*>(address);
+  words_.push_back({word, *word, places_.size() - 1});
 }
 
 Guards::~Guards() {
@@ -110,24 +113,35 @@ void Guards::add_sequence(const py::object& list_or_tuple) {
     values.push_back(hold(PySequence_Fast_GET_ITEM(list_or_tuple.ptr(), i)));
   }
   add(Kind::kSequence, list_or_tuple, {}, std::move(values));
+  // What is in a tuple stays in it.
+  if (!PyTuple_CheckExact(list_or_tuple.ptr())) others_.push_back(places_.size() - 1);
 }
 
 void Guards::add_set(const py::object& set) {
   std::vector<py::object> values;
   for (const py::handle item : set) values.push_back(hold(item.ptr()));
+  const bool is_empty = values.empty();
   add(Kind::kSet, set, {}, std::move(values));
+  if (is_empty) {
+    add_word(&reinterpret_cast<PySetObject*>(set.ptr())->used);
+  } else {
+    others_.push_back(places_.size() - 1);
+  }
 }
 
 void Guards::add_cell(const py::object& cell) {
   add(Kind::kCell, cell, {}, {hold(read_cell(cell.ptr()))});
+  add_word(&reinterpret_cast<PyCellObject*>(cell.ptr())->ob_ref);
 }
 
 void Guards::add_attribute(const py::object& object, const py::str& name) {
   add(Kind::kAttribute, object, {name}, {py::getattr(object, name, py::object())});
+  others_.push_back(places_.size() - 1);
 }
 
 void Guards::add_class(const py::object& object) {
   add(Kind::kClass, object, {}, {py::type::of(object)});
+  add_word(&object.ptr()->ob_type);
 }
 
 void Guards::add_function(const py::object& function) {
@@ -135,6 +149,10 @@ void Guards::add_function(const py::object& function) {
   add(Kind::kFunction, function, {},
       {hold(PyFunction_GET_CODE(it)), hold(PyFunction_GET_DEFAULTS(it)),
        hold(PyFunction_GET_KW_DEFAULTS(it))});
+  const auto* const fields = reinterpret_cast<PyFunctionObject*>(it);
+  add_word(&fields->func_code);
+  add_word(&fields->func_defaults);
+  add_word(&fields->func_kwdefaults);
 }
 
 Guards::TensorState Guards::TensorState::of(const at::Tensor& tensor, bool gradient) {
@@ -283,6 +301,12 @@ int64_t Guards::find_changed_dict() {
 
 int64_t Guards::find_change() {
   if (const int64_t place = find_changed_dict(); place >= 0) return place;
+  for (Word& word : words_) {
+    const void* const now = *word.address;
+    if (now == word.expected) continue;
+    if (!holds(places_[word.place])) return static_cast<int64_t>(word.place);
+    word.expected = now;
+  }
   for (const size_t place : others_) {
     if (!holds(places_[place])) return static_cast<int64_t>(place);
   }

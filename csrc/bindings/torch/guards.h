@@ -96,6 +96,15 @@ class Guards {
     int false_alarms = 0;  // changes that changed nothing that was read
   };
 
+  // Most other places are a word of memory or three: the class of an object, the code of a
+  // function.
+  struct Word {
+    const void* const* address;
+    const void* expected;
+    size_t place;
+  };
+
+  void add_word(const void* address);  // of the place that was added last
   [[nodiscard]] bool has_changed(Dict& item);
   [[nodiscard]] int64_t find_changed_dict();
 
@@ -103,7 +112,8 @@ class Guards {
   std::vector<Dict> dicts_;        // places that are dictionaries
   std::vector<size_t> restless_;   // of these, those that are looked at each time
   std::optional<uint64_t> clock_;  // when no other had changed
-  std::vector<size_t> others_;     // all others
+  std::vector<Word> words_;
+  std::vector<size_t> others_;  // all others
   std::vector<TensorState> tensors_;
   std::optional<ThreadState> switches_;
   std::optional<c10::Device> device_;
