@@ -6,6 +6,7 @@ because each compilation costs half a minute.
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,11 @@ def test_compiled_model_gives_eagers_outputs_and_is_compiled_once(
     assert prepared.checks.outputs.within_tolerance
     details = prepared.preparation.details
     assert (details["graphs"], details["graph_breaks"]) == (1, 0)
+    phases = details["compile_phases_s"]
+    assert isinstance(phases, Mapping)
+    assert list(phases) == ["TorchDynamo", "AOTAutograd", "Inductor", "generated code"]
+    assert all(seconds > 0 for seconds in phases.values())
+    assert sum(phases.values()) < (prepared.preparation.seconds or 0.0)
     assert prepared.preparation.from_cache is False
     assert prepared.warnings == ()
     for _ in range(3):
@@ -81,7 +87,9 @@ def test_compiled_model_gives_eagers_outputs_and_is_compiled_once(
     assert list(prepared.judge()) == []
     with torch.enable_grad():  # another gradient mode: a compilation that nobody prepared
         torch.compile(mlp.module, mode="default", dynamic=False)(*mlp.args)
-    assert "compiled 1 time(s) during the rounds" in prepared.judge()[0]
+    (told,) = prepared.judge()
+    assert "compiled 1 time(s) during the rounds" in told
+    assert "GLOBAL_STATE changed: grad_mode" in told
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ftax.ladders.findings import Laddered
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
@@ -33,6 +35,7 @@ def make_receipt_tables(receipt: Receipt) -> list[Rows]:
         *([make_phase_table(receipt)] if receipt.phases else []),
         *([make_wait_table(receipt)] if receipt.waits else []),
         *make_runtime_tables(receipt),
+        *_make_compile_tables(receipt),
         *make_evidence_tables(receipt),
         *make_unavailable_tables(receipt),
     ]
@@ -165,6 +168,26 @@ def list_threads(measurement: Measurement) -> list[str]:
         return []
     threads = measurement.environment.settings.num_threads
     return [f"{threads} {'thread' if threads == 1 else 'threads'}"]
+
+
+def _make_compile_tables(receipt: Receipt) -> list[Rows]:
+    """Where the first call of the compiled callable went, on the ladder that takes it apart."""
+    phases = receipt.rungs[0].preparation.get("compile_phases_s")
+    if receipt.ladder_name != "compile" or not isinstance(phases, Mapping) or not phases:
+        return []
+    total = sum(phases.values())
+    return [
+        Rows.of(
+            f"Compiling {receipt.rungs[0].cell.model} for the first time ({total:.1f} s)",
+            list(phases.items()),
+            {
+                "who": lambda item: item[0],
+                "time": lambda item: f"{item[1]:.1f} s",
+                "share": lambda item: f"{item[1] / (total or 1.0):.0%}",
+            },
+            text=("who",),
+        )
+    ]
 
 
 def make_wait_table(receipt: Receipt) -> Rows:

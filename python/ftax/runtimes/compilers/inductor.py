@@ -28,6 +28,14 @@ case " $* " in *" -shared "*) set -- "$@" {flag} ;; esac
 exec {compiler} "$@"
 """
 
+# Who compiles, and the function of torch that its seconds are booked by; each calls the next one.
+_PHASES = (
+    ("TorchDynamo", "_compile.compile_inner"),
+    ("AOTAutograd", "OutputGraph.call_user_compiler"),
+    ("Inductor", "compile_fx_inner"),
+    ("generated code", "GraphLowering.compile_to_module"),
+)
+
 
 @contextmanager
 def caches_in(folder: Path) -> Iterator[None]:
@@ -146,3 +154,19 @@ def _make_script(command: list[str], library: str) -> Path:
 def name_device(device: str) -> str:
     """The device's model, for which compiled code is made."""
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "cpu"
+
+
+def read_phases() -> dict[str, float]:
+    """Seconds that this process has compiled so far, by who compiled; empty if torch does not tell.
+
+    Each is what its function took without the next one, which it calls.
+    """
+    from torch._dynamo.utils import compilation_time_metrics
+
+    taken = [sum(compilation_time_metrics.get(function, ())) for _, function in _PHASES]
+    if not any(taken):
+        return {}
+    return {
+        name: max(0.0, seconds - inner)
+        for (name, _), seconds, inner in zip(_PHASES, taken, [*taken[1:], 0.0], strict=True)
+    }

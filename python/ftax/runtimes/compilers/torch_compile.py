@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -29,6 +30,7 @@ from ftax.runtimes.compilers.inductor import (
     describe_failure,
     name_device,
     read_counters,
+    read_phases,
     sound_compiler,
     without_warnings,
 )
@@ -49,7 +51,6 @@ _PREFIX = "__compiled_fn_"  # of the globals through which Dynamo's bytecode cal
 _alive: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 # What the row `compile` of a workspace calls; held by the row, which holds the workspace.
 _made: weakref.WeakKeyDictionary[Workspace, weakref.ref[Compilation]] = weakref.WeakKeyDictionary()
-_settled = 0  # compilations that were made by preparing
 
 
 def prepare_compile(workspace: Workspace, host: Host) -> Candidate:
@@ -173,7 +174,7 @@ class Compilation:
 
     def _compile_afresh(self, folder: Path) -> Mapping[str, object]:
         """Compile with empty caches, which stay in ``folder``."""
-        before = read_counters()
+        before, phases = read_counters(), read_phases()
         library = self._compile(folder / _CACHES)
         stats = count_since(before, "stats")
         breaks = count_since(before, "graph_break")
@@ -190,6 +191,9 @@ class Compilation:
             "captured_calls": stats.get("calls_captured", 0),
             "cuda_graphs_skipped": count_since(before, "inductor").get("cudagraph_skips", 0),
             "linked_libstdcxx": library,
+            "compile_phases_s": {
+                name: seconds - phases.get(name, 0.0) for name, seconds in read_phases().items()
+            },
         }
 
     def _compile_from(self, caches: Path) -> dict[str, object]:
@@ -317,16 +321,43 @@ def _judge_cache(facts: Mapping[str, Any]) -> list[str]:
 
 
 def judge_rounds() -> list[str]:
-    """Whether anything was compiled since the last preparation."""
-    extra = _count_compilations() - _settled
+    """Whether anything was compiled since the last preparation, and why."""
+    extra = _count_compilations() - _settled.compilations
     if extra <= 0:
         return []
-    return [f"torch.compile compiled {extra} time(s) during the rounds: they are not its latency"]
+    reasons = Counter(_list_recompilations()) - Counter(_settled.reasons)
+    why = f" ({next(iter(reasons))})" if reasons else ""
+    return [
+        f"torch.compile compiled {extra} time(s) during the rounds: they are not its latency{why}"
+    ]
+
+
+class _Settled(NamedTuple):
+    """What had happened when the last preparation was done."""
+
+    compilations: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+_settled = _Settled()
 
 
 def _settle() -> None:
     global _settled
-    _settled = _count_compilations()
+    _settled = _Settled(_count_compilations(), tuple(_list_recompilations()))
+
+
+def _list_recompilations() -> list[str]:
+    """Why compiled code did not fit a call of this process, and which: the guard that failed."""
+    from torch._dynamo.utils import guard_failures
+
+    return [
+        f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name} at "
+        f"{Path(code.co_filename).name}:{code.co_firstlineno}: "
+        f"{' '.join(str(reason).partition(': ')[2].split()) or reason}"
+        for code, reasons in guard_failures.items()
+        for reason in reasons
+    ]
 
 
 def _count_compilations() -> int:
