@@ -10,14 +10,17 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import ftax
 from ftax import _core
 from ftax.runtimes.capture.executed import watch_code
 from ftax.runtimes.capture.guards import guard_state
+from ftax.runtimes.capture.transfers import bake_transfers
 from ftax.runtimes.tape.flow import Flow
 from ftax.runtimes.tape.recording import record
 from support.captures import assert_same
+from support.small_models import load_function
 
 
 @pytest.fixture
@@ -130,6 +133,39 @@ def test_baked_places_are_constants_of_every_run():
         for _ in range(3):
             assert torch.equal(baked.run()[0], torch.arange(4) * 2 + x)
             assert torch.equal(tape.run()[0], expected)
+
+
+def test_copies_to_a_device_that_are_the_same_each_time_are_taken_out():
+    x = torch.empty(3, 4, device="meta")  # for a GPU: another device than the host, in any build
+    kept = torch.ones(4)
+
+    def run() -> torch.Tensor:
+        mask = torch.zeros(4)
+        mask[0] = 1  # on the host
+        own = torch.zeros_like(x)
+        own[0] = mask  # from there into memory of the device
+        written = torch.ones(4).to("meta")
+        written.add_(1)  # so it is another each time that it is not made anew
+        chosen = x[:, torch.tensor([0, 1, 2, 3])]
+        return x * mask.to("meta") + own + chosen + written + kept.to("meta")
+
+    tape, _ = record(run, inputs=[x], module=None, device="cpu", observer="dispatch-key")
+    loaded = load_function(lambda x: x + 1)
+    baked = bake_transfers(loaded, tape)
+    moved, left = (
+        [call["operator"] for call in one.calls].count("aten::to.dtype_layout")
+        for one in (tape, baked)
+    )
+    assert (moved, left) == (3, 2)  # of what is written later, and of what was there before
+    assert baked.run()[0].shape == (3, 4)
+    for index, call in enumerate(baked.calls):
+        devices = {
+            item.device.type
+            for item in pytree.tree_leaves(baked.arguments(index))
+            if isinstance(item, torch.Tensor)
+        }
+        assert len(devices) < 2 or call["operator"] == "aten::to.dtype_layout"
+    assert bake_transfers(loaded, baked) is baked
 
 
 def test_guards_notice_each_kind_of_change():

@@ -62,7 +62,7 @@ def _bake(
 ) -> Iterator[Place]:
     """What the call makes, if that is the same each time, nobody writes into it and it is not
     handed out; else the arguments from which it copies."""
-    is_same = index not in flow.calls and not flow.writes(index)
+    is_same = index not in flow.calls and not flow.list_written(index)
     if is_same and not any(
         flow.is_written(slot, after=index) or flow.shares(slot, outputs) for slot in made
     ):
@@ -72,8 +72,9 @@ def _bake(
 
 
 def _bake_arguments(index: int, given: Mapping[int, torch.Tensor], flow: Flow) -> Iterator[Place]:
-    """Those on the host that are the same each time, on the device of the others."""
+    """Those on the host that are the same each time and are read, on the device of the others."""
     device = next((item.device for item in given.values() if item.device.type != "cpu"), None)
     for slot, item in given.items():
-        if device is not None and item.device.type == "cpu" and not flow.depends(slot):
+        is_read = item.device.type == "cpu" and slot not in flow.list_written(index)
+        if device is not None and is_read and not flow.depends(slot):
             yield index, slot, item.to(device)

@@ -45,9 +45,9 @@ class Flow:
             index > after and self._find(item) == self._find(slot) for index, item in self._writes
         )
 
-    def writes(self, index: int) -> bool:
-        """Whether this call writes into what it was given."""
-        return any(index == writer for writer, _ in self._writes)
+    def list_written(self, index: int) -> set[int]:
+        """What this call was given and writes into."""
+        return {slot for writer, slot in self._writes if writer == index}
 
     def shares(self, slot: int, others: Sequence[int]) -> bool:
         """Whether it may be in the memory of one of these."""
