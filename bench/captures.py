@@ -30,6 +30,7 @@ from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.inputs import INPUT_STREAM, make_generator
+from ftax.steps.kept_cache import name_cache
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.tensors import same_bytes
@@ -269,7 +270,7 @@ def decode(name: str, options: argparse.Namespace) -> dict[str, Any]:
             cache = StaticCache(config=model.config, max_cache_len=context + _TOKENS + 8)
 
             def step(token: torch.Tensor, cache: Any = cache) -> torch.Tensor:
-                logits = model(token, past_key_values=cache, use_cache=True).logits
+                logits = model(token, use_cache=True, **{name_cache(model): cache}).logits
                 return logits[:, -1:].argmax(-1)
 
             token = step(prompt)

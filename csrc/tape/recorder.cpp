@@ -303,7 +303,8 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
       const c10::IValue& value = stack[first + i];
       pending->call.outputs.push_back(add_output(value));
       const bool is_tensor = value.isTensor() || value.isTensorList();
-      if (!is_tensor && !value.isNone()) program_.host_reads.push_back(index);
+      const bool is_size = UnwrittenMemory::reads_shapes_only(*pending->call.op);
+      if (!is_tensor && !value.isNone() && !is_size) program_.host_reads.push_back(index);
       if (value.isTensor() && value.toTensor().defined() &&
           UnwrittenMemory::is_made_by(*pending->call.op)) {
         unwritten_.insert(value.toTensor());

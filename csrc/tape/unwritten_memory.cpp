@@ -4,6 +4,8 @@
 #include <ATen/ops/empty_like.h>
 
 #include <cstring>
+#include <string>
+#include <unordered_set>
 
 namespace ftax {
 namespace {
@@ -25,8 +27,17 @@ bool UnwrittenMemory::is_made_by(const c10::OperatorHandle& op) {
 }
 
 bool UnwrittenMemory::reads_shapes_only(const c10::OperatorHandle& op) {
+  // TorchScript asks for these by operator calls.
+  static const std::unordered_set<std::string> sizes = {"aten::size",
+                                                        "aten::dim",
+                                                        "aten::numel",
+                                                        "aten::stride",
+                                                        "aten::len",
+                                                        "aten::storage_offset",
+                                                        "aten::is_floating_point",
+                                                        "aten::is_complex"};
   const std::string& name = op.operator_name().name;
-  return name.ends_with("_like") || name.starts_with("aten::new_") ||
+  return sizes.contains(name) || name.ends_with("_like") || name.starts_with("aten::new_") ||
          name.starts_with("aten::sym_") || name == "aten::detach" || name == "aten::is_same_size";
 }
 

@@ -27,7 +27,7 @@ class UnwrittenMemory {
   [[nodiscard]] static bool is_made_by(const c10::OperatorHandle& op);
 
   // Whether `op` looks at its arguments' shapes and never at what they hold: empty_like,
-  // zeros_like, new_zeros, ...
+  // zeros_like, new_zeros, size, ...
   [[nodiscard]] static bool reads_shapes_only(const c10::OperatorHandle& op);
 
   [[nodiscard]] bool contains(const at::Tensor& tensor) const {

@@ -9,6 +9,7 @@ from torch import nn
 
 import ftax
 from ftax.runtimes.capture.captured import Captured
+from ftax.steps.kept_cache import name_cache
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -182,7 +183,7 @@ def test_decoding_from_a_static_cache_gives_the_tokens_of_the_loop():
             cache = StaticCache(config=config, max_cache_len=128)
 
             def step(token: torch.Tensor, cache: StaticCache = cache) -> torch.Tensor:
-                logits = model(token, past_key_values=cache, use_cache=True).logits
+                logits = model(token, use_cache=True, **{name_cache(model): cache}).logits
                 return logits[:, -1:].argmax(-1)
 
             token = step(prompt)
@@ -210,14 +211,15 @@ def test_a_number_can_be_compared_after_each_replay(no_grad: None):
 
 
 class _FromTheHost(nn.Module):
-    """Copies to the GPU, three ways, what is the same in each call."""
+    """Copies to the GPU, five ways, what is the same in each call."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         mask = torch.zeros(x.shape[0], x.shape[1])  # on the host
         mask[:, ::2] = 1
         own = torch.zeros_like(x)
         own[0] = 2.0
-        return x * mask.to(x.device) + x[:, [0] * x.shape[1]] + own
+        number = torch.tensor([3.0], device=x.device) * x.new_tensor([0.5])
+        return x * mask.to(x.device) + x[:, [0] * x.shape[1]] + own * number
 
 
 def test_copies_that_are_the_same_each_time_are_left_out(no_grad: None):

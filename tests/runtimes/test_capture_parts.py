@@ -115,6 +115,25 @@ def test_attributes_are_seen_to_change_by_whatever_instruction_sets_them():
     assert guards.find_change() == 1
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_sizes_that_torchscript_asks_for_are_no_values(no_grad: None):
+    @torch.jit.script
+    def scale(x: torch.Tensor) -> torch.Tensor:
+        return x * x.size(0)
+
+    def choose(x: torch.Tensor) -> torch.Tensor:
+        return scale(torch.masked_select(x, x > 0)).sum()
+
+    with torch.jit.optimized_execution(False):
+        x = torch.rand(3, 4)
+        captured = ftax.capture(scale, x)
+        assert_same(captured, scale, torch.rand(3, 4))
+        assert_same(captured, scale, torch.rand(5, 4))  # recorded anew
+        assert captured.explain().calls["recorded"] == 2
+        with pytest.raises(ftax.UnsupportedError, match="values make the sizes"):
+            ftax.capture(choose, x)
+
+
 def test_baked_places_are_constants_of_every_run():
     x = torch.rand(4)
 
@@ -147,7 +166,8 @@ def test_copies_to_a_device_that_are_the_same_each_time_are_taken_out():
         written = torch.ones(4).to("meta")
         written.add_(1)  # so it is another each time that it is not made anew
         chosen = x[:, torch.tensor([0, 1, 2, 3])]
-        return x * mask.to("meta") + own + chosen + written + kept.to("meta")
+        same = mask.to("meta").detach_()  # as torch.tensor leaves it
+        return x * same + own + chosen + written + kept.to("meta")
 
     tape, _ = record(run, inputs=[x], module=None, device="cpu", observer="dispatch-key")
     loaded = load_function(lambda x: x + 1)

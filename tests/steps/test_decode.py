@@ -16,6 +16,7 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError
 from ftax.steps.decode import CacheKind, decode
+from ftax.steps.kept_cache import name_cache
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.step import Step
@@ -73,8 +74,8 @@ def log_calls(module: nn.Module) -> Iterator[list[tuple[int, int]]]:
     """Of each call: how many tokens it is fed, and how many the cache holds by then."""
     calls = []
 
-    def note(_module: nn.Module, _args: Any, kwargs: dict[str, Any]) -> None:
-        cached = int(kwargs["past_key_values"].get_seq_length())
+    def note(module: nn.Module, _args: Any, kwargs: dict[str, Any]) -> None:
+        cached = int(kwargs[name_cache(module)].get_seq_length())
         calls.append((kwargs["input_ids"].shape[1], cached))
 
     handle = module.register_forward_pre_hook(note, with_kwargs=True)
@@ -153,7 +154,7 @@ def test_reset_makes_no_tensors(cache: CacheKind) -> None:
     loaded = load_model("llama", tiny=True)
     caches = []
     handle = loaded.module.register_forward_pre_hook(
-        lambda _module, _args, kwargs: caches.append(kwargs["past_key_values"]), with_kwargs=True
+        lambda module, _args, kwargs: caches.append(kwargs[name_cache(module)]), with_kwargs=True
     )
     step = decode(loaded, context=16, tokens=4, cache=cache)
     handle.remove()
@@ -295,7 +296,7 @@ def test_a_model_without_keys_and_values_is_refused() -> None:
         t5 = transformers.T5ForConditionalGeneration(
             transformers.T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=1, vocab_size=100)
         )
-    with pytest.raises(InvalidArgumentError, match="MambaForCausalLM takes no past_key_values"):
+    with pytest.raises(InvalidArgumentError, match="MambaForCausalLM keeps no keys and values"):
         decode(mamba)
     with pytest.raises(InvalidArgumentError, match="is an encoder with a decoder"):
         decode(t5)

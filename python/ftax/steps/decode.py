@@ -18,7 +18,7 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.steps.inputs import INPUT_STREAM, make_generator
-from ftax.steps.kept_cache import KeptCache
+from ftax.steps.kept_cache import KeptCache, name_cache
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load_code import is_code
 from ftax.steps.load_forward import load_forward
@@ -122,15 +122,14 @@ class _Window:
 
     def make_loop(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """The bare loop, as a function of the first token."""
-        model, cache, tokens = self.module, self.cache, self.tokens
+        model, tokens = self.module, self.tokens
+        kept = {name_cache(model): self.cache}
         choose = _draw if self.sample else _take_most_likely
 
         def decode_tokens(token: torch.Tensor) -> torch.Tensor:
             chosen = []
             for _ in range(tokens):
-                output = model(
-                    input_ids=token, past_key_values=cache, use_cache=True, return_dict=True
-                )
+                output = model(input_ids=token, use_cache=True, return_dict=True, **kept)
                 token = choose(output.logits[:, -1])
                 chosen.append(token)
             return torch.cat(chosen, dim=1)
@@ -139,7 +138,8 @@ class _Window:
 
     def make_generate(self) -> Callable[[], torch.Tensor]:
         """The same tokens by the library."""
-        model, cache, settings = self.module, self.cache, self.settings
+        model, settings = self.module, self.settings
+        kept = {name_cache(model): self.cache}
         fed = torch.cat([self.prompt, self.first], dim=1)
         first, length = self.first, fed.shape[1]
 
@@ -150,7 +150,7 @@ class _Window:
             model.generation_config = settings
             try:
                 with torch.inference_mode():
-                    ids = model.generate(fed, generation_config=settings, past_key_values=cache)
+                    ids = model.generate(fed, generation_config=settings, **kept)
             finally:
                 model.generation_config = own
             return ids[:, length:]  # type: ignore[no-any-return]  # the module is of any class
@@ -191,9 +191,8 @@ def _prefill(
             module.eval()
             # The scores of a long prompt would fill more memory than the model.
             last = {"logits_to_keep": 1} if "logits_to_keep" in _list_arguments(module) else {}
-            logits = module(
-                input_ids=prompt, past_key_values=cache, use_cache=True, return_dict=True, **last
-            ).logits
+            given: dict[str, Any] = {name_cache(module): cache, **last}
+            logits = module(input_ids=prompt, use_cache=True, return_dict=True, **given).logits
             first = _take_most_likely(logits[:, -1])
             kept = KeptCache(cache, length=length)
     with torch.inference_mode(False):
@@ -274,12 +273,14 @@ def _check_generates(module: Any, name: str) -> None:
     lacks = None
     if not callable(getattr(module, "generate", None)):
         lacks = "has no generate()"
-    elif "past_key_values" not in _list_arguments(module):
-        lacks = "takes no past_key_values"
     elif not hasattr(getattr(module, "config", None), "get_text_config"):
         lacks = "has no config of transformers"
     elif module.config.is_encoder_decoder:
         lacks = "is an encoder with a decoder"
+    elif not name_cache(module) or not hasattr(
+        module.config.get_text_config(), "num_attention_heads"
+    ):
+        lacks = "keeps no keys and values"
     if lacks is not None:
         kind = type(module).__name__
         told = name if name == kind else f"{name} ({kind})"

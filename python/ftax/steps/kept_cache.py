@@ -7,10 +7,19 @@ what counts the positions has changed with the library's versions.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
+
+
+def name_cache(module: nn.Module) -> str:
+    """The argument by which a model takes its keys and values, and the field in which it returns
+    them: transformers 5.24 gave it another name. "" for a model without."""
+    arguments = inspect.signature(module.forward).parameters
+    return next((name for name in ("cache", "past_key_values") if name in arguments), "")
 
 
 class KeptCache:

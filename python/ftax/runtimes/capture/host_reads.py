@@ -33,15 +33,17 @@ _SIZES = frozenset(
         *("unbind", "split", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit"),
     )
 )
+_SIZE_CALLS = ("aten::size", "aten::numel", "aten::stride", "aten::len")
 _REMEDY = (
     "compute with the tensor instead (torch.where, a mask, an index that is a tensor), read the "
     "value before the call and give it as an argument, or give on_host_read='check'"
 )
 
 
-def refuse_memory_reads(loaded: LoadedModel) -> None:
-    """Raises UnsupportedError, naming the line, where Python reads by itself a tensor's memory, or
-    a size that depends on values: what it then computes no tape can know."""
+def refuse_memory_reads(loaded: LoadedModel) -> bool:
+    """Whether values make the size of any tensor. Raises UnsupportedError, naming the line, where
+    Python reads by itself a tensor's memory, or such a size: what it then computes no tape can
+    know."""
     log = _Reads()
     with preserve_state(loaded), loaded.guard(), log.sizes, log:
         call_model(loaded.call)
@@ -50,6 +52,18 @@ def refuse_memory_reads(loaded: LoadedModel) -> None:
             f"cannot capture {loaded.name}: it reads {log.reads[0]}, and what Python makes of that "
             f"is not recorded; {_REMEDY.rpartition(', or')[0]}"
         )
+    return log.sizes.ever
+
+
+def refuse_size_reads(loaded: LoadedModel, tape: _core.Tape) -> None:
+    """Raises UnsupportedError where TorchScript asks for sizes, by operator calls, in a call in
+    which values make some."""
+    for call in tape.calls:
+        if call["operator"].partition(".")[0] in _SIZE_CALLS:
+            raise UnsupportedError(
+                f"cannot capture {loaded.name}: {describe_place(call)} reads a size, and values "
+                f"make the sizes of some of its tensors; {_REMEDY.rpartition(', or')[0]}"
+            )
 
 
 def find_dependent_reads(tape: _core.Tape) -> tuple[int, ...]:
@@ -129,11 +143,11 @@ class _MadeSizes(PlainMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.made = False
+        self.made = self.ever = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.dynamic_output_shape in func.tags and not _is_index_of_numbers(func, args):
-            self.made = True
+            self.made = self.ever = True
         return func(*args, **(kwargs or {}))
 
 

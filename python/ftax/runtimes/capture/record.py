@@ -196,12 +196,14 @@ def record_program(
         loaded = load_model(step)
         _look(loaded, recorded, roots)
         workspace = Workspace(loaded)
-        host_reads.refuse_memory_reads(workspace.loaded)
+        makes_sizes = host_reads.refuse_memory_reads(workspace.loaded)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
             raise host_reads.explain_failure(workspace.loaded, error) from error
         _require_same_bits(workspace.loaded, taped)
+        if makes_sizes:
+            host_reads.refuse_size_reads(workspace.loaded, taped.tape)
         dependent = host_reads.find_dependent_reads(taped.tape)
         if dependent and on_host_read == "refuse":
             refusal = host_reads.refuse(workspace.loaded, taped.tape, dependent)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ftax.steps.kept_cache import name_cache
 from ftax.steps.spec import Variant
 
 _VOCABULARY, _TINY_VOCABULARY = 10_000, 1000
@@ -30,6 +31,7 @@ class GreedyGenerator(nn.Module):
         super().__init__()
         self.model = model
         self.tokens = tokens
+        self.cache = name_cache(model)
         self.config: Any = model.config
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
@@ -39,7 +41,7 @@ class GreedyGenerator(nn.Module):
         token = output.logits.argmax(dim=-1)
         chosen = [token]
         for _ in range(self.tokens - 1):
-            output = self.model(token, past_key_values=output.past_key_values, use_cache=True)
+            output = self.model(token, use_cache=True, **{self.cache: getattr(output, self.cache)})
             token = output.logits.argmax(dim=-1)
             chosen.append(token)
         return torch.cat(chosen, dim=1)
