@@ -330,7 +330,7 @@ def main() -> None:
     for name in ("llama-160m", "llama-1b"):
         wanted[f"decode {name}"] = lambda name=name: decode(name, options)
     raw = take_parts(wanted, options)
-    if options.only in "capture" or options.only.startswith("capture "):
+    if not options.only or "capture" in options.only:
         raw |= capture_zoo(options)
     show("Captures", ("part", "what was found"), [(name, say(cell)) for name, cell in raw.items()])
     environment = collect_environment(device=options.device).to_dict()

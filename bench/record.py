@@ -105,7 +105,8 @@ def add_part_options(parser: argparse.ArgumentParser, *, duration_s: float) -> N
 def take_parts(
     wanted: Mapping[str, Callable[[], dict[str, Any]]], options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
-    """What each part that is asked for gives; one that fails is told and left out."""
+    """What each part that is asked for gives; one that fails is told and left out, and Ctrl-C ends
+    them with what there is."""
     found: dict[str, dict[str, Any]] = {}
     start = time.monotonic()
     for name, take in wanted.items():
@@ -116,6 +117,9 @@ def take_parts(
             found[name] = take()
         except (FtaxError, RuntimeError) as error:
             progress(f"{name} failed: {describe(error)}")
+        except KeyboardInterrupt:
+            progress(f"{name} was stopped")
+            break
         else:
             progress(json.dumps(found[name])[:400])
     return found

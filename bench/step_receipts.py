@@ -9,6 +9,7 @@ meets a script that has not run.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import statistics
 import time
@@ -53,6 +54,7 @@ def take_receipt(loaded: LoadedModel, options: argparse.Namespace) -> Receipt:
     plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
     receipt = ftax.tax(loaded, plan=plan, runtimes="none", operators=False, progress=False)
     if options.results is not None:
+        options.results.mkdir(parents=True, exist_ok=True)
         append_record(options.results / "step_receipts_records.jsonl", receipt)
     return receipt
 
@@ -77,24 +79,34 @@ def judge(receipt: Receipt) -> dict[str, Any]:
 
 
 def decode(model: str, context: int, batch: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One cell of decoding."""
-    setting = make_setting(options, step="decode", sequence=context, batch=batch)
-    progress(f"{options.long} tokens on every rung")
-    long = load_model(model, **setting, tokens=options.long)
-    agree = {}
-    for place, found in prepare_rungs(long):
-        agree[place] = say_outputs(found)
-        progress(f"{place}: {agree[place]}")
-    del long
-    loaded = load_model(model, **setting)
+    """One cell of decoding: its receipt, and what others say of it."""
+    loaded = load_decoding(model, context, batch, options)
     receipt = take_receipt(loaded, options)
     return {
         **judge(receipt),
-        "tokens": options.long,
-        "tokens_equal": agree,
         "wall_ratio": compare_with_clock(loaded, receipt),
         "debug_waits": count_debug_waits(loaded),
     }
+
+
+def agree_on_tokens(
+    model: str, context: int, batch: int, options: argparse.Namespace
+) -> dict[str, Any]:
+    """The tokens of each rung over a long window. Nothing of it is a latency."""
+    loaded = load_decoding(model, context, batch, options, tokens=options.long)
+    agree = {}
+    for place, found in prepare_rungs(loaded):
+        agree[place] = say_outputs(found)
+        progress(f"{place}: {agree[place]}")
+    return {"tokens": options.long, "tokens_equal": agree}
+
+
+def load_decoding(
+    model: str, context: int, batch: int, options: argparse.Namespace, **more: Any
+) -> LoadedModel:
+    """The step that both look at."""
+    setting = make_setting(options, step="decode", sequence=context, batch=batch)
+    return load_model(model, **setting, **more)
 
 
 def say_outputs(found: Any) -> str:
@@ -132,29 +144,40 @@ def count_debug_waits(loaded: LoadedModel) -> int | None:
 
 
 def train(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One cell of training."""
-    optimizer = "adamw-fused" if options.device == "cpu" else "adamw-capturable"
-    setting = make_setting(options, step="train", optimizer=optimizer, batch=batch)
-    loaded = load_model(model, **setting)
+    """One cell of training: its receipt."""
+    return judge(take_receipt(load_training(model, batch, options), options))
+
+
+def agree_on_steps(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+    """What each rung has written after many steps. Nothing of it is a latency."""
+    loaded = load_training(model, batch, options)
     eager = run_steps(loaded, lambda: run_eager(loaded))
     again = run_steps(loaded, lambda: run_eager(loaded))
     repeats = count_different(eager, again)
     if repeats:
         torch.use_deterministic_algorithms(True, warn_only=True)
         eager = run_steps(loaded, lambda: run_eager(loaded))
-    different = {
-        place: str(found) if isinstance(found, FtaxError)
-        else count_different(eager, run_steps(loaded, found.run))
-        for place, found in prepare_rungs(loaded)
-    }  # fmt: skip
-    found = judge(take_receipt(loaded, options))
+    different: dict[str, Any] = {}
+    for place, found in prepare_rungs(loaded):
+        different[place] = (
+            str(found) if isinstance(found, FtaxError)
+            else count_different(eager, run_steps(loaded, found.run))
+        )  # fmt: skip
+        progress(f"{place}: {different[place]}")
     torch.use_deterministic_algorithms(False)
     return {
-        **found,
         "tensors": len(eager),
         "eager_differs_from_itself": repeats,
         "different_after_twenty": different,
     }
+
+
+def load_training(model: str, batch: int, options: argparse.Namespace) -> LoadedModel:
+    """The step that both look at."""
+    optimizer = "adamw-fused" if options.device == "cpu" else "adamw-capturable"
+    return load_model(
+        model, **make_setting(options, step="train", optimizer=optimizer, batch=batch)
+    )
 
 
 def run_eager(loaded: LoadedModel) -> None:
@@ -193,42 +216,34 @@ def make_setting(options: argparse.Namespace, **more: Any) -> dict[str, Any]:
 
 def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     """Each over all cells that ran."""
+    found = [Figure(name="cells", values=(float(len(cells)),), unit="cells")]
+    receipts = [cell for cell in cells.values() if "lines_ns" in cell]
+    clocks = tuple(cell["wall_ratio"] for cell in receipts if "wall_ratio" in cell)
     decoded = [cell for cell in cells.values() if "tokens_equal" in cell]
     trained = [cell for cell in cells.values() if "tensors" in cell]
-    odd = sum(
-        words != "bitwise equal" for cell in decoded for words in cell["tokens_equal"].values()
-    )
-    steps = sum(value != 0 for c in trained for value in c["different_after_twenty"].values())
-    other = sum(same is False for cell in cells.values() for same in cell["same_kernels"].values())
-    figures = [
-        Figure(name="cells", values=(float(len(cells)),), unit="cells"),
-        Figure(
-            name="lines that do not sum to the latency",
-            values=(max(cell["sum_error"] for cell in cells.values()),),
-            unit="of it", at_most=1e-9,
-        ),
-        Figure(name="rungs with other kernels", values=(float(other),), unit="rungs", at_most=0),
-    ]  # fmt: skip
-    if decoded:
-        figures += [
+    if receipts:
+        other = sum(same is False for cell in receipts for same in cell["same_kernels"].values())
+        found += [
             Figure(
-                name=f"rungs without eager's {min(c['tokens'] for c in decoded)} tokens",
-                values=(float(odd),), unit="rungs", at_most=0,
+                name="lines that do not sum to the latency", unit="of it", at_most=1e-9,
+                values=(max(cell["sum_error"] for cell in receipts),),
             ),
             Figure(
-                name="plain clock over receipt",
-                values=tuple(cell["wall_ratio"] for cell in decoded),
-                unit="x", at_least=0.98, at_most=1.02,
+                name="rungs with other kernels", unit="rungs", at_most=0, values=(float(other),)
             ),
         ]  # fmt: skip
+    if clocks:
+        name = "plain clock over receipt"
+        found.append(Figure(name=name, values=clocks, unit="x", at_least=0.98, at_most=1.02))
+    if decoded:
+        odd = sum(text != "bitwise equal" for c in decoded for text in c["tokens_equal"].values())
+        name = f"rungs without eager's {min(cell['tokens'] for cell in decoded)} tokens"
+        found.append(Figure(name=name, values=(float(odd),), unit="rungs", at_most=0))
     if trained:
-        figures.append(
-            Figure(
-                name=f"rungs that differ from eager after {_STEPS} steps",
-                values=(float(steps),), unit="rungs", at_most=0,
-            )
-        )  # fmt: skip
-    return figures
+        odd = sum(value != 0 for c in trained for value in c["different_after_twenty"].values())
+        name = f"rungs that differ from eager after {_STEPS} steps"
+        found.append(Figure(name=name, values=(float(odd),), unit="rungs", at_most=0))
+    return found
 
 
 def main() -> None:
@@ -238,22 +253,27 @@ def main() -> None:
     parser.add_argument("--long", type=int, default=_LONG, help="tokens that rungs agree on")
     options = parser.parse_args()
     wanted: dict[str, Callable[[], dict[str, Any]]] = {}
-    for model, context, batch in _DECODE:
-        name = f"decode {model} context {context} batch {batch}"
-        wanted[name] = lambda cell=(model, context, batch): decode(*cell, options)
+    for cell in _DECODE:
+        name = "decode {} context {} batch {}".format(*cell)
+        wanted[f"tokens: {name}"] = functools.partial(agree_on_tokens, *cell, options)
+        wanted[f"receipt: {name}"] = functools.partial(decode, *cell, options)
     for model, batch in _TRAIN:
-        wanted[f"train {model} batch {batch}"] = lambda cell=(model, batch): train(*cell, options)
+        name = f"train {model} batch {batch}"
+        wanted[f"steps: {name}"] = functools.partial(agree_on_steps, model, batch, options)
+        wanted[f"receipt: {name}"] = functools.partial(train, model, batch, options)
     cells = take_parts(wanted, options)
-    show(
-        "Steps",
-        ("cell", "latency, us", "lowest rung, us"),
-        [
-            (name, f"{cell['latency_ns'] / 1e3:,.0f}", f"{min(cell['rungs'].values()) / 1e3:,.0f}")
-            for name, cell in cells.items()
-        ],
-    )
+    show("Steps", ("cell", "what was found"), [(name, say(cell)) for name, cell in cells.items()])
     environment = collect_environment(device=options.device).to_dict()
     finish(__file__, options, list_figures(cells), raw=cells, environment=environment)
+
+
+def say(cell: dict[str, Any]) -> str:
+    """One line of it."""
+    for key in ("tokens_equal", "different_after_twenty"):
+        if key in cell:
+            return ", ".join(f"{place} {found}"[:60] for place, found in cell[key].items())
+    first, lowest = cell["latency_ns"] / 1e3, min(cell["rungs"].values()) / 1e3
+    return f"{first:,.0f} us; the lowest rung {lowest:,.0f}"
 
 
 if __name__ == "__main__":
