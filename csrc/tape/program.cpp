@@ -34,6 +34,19 @@ void replace_slot(Argument& argument, int slot, int other) {
   for (Argument& item : argument.items) replace_slot(item, slot, other);
 }
 
+// In place of the read a copy of what it reads, which a later call may write.
+void keep_value(Program& program, Call& call) {
+  if (makes_tensors(call) || call.arguments.size() != 1 ||
+      call.arguments[0].kind != Argument::Kind::kSlot) {
+    throw UnsupportedError("the value that " + call.operator_name() +
+                           " reads is not one element of a tensor, so it cannot be checked");
+  }
+  call.op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
+  call.arguments.emplace_back();  // of the clone: any memory format
+  call.outputs = {Output{.slot = program.slot_count++, .items = {}}};
+  program.output_slots.push_back(call.outputs[0].slot);
+}
+
 Program drop_calls(const Program& program, const std::vector<int>& dropped) {
   Program result = program;
   result.calls.clear();
@@ -82,31 +95,21 @@ std::string Call::operator_name() const {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
-Program drop_host_reads(const Program& program) {
-  std::vector<int> dropped;
-  for (const int index : program.host_reads) {
-    if (!makes_tensors(program.calls[static_cast<size_t>(index)])) dropped.push_back(index);
-  }
-  return drop_calls(program, dropped);
-}
-
-Program keep_host_reads(const Program& program) {
-  const auto clone = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
+Program drop_host_reads(const Program& program, const std::vector<int>& kept) {
   Program result = program;
+  std::vector<int> dropped;
   result.host_reads.clear();
   for (const int index : program.host_reads) {
     Call& call = result.calls[static_cast<size_t>(index)];
-    if (makes_tensors(call) || call.arguments.size() != 1 ||
-        call.arguments[0].kind != Argument::Kind::kSlot) {
-      throw UnsupportedError("the value that " + call.operator_name() +
-                             " reads is not one element of a tensor, so it cannot be checked");
+    if (contains(kept, index)) {
+      keep_value(result, call);
+    } else if (makes_tensors(call)) {
+      result.host_reads.push_back(index);
+    } else {
+      dropped.push_back(index);
     }
-    call.op = clone;
-    call.arguments.emplace_back();  // of the clone: any memory format
-    call.outputs = {Output{.slot = result.slot_count++, .items = {}}};
-    result.output_slots.push_back(call.outputs[0].slot);
   }
-  return result;
+  return drop_calls(result, dropped);
 }
 
 Program bake(const Program& program, const std::vector<Baked>& places) {

@@ -49,6 +49,7 @@ struct Call {
   std::vector<Argument> arguments;
   std::vector<Output> outputs;
   std::vector<int> releases;  // slots whose last use this call was
+  std::vector<int> shared;    // slots of arguments in whose memory a result is, whatever the schema
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
   bool grad_mode = false;     // under which it was made, where a program has autograd
   bool hidden = false;        // made inside a binding that hides it from Python (torch.tensor)
@@ -82,12 +83,10 @@ struct Program {
 };
 
 // The program without the calls that only return a number to Python. What was made of the number is
-// a constant of later calls, so they compute the same; what goes is the wait for the device.
-[[nodiscard]] Program drop_host_reads(const Program& program);
-
-// The same with what was read as further outputs, in the order of `host_reads`, copied where it was
-// read. Throws UnsupportedError for a read of something other than one element of a tensor.
-[[nodiscard]] Program keep_host_reads(const Program& program);
+// a constant of later calls, so they compute the same; what goes is the wait for the device. What
+// the calls in `kept` read becomes further outputs, in their order, copied where it was read;
+// throws UnsupportedError where that is something other than one element of a tensor.
+[[nodiscard]] Program drop_host_reads(const Program& program, const std::vector<int>& kept);
 
 // What a slot holds at a call, in every run.
 struct Baked {

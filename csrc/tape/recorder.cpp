@@ -180,6 +180,7 @@ Argument Recorder::convert(const c10::IValue& value) {
 void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
                            const at::Tensor& tensor) {
   if (!tensor.defined()) return;
+  pending.given.emplace_back(slots_.at(tensor.unsafeGetTensorImpl()), get_storage(tensor));
   if (alias != nullptr && alias->isWrite()) {
     unwritten_.erase(tensor);
     const bool writes = pending.call.op->operator_name().name != "aten::detach_";
@@ -289,6 +290,17 @@ void Recorder::refuse_unwritten(const Pending& pending,
   }
 }
 
+// Many operators return what they were given, or a view of it, and their schema says nothing of it.
+void Recorder::note_shared(Pending& pending, const at::Tensor& result) {
+  if (!result.defined()) return;
+  const c10::StorageImpl* storage = get_storage(result);
+  for (const auto& [slot, memory] : pending.given) {
+    std::vector<int>& shared = pending.call.shared;
+    const bool may_share = memory == nullptr || storage == nullptr || memory == storage;
+    if (may_share && !std::ranges::count(shared, slot)) shared.push_back(slot);
+  }
+}
+
 void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept {
   const std::scoped_lock lock(mutex_);
   inside_call_ = false;
@@ -302,6 +314,10 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
     for (size_t i = 0; i < returns.size(); ++i) {
       const c10::IValue& value = stack[first + i];
       pending->call.outputs.push_back(add_output(value));
+      if (value.isTensor()) note_shared(*pending, value.toTensor());
+      if (value.isTensorList()) {
+        for (const at::Tensor& item : value.toTensorVector()) note_shared(*pending, item);
+      }
       const bool is_tensor = value.isTensor() || value.isTensorList();
       const bool is_size = UnwrittenMemory::reads_shapes_only(*pending->call.op);
       if (!is_tensor && !value.isNone() && !is_size) program_.host_reads.push_back(index);

@@ -40,6 +40,8 @@ class Recorder {
     std::vector<std::pair<at::Tensor, at::Tensor>> fills;
     // Arguments in device memory that nobody was seen to write, and that cannot be copied cheaply.
     std::vector<at::Tensor> unwritten;
+    // Arguments, and where their elements are; null where they have no one memory.
+    std::vector<std::pair<int, c10::StorageImpl*>> given;
     bool mutates_outside = false;
   };
 
@@ -91,6 +93,7 @@ class Recorder {
   [[nodiscard]] Argument convert(const c10::IValue& value);
   [[nodiscard]] Argument convert_tensor(const at::Tensor& tensor);
   void note_access(Pending& pending, const c10::AliasInfo* alias, const at::Tensor& tensor);
+  static void note_shared(Pending& pending, const at::Tensor& result);
   void commit_fills(Pending& pending, const std::vector<c10::IValue>& stack);
   [[nodiscard]] Output add_output(const c10::IValue& value);
   [[nodiscard]] int add_slot(const at::Tensor& tensor);

@@ -15,6 +15,8 @@ ON_CPU = [name for name in ADOPTABLE if "cpu" in find_runtime(name).devices]
 def adopt(name, model, inputs, monkeypatch, tmp_path):
     """What the lines leave in ``outputs``, as a list."""
     monkeypatch.chdir(tmp_path)
+    # Of its own: two processes that compile the same model write the same files.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
     names = {"torch": torch, "model": model, "inputs": inputs}
     exec(find_lines(name), names)  # what a reader would paste
     outputs = names["outputs"]

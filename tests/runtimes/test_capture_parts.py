@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 import ftax
@@ -45,6 +46,39 @@ def test_values_flow_through_views_and_writes():
     dependent = {names[index] for index in Flow(tape).calls}
     assert "aten::arange" not in dependent
     assert {"aten::view", "aten::add_.Tensor", "aten::mul.Tensor"} <= dependent
+
+
+def test_an_operator_made_of_others_joins_only_what_shares_memory():
+    x = torch.randn(4)
+
+    def run() -> list[torch.Tensor]:
+        floor = torch.zeros(())  # same each time
+        chosen = torch.where(x > 0, floor, -1.0)  # which may return none of what it was given
+        steady = torch.ones(4)
+        passed = nn.functional.dropout(steady, 0.5, training=False)  # the very tensor
+        return [chosen + x, passed.add_(x), floor + 1]
+
+    tape, _ = record(run, inputs=[x], module=None, device="cpu")
+    flow = Flow(tape)
+    zeros, ones = (
+        next(call["outputs"][0] for call in tape.calls if call["operator"] == f"aten::{name}")
+        for name in ("zeros", "ones")
+    )
+    assert not flow.depends(zeros)
+    assert flow.depends(ones)
+
+
+def test_only_reads_that_depend_are_compared(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        size = int(torch.tensor(3.0).sqrt().floor())  # on the host, and the same each time
+        return x[:size] + 1 if bool((x > -100).all()) else x[:size]
+
+    captured = ftax.capture(run, torch.randn(3), on_host_read="check")
+    facts = captured.explain().programs[0]
+    assert facts.checked == 1
+    assert len(facts.baked) == 1
+    for given in (torch.randn(3), torch.full((3,), -200.0)):
+        assert_same(captured, run, given)
 
 
 def test_a_tensor_that_the_call_makes_unseen_depends_on_nothing_unless_it_outlives_the_call():

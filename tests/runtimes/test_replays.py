@@ -4,15 +4,19 @@ The replays here are functions on the CPU that work on fixed memory, as a graph 
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+import ftax
 from ftax.errors import UnsupportedError
+from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Buffers
 from ftax.timing.checks import Checks
 from support.small_models import load_function, normal
@@ -131,3 +135,34 @@ def test_checks_are_seeded_as_eager_was() -> None:
         name="the replay",
     )
     assert checks.outputs.bitwise and checks.second_input.bitwise
+
+
+def test_the_replay_that_sets_random_numbers_trains_nothing():
+    """A graph that draws is replayed once more, through torch, before it is looked at."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randn(8, 4)
+    loaded = load_model(
+        ftax.train(model, lambda module, x: module(x).square().mean(), optimizer, batch)
+    )
+    reference = Workspace(loaded).reference
+    outputs = tuple(tensor.clone() for tensor in reference)
+
+    def replay() -> None:
+        with loaded.guard():
+            made = flatten_outputs(loaded.call())
+        with torch.inference_mode():
+            for output, now in zip(outputs, made, strict=True):
+                output.copy_(now)
+
+    captured = CapturedGraph(
+        graph=SimpleNamespace(replay=replay),  # type: ignore[arg-type]
+        owner=None,
+        buffers=Buffers(inputs=tuple(loaded.flat_inputs()), outputs=outputs, constants=()),
+        draws_random=True,
+        host_reads=(),
+    )
+    checks = check_on_both_inputs(
+        loaded, reference, lambda given: captured.run(replay, given, loaded), name="a graph"
+    )
+    assert checks.judge_outputs().words == "bitwise equal"

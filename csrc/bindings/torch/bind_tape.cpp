@@ -43,6 +43,7 @@ py::dict describe_call(const Call& call) {
   result["arguments"] = arguments;
   result["outputs"] = outputs;
   result["releases"] = call.releases;
+  result["shared"] = call.shared;
   result["module"] = call.module_path;
   result["hidden"] = call.hidden;
   result["fill"] = call.fill.defined() ? py::cast(call.fill) : py::object(py::none());
@@ -117,9 +118,8 @@ std::shared_ptr<Tape> derive(const Tape& tape, Program program) {
   return result;
 }
 
-std::shared_ptr<Tape> without_host_reads(const Tape& tape, bool keep_values) {
-  const Program& program = tape.program();
-  return derive(tape, keep_values ? keep_host_reads(program) : drop_host_reads(program));
+std::shared_ptr<Tape> without_host_reads(const Tape& tape, const std::vector<int>& kept) {
+  return derive(tape, drop_host_reads(tape.program(), kept));
 }
 
 std::shared_ptr<Tape> bake_places(const Tape& tape,
@@ -165,8 +165,8 @@ void bind_tape(py::module_& m) {
       .def("slot", [](const Tape& t, int i) { return to_python(t.slot(i), c10::AnyType::get()); })
       .def("profile", &profile, py::arg("repetitions"), py::arg("prepare") = py::none(),
            "Host time of each call; `prepare()` is called before each repetition.")
-      .def("without_host_reads", &without_host_reads, py::arg("keep_values") = false,
-           "A tape that waits for no value; with them as further outputs, if asked for.")
+      .def("without_host_reads", &without_host_reads, py::arg("kept") = std::vector<int>{},
+           "A tape that waits for no value; those that calls in `kept` read are further outputs.")
       .def("bake", &bake_places, py::arg("places"),
            "The tape with (call, slot, tensor) as constants; without calls that make such slots.")
       .def("__len__", [](const Tape& t) { return t.program().calls.size(); })

@@ -37,6 +37,9 @@ aoti = torch._inductor
 path = aoti.aoti_compile_and_package(program, package_path="model.pt2")
 model = aoti.aoti_load_package(path)"""
 
+# For threads it asks CUDA whether an earlier call has ended, which no capture survives.
+_PACKAGE_TO_CAPTURE = _PACKAGE.replace("(path)", "(path, run_single_threaded=True)")
+
 _SESSION = """\
 device = inputs[0].device.type
 torch.onnx.export(model, inputs, "model.onnx", dynamo=True)
@@ -62,7 +65,7 @@ def _make_compile(mode: str) -> str:
 
 _LINES = {
     "aoti": f"{_PACKAGE}\n{_CALL}",
-    "aoti-cuda-graph": f"{_PACKAGE}\n{_CAPTURE}",
+    "aoti-cuda-graph": f"{_PACKAGE_TO_CAPTURE}\n{_CAPTURE}",
     "capture": f"""\
 import ftax
 with torch.inference_mode():

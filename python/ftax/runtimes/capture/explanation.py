@@ -97,7 +97,7 @@ def _describe(program: Program) -> ProgramFacts:
         operators=program.operators,
         guarded=tuple(program.state.places),
         frozen=(*program.executed.changing, *program.state.frozen, *_ALWAYS_FROZEN),
-        baked=() if program.checked else program.baked,
+        baked=program.baked,
         checked=len(program.checked),
         warnings=program.warnings,
     )

@@ -208,11 +208,12 @@ def record_program(
         if dependent and on_host_read == "refuse":
             refusal = host_reads.refuse(workspace.loaded, taped.tape, dependent)
             raise UnsupportedError(f"{refusal}{recorded.hint}")
-        reads = [taped.tape.calls[index] for index in taped.tape.host_reads]
-        tape = taped.tape.without_host_reads(keep_values=bool(dependent))
+        same = [index for index in taped.tape.host_reads if index not in dependent]
+        baked = tuple(describe_place(taped.tape.calls[index]) for index in same)
+        tape = taped.tape.without_host_reads(dependent)
         chosen = _choose_kind(kind, loaded.device)
         replay = _make_replay(chosen, workspace, tape, borrows=borrow)
-        kept = len(reads) if dependent else 0
+        kept = len(dependent)
         replay.places = recorded.list_places(kept, len(tape.output_slots))
         replay.borrow(recorded.list_gradients())
         with preserve_state(loaded):
@@ -241,7 +242,7 @@ def record_program(
         written=written,
         gradients=recorded.gradients,
         operators=len(tape),
-        baked=tuple(describe_place(call) for call in reads),
+        baked=baked,
         checked=tuple(checked),
         warnings=tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
         makes_state=not state.holds_all(written, tensors),

@@ -114,7 +114,7 @@ def _finish(
     checks = check_on_both_inputs(
         workspace.loaded,
         workspace.reference,
-        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded.prepare),
+        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
         name=runtime,
     )
     if captured.host_reads:

@@ -73,7 +73,7 @@ def prepare_graph(
     checks = check_on_both_inputs(
         workspace.loaded,
         workspace.reference,
-        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded.prepare),
+        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
         name=runtime,
         refuse=False,
     )

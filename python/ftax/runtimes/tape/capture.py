@@ -38,17 +38,12 @@ class CapturedGraph:
     host_reads: tuple[str, ...]  # what the capture left out
 
     def run(
-        self,
-        replay: Callable[[], object],
-        inputs: Sequence[torch.Tensor],
-        prepare: Callable[[], None] = lambda: None,
+        self, replay: Callable[[], object], inputs: Sequence[torch.Tensor], loaded: LoadedModel
     ) -> tuple[torch.Tensor, ...]:
-        """Outputs of a replay on ``inputs``, with random numbers as every check has them.
-        ``prepare`` puts back what a replay moves on."""
+        """Outputs of a replay on ``inputs``, with random numbers as every check has them."""
         if self.draws_random:
-            seed_checks()
-            self.graph.replay()  # leaves the seed where a replay that bypasses torch reads it
-            prepare()
+            with preserve_state(loaded):  # a replay more, which trains what trains
+                self.graph.replay()  # leaves the seed where a replay that bypasses torch reads it
             seed_checks()
         return self.buffers.run(replay, inputs)
 

@@ -109,14 +109,13 @@ def _is_random(schema: Any) -> bool:
 
 def _list_aliased(call: Mapping[str, Any], schema: Any) -> Iterator[int]:
     """Slots of arguments with which results may share memory: those of which the schema says so,
-    and all of an operator that is made of others, which may return what it was given (dropout
-    does) and say nothing of it."""
+    and those where they were seen to (dropout may return what it was given, and its schema says
+    nothing of it), which layouts decide and not values."""
+    yield from call["shared"]
     if schema is None:
         return
-    name = f"{schema.name}.{schema.overload_name}".rstrip(".")
-    is_composite = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
     for described, argument in zip(schema.arguments, call["arguments"], strict=False):
-        if described.alias_info is not None or is_composite:
+        if described.alias_info is not None:
             yield from list_slots(argument)
 
 

@@ -11,6 +11,7 @@ from ftax.steps.zoo.huggingface import from_config
 
 _GENERATED_TOKENS = 16
 _GPT2_POSITIONS = 1024
+_LLAMA_POSITIONS = 16_384
 _LLAMA3_POSITIONS = 131_072
 
 _LLAMA_1B = {
@@ -78,7 +79,7 @@ DECODERS = (
         "LlamaForCausalLM",
         "configuration of JackFram/llama-160m",
         parameter_count=162_417_408,
-        max_size=2048,
+        max_size=_LLAMA_POSITIONS,
         attentions=BOTH,
         has_cache=True,
         settings={
@@ -86,8 +87,10 @@ DECODERS = (
             "intermediate_size": 3072,
             "num_attention_heads": 12,
             "num_hidden_layers": 12,
+            "max_position_embeddings": _LLAMA_POSITIONS,
         },
-        note="also found by its published name, llama-160m",
+        note="also found by its published name, llama-160m. Published with 2048 positions, which "
+        "cost nothing: they have no weights",
     ),
     text_model(
         "llama-1b",
