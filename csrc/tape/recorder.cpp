@@ -382,7 +382,7 @@ void Recorder::compute_releases() {
   }
 }
 
-Program Recorder::finish(const std::vector<at::Tensor>& outputs) {
+Program Recorder::finish(const std::vector<at::Tensor>& outputs, const IsHeld& is_held) {
   if (!failure_.empty()) throw UnsupportedError(failure_);
   for (size_t i = 0; i < outputs.size(); ++i) {
     c10::TensorImpl* impl = outputs[i].unsafeGetTensorImpl();
@@ -401,19 +401,19 @@ Program Recorder::finish(const std::vector<at::Tensor>& outputs) {
     program_.output_slots.push_back(find_or_capture(outputs[i]));
   }
   compute_releases();
-  find_passing();
+  find_passing(is_held);
   return std::move(program_);
 }
 
 // Of a captured tensor that nobody but this recording holds, and whose memory torch allocated: a
 // list that was given as an index becomes one, unseen. Memory of numpy or of an extension may live
 // on without its tensor.
-void Recorder::find_passing() {
+void Recorder::find_passing(const IsHeld& is_held) {
   for (const auto& [slot, tensor] : program_.constants) {
     if (!std::ranges::count(program_.captured_slots, slot)) continue;
     const c10::StorageImpl* storage = get_storage(tensor);
     const bool is_own = storage != nullptr && tensor.is_cpu() && storage->allocator() != nullptr;
-    if (is_own && tensor.use_count() == kHeldTwice && tensor.storage().use_count() == 1) {
+    if (is_own && tensor.storage().use_count() == 1 && !is_held(tensor, kHeldTwice)) {
       program_.passing_slots.push_back(slot);
     }
   }

@@ -5,6 +5,7 @@
 // tensor. Below autograd that is not enough: see Note [Tensors that autograd makes].
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -70,7 +71,9 @@ class Recorder {
 
   // The program, its outputs being these tensors. Throws UnsupportedError, naming operator and
   // module, if the inference cannot be taped. Call once.
-  [[nodiscard]] Program finish(const std::vector<at::Tensor>& outputs);
+  // `is_held(tensor, times)`: whether more hold a tensor than C++ so many times.
+  using IsHeld = std::function<bool(const at::Tensor&, size_t)>;
+  [[nodiscard]] Program finish(const std::vector<at::Tensor>& outputs, const IsHeld& is_held);
 
  private:
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
@@ -102,7 +105,7 @@ class Recorder {
   void keep_constant(int slot, const at::Tensor& tensor);
   void refuse_unwritten(const Pending& pending, const std::vector<c10::IValue>& stack) const;
   void compute_releases();
-  void find_passing();
+  void find_passing(const IsHeld& is_held);
   void fail(const std::string& what) noexcept;
 
   Program program_;

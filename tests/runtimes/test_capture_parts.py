@@ -102,6 +102,29 @@ def test_a_tensor_that_the_call_makes_unseen_depends_on_nothing_unless_it_outliv
     assert not flow.is_written(mask, after=len(tape))
 
 
+def make_count(x: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(x.size(0))  # by TorchScript, where no operator call makes it
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_tensor_that_python_still_holds_outlives_the_call():
+    x, held, count_rows = torch.rand(3, 4), [], torch.jit.script(make_count)
+
+    def run() -> list[torch.Tensor]:
+        passing, kept = count_rows(x), count_rows(x)
+        held.append(kept)
+        return [x * passing, x * kept]
+
+    run()  # TorchScript compiles
+    tape, _ = record(run, inputs=[x], module=None, device="cpu", observer="dispatch-key")
+    assert len(tape.passing_slots) == 1
+    flow, captured = (
+        Flow(tape),
+        [slot for slot, _ in tape.constants if slot not in tape.input_slots],
+    )
+    assert sum(flow.depends(slot) for slot in captured) == 1
+
+
 def test_a_dictionary_that_changes_all_the_time_is_looked_at_each_time():
     steady, restless = {"a": 1}, {"read": 1, "i": 0}
     guards, others = _core.Guards(), _core.Guards()

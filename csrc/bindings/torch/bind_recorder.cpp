@@ -14,6 +14,26 @@
 namespace ftax {
 namespace {
 
+// How often C++ and Python hold a tensor. Torch keeps the Python object of one for as long as C++
+// holds it, and its versions count that differently.
+struct Holders {
+  explicit Holders(const at::Tensor& tensor)
+      : object(py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor))),
+        tensors(tensor.use_count()),
+        objects(object.ref_count()) {}
+
+  py::object object;
+  size_t tensors;
+  int objects;
+};
+
+// By comparison with a tensor that is held so often and not in Python.
+bool is_held(const at::Tensor& tensor, size_t times) {
+  const std::vector<at::Tensor> free(times, at::empty({0}));
+  const Holders expected(free.front()), found(tensor);
+  return found.tensors != expected.tensors || found.objects != expected.objects;
+}
+
 // A Recorder together with the observer that feeds it.
 class Recording {
  public:
@@ -61,7 +81,7 @@ class Recording {
 
   [[nodiscard]] std::shared_ptr<Tape> finish(const std::vector<at::Tensor>& outputs) {
     stop();
-    return std::make_shared<Tape>(recorder_.finish(outputs));
+    return std::make_shared<Tape>(recorder_.finish(outputs, is_held));
   }
 
  private:

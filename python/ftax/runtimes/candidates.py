@@ -10,7 +10,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import FtaxError, describe, is_out_of_memory
-from ftax.runtimes.equality import compare_outputs, fail_equality
+from ftax.runtimes.equality import fail_equality
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.setting import Setting
@@ -79,9 +79,11 @@ def check_both_inputs(workspace: Workspace, prepared: Candidate) -> Checks:
             return [output.clone() for output in prepared.run()]
 
     try:
-        outputs = compare_outputs(workspace.reference, run_on(main))
+        outputs = workspace.compare(workspace.reference, run_on(main))
         try:
-            second = compare_outputs(workspace.check_reference, run_on(loaded.flat_check_inputs()))
+            second = workspace.compare(
+                workspace.check_reference, run_on(loaded.flat_check_inputs())
+            )
         except (FtaxError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise  # which says nothing of outputs

@@ -9,7 +9,7 @@ that is what is timed.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -18,7 +18,7 @@ from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.recording import Call, observe
 from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.checks import SameWork
+from ftax.timing.checks import Equality, SameWork
 
 _MOST_IN_A_ROW = 128
 _LEAST_IN_A_ROW = 3
@@ -41,10 +41,11 @@ class WorkWatch:
         reference: Sequence[torch.Tensor] | None = None,
         *,
         share: float = 0.1,
+        compare: Callable[..., Equality] = compare_outputs,
     ) -> None:
         self._loaded = loaded
         self._reference = reference
-        self._share = share
+        self._share, self._compare = share, compare
         self._calls = None if calls is None else list(calls)
         self._observed = self._in_a_row = 0
         self._problem = ""
@@ -82,7 +83,7 @@ class WorkWatch:
         except (FtaxError, RuntimeError) as error:
             self._problem = f"a later call failed: {describe(error)}"
             return
-        problem = compare_outputs(self._reference, outputs).problem
+        problem = self._compare(self._reference, outputs).problem
         if problem:
             self._problem = f"a later call gives other outputs than the first ({problem})"
             if self._loaded.kind != "forward":

@@ -3,7 +3,7 @@ outputs, the tape, the flat program, the captured graph, and artefacts on disk."
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,13 +15,22 @@ from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, name_faults
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.cost import Cost, measure_cost
+from ftax.runtimes.equality import allow_noise, compare_outputs
 from ftax.runtimes.same_work import WorkWatch
 from ftax.runtimes.streams import make_stream, wrap_runner
 from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.tape.flat import FlatProgram, make_flat
 from ftax.runtimes.tape.recording import Observer, observe
-from ftax.runtimes.tape.tape import Taped, make_tape, preserve_state, run_eager, settle
+from ftax.runtimes.tape.tape import (
+    Taped,
+    make_tape,
+    measure_noise,
+    preserve_state,
+    run_eager,
+    settle,
+)
 from ftax.steps.loaded import LoadedModel
+from ftax.timing.checks import Equality
 from ftax.timing.preparation import Preparation
 
 Kept = TypeVar("Kept")
@@ -66,12 +75,27 @@ class Workspace:
         """Eager outputs on the check inputs."""
         return run_eager(self.loaded.call_check, self.loaded)
 
+    def compare(
+        self, reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+    ) -> Equality:
+        """``outputs`` with eager's. Kernels may sum in another order each time: where replays of
+        the tape differ among themselves, outputs may differ as they do."""
+        found = compare_outputs(reference, outputs)
+        if found.within_tolerance or not isinstance(self._taped, Taped):
+            return found
+        return allow_noise(found, reference, outputs, self._noise)
+
+    @cached_property
+    def _noise(self) -> list[float]:
+        return measure_noise(self.loaded, self.taped.tape.run)
+
     def watch_work(self) -> WorkWatch:
         """What looks whether later calls are the work of the tape, if one was recorded, or else of
         the first call."""
         taped = self.__dict__.get("_taped")
         if isinstance(taped, Taped):
-            return WorkWatch(self.loaded, taped.calls, self.reference, share=0.25)
+            calls, share = taped.calls, 0.25
+            return WorkWatch(self.loaded, calls, self.reference, share=share, compare=self.compare)
         return WorkWatch(self.loaded, reference=self.reference)
 
     @cached_property

@@ -12,10 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+_AS_EAGER = "differs as eager from itself"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equality:
-    """Result of a comparison. ``difference`` is the largest relative norm over all outputs."""
+    """Result of a comparison. ``difference`` is the largest relative norm over all outputs.
+    ``repeats``: the reference gives these outputs each time, or at least was not seen to differ
+    from itself by as much."""
 
     bitwise: bool
     within_tolerance: bool
@@ -23,11 +27,14 @@ class Equality:
     tolerance: float | None  # None in records that do not say
     problem: str | None  # in words, when not within tolerance
     has_nan: bool = False
+    repeats: bool = True
 
     def describe(self) -> str:
         """One short phrase for a table."""
         if self.bitwise:
             return "bitwise equal"
+        if not self.repeats:
+            return _AS_EAGER
         if self.within_tolerance:
             return f"equal within {self.difference:.1e}"
         return self.problem or "different"
@@ -40,7 +47,7 @@ class Equality:
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """What `to_dict` stored."""
-        known = {"tolerance": None, "has_nan": False, **stored}
+        known = {"tolerance": None, "has_nan": False, "repeats": True, **stored}
         if known["difference"] is None:
             known["difference"] = math.inf
         return cls(**{field.name: known[field.name] for field in fields(cls)})
@@ -102,7 +109,9 @@ class Checks:
                 problem = f"{where}{found.problem}"
                 return Outputs(equal=False, words=problem, tolerance=tolerance, problem=problem)
         words = "bitwise equal"
-        if not all(found.bitwise for found in known.values()):
+        if not all(found.repeats for found in known.values()):
+            words = _AS_EAGER
+        elif not all(found.bitwise for found in known.values()):
             words = f"equal within {max(found.difference for found in known.values()):.0e}"
         if self.second_input is None:
             words += ", on one input"

@@ -37,7 +37,11 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     replay.memory_bytes = max(0, torch.cuda.memory_reserved(device) - before)
     replay.places = list(range(len(workspace.reference)))
     check_on_both_inputs(
-        loaded, workspace.reference, lambda given: replay(list(given)), name="the captured graph"
+        loaded,
+        workspace.reference,
+        lambda given: replay(list(given)),
+        name="the captured graph",
+        compare=workspace.compare,
     )
     return replay
 

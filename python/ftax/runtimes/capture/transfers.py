@@ -22,6 +22,8 @@ from ftax.steps.loaded import LoadedModel, flatten_tensors
 # They copy what they are given from the host to the device by themselves.
 _COPYING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::copy_")
 
+_MASKS = (torch.bool, torch.uint8)
+
 Place = tuple[int, int, torch.Tensor]  # a call, a slot, and what is in it in every run
 
 
@@ -74,7 +76,10 @@ def _bake(
 def _bake_arguments(index: int, given: Mapping[int, torch.Tensor], flow: Flow) -> Iterator[Place]:
     """Those on the host that are the same each time and are read, on the device of the others."""
     device = next((item.device for item in given.values() if item.device.type != "cpu"), None)
+    # Behind a mask a number is read where it is, on the host.
+    has_mask = any(item.dtype in _MASKS and item.dim() for item in given.values())
     for slot, item in given.items():
         is_read = item.device.type == "cpu" and slot not in flow.list_written(index)
-        if device is not None and is_read and not flow.depends(slot):
+        is_number = has_mask and not item.dim()
+        if device is not None and is_read and not is_number and not flow.depends(slot):
             yield index, slot, item.to(device)

@@ -14,7 +14,6 @@ import torch
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import core_grad_mode, drive_python, replay_mode
-from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.recording import observe
 from ftax.runtimes.tape.tape import make_tape_with_autograd, preserve_state
 from ftax.runtimes.workspace import Workspace
@@ -159,7 +158,7 @@ def _check_flat(workspace: Workspace) -> Checks:
         (loaded.flat_check_inputs(), workspace.check_reference),
     ):
         with preserve_state(loaded), torch.inference_mode():
-            found.append(compare_outputs(reference, function(*inputs)))
+            found.append(workspace.compare(reference, function(*inputs)))
         if not found[-1].within_tolerance:
             raise UnsupportedError(f"the flat program is not the model: {found[-1].problem}")
     details = {"operators": len(sequence)}

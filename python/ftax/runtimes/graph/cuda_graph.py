@@ -84,7 +84,9 @@ def prepare_tape_without_host_reads(workspace: Workspace, host: Host) -> Candida
             return tape.run()
 
     name = "tape-without-host-reads"
-    checks = check_on_both_inputs(loaded, workspace.reference, run_on, name=name)
+    checks = check_on_both_inputs(
+        loaded, workspace.reference, run_on, name=name, compare=workspace.compare
+    )
     tape.bind_inputs(loaded.flat_inputs())
     return Candidate(
         runtime=name,
@@ -116,6 +118,7 @@ def _finish(
         workspace.reference,
         lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
         name=runtime,
+        compare=workspace.compare,
     )
     if captured.host_reads:
         warnings.append(

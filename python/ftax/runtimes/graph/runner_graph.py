@@ -75,6 +75,7 @@ def prepare_graph(
         workspace.reference,
         lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
         name=runtime,
+        compare=workspace.compare,
         refuse=False,
     )
     repeats = captured.draws_random and host == "cpp"

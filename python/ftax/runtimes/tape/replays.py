@@ -15,7 +15,7 @@ from ftax.errors import UnsupportedError
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.tape import preserve_state, run_eager
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.checks import Checks
+from ftax.timing.checks import Checks, Equality
 
 
 def check_on_both_inputs(
@@ -25,6 +25,7 @@ def check_on_both_inputs(
     *,
     name: str,
     refuse: bool = True,
+    compare: Callable[..., Equality] = compare_outputs,
 ) -> Checks:
     """Compare ``run(inputs)`` with eager, seeded alike, on the main inputs and on a second set.
 
@@ -38,7 +39,7 @@ def check_on_both_inputs(
     ):
         copies = [tensor.clone() for tensor in inputs]  # `run` may write into the originals
         with preserve_state(loaded), torch.inference_mode():
-            found.append(compare_outputs(expected, run(copies)))
+            found.append(compare(expected, run(copies)))
         if refuse and not found[-1].within_tolerance:
             raise UnsupportedError(
                 f"{name} is not the model: on {which} it gives other outputs than eager "
