@@ -53,7 +53,9 @@ def prepare_rungs(loaded: LoadedModel) -> Iterator[tuple[str, Any]]:
 def take_receipt(loaded: LoadedModel, options: argparse.Namespace) -> Receipt:
     """The receipt, which is kept beside the record where there is a folder."""
     plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
-    receipt = ftax.tax(loaded, plan=plan, runtimes="none", operators=False, progress=False)
+    receipt = ftax.tax(
+        loaded, plan=plan, runtimes="none", operators=False, trace="here", progress=False
+    )
     if options.results is not None:
         options.results.mkdir(parents=True, exist_ok=True)
         append_record(options.results / "step_receipts_records.jsonl", receipt)

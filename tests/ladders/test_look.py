@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from ftax.ladders.look import gate_runners, trace_runners
 from ftax.ladders.warnings import warn_of_evidence
 from ftax.timing.candidate import Buffers, Candidate
@@ -53,6 +55,24 @@ def test_an_alternative_has_evidence_and_other_kernels_are_no_warning(monkeypatc
     assert warn_of_evidence(found) == []
     # The launches of the ladder say nothing of a runtime that makes its own.
     assert asked == {"eager": 7, "cuda-graph": 7, "onnxruntime": None}
+
+
+@pytest.mark.parametrize(("launches", "times"), [(7, 20), (500, 10), (2_200, 5)])
+def test_a_step_of_many_launches_is_traced_less_often(monkeypatch, launches, times):
+    given = []
+
+    def trace(loaded, item, *, iterations):
+        given.append(iterations)
+        return make_repeated_trace(*KERNELS, runtime=item.runtime, host=item.host)
+
+    monkeypatch.setattr("ftax.instruments.trace.run.trace_prepared", trace)
+    replay = Candidate(
+        runtime="launch-replay", host="cpp", runner=None, run=list,
+        preparation=Preparation(launches=replace(LAUNCHES, count=launches)),
+    )  # fmt: skip
+    eager = replace(replay, runtime="eager", host="python", preparation=Preparation())
+    list(trace_runners(load_function(lambda x: x + 1), [eager, replay]))
+    assert given == [times, times]
 
 
 def test_what_runs_past_the_gate_has_no_issue_time(monkeypatch):

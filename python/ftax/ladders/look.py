@@ -14,7 +14,7 @@ from ftax.errors import FtaxError, describe
 from ftax.instruments.gate import try_gate
 from ftax.instruments.trace.graph_nodes import NODE_TYPES
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import trace_each
+from ftax.instruments.trace.run import ITERATIONS, trace_each
 from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.job import Job
 from ftax.ladders.ladder import EAGER, Ladder
@@ -24,6 +24,9 @@ from ftax.timing.candidate import Candidate
 from ftax.timing.session import Progress
 
 _REPETITIONS = 20
+# Of one runtime: a step of thousands is traced so often that its receipt need not wait for it.
+_TRACED_LAUNCHES = 5000
+_LEAST_TRACED = 5
 _LEAST_OF_BUSY = 0.5  # device time behind the gate has all gaps in it, so it is longer than busy
 
 
@@ -53,10 +56,12 @@ def trace_runners(
     gates = {item.place: item.gate for item in gated}
     where: Literal["worker", "this process"]
     found: Iterable[Trace | FtaxError]
+    times = _choose_iterations(runners)
     if job is None:
-        found, where = trace_each(loaded, runners, progress=progress), "this process"
+        found = trace_each(loaded, runners, iterations=times, progress=progress)
+        where = "this process"
     else:
-        found, where = trace_in_worker(job), "worker"
+        found, where = trace_in_worker(job, iterations=times), "worker"
     reference = None
     for place, (runner, trace) in enumerate(zip(runners, found, strict=True)):
         gate = gates.get(runner.place)
@@ -89,6 +94,11 @@ def _drop_gate_beside_the_work(item: RungEvidence) -> RungEvidence:
     reason = "it did not wait for the gate: it runs on another stream than torch's current one"
     gate = replace(item.gate, repetitions=(), reason=reason)
     return replace(item, gate=gate)
+
+
+def _choose_iterations(runners: Sequence[Candidate]) -> int:
+    launches = _find_launches(runners) or 1
+    return max(_LEAST_TRACED, min(ITERATIONS, _TRACED_LAUNCHES // launches))
 
 
 def _find_launches(rungs: Sequence[Candidate]) -> int | None:

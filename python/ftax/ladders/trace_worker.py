@@ -14,7 +14,7 @@ from typing import Any
 
 from ftax.errors import FtaxError, RunnerError, describe, is_out_of_memory
 from ftax.instruments.trace.records import Trace
-from ftax.instruments.trace.run import trace_prepared
+from ftax.instruments.trace.run import ITERATIONS, trace_prepared
 from ftax.ladders.job import Job, build
 from ftax.workers.child import Line
 from ftax.workers.process import run_task
@@ -24,7 +24,7 @@ _MOST_WORKERS = 4
 _TRACE_S = 60.0  # generous, for one runtime that is ready
 
 
-def trace_in_worker(job: Job) -> list[Trace | FtaxError]:
+def trace_in_worker(job: Job, *, iterations: int = ITERATIONS) -> list[Trace | FtaxError]:
     """`trace_each` in a fresh process, for a model that can be built there again.
 
     What a worker traced before it died is kept, what it died of leaves that error, and the rest is
@@ -33,7 +33,9 @@ def trace_in_worker(job: Job) -> list[Trace | FtaxError]:
     answers: dict[int, Trace | FtaxError] = {}
     for _ in range(_MOST_WORKERS):
         left = [place for place in range(len(job.places)) if place not in answers]
-        found, death = _run_worker(replace(job, places=tuple(job.places[i] for i in left)))
+        found, death = _run_worker(
+            replace(job, places=tuple(job.places[i] for i in left)), iterations
+        )
         answers |= {left[place]: answer for place, answer in found.items()}
         if not found or len(answers) == len(job.places):  # without any, the next dies as early
             break
@@ -41,9 +43,9 @@ def trace_in_worker(job: Job) -> list[Trace | FtaxError]:
     return [answers.get(place, missing) for place in range(len(job.places))]
 
 
-def _run_worker(job: Job) -> tuple[dict[int, Trace | FtaxError], str]:
+def _run_worker(job: Job, iterations: int) -> tuple[dict[int, Trace | FtaxError], str]:
     """Answers by place, that of a runtime which killed the worker among them, and its death."""
-    data = job.to_dict()
+    data = {**job.to_dict(), "iterations": iterations}
     limit_s = (default_seconds() + _TRACE_S) * (1 + len(job.places))  # the model counts for one
     found: dict[int, Trace | FtaxError] = {}
     at = None
@@ -81,7 +83,7 @@ def trace_each(data: Mapping[str, Any], line: Line) -> None:
         line.say("begin", place=place)
         try:
             prepared = find_runtime(runtime).prepare(workspace, check_host(host))
-            trace = trace_prepared(workspace.loaded, prepared)
+            trace = trace_prepared(workspace.loaded, prepared, iterations=data["iterations"])
         except (FtaxError, RuntimeError) as error:
             line.say("failed", place=place, reason=describe(error) or repr(error))
         else:

@@ -15,7 +15,7 @@ from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, name_faults
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.cost import Cost, measure_cost
-from ftax.runtimes.equality import allow_noise, compare_outputs
+from ftax.runtimes.equality import allow_unsteady, compare_outputs
 from ftax.runtimes.same_work import WorkWatch
 from ftax.runtimes.streams import make_stream, wrap_runner
 from ftax.runtimes.tape.capture import CapturedGraph, capture
@@ -23,8 +23,8 @@ from ftax.runtimes.tape.flat import FlatProgram, make_flat
 from ftax.runtimes.tape.recording import Observer, observe
 from ftax.runtimes.tape.tape import (
     Taped,
+    find_unsteady,
     make_tape,
-    measure_noise,
     preserve_state,
     run_eager,
     settle,
@@ -78,16 +78,16 @@ class Workspace:
     def compare(
         self, reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> Equality:
-        """``outputs`` with eager's. Kernels may sum in another order each time: where replays of
-        the tape differ among themselves, outputs may differ as they do."""
+        """``outputs`` with eager's. Kernels may sum in another order each time: of tokens that
+        eager and the tape do not choose twice, others may choose others."""
         found = compare_outputs(reference, outputs)
         if found.within_tolerance or not isinstance(self._taped, Taped):
             return found
-        return allow_noise(found, reference, outputs, self._noise)
+        return allow_unsteady(found, reference, outputs, self._unsteady)
 
     @cached_property
-    def _noise(self) -> list[float]:
-        return measure_noise(self.loaded, self.taped.tape.run)
+    def _unsteady(self) -> frozenset[int]:
+        return find_unsteady(self.loaded, self.taped.tape.run)
 
     def watch_work(self) -> WorkWatch:
         """What looks whether later calls are the work of the tape, if one was recorded, or else of

@@ -87,6 +87,7 @@ def trace_each(
     loaded: LoadedModel,
     prepared: Sequence[Candidate],
     *,
+    iterations: int = ITERATIONS,
     progress: Progress | None = None,
 ) -> Iterator[Trace | FtaxError]:
     """Trace each runtime in turn, then detach; one that cannot be traced leaves its error in its
@@ -95,6 +96,6 @@ def trace_each(
         for place, item in enumerate(prepared):
             if progress:
                 progress("tracing kernels", place, len(prepared))
-            yield attempt(partial(trace_prepared, loaded, item))
+            yield attempt(partial(trace_prepared, loaded, item, iterations=iterations))
     finally:
         detach()
