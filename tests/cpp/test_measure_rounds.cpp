@@ -225,12 +225,13 @@ TEST(rounds_that_do_not_count_are_none_of_the_fewest) {
 
 TEST(time_spent_in_the_progress_callback_counts_towards_no_limit) {
   RoundPlan plan = make_plan(0);
-  plan.rule = {.min_rounds = 6, .max_rounds = 6, .target_ratio = 1e-12, .time_limit_ns = 200 * kMs};
-  const auto wait = [](const char*, int, int) { spin(60 * kMs); };  // for a turn, say
+  // A limit that a busy neighbour does not reach, and waits that would.
+  plan.rule = {.min_rounds = 6, .max_rounds = 6, .target_ratio = 1e-12, .time_limit_ns = 600 * kMs};
+  const auto wait = [](const char*, int, int) { spin(150 * kMs); };  // for a turn, say
   const RoundsResult result = measure_rounds({make("a")}, plan, wait);
   CHECK(result.runners.front().values_ns.size() == 6);
   CHECK(result.stop_reason == StopReason::kMaxRounds);
-  CHECK(result.elapsed_ns > 360 * kMs);
+  CHECK(result.elapsed_ns > 900 * kMs);
 }
 
 TEST(a_runner_that_throws_leaves_and_the_others_go_on) {

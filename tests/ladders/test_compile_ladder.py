@@ -160,7 +160,7 @@ def test_a_delay_lies_in_the_line_of_its_layer(
 
 def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    counts = [0, 400, 800, 1200]  # of more a small cache would lose some between the calls
+    counts = [0, 200, 400, 600]  # of more a small cache would lose some between the calls
     parts, checks = [], []
     for count in counts:
         numbers = [1] * count  # all alike, so that each guard costs the same

@@ -117,7 +117,7 @@ from ftax.sweeps.job import TASK
 from ftax.workers.cluster import Cluster
 from ftax.workers.process import Stop
 cluster, stop = Cluster(sys.argv[1]), Stop()
-machine = cluster.take(next(node for node in cluster.list_nodes() if node.cpus), {})
+machine = cluster.take(next(node for node in cluster.list_nodes() if node.id == sys.argv[2]), {})
 machine.open(stop)
 worker = machine.start(TASK, stop)
 environment = open(f"/proc/{worker.pid}/environ").read()
@@ -130,7 +130,7 @@ cluster.close()
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root raises a priority")
 def test_workers_have_neither_rays_priority_nor_its_allocator(cluster, nodes):
     done = subprocess.run(
-        [sys.executable, "-c", PRIORITY, cluster.address], capture_output=True, text=True
+        [sys.executable, "-c", PRIORITY, cluster.address, nodes[0]], capture_output=True, text=True
     )
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert done.stdout.split() == [str(own), "0", "False"], done.stderr

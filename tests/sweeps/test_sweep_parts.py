@@ -14,10 +14,10 @@ from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Item
 from ftax.sweeps.lock import lock_folder
 from ftax.sweeps.looks import summarise
-from ftax.sweeps.plan import make_tasks
+from ftax.sweeps.plan import TaskQueue, make_tasks
 from ftax.sweeps.progress import SweepProgress, describe_time
 from ftax.sweeps.run import run_sweep
-from support.sweeps import make_cell
+from support.sweeps import make_cell, make_site
 from support.traces import make_repeated_trace
 
 
@@ -43,6 +43,50 @@ def test_the_order_is_the_seeds_and_builds_each_model_once():
     assert any([group.setting.batch for group in task.groups[:4]] != [1, 2, 4, 8] for task in tasks)
     places = [item.place for task in tasks for group in task.groups for item in group.items]
     assert sorted(places) == list(range(len(cells)))
+
+
+def take_all(cells, lanes):
+    """The sizes of what so many lanes take, one after the other."""
+    site, places = make_site(None), []
+    items = {
+        (place, ""): Item(place=place, runtime=cell.runtime, host=cell.host)
+        for place, cell in enumerate(cells)
+    }
+    queue, sizes = TaskQueue(make_tasks(cells, items, 0)), []
+    while tasks := queue.take(site, 1, lanes):
+        sizes.append(sum(task.size for task in tasks))
+        places += [item.place for task in tasks for group in task.groups for item in group.items]
+    assert sorted(places) == list(range(len(cells)))  # none lost, none twice
+    return sizes
+
+
+def make_model(sizes, model="m"):
+    runtimes = ("a", "b")
+    return [make_cell(name, model=model, batch=n + 1) for n in range(sizes) for name in runtimes]
+
+
+def test_several_lanes_share_one_model_and_end_together():
+    assert take_all(make_model(100), 1) == [200]
+    sizes = take_all(make_model(100), 4)
+    assert sizes[:4] == [50, 38, 28, 22]  # each a quarter of what is left
+    assert min(sizes) >= 8  # fewer are not worth building the model for
+
+
+def test_a_model_of_few_cells_is_not_divided():
+    cells = [cell for name in "abcdef" for cell in make_model(4, name)]
+    assert take_all(cells, 4) == [8] * 6
+
+
+def test_what_is_only_to_be_looked_at_is_not_divided():
+    cells = make_model(30)
+    looks = {
+        (place, ""): Item(
+            place=place, runtime=cell.runtime, host=cell.host, time=False, looks=("trace",)
+        )
+        for place, cell in enumerate(cells)
+    }
+    (task,) = TaskQueue(make_tasks(cells, looks, 0)).take(make_site(None), 1, 4)
+    assert len(task.groups) == 30
 
 
 def test_what_is_measured_once_more_stands_evenly_between_the_models():

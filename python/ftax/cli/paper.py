@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 def paper(
     items: Annotated[
         list[str] | None,
-        typer.Argument(help="fig1 to fig13, table1 to table3, claims; all if left out. Or: list."),
+        typer.Argument(
+            help="fig1 to fig13, table1 to table3, training, claims; all if left out. Or: list."
+        ),
     ] = None,
     results: Annotated[
         Path | None,

@@ -53,7 +53,7 @@ _REPETITIONS = {("cuda", False): 10, ("cpu", False): 4}
 class Want:
     """One model in one runtime and dtype, at some sizes; a sequence of None is its default."""
 
-    model: str
+    model: str  # "bert-base", or with what is run of it: "bert-base train"
     runtime: str  # "eager/python"
     dtype: str
     batches: tuple[int, ...]
@@ -133,6 +133,11 @@ class Setting:
         )
 
     @property
+    def optimizer(self) -> str:
+        """Of training: one that never reads a number on the host."""
+        return "adamw-fused" if self.device == "cpu" else "adamw-capturable"
+
+    @property
     def main_dtype(self) -> str:
         """The paper's where it used one: fp16, or what there is of it."""
         return "fp16" if "fp16" in self.dtypes else self.dtypes[0]
@@ -146,9 +151,12 @@ class Setting:
         """The grid of a want; None if there is an obstacle."""
         if self.find_obstacle(want) is not None:
             return None
+        model, _, step = want.model.partition(" ")
+        trained = {"step": step, "optimizer": self.optimizer} if step else {}
         return make_grid(
             {
-                "models": want.model,
+                **trained,
+                "models": model,
                 "runtimes": want.runtime,
                 "dtypes": want.dtype,
                 "batches": want.batches,

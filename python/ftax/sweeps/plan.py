@@ -24,6 +24,7 @@ from ftax.timing.cell import Cell
 
 # What a sweep does once: the place of a cell, and the id of the machine if it has to be that one.
 Unit = tuple[int, str]
+_FEWEST = 12  # cells of a model that it is built once more for, by another worker
 _Key = tuple[str, Setting]  # model, and all of the setting but dtype and size
 _Sizes = dict[tuple[Dtype, int, int | None], list[Item]]  # by dtype, batch and sequence
 
@@ -60,14 +61,21 @@ class TaskQueue:
             return list(self._tasks)
 
     def take(self, site: Site, most: int = 1, lanes: int = 1) -> list[Task]:
-        """The next tasks that the site may do: as many as have ``most`` cells, at least one, and
-        with several lanes no more than half of what is left, so that they end together."""
+        """The next tasks that the site may do: as many as have ``most`` cells, at least one.
+
+        Several lanes take their share of what is left and no more, so that they end together; a
+        model that has more than that is divided by its sizes.
+        """
         with self._lock:
-            found = [task for task in self._tasks if site.fits(task.wanted)]
-            if lanes > 1:
-                found = found[: max(1, len(found) // 2)]
-            cells = accumulate(task.size for task in found)
-            found = found[: max(1, sum(count <= most for count in cells))]
+            fitting = [task for task in self._tasks if site.fits(task.wanted)]
+            if fitting and lanes > 1:
+                share = sum(task.size for task in fitting) // lanes
+                at = self._tasks.index(fitting[0])
+                parts = _divide(fitting[0], max(_FEWEST, share))
+                self._tasks[at : at + 1] = fitting[:1] = parts
+                most = min(most, share)
+            cells = accumulate(task.size for task in fitting)
+            found = fitting[: max(1, sum(count <= most for count in cells))]
             self._tasks = [task for task in self._tasks if task not in found]
         return found
 
@@ -86,6 +94,17 @@ class TaskQueue:
                 again.append(replace(task, groups=tuple(groups)))
         with self._lock:
             self._tasks = again + self._tasks
+
+
+def _divide(task: Task, share: int) -> list[Task]:
+    """The first of parts of one size, about that many cells each, and the rest; or the task."""
+    parts, first = max(1, round(task.size / share)), list[Group]()
+    while sum(item.time for group in first for item in group.items) * parts < task.size:
+        first.append(task.groups[len(first)])
+    rest = task.groups[len(first) :]
+    if parts == 1 or not rest:
+        return [task]
+    return [replace(task, groups=tuple(first)), replace(task, groups=rest)]
 
 
 def choose_items(

@@ -19,7 +19,8 @@ from ftax.timing.cell import Cell
 
 _QUANTILE = 1.96  # of a normal distribution, of which 95 % lie within it
 
-# Model, "runtime/host", dtype, batch and sequence.
+# Model, with what is run of it where that is no forward pass; "runtime/host", dtype, batch and
+# sequence.
 Place = tuple[str, str, str, int, int | None]
 
 
@@ -128,7 +129,8 @@ def find_kind(cell: Cell) -> str:
 
 def find_place(cell: Cell) -> Place:
     """Where a view keeps the cell."""
-    return (cell.model, f"{cell.runtime}/{cell.host}", cell.dtype, cell.batch, cell.sequence)
+    model = cell.model if cell.step == "forward" else f"{cell.model} {cell.step}"
+    return (model, f"{cell.runtime}/{cell.host}", cell.dtype, cell.batch, cell.sequence)
 
 
 def is_tiny(cell: Cell) -> bool:

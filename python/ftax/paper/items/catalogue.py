@@ -1,4 +1,5 @@
-"""The items of the paper, Figures 1 to 13 and Tables 1 to 3: what each wants measured and shows.
+"""The items of the paper, Figures 1 to 13 and Tables 1 to 3, and one more table: what each wants
+measured and shows.
 
 The surprising choice: an item never asks for a measurement by itself. Its wants are joined with
 those of the other items and run as one sweep; what it then shows is a function of the results.
@@ -16,7 +17,7 @@ from ftax.paper import tables
 from ftax.paper.figures.plots import Plot, make_panels
 from ftax.paper.figures.sheet import Missing, Panel, Sheet
 from ftax.paper.figures.view import View
-from ftax.paper.items import figures
+from ftax.paper.items import figures, training
 from ftax.paper.items.wants import want_claims, want_drift
 from ftax.paper.setting import Setting, Want
 from ftax.reports.table import Rows
@@ -129,6 +130,10 @@ _ITEMS = (
     Item(name="table3", title="utilisation of the GPU by framework",
          shows="Active multiprocessors and warps, from the GPU's own counters.",
          make_wants=tables.want_table3, make_table=tables.make_table3),
+    Item(name="training", title="the tax of a training step",
+         shows="Not in the paper, which measured inference: its models, forward, backward and "
+         "AdamW.",
+         make_wants=training.want_training, make_table=training.make_training),
 )  # fmt: skip
 
 
