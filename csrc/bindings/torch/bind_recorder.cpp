@@ -1,6 +1,7 @@
 // Recording, as Python drives it, and the log that a recording is held against. Two observers feed
 // the same Recorder: the dispatch key (start and stop) and, where torch does not offer it, a
 // TorchDispatchMode written in Python (begin and end).
+#include <ATen/ops/empty.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 
