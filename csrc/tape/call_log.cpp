@@ -17,8 +17,12 @@ namespace {
 
 std::atomic<CallLog*> active = nullptr;
 thread_local int kernels = 0;  // that are under way in this thread, one within the other
+thread_local int draws = 0;    // of them, those that draw random numbers
 
-struct InKernel final : at::ObserverContext {};
+struct InKernel final : at::ObserverContext {
+  explicit InKernel(bool does_draw) : does_draw(does_draw) {}
+  bool does_draw;
+};
 
 bool is_composite(const c10::OperatorHandle& op) {
   constexpr c10::DispatchKey kBackends[] = {
@@ -35,6 +39,8 @@ void add_value(const c10::IValue& value, LoggedCall& call) {
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
     if (tensor.defined() && !tensor.is_nested()) call.shapes.push_back(tensor.sizes().vec());
+  } else if (draws > 0) {
+    return;  // of what draws, such as attention: how far its generator is, another in each call
   } else if (value.isInt()) {
     call.integers.push_back(value.toInt());
   } else if (value.isBool()) {
@@ -58,11 +64,15 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   call.depth = kernels++;
   for (const c10::IValue& value : function.inputs()) add_value(value, call);
   log->add(std::move(call));
-  return std::make_unique<InKernel>();
+  const bool does_draw = op->hasTag(at::Tag::nondeterministic_seeded);
+  draws += does_draw;
+  return std::make_unique<InKernel>(does_draw);
 }
 
 void end(const at::RecordFunction&, at::ObserverContext* context) {
-  if (context != nullptr) --kernels;
+  if (context == nullptr) return;
+  --kernels;
+  draws -= static_cast<InKernel*>(context)->does_draw;
 }
 
 }  // namespace
@@ -72,7 +82,7 @@ void CallLog::start() {
   if (!active.compare_exchange_strong(nobody, this)) {
     throw UnavailableError("operator calls are being logged already; finish that first");
   }
-  kernels = 0;
+  kernels = draws = 0;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end)
                                            .needsInputs(true)
                                            .scopes({at::RecordScope::FUNCTION}));

@@ -14,7 +14,8 @@ namespace ftax {
 struct LoggedCall {
   std::string name;                          // "aten::add.Tensor"
   std::vector<std::vector<int64_t>> shapes;  // of its tensors, those in lists included
-  std::vector<int64_t> integers;             // among its arguments, those in lists included
+  // Among its arguments, those in lists included; none within a call that draws random numbers.
+  std::vector<int64_t> integers;
   int depth = 0;                             // of calls within which it was made
 };
 

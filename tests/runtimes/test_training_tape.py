@@ -338,3 +338,37 @@ def test_the_backward_pass_is_pythons_own_again():
     loaded = load_model(step)
     make_tape_with_autograd(loaded, make_tape(loaded))
     assert vars(torch.autograd)["_engine_run_backward"] is engine
+
+
+def test_how_far_a_generator_is_is_not_another_work():
+    """As attention on a GPU: its kernel calls an operator on the position of its generator, which
+    no two runs have alike."""
+    library = torch.library.Library("ftax_test_draws", "DEF")
+    drawn = []
+    for name, tags in (("random", (torch.Tag.nondeterministic_seeded,)), ("plain", ())):
+
+        def kernel(x: torch.Tensor) -> torch.Tensor:
+            drawn.append(torch.scalar_tensor(len(drawn)))
+            return x * 2
+
+        library.define(f"{name}(Tensor x) -> Tensor", tags=tags)
+        library.impl(name, kernel, "CPU")
+    weight = torch.zeros(3)
+
+    def step(x: torch.Tensor, name: str = "random") -> torch.Tensor:
+        with torch.no_grad():
+            weight.add_(getattr(torch.ops.ftax_test_draws, name)(x))
+        return weight * 1
+
+    try:
+        calls = [observe(lambda: step(torch.ones(3)), has_autograd=True) for _ in range(2)]
+        assert calls[0] == calls[1]
+        assert [call.integers for call in calls[0] if "scalar_tensor" in call.name] == [()]
+        with pytest.raises(UnsupportedError, match="scalar_tensor"):
+            load_model(ftax.step(lambda x: step(x, "plain"), (torch.ones(3),)))
+        receipt = ftax.tax(
+            ftax.step(step, (torch.ones(3),)), plan=QUICK, runtimes="none", progress=False
+        )
+        assert not receipt.work_problem
+    finally:
+        library._destroy()
