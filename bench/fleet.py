@@ -24,7 +24,7 @@ from ftax.records.store import read_records
 from ftax.steps.setting import Setting
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.record import SweepCell
-from ftax.sweeps.results import CELLS_FILE, SweepResults
+from ftax.sweeps.results import CELLS_FILE, SweepResults, read_times
 from ftax.sweeps.run import sweep
 from record import Figure, finish, make_parser, progress, show
 
@@ -138,17 +138,23 @@ def measure_cluster(quick: bool, folder: Path) -> tuple[list[Figure], dict[str, 
 
 def measure_gpus(quick: bool, folder: Path) -> tuple[list[Figure], dict[str, Any]]:
     """The same cells on one GPU of a node, and on two."""
-    grid, seconds = make_grid("cuda", quick), {}
+    grid, seconds, details = make_grid("cuda", quick), {}, {}
     for gpus in (1, 2):
         with start_cluster() as cluster:
             cluster.add(gpus=gpus)
-            _, seconds[gpus] = time_sweep(
+            found, seconds[gpus] = time_sweep(
                 f"{gpus} GPUs", grid, folder / str(gpus), on=f"ray={cluster.address}", quick=quick,
                 trace=False,
             )  # fmt: skip
+        details[gpus] = {
+            "steps_s": read_times(folder / str(gpus)),  # of all devices, each's own
+            "cells": Counter(str(cell.facts.get("gpu")) for cell in found.cells),
+            "cell_s": statistics.median(cell.seconds for cell in found.cells),
+        }
+        progress(f"{gpus} GPUs: {seconds[gpus]:.0f} s, {details[gpus]}")
     ratio = seconds[1] / seconds[2]
     figure = Figure(name="as fast on two GPUs", values=(ratio,), unit="times", at_least=1.8)
-    return [figure], {"cells": len(grid.cells()), "seconds": seconds}
+    return [figure], {"cells": len(grid.cells()), "seconds": seconds, "details": details}
 
 
 def main() -> None:

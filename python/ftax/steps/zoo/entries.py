@@ -33,6 +33,11 @@ _TINY_SOUND = {
 }
 
 
+# In training these models leave out layers and mask places at random, each time others: no two of
+# their steps would do the same work.
+_STEADY = {"layerdrop": 0.0, "apply_spec_augment": False}
+
+
 def text_model(
     name: str,
     description: str,
@@ -65,7 +70,10 @@ def speech_model(
     name: str, description: str, architecture: str, form: str, **own: Any
 ) -> ModelSpec:
     """An entry that takes sound, with the arguments of `text_model`."""
-    fields = {"family": "speech", "make_inputs": make_waves, "max_size": None, **_SOUND, **own}
+    fields = {
+        "family": "speech", "make_inputs": make_waves, "max_size": None, "settings": _STEADY,
+        **_SOUND, **own,
+    }  # fmt: skip
     return text_model(name, description, architecture, form, tiny=_TINY_SOUND, **fields)
 
 
