@@ -30,6 +30,10 @@ _SCRIPTS = {
     "cpu_runtimes": ("--time-limit", "1200"),
     "original_method": (),
     "fleet": (),
+    "captures": (),
+    "step_receipts": (),
+    "step_delays": (),
+    "decode_tax": (),
     "gpu_receipts": (),
     "gpu_runtimes": ("--time-limit", "2400"),
     "gpu_launch": (),
@@ -46,7 +50,15 @@ _QUICK = {
     "gpu_receipts": ("--batches", "1"),
     "gpu_runtimes": ("--models", "bert-base"),
     "gpu_compare": ("--time-limit", "120"),
-}
+    "captures": ("--only", "time bert-base"),
+    "step_receipts": ("--only", "receipt: train bert-base"),
+    "step_delays": ("--only", "train"),
+    "decode_tax": ("--models", "llama-160m", "--longest", "512", "--largest", "2",
+                   "--knee-seconds", "5"),
+}  # fmt: skip
+# Scripts of either device: what they are given without a GPU.
+_OF_EITHER = ("captures", "step_receipts", "step_delays", "decode_tax")
+_WITHOUT_GPU = ("--device", "cpu", "--tiny")
 
 
 def run_script(name: str, flags: list[str]) -> int:
@@ -77,6 +89,8 @@ def run_all(quick: bool, results: Path) -> int:
         progress(f"run_all: {name} ({place + 1} of {len(_SCRIPTS)})")
         start = time.monotonic()
         chosen = ["--quick", *_QUICK.get(name, ("--processes", "2"))] if quick else list(flags)
+        if name in _OF_EITHER and not torch.cuda.is_available():
+            chosen += _WITHOUT_GPU
         path = results / f"{name}.jsonl"
         before = len(read_lines(path))
         code = run_script(name, [*chosen, "--results", str(results)])

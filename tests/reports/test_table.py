@@ -149,3 +149,21 @@ def test_any_console_can_print_a_table(capsys):
     console = Console(width=60)
     console.print(TIMES)
     assert "1,234 us" in capsys.readouterr().out
+
+
+def test_a_sweep_of_steps_says_which_and_what_a_unit_takes():
+    def measure(**values):
+        return make_measured(replace(make_cell("eager"), grad_mode="grad", **values))
+
+    def draw(*cells):
+        return draw_sweep(SweepResults(cells=cells, machines={MACHINE.id: MACHINE})).tables[0]
+
+    one, four = measure(step="train"), measure(step="train", batch=4, units=4)
+    table = draw(one, four)
+    assert table.title.endswith("step train")
+    whole, own = (read_column(table, name) for name in ("latency", "a sample"))
+    assert whole[0] == own[0] and whole[1] == whole[0] and own[1] != whole[1]
+    assert "step" in draw(one, make_measured(make_cell("eager"))).columns
+    tokens = measure(step="decode", units=8)
+    assert "a unit" in draw(four, tokens).columns
+    assert "a sample" not in draw(one).columns

@@ -212,3 +212,15 @@ def test_the_command_line_allows_libraries_of_a_file_or_names_them(tmp_path, mon
     assert invoke(str(path), "--allow-libraries") == "not in this test"
     assert invoke("--model", "bert-base", "--runtime", "./mine.so/cpp") == "not in this test"
     assert swept == [["eager", "./from-elsewhere.so?tile=64"], ["./mine.so"]]
+
+
+def test_a_cell_has_the_units_that_one_run_makes():
+    """As a measurement of the same step has."""
+
+    def units(**values):
+        return [cell.units for cell in make_grid({"models": "bert-base", **values}).cells()]
+
+    assert units(batches=[1, 4]) == [1, 1]
+    assert units(step="train", batches=[1, 4]) == [1, 4]
+    assert units(models="llama", step="decode", batches=[1, 4]) == [8, 8]
+    assert units(models="llama", step="decode", tokens=3) == [3]

@@ -21,7 +21,7 @@ Scalar = str | int | float | bool | None
 # ("interval_ns.0"), or what makes it.
 Field = str | Callable[[Any], Any]
 
-_CELL = ("model", "runtime", "host", "device", "dtype", "batch", "sequence")
+_CELL = ("model", "runtime", "host", "device", "dtype", "batch", "sequence", "step", "units")
 # What a row is of. A label is what the user calls the result.
 CELL: Mapping[str, Field] = MappingProxyType(
     {"label": "label", **{name: f"cell.{name}" for name in _CELL}}

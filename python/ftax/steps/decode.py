@@ -23,7 +23,7 @@ from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load_code import is_code
 from ftax.steps.load_forward import load_forward
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.setting import CacheKind, Setting, read_setting
+from ftax.steps.setting import DEFAULT_TOKENS, CacheKind, Setting, read_setting
 from ftax.steps.spec import Attention, Dtype
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import read_given
@@ -39,7 +39,7 @@ def decode(
     prompt: torch.Tensor | None = None,
     *,
     context: int | None = None,
-    tokens: int = 8,
+    tokens: int = DEFAULT_TOKENS,
     cache: CacheKind = "dynamic",
     sample: bool = False,
     batch: int | None = None,

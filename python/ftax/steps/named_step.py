@@ -86,7 +86,7 @@ def _make_decode(loaded: LoadedModel, setting: Setting) -> Step:
     return decode(
         loaded,
         prompt,
-        tokens=setting.tokens or 8,
+        tokens=setting.units,
         cache=setting.cache or "dynamic",
         sample=setting.sample,
         name=loaded.name,

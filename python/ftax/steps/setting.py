@@ -30,6 +30,7 @@ GradMode = Literal["inference", "no_grad", "grad"]
 StepKind = Literal["forward", "decode", "train"]
 CacheKind = Literal["dynamic", "static"]
 
+DEFAULT_TOKENS = 8  # of a decode step
 _OF_STEPS = {"decode": ("tokens", "cache", "sample"), "train": ("optimizer",)}
 STEP_OPTIONS = tuple(itertools.chain(*_OF_STEPS.values()))  # that a forward pass has not
 
@@ -121,6 +122,13 @@ class Setting:
         return {
             name: getattr(self, name) for name in _FIELDS if getattr(self, name) != _DEFAULTS[name]
         }
+
+    @property
+    def units(self) -> int:
+        """How many tokens or samples one run makes of a model by name."""
+        if self.step == "decode":
+            return self.tokens or DEFAULT_TOKENS
+        return (self.batch or 1) if self.step == "train" else 1
 
     @property
     def of_loading(self) -> dict[str, Any]:

@@ -156,24 +156,25 @@ class Grid:
 
     def _make_cells(self, repetition: int) -> tuple[Cell, ...]:
         mark = {REPETITION: repetition} if repetition else {}
-        return tuple(
-            Cell.of(
-                replace(
-                    self.setting,
-                    device=_split_device(device)[0],
-                    dtype=dtype,  # type: ignore[arg-type]  # checked above
-                    batch=batch,
-                    sequence=self._resolve_sequence(model, sequence),
-                ),
-                model=model,
-                runtime=runtime,
-                host=host,
-                options=FrozenMap({**self.options, **_split_device(device)[1], **mark}),
+        cells = []
+        for model, device, dtype, batch, sequence, (runtime, host) in itertools.product(
+            self.models, self.devices, self.dtypes, self.batches, self.sequences, self.pairs
+        ):
+            setting = replace(
+                self.setting,
+                device=_split_device(device)[0],
+                dtype=dtype,  # type: ignore[arg-type]  # checked above
+                batch=batch,
+                sequence=self._resolve_sequence(model, sequence),
             )
-            for model, device, dtype, batch, sequence, (runtime, host) in itertools.product(
-                self.models, self.devices, self.dtypes, self.batches, self.sequences, self.pairs
-            )
-        )
+            options = FrozenMap({**self.options, **_split_device(device)[1], **mark})
+            cells.append(
+                Cell.of(
+                    setting, model=model, runtime=runtime, host=host, options=options,
+                    units=setting.units,
+                )
+            )  # fmt: skip
+        return tuple(cells)
 
     @property
     def options(self) -> FrozenMap:

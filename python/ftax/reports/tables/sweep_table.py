@@ -13,10 +13,11 @@ from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
 from ftax.reports.options import describe_options
 from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
 from ftax.reports.tables.machine_table import make_machine_table
+from ftax.reports.tables.receipt_table import name_unit
 from ftax.reports.tables.variance_table import make_variance_table
 from ftax.sweeps.record import GPU, REPETITION, drop_options
 from ftax.sweeps.side_by_side import group_shared, line_up, name_machines
-from ftax.timing.units import format_interval, format_latency
+from ftax.timing.units import format_interval, format_latency, format_time
 
 if TYPE_CHECKING:
     from ftax.sweeps.record import SweepCell
@@ -112,13 +113,16 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
 
 def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
     """What all cells have in common stands in the title."""
-    places = {name: {say(getattr(cell.cell, name)) for cell in cells} for name in _COLUMNS}
-    differ: dict[str, Cell] = {name: f"cell.{name}" for name in _COLUMNS if len(places[name]) > 1}
+    steps = {cell.cell.step for cell in cells}
+    columns = _COLUMNS if steps == {"forward"} else (*_COLUMNS, "step")
+    units = {name_unit(cell.cell) for cell in cells if cell.cell.units > 1}
+    places = {name: {say(getattr(cell.cell, name)) for cell in cells} for name in columns}
+    differ: dict[str, Cell] = {name: f"cell.{name}" for name in columns if len(places[name]) > 1}
     if len({describe_options(cell.cell) for cell in cells}) > 1:  # repetitions, for example
         differ["options"] = lambda cell: describe_options(cell.cell) or None
     alike = ", ".join(
         f"{name} {value}"
-        for name in _COLUMNS
+        for name in columns
         for value in places[name]
         if name not in differ and value != NOTHING
     )
@@ -129,6 +133,10 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
             **differ,
             "latency": lambda cell: format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
             "95 % interval": lambda cell: format_interval(cell.interval_ns),
+            **{
+                f"a {unit}": lambda cell: format_time(cell.latency_ns / cell.cell.units)
+                for unit in (units if len(units) < 2 else ("unit",))
+            },
             "overhead": (
                 lambda cell: None if cell.doubt else cell.overhead_share,
                 "{:.0%}".format,
@@ -136,7 +144,7 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
             "kernels": "kernels",
             "GMACs": ("macs", lambda macs: f"{macs / 1e9:.3g}"),
         },
-        text=(*_COLUMNS[:5], "options"),
+        text=(*_COLUMNS[:5], "step", "options"),
         gives_way=("GMACs", "kernels", "overhead"),
     )
 

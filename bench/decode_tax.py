@@ -1,0 +1,220 @@
+"""The tax of a decoded token over its context and its batch, and that of reading the prompt.
+
+A sweep (cells in a folder, which the same command completes), knees, and a picture of both. The
+surprising choice: what a token costs at the lowest rung is drawn as a line of its own, and no share
+is drawn: the gap between two lines is the tax, in the unit that a user waits in.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import ftax
+from ftax.errors import FtaxError, describe
+from ftax.paper.figures.drawing import save_sheet
+from ftax.paper.figures.sheet import Panel, Point, Series, Sheet
+from ftax.paper.figures.view import View, make_point, split_views
+from ftax.records.store import append_record
+from ftax.steps.setting import Setting
+from ftax.sweeps.grid import Grid
+from ftax.sweeps.knee.record import Over
+from ftax.sweeps.knee.run import knee
+from ftax.sweeps.record import SweepCell
+from ftax.sweeps.results import SweepResults
+from ftax.sweeps.run import sweep
+from record import RESULTS, Figure, finish, make_parser, progress, show
+
+_PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "decode-tax"
+_MODELS = ("llama-160m", "llama-1b")
+_CONTEXTS = tuple(2**power for power in range(7, 14))
+_BATCHES = tuple(2**power for power in range(7))
+_BATCH_CONTEXT = 512
+_TOKENS = 8  # of a window
+_LINES = {
+    "library/python": "generate()", "eager/python": "a loop, in eager",
+    "cuda-graph/cpp": "the same kernels as a CUDA graph",
+    "eager/cpp": "the same operators from C++",
+}  # fmt: skip
+
+
+def choose_runtimes(device: str, step: str) -> tuple[str, ...]:
+    """From what people call to the lowest rung that the device has."""
+    lowest = "eager/cpp" if device == "cpu" else "cuda-graph/cpp"
+    return ("library/python", "eager/python", lowest)[step == "forward" :]
+
+
+def make_grids(options: argparse.Namespace) -> list[Grid]:
+    """Decoding over the context and over the batch, and prefill over the context."""
+    grids: list[Grid] = []
+    scale = 16 if options.tiny else 1
+    dtype = "fp32" if options.device == "cpu" else "fp16"
+    for model in options.models:
+        contexts = tuple(size // scale for size in _CONTEXTS if size <= options.longest)
+        batches = tuple(size for size in _BATCHES if size <= options.largest)
+        decoding = Setting(step="decode", tiny=options.tiny, tokens=_TOKENS, cache="static")
+        for setting, sequences, sizes in (
+            (decoding, contexts, (1,)),
+            (decoding, (_BATCH_CONTEXT // scale,), batches),
+            (Setting(tiny=options.tiny), contexts, (1,)),
+        ):
+            grids.append(
+                Grid(
+                    models=(model,), dtypes=(dtype,), devices=(options.device,),
+                    runtimes=choose_runtimes(options.device, setting.step),
+                    sequences=sequences, batches=sizes, setting=setting,
+                )
+            )  # fmt: skip
+    return grids
+
+
+def find_knees(options: argparse.Namespace, folder: Path) -> list[ftax.Knee]:
+    """Of a decoded token in eager, over context and batch."""
+    scale = 16 if options.tiny else 1
+    found = []
+    for model in options.models:
+        ranges: dict[Over, tuple[int, int]] = {
+            "sequence": (_CONTEXTS[0] // scale, options.longest // scale),
+            "batch": (1, options.largest),
+        }
+        for over, (low, high) in ranges.items():
+            progress(f"knee of {model} over {over}")
+            try:
+                one = knee(
+                    model, over=over, low=low, high=high, step="decode", tokens=_TOKENS,
+                    cache="static", device=options.device, tiny=options.tiny,
+                    dtype="fp32" if options.device == "cpu" else "fp16",
+                    sequence=None if over == "sequence" else _BATCH_CONTEXT // scale,
+                    plan=ftax.Plan(duration_s=options.knee_seconds), progress=False,
+                )  # fmt: skip
+            except FtaxError as error:
+                progress(f"no knee of {model} over {over}: {describe(error)}")
+                continue
+            append_record(folder / "knees.jsonl", one)
+            found.append(one)
+    return found
+
+
+def make_panels(view: View) -> list[Panel]:
+    """Per model: a token over its context and its batch, and a prompt over its length."""
+    panels = []
+    for model in dict.fromkeys(cell.cell.model for cell in view.every):
+        for step, x_name in (("decode", "context"), ("decode", "batch"), ("forward", "context")):
+            cells = [
+                cell for cell in view.every
+                if (cell.cell.model, cell.cell.step) == (model, step) and cell.status == "measured"
+            ]  # fmt: skip
+            of_batch = [cell for cell in cells if cell.cell.sequence == find_batch_context(cells)]
+            chosen = of_batch if x_name == "batch" else [c for c in cells if c.cell.batch == 1]
+            series = [
+                Series(
+                    label=label, style=label, source=view.label, measured=True,
+                    points=make_points(chosen, runtime, x_name, view),
+                )
+                for runtime, label in _LINES.items()
+            ]  # fmt: skip
+            what = "a prompt" if step == "forward" else "a decoded token"
+            drawn = tuple(one for one in series if len(one.points) > 1)
+            if drawn:
+                panels.append(Panel(title=f"{model}, {what}", series=drawn, x_name=x_name))
+    return panels
+
+
+def find_batch_context(cells: list[SweepCell]) -> int | None:
+    """The context at which the batch was varied."""
+    several = {cell.cell.sequence for cell in cells if cell.cell.batch > 1}
+    return min(several, key=str, default=None)
+
+
+def make_points(cells: list[SweepCell], runtime: str, x_name: str, view: View) -> tuple[Point, ...]:
+    """Of one line, in ms a token of each text."""
+    found = []
+    for cell in cells:
+        if f"{cell.cell.runtime}/{cell.cell.host}" == runtime:
+            x = cell.cell.batch if x_name == "batch" else cell.cell.sequence or 0
+            found.append(divide(make_point(cell, x, view.drift), cell.cell.units))
+    return tuple(sorted(found, key=lambda point: point.x))
+
+
+def divide(point: Point, units: int) -> Point:
+    """Times of one unit of the step."""
+
+    def share(time_ms: float | None) -> float | None:
+        return None if time_ms is None else time_ms / units
+
+    return replace(
+        point, latency_ms=point.latency_ms / units, low_ms=share(point.low_ms),
+        high_ms=share(point.high_ms), busy_ms=share(point.busy_ms),
+    )  # fmt: skip
+
+
+def list_figures(panels: list[Panel], results: SweepResults) -> list[Figure]:
+    """Of each panel, what eager takes over its lowest rung, at its least and its largest size."""
+    missing = sum(cell.status != "measured" for cell in results.cells)
+    found = [
+        Figure(name="cells", values=(float(len(results.cells)),), unit="cells"),
+        Figure(name="cells without a number", values=(float(missing),), unit="cells", at_most=0),
+    ]
+    for panel in panels:
+        lines = {series.label: series.points for series in panel.series}
+        eager, lowest = lines.get(_LINES["eager/python"]), panel.series[-1].points
+        if eager is None:
+            continue
+        for slow in (eager[0], eager[-1]):
+            fast = next((point for point in lowest if point.x == slow.x), None)
+            if fast is not None:
+                tax = 100 * (1 - fast.latency_ms / slow.latency_ms)
+                name = f"tax of {panel.title}, {panel.x_name} {slow.x:g}"
+                found.append(Figure(name=name, values=(tax,), unit="%"))
+    return found
+
+
+def draw(view: View, panels: list[Panel]) -> None:
+    """The picture of docs/steps.md."""
+    sheet = Sheet(
+        item="decode", title=f"Decoding and reading a prompt, {view.label}",
+        note="ms a token of each text, or a prompt; greedy, a static cache, batch 1 or a context "
+        f"of {_BATCH_CONTEXT}", panels=tuple(panels),
+    )  # fmt: skip
+    _, png = save_sheet(sheet, _PICTURE)
+    png.unlink()  # the page shows the other
+
+
+def main() -> None:
+    """Measure what is missing, or show what there is."""
+    parser = make_parser(__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="narrow models, a sixteenth as long")
+    parser.add_argument("--models", nargs="+", choices=_MODELS, default=_MODELS)
+    parser.add_argument("--longest", type=int, default=max(_CONTEXTS), help="context")
+    parser.add_argument("--largest", type=int, default=max(_BATCHES), help="batch")
+    parser.add_argument("--knee-seconds", type=float, default=40.0, help="of each; 0: none")
+    parser.add_argument("--time-limit", type=float, help="seconds for the sweep")
+    parser.add_argument("--draw", action="store_true", help="measure nothing; draw the picture")
+    options = parser.parse_args()
+    folder = (options.results or RESULTS) / "decode"
+    if options.draw:
+        view = split_views(SweepResults.load(folder))[0]
+        draw(view, make_panels(view))
+        return
+    results = sweep(
+        make_grids(options), folder, resume=True, quick=options.quick,
+        time_limit_s=options.time_limit, trace=False,
+    )  # fmt: skip
+    knees = find_knees(options, folder) if options.knee_seconds else []
+    panels = make_panels(split_views(results)[0])
+    rows = [
+        (panel.title, panel.x_name, series.label,
+         " ".join(f"{point.x:g}:{point.latency_ms:.3g}" for point in series.points))
+        for panel in panels for series in panel.series
+    ]  # fmt: skip
+    show("ms", ("what", "over", "line", "size: ms"), rows, left=4)
+    knee_rows = [(k.cell.model, k.over, k.verdict, str(k.last_on), str(k.first_off)) for k in knees]
+    show("knees", ("model", "over", "verdict", "last on", "first off"), knee_rows, left=3)
+    finish(__file__, options, list_figures(panels, results),
+           raw={"knees": [k.to_dict()["answer"] for k in knees]})  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
