@@ -16,7 +16,7 @@ struct LoggedCall {
   std::vector<std::vector<int64_t>> shapes;  // of its tensors, those in lists included
   // Among its arguments, those in lists included; none within a call that draws random numbers.
   std::vector<int64_t> integers;
-  int depth = 0;                             // of calls within which it was made
+  int depth = 0;  // of calls within which it was made
 };
 
 // Calls of operators that have a kernel of their own, in the order in which they begin: what

@@ -152,18 +152,20 @@ def test_any_console_can_print_a_table(capsys):
 
 
 def test_a_sweep_of_steps_says_which_and_what_a_unit_takes():
-    def measure(**values):
-        return make_measured(replace(make_cell("eager"), grad_mode="grad", **values))
+    def measure(step, values_ns=(4e6,) * 8, **values):
+        cell = replace(make_cell("eager"), step=step, grad_mode="grad", **values)
+        return make_measured(cell, values_ns=values_ns)
 
     def draw(*cells):
         return draw_sweep(SweepResults(cells=cells, machines={MACHINE.id: MACHINE})).tables[0]
 
-    one, four = measure(step="train"), measure(step="train", batch=4, units=4)
+    one, four = measure("train"), measure("train", batch=4, units=4)
     table = draw(one, four)
     assert table.title.endswith("step train")
-    whole, own = (read_column(table, name) for name in ("latency", "a sample"))
-    assert whole[0] == own[0] and whole[1] == whole[0] and own[1] != whole[1]
+    assert read_column(table, "latency") == ["4,000 us", "4,000 us"]
+    assert read_column(table, "a sample") == ["4,000 us", "1,000 us"]
     assert "step" in draw(one, make_measured(make_cell("eager"))).columns
-    tokens = measure(step="decode", units=8)
-    assert "a unit" in draw(four, tokens).columns
+    assert "a unit" in draw(four, measure("decode", units=8)).columns
     assert "a sample" not in draw(one).columns
+    doubtful = draw(one, measure("train", (1.0, 3.0), batch=4, units=4))
+    assert read_column(doubtful, "a sample") == ["4,000 us", "-"]

@@ -134,7 +134,7 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
             "latency": lambda cell: format_latency(cell.latency_ns, cell.doubt, cell.disturbance),
             "95 % interval": lambda cell: format_interval(cell.interval_ns),
             **{
-                f"a {unit}": lambda cell: format_time(cell.latency_ns / cell.cell.units)
+                f"a {unit}": (_divide, format_time)
                 for unit in (units if len(units) < 2 else ("unit",))
             },
             "overhead": (
@@ -151,3 +151,8 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
 
 def _is_measured(cell: SweepCell) -> bool:
     return cell.status == "measured"
+
+
+def _divide(cell: SweepCell) -> float | None:
+    """What one unit of the step takes; nothing where the whole is not to go by."""
+    return None if cell.doubt else cell.latency_ns / cell.cell.units
