@@ -1,9 +1,12 @@
 """When two runtimes are said to have computed the same."""
 
+import math
+
 import pytest
 import torch
 
-from ftax.runtimes.equality import compare_outputs
+from ftax.runtimes.equality import allow_unsteady, compare_outputs, measure_spread
+from ftax.timing.checks import Equality
 
 
 def test_equal_bytes_are_bitwise_and_minus_zero_is_not_zero() -> None:
@@ -47,3 +50,21 @@ def test_other_structure_is_named(outputs: list[torch.Tensor], problem: str) -> 
     result = compare_outputs([torch.ones(2)], outputs)
     assert result.problem == problem
     assert result.to_dict()["difference"] is None
+
+
+def test_what_is_not_the_same_twice_may_be_another_here_by_about_as_much() -> None:
+    first = [torch.tensor([3.0, 4.0]), torch.tensor([1, 2]), torch.ones(2)]
+    again = [torch.tensor([3.0, 4.5]), torch.tensor([1, 3]), torch.ones(2)]
+    spread = measure_spread(first, [first, again])
+    assert spread == {0: pytest.approx(0.1), 1: math.inf}  # 0.5 / 5; numbers are equal or not
+
+    def allow(*outputs: torch.Tensor) -> Equality:
+        return allow_unsteady(compare_outputs(first, outputs), first, outputs, spread)
+
+    other = torch.tensor([3.0, 4.9]), torch.tensor([5, 6]), torch.ones(2)
+    assert allow(*other).within_tolerance
+    assert allow(*other).describe() == "differs as eager from itself"
+    assert not allow(torch.tensor([3.0, 5.1]), *other[1:]).within_tolerance  # twice as far at most
+    assert not allow(*other[:2], torch.zeros(2)).within_tolerance  # which is the same each time
+    assert not allow(other[0], torch.tensor([5]), other[2]).within_tolerance
+    assert not allow_unsteady(compare_outputs(first, other), first, other, {}).within_tolerance

@@ -1,5 +1,7 @@
 """What a tape is refused for, what it warns of, and that checking it leaves the model as it was."""
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -212,3 +214,34 @@ def test_captured_tensors_are_counted_and_shared() -> None:
     before = taped.tape.run()[0]
     table.add_(1)
     assert torch.allclose(taped.tape.run()[0], before + 1)
+
+
+@pytest.fixture
+def noisy() -> Iterator[Any]:
+    """An operator that is not the same twice, as sums in any order are: by a tenth, or all of it."""
+    library = torch.library.Library("ftax_test_noisy", "DEF")
+    calls = count()
+
+    def add(x: torch.Tensor, far: float) -> torch.Tensor:
+        return x * (1 + far * (next(calls) % 3))
+
+    library.define("add(Tensor x, float far) -> Tensor")
+    library.impl("add", add, "CompositeExplicitAutograd")
+    yield torch.ops.ftax_test_noisy.add
+    library._destroy()
+
+
+def test_what_eager_does_not_give_twice_a_replay_need_not_give(noisy: Any) -> None:
+    taped = make_tape(load_inside(lambda x: (noisy(x, 0.1), x + 1)))
+    assert taped.checks.outputs.describe() == "differs as eager from itself"
+    assert make_tape(load_inside(lambda x: x + noisy(x, 0.0))).checks.outputs.bitwise
+
+
+def test_noise_hides_no_error(noisy: Any) -> None:
+    """Of a value that is baked in: the other output is the same each time, or differs by more than
+    eager's do."""
+    refusal(load_inside(lambda x: (noisy(x, 0.1), x * x.sum().item())))
+    refusal(load_inside(lambda x: noisy(x, 0.01) * (10 + x.sum().item())))
+    # Python goes on, and a replay does not: not the same twice in eager alone.
+    calls = count()
+    refusal(load_inside(lambda x: x * (1 + next(calls) % 3)))

@@ -78,15 +78,15 @@ class Workspace:
     def compare(
         self, reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
     ) -> Equality:
-        """``outputs`` with eager's. Kernels may sum in another order each time: of tokens that
-        eager and the tape do not choose twice, others may choose others."""
+        """``outputs`` with eager's. Kernels may sum in another order each time: what neither eager
+        nor the tape give twice may be others here too."""
         found = compare_outputs(reference, outputs)
         if found.within_tolerance or not isinstance(self._taped, Taped):
             return found
         return allow_unsteady(found, reference, outputs, self._unsteady)
 
     @cached_property
-    def _unsteady(self) -> frozenset[int]:
+    def _unsteady(self) -> dict[int, float]:
         return find_unsteady(self.loaded, self.taped.tape.run)
 
     def watch_work(self) -> WorkWatch:

@@ -19,7 +19,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
-from ftax.runtimes.equality import allow_unsteady, compare_outputs
+from ftax.runtimes.equality import allow_unsteady, compare_outputs, measure_spread
 from ftax.runtimes.tape.recording import (
     Call,
     Observer,
@@ -168,34 +168,16 @@ def find_unsteady(
     loaded: LoadedModel,
     run: Callable[[], Sequence[torch.Tensor]],
     guard: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
-) -> frozenset[int]:
-    """Places of outputs that are whole numbers (the tokens that were chosen) and not the same
-    twice, in eager and in a replay: kernels that sum in another order each time may choose another.
-    The replay, because a model in which Python goes on is not the same twice either; of other
-    numbers the tolerance allows for the order of sums."""
+) -> dict[int, float]:
+    """How far outputs differ, by place, that are not the same twice, neither in eager nor in a
+    replay. The replay, because a model in which Python goes on is not the same twice either."""
     first = run_eager(loaded.call, loaded)
-    places = frozenset(
-        place
-        for place, item in enumerate(first)
-        if not item.is_floating_point() and not item.is_complex()
-    )
-    if places:
-        again = [run_eager(loaded.call, loaded) for _ in range(_UNSTEADY_RUNS)]
-        places &= _list_changed(first, again)
-    if places:
-        replayed, *others = (_replay(loaded, run, guard) for _ in range(_UNSTEADY_RUNS))
-        places &= _list_changed(replayed, others)
-    return places
-
-
-def _list_changed(
-    first: Sequence[torch.Tensor], others: Sequence[Sequence[torch.Tensor]]
-) -> frozenset[int]:
-    return frozenset(
-        place
-        for place, item in enumerate(first)
-        if not all(compare_outputs([item], [other[place]]).bitwise for other in others)
-    )
+    spread = measure_spread(first, [run_eager(loaded.call, loaded) for _ in range(_UNSTEADY_RUNS)])
+    if not spread:
+        return {}
+    replayed, *others = (_replay(loaded, run, guard) for _ in range(_UNSTEADY_RUNS))
+    own = measure_spread(replayed, others)
+    return {place: max(far, own[place]) for place, far in spread.items() if place in own}
 
 
 def _replay(
