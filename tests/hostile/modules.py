@@ -821,7 +821,7 @@ def gradient_of_a_function(x: Tensor) -> Tensor:
     return torch.func.grad(lambda y: y.exp().sum())(x)
 
 
-@right(marks=[PROTOTYPE])
+@refused("torch.compile made a part of it")
 class CompiledPart(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -218,7 +218,7 @@ def test_captured_tensors_are_counted_and_shared() -> None:
 
 @pytest.fixture
 def noisy() -> Iterator[Any]:
-    """An operator that is not the same twice, as sums in any order are: by a tenth, or all of it."""
+    """An operator that is not the same twice, as sums in any order are: by so much."""
     library = torch.library.Library("ftax_test_noisy", "DEF")
     calls = count()
 

@@ -12,12 +12,11 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
@@ -25,6 +24,7 @@ from torch.optim.optimizer import (
 )
 
 from ftax.records.record import Name, Record
+from ftax.steps.module_calls import watch_module_calls
 
 _AFTER_BACKWARD, _AFTER_OPTIMIZER = "after backward", "after optimizer"
 _SECONDS, _LEAST, _MOST = 1.0, 5, 100
@@ -110,12 +110,12 @@ class _Marks:
         handles = [
             register_optimizer_step_pre_hook(lambda *_: self._mark("optimizer")),
             register_optimizer_step_post_hook(lambda *_: self._mark(_AFTER_OPTIMIZER)),
-            *([register_module_forward_pre_hook(self._call_module)] if modules else []),
         ]
         autograd._engine_run_backward = self._wrap(engine, "backward", _AFTER_BACKWARD)
         Optimizer.zero_grad = self._wrap(zero_grad, "zero_grad", "forward")  # type: ignore[method-assign]
         try:
-            yield
+            with watch_module_calls(self._call_module) if modules else nullcontext():
+                yield
         finally:
             autograd._engine_run_backward, Optimizer.zero_grad = engine, zero_grad  # type: ignore[method-assign]
             for handle in handles:

@@ -192,7 +192,8 @@ def _time_phases(scene: Scene) -> Iterator[Scene]:
 
 
 def _find_waits(scene: Scene) -> Iterator[Scene]:
-    yield scene.add(waits=find_waits(scene.workspace.loaded))
+    if not scene.workspace.is_compiled:  # or the waits found would be those of what was compiled
+        yield scene.add(waits=find_waits(scene.workspace.loaded))
 
 
 def _time_floors(scene: Scene) -> Iterator[Scene]:

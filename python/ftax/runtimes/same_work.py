@@ -41,11 +41,12 @@ class WorkWatch:
         reference: Sequence[torch.Tensor] | None = None,
         *,
         share: float = 0.1,
+        is_compiled: bool = False,
         compare: Callable[..., Equality] = compare_outputs,
     ) -> None:
         self._loaded = loaded
         self._reference = reference
-        self._share, self._compare = share, compare
+        self._share, self._compare, self._is_compiled = share, compare, is_compiled
         self._calls = None if calls is None else list(calls)
         self._observed = self._in_a_row = 0
         self._problem = ""
@@ -104,7 +105,11 @@ class WorkWatch:
         start = time.perf_counter()
         try:
             self._loaded.prepare()
-            seen = observe(self._loaded.call, has_autograd=self._loaded.has_autograd)
+            seen = observe(
+                self._loaded.call,
+                has_autograd=self._loaded.has_autograd,
+                is_compiled=self._is_compiled,
+            )
             if self._loaded.device != "cpu":
                 torch.cuda.synchronize(self._loaded.device)  # or it would run into the next round
         except (FtaxError, RuntimeError) as error:

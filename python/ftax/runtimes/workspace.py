@@ -65,9 +65,14 @@ class Workspace:
                 )
 
     @cached_property
+    def is_compiled(self) -> bool:
+        """Whether torch.compile made a part of the model."""
+        return settle(self.loaded)
+
+    @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
         """Eager outputs on the main inputs."""
-        settle(self.loaded)
+        _ = self.is_compiled  # for which it is settled
         return run_eager(self.loaded.call, self.loaded)
 
     @cached_property
@@ -96,7 +101,7 @@ class Workspace:
         if isinstance(taped, Taped):
             calls, share = taped.calls, 0.25
             return WorkWatch(self.loaded, calls, self.reference, share=share, compare=self.compare)
-        return WorkWatch(self.loaded, reference=self.reference)
+        return WorkWatch(self.loaded, reference=self.reference, is_compiled=self.is_compiled)
 
     @cached_property
     def _taped(self) -> Taped | FtaxError:

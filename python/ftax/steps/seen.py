@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
+from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.reach import can_load, copy_containers, find_reached
 from ftax.steps.state import Snapshot, is_same_container, refill
 from ftax.steps.step import Step
@@ -39,16 +39,12 @@ class Seen:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Look on inside."""
-        handles = [
-            register_module_forward_pre_hook(self._enter),
-            register_module_forward_hook(self._leave, always_call=True),
-            register_optimizer_step_pre_hook(self._see_optimizer),
-        ]
+        optimizers = register_optimizer_step_pre_hook(self._see_optimizer)
         try:
-            yield
+            with watch_module_calls(self._enter, self._leave):
+                yield
         finally:
-            for handle in handles:
-                handle.remove()
+            optimizers.remove()
 
     def undo(self) -> None:
         """Make all of it as it was."""

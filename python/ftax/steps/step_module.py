@@ -21,6 +21,7 @@ from ftax.steps.step import Step
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
 
 _WATCHED_CALLS = 3  # the first makes an optimizer's state, the second writes it
+_COMPILING_CALLS = 2  # whose operator calls are in part those of the compiler
 _SMALL_BYTES = 1 << 16
 
 
@@ -37,6 +38,7 @@ class StepModule(nn.Module):
         self.kept_bytes = 0  # that each call leaves behind in Python, of what it makes
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
+        self.is_compiled = False  # in part, by torch.compile
         self._theirs: list[torch.Tensor] = []  # that steps beside it write, and it does not
         self._decisive_theirs = _core.SavedState([])
 
@@ -114,6 +116,7 @@ class StepModule(nn.Module):
             made.append(writes.take_made())
         self.written = writes.list_memory()
         self._generators = writes.list_generators()
+        self.is_compiled = writes.met_compiled
         writes.put_back()
         self.run_beside(())
         self._check_same_work(call, writes)
@@ -136,11 +139,11 @@ class StepModule(nn.Module):
         """Raises UnsupportedError if two calls from the same tensors do not make the same operator
         calls."""
         logs = []
-        for _ in range(2):
+        for _ in range(2 + (_COMPILING_CALLS if self.is_compiled else 0)):
             writes.put_back()
             self.prepare()
             logs.append(_log(call))
-        if what := _describe_change(*logs):
+        if what := _describe_change(*logs[-2:]):
             raise UnsupportedError(
                 f"the work of this step changes from call to call: {what}. It keeps something in "
                 "Python (a list that grows, a position, an iterator, random numbers): bring that "

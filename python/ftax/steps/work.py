@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ftax.steps.echoes import Echoes
+from ftax.steps.echoes import Echoes, PlainMode
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.setting import use_autograd
 
 _RECURRENT = ("lstm", "gru", "rnn_relu", "rnn_tanh")
@@ -69,18 +68,15 @@ def count_call(module: nn.Module, call: Callable[[], Any], *, has_autograd: bool
         nonlocal calls
         calls += id(part) in leaves
 
-    handle = register_module_forward_pre_hook(count)
     counter = FlopCounterMode(display=False, custom_mapping=_make_formulas())
-    try:
-        # The inner mode sees a call first, before the counter takes composite ones apart.
-        with use_autograd(has_autograd), counter, _OperatorCount() as operators:
-            call()
-    finally:
-        handle.remove()
+    watch = watch_module_calls(count)
+    # The inner mode sees a call first, before the counter takes composite ones apart.
+    with watch, use_autograd(has_autograd), counter, _OperatorCount() as operators:
+        call()
     return Work(macs=counter.get_total_flops() // 2, operators=operators.total, modules=calls)
 
 
-class _OperatorCount(TorchDispatchMode):
+class _OperatorCount(PlainMode):
     """Counts calls and passes them on."""
 
     supports_higher_order_operators = True

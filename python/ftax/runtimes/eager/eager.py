@@ -15,11 +15,16 @@ from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import core_grad_mode, drive_python, replay_mode
 from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import make_tape_with_autograd, preserve_state
+from ftax.runtimes.tape.tape import COMPILED, make_tape_with_autograd, preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
+
+_IS_COMPILED = (
+    f"{COMPILED}: what is called eager is the compiled code, called as you call it; with "
+    "ladder='compile' (--ladder compile) the model that was compiled is taken apart"
+)
 
 
 def prepare_eager(workspace: Workspace, host: Host, *, runtime: str = "eager") -> Candidate:
@@ -66,7 +71,7 @@ def _prepare_model(workspace: Workspace, runtime: str, call: Callable[[], object
         host="python",
         runner=drive_python(workspace, runtime, call),
         run=run,
-        warnings=loaded.warnings,
+        warnings=(*loaded.warnings, *([_IS_COMPILED] if workspace.is_compiled else [])),
         watch=workspace.watch_work,
     )
 

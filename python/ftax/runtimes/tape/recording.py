@@ -19,15 +19,12 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
 from torch.overrides import TorchFunctionMode
 
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.steps.echoes import Echoes, PlainMode
+from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.setting import use_autograd
 from ftax.steps.state import keep_weight, put_weights_back
@@ -128,11 +125,11 @@ class _KeepWeights(PlainMode):
 
 
 @contextmanager
-def keep_weights(module: nn.Module) -> Iterator[None]:
+def keep_weights(module: nn.Module) -> Iterator[PlainMode]:
     """Parameters that the module writes into by operator calls are afterwards as they were, and are
     from now on among what a Snapshot restores."""
-    with _KeepWeights(module):
-        yield
+    with _KeepWeights(module) as watch:
+        yield watch
     put_weights_back(module.parameters())
 
 
@@ -162,22 +159,24 @@ class _HostReadLog(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def observe(call: Callable[[], Any], *, has_autograd: bool = False) -> list[Call]:
+def observe(
+    call: Callable[[], Any], *, has_autograd: bool = False, is_compiled: bool = False
+) -> list[Call]:
     """Operator calls of one inference in order, as a TorchDispatchMode sees them; of a run with
-    autograd those below it, as torch's profiling hooks do.
+    autograd, or of compiled code, which runs under no mode, as torch's profiling hooks do.
 
     Raises RunnerError if ``call`` raises.
     """
-    if has_autograd:
-        return _observe_below_autograd(call)
+    if has_autograd or is_compiled:
+        return _observe_by_profiler(call, has_autograd=has_autograd)
     with torch.inference_mode(), _CallLog() as log:
         call_model(call)
     return list(log.calls)
 
 
-def _observe_below_autograd(call: Callable[[], Any]) -> list[Call]:
+def _observe_by_profiler(call: Callable[[], Any], *, has_autograd: bool) -> list[Call]:
     log = _core.CallLog()
-    with use_autograd(True):
+    with use_autograd(has_autograd):
         log.start()
         try:
             call_model(call)
@@ -416,12 +415,5 @@ def _module_paths(
         running.pop()
         tell(running[-1] if running else "")
 
-    handles = [
-        register_module_forward_pre_hook(enter),
-        register_module_forward_hook(leave, always_call=True),
-    ]
-    try:
+    with watch_module_calls(enter, leave):
         yield lambda: running[-1] if running else ""
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -33,6 +33,7 @@ from ftax.runtimes.tape.recording import (
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.state import Snapshot
+from ftax.steps.step_module import StepModule
 from ftax.timing.checks import Checks, Equality
 
 _MEMORY_LIMIT = 1.05  # of eager's peak
@@ -43,6 +44,7 @@ _HARD_TO_FOLLOW = (
     "with autograd on, vmap, forward-mode differentiation and inference_mode within a step cannot "
     "be followed; a step without gradients can be measured under torch.no_grad()"
 )
+COMPILED = "torch.compile made a part of it"
 _COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
 
 
@@ -64,7 +66,12 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
         UnsupportedError: the model cannot be taped; the message names operator and module.
         RunnerError: the model's forward raised.
     """
-    settle(loaded)
+    if settle(loaded):
+        raise UnsupportedError(
+            f"cannot tape this model: {COMPILED}, and what Inductor generates makes no operator "
+            "calls that a tape could hold: give what was compiled, or take its compiled call apart "
+            "(ladder='compile')"
+        )
     reference = run_eager(loaded.call, loaded)
     check_reference = run_eager(loaded.call_check, loaded)
     if observer == "auto":
@@ -142,14 +149,16 @@ def make_tape_with_autograd(loaded: LoadedModel, taped: Taped) -> tuple[_core.Ta
     return tape, Checks(outputs=equalities[0], second_input=equalities[1], details=details)
 
 
-def settle(loaded: LoadedModel) -> None:
+def settle(loaded: LoadedModel) -> bool:
     """Call the model as often as it takes for what it makes at its first call to be there: masks,
-    tables, positions, kept in attributes. What is recorded and checked is a later call."""
-    if loaded.kind != "forward":
-        return  # it has run when it was loaded
-    with preserve_state(loaded), torch.inference_mode(), keep_weights(loaded.module):
+    tables, positions, kept in attributes. What is recorded and checked is a later call. Returns
+    whether torch.compile made a part of it, which runs as it was written here."""
+    if isinstance(loaded.module, StepModule):
+        return loaded.module.is_compiled  # it has run when it was loaded
+    with preserve_state(loaded), torch.inference_mode(), keep_weights(loaded.module) as watch:
         for _ in range(_SETTLING_CALLS):
             call_model(loaded.call)
+    return watch.met_compiled
 
 
 def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tensor, ...]:
