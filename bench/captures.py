@@ -150,7 +150,8 @@ def time_model(options: argparse.Namespace, name: str) -> dict[str, Any]:
     workspace = Workspace(loaded)
     lowest = ("cuda-graph", "cpp") if on_gpu else ("eager", "cpp")
     compiled = "compile-reduce-overhead" if on_gpu else "compile"
-    wanted = (("eager", "python"), lowest, ("capture", "python"), (compiled, "python"))
+    wanted = (("eager", "python"), lowest, ("capture", "python"), (compiled, "python"),
+              *([("compile-capture", "python")] if on_gpu else []))  # fmt: skip
     candidates, missing, seconds = [], {}, {}
     for runtime, host in wanted:
         start = time.perf_counter()
@@ -174,6 +175,9 @@ def time_model(options: argparse.Namespace, name: str) -> dict[str, Any]:
         "over_lowest": divide(times, "capture/python", bottom),
         "borrowed_over_lowest": divide(times, "capture-borrowed/python", bottom),
         "over_compiled": divide(times, "capture/python", f"{compiled}/python"),
+        "compile_capture_over_compiled": divide(
+            times, "compile-capture/python", f"{compiled}/python"
+        ),
         "speedup": divide(times, "eager/python", "capture/python"),
         "made_s": seconds,
         "unavailable": missing,

@@ -235,3 +235,54 @@ def test_a_copy_of_what_was_there_before_is_refused(no_grad: None):
     kept = torch.ones(32)
     with pytest.raises(ftax.UnsupportedError, match=r"host and device|synchronizing"):
         ftax.capture(lambda x: x * kept.to(x.device), draw())
+
+
+@pytest.fixture
+def compiled() -> Iterator[nn.Module]:
+    torch._dynamo.reset()
+    yield torch.compile(make_model(), dynamic=False)
+    torch._dynamo.reset()
+
+
+def test_a_compiled_module_gives_its_own_bits(no_grad: None, compiled: nn.Module):
+    x = draw()
+    before = compiled(x)
+    captured = ftax.capture(compiled, x)
+    (facts,) = captured.explain().programs
+    assert facts.contents == "CUDA graphs of 1 compiled graph(s)"
+    for _ in range(3):
+        y = draw()
+        assert torch.equal(captured(y), compiled(y))
+    assert torch.equal(captured(x), before)
+    assert captured.explain().calls == {"recorded": 1, "replayed": 4}
+    captured.close()
+    assert torch.equal(compiled(x), before)
+
+
+def test_a_compiled_module_launches_one_graph(no_grad: None, compiled: nn.Module):
+    x = draw()
+    captured = ftax.capture(compiled, x)
+    captured(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        captured(x)
+        torch.cuda.synchronize()
+    names = [event.name for event in profile.events()]
+    assert sum("GraphLaunch" in name for name in names) == 1
+    assert not any(name.startswith(("cudaLaunchKernel", "cuLaunchKernel")) for name in names)
+
+
+def test_a_compiled_modules_own_guards_are_asked(no_grad: None, compiled: nn.Module):
+    x = draw()
+    captured = ftax.capture(compiled, x)
+    wide = draw(9)
+    assert torch.equal(captured(wide), compiled(wide))
+    model = compiled._orig_mod
+    model[0].weight = nn.Parameter(torch.ones_like(model[0].weight))
+    assert torch.equal(captured(x), compiled(x))
+    assert torch.equal(captured(x), compiled(x))
+    assert count(captured, "recorded") == 3
+
+
+def test_a_compiled_module_is_no_tape(no_grad: None, compiled: nn.Module):
+    with pytest.raises(ftax.UnsupportedError, match="capture what was compiled"):
+        ftax.capture(compiled, draw(), kind="tape")

@@ -147,10 +147,10 @@ def test_another_stream_waits_for_the_one_before(streams: dict[str, Stream]):
 )
 def test_layouts_that_a_graph_cannot_have(inputs: list[torch.Tensor], words: str | None):
     if words is None:
-        graph._check_layouts(inputs, "f")
+        graph.check_layouts(inputs, "f")
         shared = [inputs[0], inputs[0][1:]]
         with pytest.raises(UnsupportedError, match="share memory"):
-            graph._check_layouts(shared, "f")
+            graph.check_layouts(shared, "f")
         return
     with pytest.raises(UnsupportedError, match=words):
-        graph._check_layouts(inputs, "f")
+        graph.check_layouts(inputs, "f")

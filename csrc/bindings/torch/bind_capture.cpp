@@ -1,5 +1,9 @@
 // What a captured call is checked against: its arguments, and what it read of Python.
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
+
+#include <optional>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/torch/guards.h"
@@ -34,6 +38,61 @@ class OwnInputs {
 
  private:
   std::vector<at::Tensor> own_;
+};
+
+// What one compiled graph was called with: its inputs, which may lie elsewhere in another call, and
+// weights and plain values, which have to be what they were.
+class GraphArguments {
+ public:
+  GraphArguments(py::tuple args, std::vector<size_t> inputs)
+      : args_(std::move(args)), inputs_(std::move(inputs)) {
+    std::vector<bool> is_input(args_.size());
+    for (const size_t place : inputs_) is_input.at(place) = true;
+    for (size_t i = 0; i < args_.size(); ++i) {
+      if (!THPVariable_Check(args_[i].ptr())) continue;
+      const at::Tensor& tensor = THPVariable_Unpack(args_[i].ptr());
+      const void* memory = is_input[i] ? nullptr : tensor.const_data_ptr();
+      tensors_.push_back(
+          {i, tensor.sizes().vec(), tensor.strides().vec(), tensor.options(), memory});
+    }
+  }
+
+  // The inputs among other arguments, if all else is the same.
+  [[nodiscard]] std::optional<std::vector<at::Tensor>> match(const py::tuple& args) const {
+    if (args.size() != args_.size()) return std::nullopt;
+    size_t next = 0;
+    for (size_t i = 0; i < args.size(); ++i) {
+      const bool is_tensor = next < tensors_.size() && tensors_[next].place == i;
+      if (is_tensor != THPVariable_Check(args[i].ptr())) return std::nullopt;
+      if (is_tensor ? !is_like(tensors_[next++], THPVariable_Unpack(args[i].ptr()))
+                    : !args[i].equal(args_[i])) {
+        return std::nullopt;
+      }
+    }
+    std::vector<at::Tensor> inputs;
+    for (const size_t place : inputs_) inputs.push_back(THPVariable_Unpack(args[place].ptr()));
+    return inputs;
+  }
+
+ private:
+  struct Seen {
+    size_t place;
+    std::vector<int64_t> sizes;
+    std::vector<int64_t> strides;
+    at::TensorOptions options;
+    const void* memory;  // null: any
+  };
+
+  static bool is_like(const Seen& seen, const at::Tensor& tensor) {
+    return (seen.memory == nullptr || tensor.const_data_ptr() == seen.memory) &&
+           tensor.sizes() == seen.sizes && tensor.strides() == seen.strides &&
+           tensor.scalar_type() == c10::typeMetaToScalarType(seen.options.dtype()) &&
+           tensor.device() == seen.options.device();
+  }
+
+  py::tuple args_;
+  std::vector<size_t> inputs_;
+  std::vector<Seen> tensors_;
 };
 
 }  // namespace
@@ -72,6 +131,10 @@ void bind_capture(py::module_& m) {
            "Copies what is not there already; the places that were copied.")
       .def("give_back", &OwnInputs::give_back, py::arg("given"), py::arg("places"),
            py::call_guard<py::gil_scoped_release>());
+  py::class_<GraphArguments>(m, "GraphArguments")
+      .def(py::init<py::tuple, std::vector<size_t>>(), py::arg("args"), py::arg("inputs"))
+      .def("match", &GraphArguments::match, py::arg("args"),
+           "The inputs; None where a weight, a size or a plain value is another.");
   m.def(
       "is_plain_value", [](const py::object& value) { return is_plain_value(value.ptr()); },
       py::arg("value"), "Whether it is compared by value, so that its identity says nothing.");

@@ -72,6 +72,12 @@ with torch.inference_mode():
     model = ftax.capture(model, inputs)
 {_CALL}""",
     "compile": f"{_COMPILE}\n{_CALL}",
+    "compile-capture": f"""\
+import ftax
+{_COMPILE}
+with torch.inference_mode():
+    model = ftax.capture(model, inputs)
+{_CALL}""",
     "compile-max-autotune": f"{_make_compile('max-autotune-no-cudagraphs')}\n{_CALL}",
     "compile-reduce-overhead": f"{_make_compile('reduce-overhead')}\n{_CALL}",
     "cuda-graph": _CAPTURE,

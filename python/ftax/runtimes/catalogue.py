@@ -424,6 +424,15 @@ _RUNTIMES = (
         why_not_cpp=_COMPILE_IS_PYTHON,
     ),
     RuntimeSpec(
+        name="compile-capture",
+        description="ftax.capture of what torch.compile made: its graphs as CUDA graphs",
+        hosts=("python",),
+        function="capture.row:prepare_compile_capture",
+        tunes=True,
+        devices=("cuda",),
+        why_not_cpp=_COMPILE_IS_PYTHON,
+    ),
+    RuntimeSpec(
         name="compile-max-autotune",
         description="torch.compile with kernels chosen by trial (mode max-autotune-no-cudagraphs)",
         hosts=("python",),

@@ -24,7 +24,8 @@ class ProgramFacts:
         arguments: that it stands for.
         reason: why it was recorded, where others were before.
         kind: "tape" or "graph".
-        operators: how many calls a replay makes.
+        operators: how many calls a replay makes; of compiled code, how many graphs it launches.
+        contents: the two in words: "tape of 12 operator calls".
         guarded: what is compared before each call, by name: "model.scale".
         frozen: what it read, or could have, and is not compared.
         baked: numbers that it read of tensors and that depend on no input and no state.
@@ -36,6 +37,7 @@ class ProgramFacts:
     reason: str
     kind: str
     operators: int
+    contents: str
     guarded: tuple[str, ...]
     frozen: tuple[str, ...]
     baked: tuple[str, ...]
@@ -61,7 +63,7 @@ class Explanation:
         lines += self.notes
         told: set[str] = set()  # what several have in common is listed once
         for facts in self.programs:
-            lines += ["", f"{facts.kind} of {facts.operators} operator calls: {facts.arguments}"]
+            lines += ["", f"{facts.contents}: {facts.arguments}"]
             if facts.reason:
                 lines.append(f"  recorded since {facts.reason}")
             for title, items in (
@@ -95,6 +97,7 @@ def _describe(program: Program) -> ProgramFacts:
         reason=program.reason,
         kind=program.kind,
         operators=program.operators,
+        contents=program.contents,
         guarded=tuple(program.state.places),
         frozen=(*program.executed.changing, *program.state.frozen, *_ALWAYS_FROZEN),
         baked=program.baked,

@@ -29,11 +29,11 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     loaded = workspace.loaded
     device = torch.device(loaded.device)
     before = torch.cuda.memory_reserved(device)
-    _check_layouts(loaded.flat_inputs(), loaded.name)
-    inputs = [_make_like(item) for item in loaded.flat_inputs()]
+    check_layouts(loaded.flat_inputs(), loaded.name)
+    inputs = [make_like(item) for item in loaded.flat_inputs()]
     tape = bake_transfers(loaded, tape)
     captured = capture(loaded, workspace.taped, tape=tape, inputs=inputs)
-    replay = GraphReplay(captured, device, launch=_find_launch(captured), borrows=borrows)
+    replay = GraphReplay(captured, device, launch=find_launch(captured), borrows=borrows)
     replay.memory_bytes = max(0, torch.cuda.memory_reserved(device) - before)
     replay.places = list(range(len(workspace.reference)))
     check_on_both_inputs(
@@ -46,7 +46,7 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     return replay
 
 
-def _find_launch(captured: CapturedGraph) -> Callable[[], object]:
+def find_launch(captured: CapturedGraph) -> Callable[[], object]:
     """torch's own replay where random numbers have to move on, for which it runs two kernels more;
     else the launch alone."""
     if captured.draws_random:
@@ -55,7 +55,7 @@ def _find_launch(captured: CapturedGraph) -> Callable[[], object]:
     return _core.GraphRunner(pointer, "capture", captured).enqueue
 
 
-def _check_layouts(inputs: Sequence[torch.Tensor], name: str) -> None:
+def check_layouts(inputs: Sequence[torch.Tensor], name: str) -> None:
     """Raises UnsupportedError for inputs that a graph cannot have memory of its own for."""
     for place, item in enumerate(inputs):
         if any(
@@ -212,7 +212,7 @@ def _see_whole(tensor: torch.Tensor) -> torch.Tensor:
         return view.set_(storage, 0, (count,), (1,))
 
 
-def _make_like(tensor: torch.Tensor) -> torch.Tensor:
+def make_like(tensor: torch.Tensor) -> torch.Tensor:
     """Memory of its own in the same layout."""
     with torch.inference_mode(False):
         made = torch.empty_strided(

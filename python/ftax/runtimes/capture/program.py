@@ -99,6 +99,11 @@ class Program:
         self._shared = frozenset(map(find_storage, on_gpu)) - set(map(find_storage, self.given))
         self.given = ()
 
+    @property
+    def contents(self) -> str:
+        """What is replayed."""
+        return f"{self.kind} of {self.operators} operator calls"
+
     def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
         """The tensors of a call that this program stands for; None for another call."""
         tensors = self.signature.match(args, kwargs)

@@ -19,13 +19,14 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
 from ftax.runtimes.capture import host_reads
+from ftax.runtimes.capture.compiled import record_compiled
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import guard_state
 from ftax.runtimes.capture.kept import keep_python, read_draws
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
 from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.tape.tape import COMPILED, Taped, describe_place, preserve_state, run_eager
+from ftax.runtimes.tape.tape import Taped, describe_place, preserve_state, run_eager
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
@@ -194,7 +195,8 @@ def record_program(
         keep_gradients(leaves),
     ):
         loaded = load_model(step)
-        _refuse_compiled(loaded)
+        if isinstance(loaded.module, StepModule) and loaded.module.is_compiled:
+            return record_compiled(what, loaded, signature, tensors, kind=kind, borrows=borrow)
         _look(loaded, recorded, roots)
         workspace = Workspace(loaded)
         makes_sizes = host_reads.refuse_memory_reads(workspace.loaded)
@@ -290,16 +292,6 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         recorded.gradients = find_gradients(run, unique.values())
         recorded.found = found
         _refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
-
-
-def _refuse_compiled(loaded: LoadedModel) -> None:
-    """Raises UnsupportedError for a call in which compiled code runs."""
-    if isinstance(loaded.module, StepModule) and loaded.module.is_compiled:
-        raise UnsupportedError(
-            f"cannot capture {loaded.name}: {COMPILED}, and what it generated makes no operator "
-            "calls that could be recorded: capture what was compiled (of a compiled module its "
-            "_orig_mod), whose bits are not those of the compiled one"
-        )
 
 
 def _refuse_gradients_of(inputs: Sequence[torch.Tensor], gradients: Gradients, name: str) -> None:

@@ -12,7 +12,8 @@ import time
 import torch
 
 from ftax.runtimes.candidates import drive_python
-from ftax.runtimes.capture.captured import capture
+from ftax.runtimes.capture.captured import Captured, capture
+from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.step_module import StepModule
@@ -33,6 +34,26 @@ def prepare_capture(workspace: Workspace, host: Host) -> Candidate:
                 (loaded.args, dict(loaded.kwargs)),
                 check_inputs=(loaded.check_args, dict(loaded.check_kwargs)),
             )
+    return _make(workspace, "capture", captured, start)
+
+
+def prepare_compile_capture(workspace: Workspace, host: Host) -> Candidate:
+    """The model as the row `compile` has it compiled, captured. Raises what `ftax.capture`
+    raises."""
+    loaded = workspace.loaded
+    compilation = find_compilation(workspace)
+    start = time.perf_counter()
+    with loaded.guard():
+        captured = capture(
+            compilation.module,
+            (loaded.args, dict(loaded.kwargs)),
+            check_inputs=(loaded.check_args, dict(loaded.check_kwargs)),
+        )
+    return _make(workspace, "compile-capture", captured, start)
+
+
+def _make(workspace: Workspace, runtime: str, captured: Captured, start: float) -> Candidate:
+    loaded = workspace.loaded
     call = functools.partial(captured, *loaded.args, **loaded.kwargs)
 
     def run() -> list[torch.Tensor]:
@@ -40,9 +61,9 @@ def prepare_capture(workspace: Workspace, host: Host) -> Candidate:
             return flatten_outputs((call_model(call), loaded.list_returned()))
 
     return Candidate(
-        runtime="capture",
-        host=host,
-        runner=drive_python(workspace, "capture", call),
+        runtime=runtime,
+        host="python",
+        runner=drive_python(workspace, runtime, call),
         run=run,
         preparation=Preparation(
             made_seconds=time.perf_counter() - start,
