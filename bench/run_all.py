@@ -31,6 +31,7 @@ _SCRIPTS = {
     "original_method": (),
     "fleet": (),
     "captures": (),
+    "compile_costs": (),
     "step_receipts": (),
     "step_delays": (),
     "decode_tax": (),
@@ -51,13 +52,14 @@ _QUICK = {
     "gpu_runtimes": ("--models", "bert-base"),
     "gpu_compare": ("--time-limit", "120"),
     "captures": ("--only", "time bert-base"),
+    "compile_costs": ("--only", "bert-base batch 1", "--duration", "4"),
     "step_receipts": ("--only", "receipt: train bert-base"),
     "step_delays": ("--only", "train"),
     "decode_tax": ("--models", "llama-160m", "--longest", "512", "--largest", "2",
                    "--knee-seconds", "5"),
 }  # fmt: skip
 # Scripts of either device: what they are given without a GPU.
-_OF_EITHER = ("captures", "step_receipts", "step_delays", "decode_tax")
+_OF_EITHER = ("captures", "compile_costs", "step_receipts", "step_delays", "decode_tax")
 _WITHOUT_GPU = ("--device", "cpu", "--tiny")
 
 

@@ -1,0 +1,327 @@
+"""Receipts of a compiled call, each line held against its layer called alone.
+
+Guards: the guard manager, asked by itself on the locals of a call. AOTAutograd's and Inductor's
+wrappers: called around code that does nothing. On a GPU, the generated Python: its launches, times
+what one costs in generated code that has more of them. The surprising choice: none of these is a
+difference of rungs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import functools
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+import ftax
+from ftax.ladders.receipt import Receipt
+from ftax.machines.environment import collect_environment
+from ftax.records.store import append_record, read_records
+from ftax.runtimes.compilers.taken_apart import Parts, take_apart
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import use_threads
+from ftax.steps.load import load_model
+from record import (
+    RESULTS,
+    Figure,
+    add_part_options,
+    finish,
+    make_parser,
+    progress,
+    show,
+    take_parts,
+)
+
+_PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "compile-lines.svg"
+_MODELS = ("bert-base", "resnet-50", "gpt2")
+_BATCHES = (1, 8)
+_CALLS = 300
+_FEW, _MANY = 16, 64  # launches of generated code that prices one
+_ALONE = {
+    "guards": "guards",
+    "AOTAutograd's wrappers": "AOTAutograd",
+    "Inductor's wrapper": "Inductor",
+}
+
+
+def time_call(
+    call: Callable[[], object], device: str = "cpu", before: Callable[[], object] = int
+) -> float:
+    """Median ns of a call, in the grad mode of the rungs; on a GPU of its issue, in a queue that
+    never fills. ``before`` each runs what has the caches as they are in a whole call."""
+    times = []
+    with torch.inference_mode():
+        for count in range(_CALLS):
+            before()
+            if device != "cpu" and count % 4 == 0:
+                torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            call()
+            times.append(time.perf_counter_ns() - start)
+    return float(statistics.median(times))
+
+
+def find_frame(call: Callable[[], object]) -> tuple[Any, dict[str, Any]]:
+    """The guard manager that holds for a call, and the locals that it is asked on: of the first
+    function on its way that TorchDynamo has compiled."""
+    found: list[tuple[Any, dict[str, Any]]] = []
+    seen: set[CodeType] = set()
+    list_entries = torch._dynamo.eval_frame._debug_get_cache_entry_list
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        if event != "call" or found or frame.f_code in seen:
+            return
+        seen.add(frame.f_code)
+        names = {name: copy.copy(item) if type(item) is dict else item  # it may be filled later
+                 for name, item in frame.f_locals.items()}  # fmt: skip
+        for entry in list_entries(frame.f_code):
+            if entry.guard_manager.check(names):
+                found.append((entry.guard_manager, names))
+                return
+
+    with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+        sys.setprofile(look)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+    if not found:
+        raise RuntimeError("no guards were found that hold for this call")
+    return found[0]
+
+
+def time_wrappers(parts: Parts) -> dict[str, float]:
+    """AOTAutograd's and Inductor's, around code that gives the results of a call again."""
+    with torch.inference_mode():
+        results = parts.call_generated()
+
+    def do_nothing(inputs: list[Any]) -> Any:
+        inputs.clear()  # as generated code does
+        return results
+
+    generated = parts.call_generated
+    with parts._replacing_generated(do_nothing):
+        inner = time_call(parts.call_code, before=generated)
+        outer = time_call(parts.call_graph, before=generated)
+    return {"Inductor": inner, "AOTAutograd": outer - inner}
+
+
+def time_alone(loaded: Any) -> dict[str, float]:
+    """ns of each layer that can be called alone."""
+    parts = take_apart(Workspace(loaded))
+    manager, names = find_frame(parts.compilation.call)
+    guards = time_call(lambda: manager.check(names), before=parts.call_generated)
+    return {"guards": guards, **time_wrappers(parts)}
+
+
+def price_launches(device: str) -> dict[str, float]:
+    """ns that the host takes for one more kernel of Triton in generated Python, and for one more
+    matrix product, each with the allocation of its result."""
+    sizes = [256 * (count + 1) for count in range(_MANY)]  # each its own, or kernels are joined
+    vectors = [torch.zeros(size, device=device) for size in sizes]
+    square = torch.zeros(16, 16, device=device, dtype=torch.float16)
+
+    def add(*given: torch.Tensor) -> list[torch.Tensor]:
+        return [item + 1 for item in given]
+
+    def multiply(first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        for item in others:
+            first = first @ item
+        return first
+
+    def time_generated(function: Callable[..., Any], given: list[torch.Tensor]) -> float:
+        torch._dynamo.reset()
+        model = functools.partial(function)
+        loaded = load_model(ftax.step(lambda *args: model(*args), tuple(given)))
+        return time_call(take_apart(Workspace(loaded)).call_generated, device)
+
+    with torch.inference_mode():
+        found = {}
+        for name, function, given in (
+            ("Triton kernel", add, vectors),
+            ("matrix product", multiply, [square.clone() for _ in range(_MANY)]),
+        ):
+            few, many = (time_generated(function, given[:count]) for count in (_FEW, _MANY))
+            found[name] = (many - few) / (_MANY - _FEW)
+    return found
+
+
+def count_launches(call: Callable[[], object]) -> dict[str, int]:
+    """Of kernels that Triton generated, and of others."""
+    activity = torch.profiler.ProfilerActivity.CUDA
+    with torch.inference_mode(), torch.profiler.profile(activities=[activity]) as profile:
+        call()
+        torch.cuda.synchronize()
+    counts: Counter[str] = Counter()
+    for event in profile.events():
+        if "CUDA" in str(event.device_type):
+            counts["Triton kernel" if event.name.startswith("triton_") else "matrix product"] += 1
+    return dict(counts)
+
+
+def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+    """A receipt, and its layers alone."""
+    on_gpu = options.device != "cpu"
+    loaded = ftax.load_model(
+        model, batch=batch, tiny=options.tiny, device=options.device,
+        dtype="fp16" if on_gpu else "fp32",
+    )  # fmt: skip
+    plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
+    receipt = ftax.tax(
+        loaded, ladder="compile", plan=plan, runtimes="none", operators=False, trace="here",
+        progress=False,
+    )  # fmt: skip
+    if options.results is not None:
+        options.results.mkdir(parents=True, exist_ok=True)
+        append_record(options.results / "compile_costs_records.jsonl", receipt)
+    with use_threads(1 if not on_gpu else None):
+        alone = time_alone(loaded)
+    found = {**judge(receipt), "alone_ns": alone}
+    if on_gpu:
+        parts = take_apart(Workspace(loaded))
+        found["launches"] = count_launches(parts.call_generated)
+        found["issue_ns"] = time_call(parts.call_generated, options.device)
+    return found
+
+
+def judge(receipt: Receipt) -> dict[str, Any]:
+    """Lines with their intervals, and what must hold of them."""
+    total = sum(line.time_ns for line in receipt.lines)
+    return {
+        "lines": {line.name: (line.time_ns, line.interval_ns) for line in receipt.lines},
+        "problems": [line.problem for line in receipt.lines if line.problem],
+        "latency_ns": receipt.latency_ns,
+        "sum_error": abs(total / receipt.latency_ns - 1.0),
+        "rungs": {str(rung.place): rung.latency_ns for rung in receipt.rungs},
+        "beside": {str(row.measurement.place): row.latency_ns for row in receipt.runtimes},
+        "phases_s": dict(receipt.rungs[0].preparation.get("compile_phases_s", {})),  # type: ignore[call-overload]
+        "unavailable": {item.runtime: item.reason for item in receipt.unavailable},
+    }
+
+
+def agrees(line: tuple[float, Any], alone_ns: float) -> bool:
+    """Whether a layer called alone lies within 10 % of its line, or within its interval."""
+    time_ns, interval = line
+    within = interval is not None and interval[0] <= alone_ns <= interval[1]
+    return within or abs(alone_ns - time_ns) <= 0.1 * abs(time_ns)
+
+
+def list_figures(cells: dict[str, dict[str, Any]], prices: dict[str, float]) -> list[Figure]:
+    """Over all cells that ran."""
+    found = [Figure(name="cells", values=(float(len(cells)),), unit="cells")]
+    if not cells:
+        return found
+    worst = max(cell["sum_error"] for cell in cells.values())
+    found.append(
+        Figure(name="lines that do not sum to the latency", values=(worst,), unit="", at_most=1e-9)
+    )
+    pairs = [
+        agrees(cell["lines"][line], cell["alone_ns"][alone])
+        for cell in cells.values()
+        for line, alone in _ALONE.items()
+        if line in cell["lines"]
+    ]
+    if pairs:
+        found.append(
+            Figure(
+                name="lines that agree with their layer alone", unit="lines",
+                values=(float(sum(pairs)),), at_least=len(pairs),
+            )
+        )  # fmt: skip
+    ratios = [
+        sum(prices[kind] * count for kind, count in cell["launches"].items()) / cell["issue_ns"]
+        for cell in cells.values()
+        if "launches" in cell and prices
+    ]
+    if ratios:
+        found.append(
+            Figure(
+                name="launches times their price, over generated Python", values=tuple(ratios),
+                unit="x", at_least=0.9, at_most=1.1,
+            )
+        )  # fmt: skip
+    found += [Figure(name=f"a {name}", values=(ns,), unit="ns") for name, ns in prices.items()]
+    return found
+
+
+def draw(receipts: Sequence[Receipt], path: Path) -> None:
+    """The picture of docs/compile.md: the lines of each receipt, with their intervals."""
+    from matplotlib import pyplot, rc_context
+
+    with rc_context({"font.size": 8, "svg.fonttype": "none", "svg.hashsalt": "ftax"}):
+        figure, places = pyplot.subplots(
+            len(receipts), figsize=(6.5, 0.5 + 1.7 * len(receipts)), layout="constrained",
+            squeeze=False,
+        )  # fmt: skip
+        for axes, receipt in zip(places.flat, receipts, strict=True):
+            lines = receipt.lines[::-1]
+            times = [line.time_ns / 1e3 for line in lines]
+            ends = [line.interval_ns or (line.time_ns, line.time_ns) for line in lines]
+            far = [
+                [abs(end[side] / 1e3 - time) for end, time in zip(ends, times, strict=True)]
+                for side in (0, 1)
+            ]
+            names = [line.name for line in lines]
+            colors = ["#0072B2" if line.resolved else "#BBBBBB" for line in lines]
+            axes.barh(names, times, xerr=far, color=colors, error_kw={"linewidth": 0.8})
+            axes.set_title(name_receipt(receipt), fontsize=8, loc="left")
+            axes.set_xlabel("us of a call; grey: not resolved")
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, metadata={"Date": None, "Creator": "ftax"})
+        pyplot.close(figure)
+
+
+def name_receipt(receipt: Receipt) -> str:
+    """ "bert-base on an H100, fp16, batch 1: 3,346 us"."""
+    cell = receipt.rungs[0].cell
+    gpu = receipt.rungs[0].environment.gpu
+    where = "a CPU" if gpu is None else gpu.name.removeprefix("NVIDIA ")
+    tiny = ", tiny" if cell.options.get("tiny") else ""
+    latency = f"{receipt.latency_ns / 1e3:,.0f} us"
+    return f"{cell.model}{tiny} on {where}, {cell.dtype}, batch {cell.batch}: {latency}"
+
+
+def main() -> None:
+    """Take the cells that are asked for, each kept as soon as it is there."""
+    parser = make_parser(__doc__)
+    add_part_options(parser, duration_s=12.0)
+    parser.add_argument("--draw", action="store_true", help="measure nothing; draw the picture")
+    options = parser.parse_args()
+    if options.draw:
+        found = read_records(RESULTS / "compile.jsonl").records
+        draw([item for item in found if isinstance(item, Receipt)], _PICTURE)
+        return
+    cells = take_parts(
+        {
+            f"{model} batch {batch}": functools.partial(take_costs, model, batch, options)
+            for model in _MODELS
+            for batch in _BATCHES
+        },
+        options,
+    )
+    prices: dict[str, float] = {}
+    if options.device != "cpu" and cells:
+        progress("prices of launches")
+        prices = price_launches(options.device)
+    rows = [
+        (name, line, f"{time_ns / 1e3:,.1f}",
+         f"{cell['alone_ns'][_ALONE[line]] / 1e3:,.1f}" if line in _ALONE else "-")
+        for name, cell in cells.items() for line, (time_ns, _) in cell["lines"].items()
+    ]  # fmt: skip
+    show("compiled calls, us", ("cell", "line", "in the receipt", "alone"), rows, left=2)
+    environment = collect_environment(device=options.device).to_dict()
+    raw = {"cells": cells, "prices_ns": prices}
+    finish(__file__, options, list_figures(cells, prices), raw=raw, environment=environment)
+
+
+if __name__ == "__main__":
+    main()
