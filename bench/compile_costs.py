@@ -45,6 +45,8 @@ _PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "compile-lines.svg"
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _BATCHES = (1, 8)
 _CALLS = 300
+_WAYS = ("each its own", "one for all", "past the limit")
+_LENGTHS, _LONGEST, _TURNS = (1, 2, 4, 8), 8, 3
 _FEW, _MANY = 16, 64  # launches of generated code that prices one
 _ALONE = {
     "guards": "guards",
@@ -193,6 +195,53 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
     return found
 
 
+def take_shapes(options: argparse.Namespace) -> dict[str, Any]:
+    """us of a call of BERT-base that meets so many lengths in turn: each compiled for itself, one
+    compilation for all, and more than torch's limit of recompilations lets be compiled."""
+    found: dict[str, dict[str, list[float]]] = {way: {} for way in _WAYS}
+    on_gpu = options.device != "cpu"
+    loaded = ftax.load_model(
+        "bert-base", tiny=options.tiny, device=options.device, dtype="fp16" if on_gpu else "fp32",
+        sequence=_LONGEST + max(_LENGTHS),
+    )  # fmt: skip
+    given = loaded.flat_inputs()
+    for _ in range(_TURNS):
+        for count in _LENGTHS:
+            requests = [[item[:, : _LONGEST + extra] for item in given] for extra in range(count)]
+            for way in _WAYS:
+                times = time_lengths(loaded.function, requests, way, options.device)
+                found[way].setdefault(str(count), []).append(times)
+                progress(f"{count} lengths, {way}: {times:,.0f} us")
+    return {
+        "shapes_us": {
+            way: {count: statistics.median(times) for count, times in by_count.items()}
+            for way, by_count in found.items()
+        }
+    }
+
+
+def time_lengths(
+    function: Callable[..., Any], requests: Sequence[Sequence[torch.Tensor]], way: str, device: str
+) -> float:
+    """Mean us of a call, the requests one after the other, over and over."""
+    torch._dynamo.reset()
+    most = len(requests) // 2 if way == "past the limit" else len(requests)
+    compiled = torch.compile(function, dynamic=way == "one for all")
+
+    def call_all(turns: int) -> float:
+        start = time.perf_counter()
+        for _ in range(turns):
+            for request in requests:
+                compiled(*request)
+        if device != "cpu":
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / turns / len(requests) * 1e6
+
+    with torch.inference_mode(), torch._dynamo.config.patch(recompile_limit=max(1, most)):
+        call_all(2)
+        return statistics.median(call_all(4) for _ in range(12))
+
+
 def judge(receipt: Receipt) -> dict[str, Any]:
     """Lines with their intervals, and what must hold of them."""
     total = sum(line.time_ns for line in receipt.lines)
@@ -302,12 +351,16 @@ def main() -> None:
         return
     cells = take_parts(
         {
-            f"{model} batch {batch}": functools.partial(take_costs, model, batch, options)
-            for model in _MODELS
-            for batch in _BATCHES
+            **{
+                f"{model} batch {batch}": functools.partial(take_costs, model, batch, options)
+                for model in _MODELS
+                for batch in _BATCHES
+            },
+            "shapes": lambda: take_shapes(options),
         },
         options,
     )
+    shapes = cells.pop("shapes", None)
     prices: dict[str, float] = {}
     if options.device != "cpu" and cells:
         progress("prices of launches")
@@ -319,7 +372,14 @@ def main() -> None:
     ]  # fmt: skip
     show("compiled calls, us", ("cell", "line", "in the receipt", "alone"), rows, left=2)
     environment = collect_environment(device=options.device).to_dict()
-    raw = {"cells": cells, "prices_ns": prices}
+    raw = {"cells": cells, "prices_ns": prices, **(shapes or {})}
+    if shapes is not None:
+        show(
+            "us of a call, by how many lengths it meets in turn",
+            ("compiled", *map(str, _LENGTHS)),
+            [(way, *(f"{value:,.0f}" for value in by_count.values()))
+             for way, by_count in shapes["shapes_us"].items()],
+        )  # fmt: skip
     finish(__file__, options, list_figures(cells, prices), raw=raw, environment=environment)
 
 
