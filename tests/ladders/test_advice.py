@@ -1,5 +1,8 @@
 """Each rule of the recommendation, on a receipt made for it."""
 
+from dataclasses import replace
+
+from ftax.instruments.trace.waits import Waits
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.adoption import find_lines
 from support.evidence import EAGER, FLAT, GRAPH, TAPE
@@ -30,6 +33,27 @@ def test_host_bound_with_a_graph_and_a_better_alternative():
     assert "3,840 us less tax and 200 us less device time (kernels: 40 fewer" in text
     assert "preparing it takes 10 s, paid back after 2,476 calls" in text
     assert "it is 199 us faster than that" in text
+
+
+def test_waits_for_the_device_are_told():
+    receipt = make_gpu_receipt()
+    assert "waits for the device" not in receipt.recommendation
+
+    def wait(counts, units=1):
+        waits = Waits(counts=counts, wait_ns=(700_000,) * 3, masked_ns=(160_000,) * 3)
+        first, *rest = receipt.rungs
+        cell = replace(first.cell, step="decode", units=units)
+        evidence = tuple(
+            replace(item, waits=waits) if item.place == first.place else item
+            for item in receipt.evidence
+        )
+        rungs = (replace(first, cell=cell), *rest)
+        return replace(receipt, rungs=rungs, evidence=evidence).recommendation
+
+    told = "While it is issued it waits for the device"
+    assert f"{told} 1 time; of these waits 540 us are exposed, as traced." in wait((1, 1, 1))
+    assert f"{told} 16 times, 2 a token; of these" in wait((16, 16, 18), units=8)
+    assert told not in wait((0, 0, 0))
 
 
 def test_device_bound():

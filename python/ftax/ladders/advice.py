@@ -9,6 +9,7 @@ than half of a latency for certain, the sentence says that.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from ftax.ladders.findings import Findings, Laddered
 from ftax.ladders.lines import Line
@@ -25,7 +26,11 @@ def recommend(findings: Findings) -> str:
     if findings.work_problem:
         return _say_not_the_same(findings)
     batch = findings.rungs[0].cell.batch
-    sentences = [_say_what_binds(findings, f"at batch {batch}"), _say_largest_line(findings)]
+    sentences = [
+        _say_what_binds(findings, f"at batch {batch}"),
+        _say_largest_line(findings),
+        _say_waits(findings),
+    ]
     rows = findings.runtimes
     able = [row for row in rows if row.is_faster and not row.excluded]
     stand_ins = findings.ladder.stand_ins
@@ -97,6 +102,24 @@ def adopt(findings: Findings) -> str:
             f"{'' if parts else given}{find_lines(runtime)}"
         )
     return "\n\n".join(parts)
+
+
+def _say_waits(findings: Findings) -> str:
+    """How often the first rung waits for the device, and what of that nothing hides."""
+    top = findings.rungs[0]
+    found = (item.waits for item in findings.evidence if item.place == top.place)
+    waits = next((item for item in found if item is not None and any(item.counts)), None)
+    if waits is None:
+        return ""
+    count = median(waits.counts)
+    each = ""
+    if top.cell.units > 1:
+        each = f", {count / top.cell.units:.3g} a {top.cell.unit}"
+    exposed_ns = median(waits.wait_ns) - median(waits.masked_ns)
+    return (
+        f"While it is issued it waits for the device {count:g} time{'s' if count != 1 else ''}"
+        f"{each}; of these waits {format_time(exposed_ns)} are exposed, as traced."
+    )
 
 
 def _say_what_binds(findings: Laddered, where: str) -> str:

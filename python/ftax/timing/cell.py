@@ -16,6 +16,7 @@ from ftax.steps.setting import Setting
 from ftax.timing.candidate import Host, Placed
 
 _USUAL = ("forward", "inference")  # and so not said
+_UNITS = {"decode": "token", "train": "sample"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,6 +54,11 @@ class Cell(Placed, Record):
             units=units,
             options=options,
         )
+
+    @property
+    def unit(self) -> str:
+        """What one run of the step may make several of: "token", "sample"."""
+        return _UNITS.get(self.step, "unit")
 
     def key(self) -> str:
         """Return the identity of the cell: canonical JSON, equal for equal cells only."""

@@ -14,7 +14,6 @@ from ftax.reports.tables.receipt_numbers import COLUMNS, list_rows, number_lines
 from ftax.reports.tables.receipt_table import (
     draw_lines,
     list_threads,
-    name_unit,
     name_work,
     say_first,
 )
@@ -60,7 +59,7 @@ def _make_line_table(mix: MixReceipt) -> Rows:
 def _find_unit(mix: MixReceipt) -> str:
     """The word for what a run makes several of, if that is one for all parts; else ""."""
     cells = [part.rungs[0].cell for part in mix.parts]
-    units = {name_unit(cell) for cell in cells}
+    units = {cell.unit for cell in cells}
     return units.pop() if len(units) == 1 and any(cell.units > 1 for cell in cells) else ""
 
 

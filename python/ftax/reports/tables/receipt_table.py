@@ -106,7 +106,7 @@ def make_line_table(receipt: Receipt) -> Rows:
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
     ]
     title = f"Receipt: {', '.join(words)}"
-    return draw_lines(receipt, title, cell.units, name_unit(cell) if cell.units > 1 else "")
+    return draw_lines(receipt, title, cell.units, cell.unit if cell.units > 1 else "")
 
 
 def draw_lines(found: Laddered, title: str, units: float, unit: str) -> Rows:
@@ -146,19 +146,11 @@ def draw_lines(found: Laddered, title: str, units: float, unit: str) -> Rows:
     )
 
 
-_UNITS = {"decode": "token", "train": "sample"}
-
-
-def name_unit(cell: Cell) -> str:
-    """What one run of the step may make several of."""
-    return _UNITS.get(cell.step, "unit")
-
-
 def name_work(cell: Cell, name: str) -> str:
     """``bert``, or ``llama, decode step of 8 tokens``."""
     if cell.step == "forward":
         return name
-    unit = f" of {cell.units} {name_unit(cell)}s" if cell.units > 1 else ""
+    unit = f" of {cell.units} {cell.unit}s" if cell.units > 1 else ""
     return f"{name}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"
 
 

@@ -13,7 +13,6 @@ from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
 from ftax.reports.options import describe_options
 from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
 from ftax.reports.tables.machine_table import make_machine_table
-from ftax.reports.tables.receipt_table import name_unit
 from ftax.reports.tables.variance_table import make_variance_table
 from ftax.sweeps.record import GPU, REPETITION, drop_options
 from ftax.sweeps.side_by_side import group_shared, line_up, name_machines
@@ -115,7 +114,7 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
     """What all cells have in common stands in the title."""
     steps = {cell.cell.step for cell in cells}
     columns = _COLUMNS if steps == {"forward"} else (*_COLUMNS, "step")
-    units = {name_unit(cell.cell) for cell in cells if cell.cell.units > 1}
+    units = {cell.cell.unit for cell in cells if cell.cell.units > 1}
     places = {name: {say(getattr(cell.cell, name)) for cell in cells} for name in columns}
     differ: dict[str, Cell] = {name: f"cell.{name}" for name in columns if len(places[name]) > 1}
     if len({describe_options(cell.cell) for cell in cells}) > 1:  # repetitions, for example
