@@ -20,16 +20,24 @@ from typing import Any
 import torch
 
 import ftax
+from ftax import _core
 from ftax.errors import FtaxError
+from ftax.instruments.trace.kernel_set import KernelSet
+from ftax.instruments.trace.run import detach, trace_prepared
 from ftax.ladders.ladder import find_ladder, name_ladder
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import collect_environment
 from ftax.records.store import append_record
+from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.tape.tape import preserve_state, seed_checks
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import flatten_outputs
+from ftax.timing.candidate import Candidate
+from ftax.timing.differences import compute_difference
+from ftax.timing.session import measure, require
 from record import Figure, add_part_options, finish, make_parser, progress, show, take_parts
 
 _LONG = 64  # tokens that every rung has to agree on; recording them takes a minute or more
@@ -182,6 +190,44 @@ def agree_on_steps(model: str, batch: int, options: argparse.Namespace) -> dict[
     }
 
 
+def compare_put_back(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+    """A training step whose state is put back, beside the same step left as it goes, in the same
+    rounds; on a GPU the time of their kernels too."""
+    loaded = load_training(model, batch, options)
+    workspace = Workspace(loaded)
+    workspace.reference  # noqa: B018  # settles, and compiles what torch compiles by itself
+    call = loaded.bind()
+
+    def run() -> list[torch.Tensor]:
+        with loaded.guard():
+            return [item.detach() for item in flatten_outputs(call())]
+
+    def drive(name: str) -> _core.Runner:
+        return drive_python(workspace, name, call)
+
+    back, left = (
+        Candidate(runtime=name, host="python", runner=workspace.on_stream(runner), run=run)
+        for name, runner in (
+            ("put-back", loaded.wrap_runner(drive("put-back"))),
+            ("left", drive("left")),
+        )
+    )
+    plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
+    with preserve_state(loaded):
+        found = require(measure(loaded, [back, left], plan))
+        more_ns, interval = compute_difference(found, 0, 1)
+        kernels = {}
+        if loaded.device != "cpu":
+            for one in (back, left):
+                trace = trace_prepared(loaded, one, iterations=8)
+                kernels[one.runtime] = statistics.median(KernelSet.of(trace).sums_ns)
+            detach()
+    return {
+        "put_back_ns": found[0].latency_ns, "left_ns": found[1].latency_ns, "more_ns": more_ns,
+        "more_interval_ns": interval, "kernel_ns": kernels,
+    }  # fmt: skip
+
+
 def load_training(model: str, batch: int, options: argparse.Namespace) -> LoadedModel:
     """The step that both look at."""
     optimizer = "adamw-fused" if options.device == "cpu" else "adamw-capturable"
@@ -251,11 +297,29 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
         odd = count_odd(decoded, "tokens_equal", "bitwise equal")
         name = f"rungs without eager's {min(cell['tokens'] for cell in decoded)} tokens"
         found.append(Figure(name=name, values=(float(odd),), unit="rungs", at_most=0))
+    states = [cell for cell in cells.values() if "put_back_ns" in cell]
+    if states:
+        name = "steps whose host time putting back changes"
+        changed = sum(is_apart(cell["more_interval_ns"]) for cell in states)
+        found.append(Figure(name=name, values=(float(changed),), unit="steps", at_most=0))
+        ratios = tuple(
+            cell["kernel_ns"]["put-back"] / cell["kernel_ns"]["left"]
+            for cell in states
+            if cell["kernel_ns"]
+        )
+        if ratios:
+            name = "kernel time, put back over left"
+            found.append(Figure(name=name, values=ratios, unit="x", at_least=0.99, at_most=1.01))
     if trained:
         odd = count_odd(trained, "different_after_twenty", 0)
         name = f"rungs that differ from eager after {_STEPS} steps"
         found.append(Figure(name=name, values=(float(odd),), unit="rungs", at_most=0))
     return found
+
+
+def is_apart(interval: Sequence[float] | None) -> bool:
+    """Whether a difference is not 0 for certain."""
+    return interval is not None and not interval[0] <= 0.0 <= interval[1]
 
 
 def count_odd(cells: Sequence[dict[str, Any]], key: str, right: object) -> int:
@@ -279,6 +343,7 @@ def main() -> None:
         name = f"train {model} batch {batch}"
         wanted[f"steps: {name}"] = functools.partial(agree_on_steps, model, batch, options)
         wanted[f"receipt: {name}"] = functools.partial(train, model, batch, options)
+        wanted[f"state: {name}"] = functools.partial(compare_put_back, model, batch, options)
     cells = take_parts(wanted, options)
     show("Steps", ("cell", "what was found"), [(name, say(cell)) for name, cell in cells.items()])
     environment = collect_environment(device=options.device).to_dict()
@@ -290,6 +355,9 @@ def say(cell: dict[str, Any]) -> str:
     for key in ("tokens_equal", "different_after_twenty"):
         if key in cell:
             return ", ".join(f"{place} {found}"[:60] for place, found in cell[key].items())
+    if "put_back_ns" in cell:
+        ends = " to ".join(f"{end / 1e3:,.1f}" for end in cell["more_interval_ns"] or ())
+        return f"{cell['more_ns'] / 1e3:,.1f} us more when put back ({ends})"
     first, lowest = cell["latency_ns"] / 1e3, min(cell["rungs"].values()) / 1e3
     return f"{first:,.0f} us; the lowest rung {lowest:,.0f}"
 
