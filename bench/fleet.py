@@ -139,6 +139,10 @@ def measure_cluster(quick: bool, folder: Path) -> tuple[list[Figure], dict[str, 
 def measure_gpus(quick: bool, folder: Path) -> tuple[list[Figure], dict[str, Any]]:
     """The same cells on one GPU of a node, and on two."""
     grid, seconds, details = make_grid("cuda", quick), {}, {}
+    with start_cluster() as cluster:  # or the first sweep alone would read libraries from a disk
+        cluster.add(gpus=2)
+        few = make_grid("cuda", quick=True)
+        time_sweep("to warm up", few, folder / "few", on=f"ray={cluster.address}", trace=False)
     for gpus in (1, 2):
         with start_cluster() as cluster:
             cluster.add(gpus=gpus)

@@ -16,7 +16,7 @@ from ftax.sweeps.plan import TaskQueue, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.run import check_devices
-from ftax.sweeps.setup import count_units
+from ftax.sweeps.setup import Planner, count_units
 from ftax.sweeps.sites import Wanted, read_wanted
 from ftax.sweeps.store import CellStore
 from ftax.timing.session import Plan
@@ -260,6 +260,26 @@ def test_what_every_machine_measures_is_asked_of_each_and_of_those_that_come():
     assert sorted(task.wanted.machine for task in tasks) == sorted(
         ["", east.machine.id, east.machine.id, west.machine.id]
     )
+
+
+def test_a_machine_that_is_gone_is_named_with_what_it_lacks(tmp_path):
+    east, west = make_machine("east"), make_machine("west")
+    cells = CELLS[:3]
+    keys = [cell.key() for cell in cells]
+
+    def plan(known):
+        store = CellStore(tmp_path, tuple(cells), known, keys)
+        planner = Planner(
+            store=store, queue=TaskQueue(), progress=SweepProgress(None), looks={},
+            everywhere=keys, retry_failed=False, seed=0,
+        )  # fmt: skip
+        planner.welcome([make_site(None, machine=east)])
+        return planner.list_absent()
+
+    (note,) = plan([make_measured(cells[0], machine=west.id)])
+    assert note.startswith(f"machine {west.id[:6]} was not there: 2 of the 3 cells that every")
+    assert plan([make_measured(cell, machine=west.id) for cell in cells]) == []
+    assert plan([make_measured(cells[0], machine=east.id)]) == []
 
 
 def test_machines_of_one_kind_have_ids_by_their_names():

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ftax.errors import FtaxError, UnavailableError
@@ -41,8 +41,8 @@ class _Machine:
 
     remote: RemoteMachine
     mark: str  # what tells it from other nodes of its host
-    coming: Future[tuple[Found, RemoteWorker | None]]
-    spare: RemoteWorker | None = None  # that has its imports behind it
+    coming: Future[tuple[Found, list[RemoteWorker]]]
+    spares: list[RemoteWorker] = field(default_factory=list)  # that have their imports behind them
     sites: tuple[Site, ...] | None = None  # None: not ready yet
     is_gone: bool = False
 
@@ -53,9 +53,9 @@ class _Machine:
 
     def start(self, stop: Stop) -> RemoteWorker:
         """A worker for jobs."""
-        worker, self.spare = self.spare, None
-        if worker is None:
+        if not self.spares:
             return self.remote.start(TASK, stop)
+        worker = self.spares.pop()
         worker.stop = stop
         return worker
 
@@ -150,18 +150,21 @@ class RaySites:
     def _is_wanted(self, node: Node) -> bool:
         return bool((self._wants_cpu and node.cpus) or (self._wants_gpu and node.gpus))
 
-    def _describe(self, remote: RemoteMachine) -> tuple[Found, RemoteWorker | None]:
-        """What a machine is, once it is ours, and a worker that may be used for jobs."""
+    def _describe(self, remote: RemoteMachine) -> tuple[Found, list[RemoteWorker]]:
+        """What a machine is, once it is ours, and workers for the first job of each device, which
+        have their imports behind them meanwhile."""
         remote.open(self._stop)
         devices = [CPU] if self._wants_cpu and remote.node.cpus else []
         devices += [f"cuda:{number}" for number in remote.gpus if self._wants_gpu]
         worker = remote.start(TASK, self._stop)
+        spares = [worker]
+        if devices != [CPU]:  # the one that describes a GPU may have a context on the first
+            spares = [remote.start(TASK, self._stop) for _ in devices]
         worker.send({**self._job, DEVICES: devices})
         found: Found = worker.receive(_DESCRIBE_S)["result"]  # its only answer
-        if devices == [CPU]:
-            return found, worker
-        worker.end()  # it may have a context on the first GPU
-        return found, None
+        if worker not in spares:
+            worker.end()
+        return found, spares
 
     def _wait_for_first(self, tell: Callable[[str], None]) -> None:
         """Until every machine that is there now is ready, or out of the question; where some are
@@ -203,7 +206,7 @@ class RaySites:
     def _settle(self, machine: _Machine) -> tuple[Site, ...]:
         """The sites of a machine that was described; none if it is left out, which is noted."""
         try:
-            found, machine.spare = machine.coming.result()
+            found, machine.spares = machine.coming.result()
         except FtaxError as error:
             self._notes.append(f"{machine.name} was left out: {error}")
             return ()

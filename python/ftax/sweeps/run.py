@@ -164,7 +164,8 @@ def sweep(
             finally:
                 append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=crews.seconds))
             found = crews.store.collect()
-            problems = (*found.problems, *dict.fromkeys(sites.list_notes()))
+            notes = (*sites.list_notes(), *planner.list_absent())
+            problems = (*found.problems, *dict.fromkeys(notes))
             return replace(found, is_late=crews.is_late, problems=problems)
 
 

@@ -108,6 +108,26 @@ class Planner:
         self.queue.add(make_tasks(cells, missing, self.seed))
         return len(items)
 
+    def list_absent(self) -> list[str]:
+        """Machines that were not there, and lack some of the cells that every machine measures."""
+        known = self.store.known
+        own = [cell for cell in self.store.cells if cell.key() in self.everywhere]
+        before = dict.fromkeys(name for cell in own for name in known.get(cell.key(), {}))
+        notes = []
+        for machine in before:
+            if machine in self.machines:
+                continue
+            measured = [cell for cell in own if machine in known.get(cell.key(), {})]
+            kinds = {cell.device.split(":")[0] for cell in measured}
+            like = [cell for cell in own if cell.device.split(":")[0] in kinds]
+            if len(measured) < len(like):
+                notes.append(
+                    f"machine {machine[:6]} was not there: {len(like) - len(measured)} of the "
+                    f"{len(like)} cells that every machine measures have no result of it; start it "
+                    "again and give --resume"
+                )
+        return notes
+
 
 def count_units(
     cells: Sequence[Cell], everywhere: Collection[str], sites: Sequence[Site], *, is_first: bool
