@@ -5,7 +5,12 @@ import math
 import pytest
 import torch
 
-from ftax.runtimes.equality import allow_unsteady, compare_outputs, measure_spread
+from ftax.runtimes.equality import (
+    allow_unsteady,
+    compare_outputs,
+    find_other_bits,
+    measure_spread,
+)
 from ftax.timing.checks import Equality
 
 
@@ -53,18 +58,40 @@ def test_other_structure_is_named(outputs: list[torch.Tensor], problem: str) -> 
 
 
 def test_what_is_not_the_same_twice_may_be_another_here_by_about_as_much() -> None:
-    first = [torch.tensor([3.0, 4.0]), torch.tensor([1, 2]), torch.ones(2)]
-    again = [torch.tensor([3.0, 4.5]), torch.tensor([1, 3]), torch.ones(2)]
+    first = [torch.tensor([3.0, 4.0, 1.0]), torch.tensor([1, 2]), torch.ones(2)]
+    again = [torch.tensor([3.0, 4.5, 1.0]), torch.tensor([1, 3]), torch.ones(2)]
     spread = measure_spread(first, [first, again])
-    assert spread == {0: pytest.approx(0.1), 1: math.inf}  # 0.5 / 5; numbers are equal or not
+    assert sorted(spread) == [0, 1]
+    assert spread[0].differs.tolist() == [False, True, False] and spread[0].most == 0.5
+    assert spread[1].differs.tolist() == [False, True] and spread[1].most == math.inf
 
     def allow(*outputs: torch.Tensor) -> Equality:
         return allow_unsteady(compare_outputs(first, outputs), first, outputs, spread)
 
-    other = torch.tensor([3.0, 4.9]), torch.tensor([5, 6]), torch.ones(2)
+    other = torch.tensor([3.0, 4.9, 1.0]), torch.tensor([1, 6]), torch.ones(2)
     assert allow(*other).within_tolerance
     assert allow(*other).describe() == "differs as eager from itself"
-    assert not allow(torch.tensor([3.0, 5.1]), *other[1:]).within_tolerance  # twice as far at most
-    assert not allow(*other[:2], torch.zeros(2)).within_tolerance  # which is the same each time
+    assert not find_other_bits(first, other, spread)
+    far = torch.tensor([3.0, 5.1, 1.0])  # twice as far at most
+    assert not allow(far, *other[1:]).within_tolerance
+    for place, wrong in enumerate(
+        (torch.tensor([3.0, 4.9, 2.0]), torch.tensor([2, 6]), torch.zeros(2))
+    ):  # each where eager gives the same each time
+        outputs = [*other[:place], wrong, *other[place + 1 :]]
+        assert not allow(*outputs).within_tolerance
+        assert find_other_bits(first, outputs, spread)
     assert not allow(other[0], torch.tensor([5]), other[2]).within_tolerance
     assert not allow_unsteady(compare_outputs(first, other), first, other, {}).within_tolerance
+
+
+def test_a_spread_knows_every_bit() -> None:
+    one, nan = torch.tensor([0.0, torch.nan, 1.0]), torch.tensor([-0.0, torch.nan, torch.inf])
+    (spread,) = measure_spread([one], [[nan]]).values()
+    assert spread.differs.tolist() == [True, False, True] and spread.most == math.inf
+    half = torch.tensor([1.0, 2.0], dtype=torch.float16)
+    complex_ = torch.tensor([1 + 1j, 2 + 2j])
+    (spread,) = measure_spread([half], [[half * torch.tensor([1, 2])]]).values()
+    assert spread.differs.tolist() == [False, True] and spread.most == 2.0
+    (spread,) = measure_spread([complex_], [[torch.tensor([1 + 1j, 2 + 3j])]]).values()
+    assert spread.differs.tolist() == [False, True] and spread.most == 1.0
+    assert measure_spread([one], [[one.clone()]]) == {}

@@ -242,6 +242,13 @@ def test_noise_hides_no_error(noisy: Any) -> None:
     eager's do."""
     refusal(load_inside(lambda x: (noisy(x, 0.1), x * x.sum().item())))
     refusal(load_inside(lambda x: noisy(x, 0.01) * (10 + x.sum().item())))
+    # Nor within one output, beside one element that is not the same twice.
+    refusal(load_inside(lambda x: torch.cat([x * x.sum().item(), noisy(x[:1] * 1e3, 0.1)])))
+    refusal(
+        load_inside(
+            lambda x: torch.cat([(x * 100 * x.sum().item()).long(), noisy(x[:1] * 1e3, 1.0).long()])
+        )
+    )
     # Python goes on, and a replay does not: not the same twice in eager alone.
     calls = count()
     refusal(load_inside(lambda x: x * (1 + next(calls) % 3)))

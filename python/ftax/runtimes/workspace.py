@@ -15,7 +15,7 @@ from ftax import _core
 from ftax.errors import FtaxError, InvalidArgumentError, name_faults
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.cost import Cost, measure_cost
-from ftax.runtimes.equality import allow_unsteady, compare_outputs
+from ftax.runtimes.equality import Spread, allow_unsteady, compare_outputs
 from ftax.runtimes.same_work import WorkWatch
 from ftax.runtimes.streams import make_stream, wrap_runner
 from ftax.runtimes.tape.capture import CapturedGraph, capture
@@ -91,7 +91,7 @@ class Workspace:
         return allow_unsteady(found, reference, outputs, self._unsteady)
 
     @cached_property
-    def _unsteady(self) -> dict[int, float]:
+    def _unsteady(self) -> dict[int, Spread]:
         return find_unsteady(self.loaded, self.taped.tape.run)
 
     def watch_work(self) -> WorkWatch:

@@ -19,7 +19,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
-from ftax.runtimes.equality import allow_unsteady, compare_outputs, measure_spread
+from ftax.runtimes.equality import Spread, allow_unsteady, compare_outputs, measure_spread
 from ftax.runtimes.tape.recording import (
     Call,
     Observer,
@@ -177,16 +177,16 @@ def find_unsteady(
     loaded: LoadedModel,
     run: Callable[[], Sequence[torch.Tensor]],
     guard: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
-) -> dict[int, float]:
-    """How far outputs differ, by place, that are not the same twice, neither in eager nor in a
-    replay. The replay, because a model in which Python goes on is not the same twice either."""
+) -> dict[int, Spread]:
+    """Where outputs are not the same twice, by place, neither in eager nor in a replay. The replay,
+    because a model in which Python goes on is not the same twice either."""
     first = run_eager(loaded.call, loaded)
-    spread = measure_spread(first, [run_eager(loaded.call, loaded) for _ in range(_UNSTEADY_RUNS)])
+    spread = measure_spread(first, (run_eager(loaded.call, loaded) for _ in range(_UNSTEADY_RUNS)))
     if not spread:
         return {}
-    replayed, *others = (_replay(loaded, run, guard) for _ in range(_UNSTEADY_RUNS))
-    own = measure_spread(replayed, others)
-    return {place: max(far, own[place]) for place, far in spread.items() if place in own}
+    again = (_replay(loaded, run, guard) for _ in range(_UNSTEADY_RUNS))
+    own = measure_spread(next(again), again)
+    return {place: item.both(own[place]) for place, item in spread.items() if place in own}
 
 
 def _replay(
