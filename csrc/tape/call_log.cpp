@@ -35,12 +35,21 @@ bool is_composite(const c10::OperatorHandle& op) {
   return true;
 }
 
+// How far a generator is: attention, which draws, makes a tensor of it, of another number each
+// time.
+bool tells_generator(const LoggedCall& call) {
+  return draws > 0 && call.name == "aten::scalar_tensor";
+}
+
 void add_value(const c10::IValue& value, LoggedCall& call) {
   if (value.isTensor()) {
     const at::Tensor& tensor = value.toTensor();
-    if (tensor.defined() && !tensor.is_nested()) call.shapes.push_back(tensor.sizes().vec());
-  } else if (draws > 0) {
-    return;  // of what draws, such as attention: how far its generator is, another in each call
+    if (!tensor.defined() || tensor.is_nested()) return;
+    // A compiler at work calls operators on tensors whose sizes are not numbers.
+    if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+    call.shapes.push_back(tensor.sizes().vec());
+  } else if (tells_generator(call)) {
+    return;
   } else if (value.isInt()) {
     call.integers.push_back(value.toInt());
   } else if (value.isBool()) {
@@ -61,9 +70,10 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python)) return nullptr;
   LoggedCall call;
   call.name = c10::toString(*name);
-  call.depth = kernels++;
+  call.depth = kernels;
   for (const c10::IValue& value : function.inputs()) add_value(value, call);
   log->add(std::move(call));
+  ++kernels;
   const bool does_draw = op->hasTag(at::Tag::nondeterministic_seeded);
   draws += does_draw;
   return std::make_unique<InKernel>(does_draw);

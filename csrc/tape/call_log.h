@@ -14,7 +14,7 @@ namespace ftax {
 struct LoggedCall {
   std::string name;                          // "aten::add.Tensor"
   std::vector<std::vector<int64_t>> shapes;  // of its tensors, those in lists included
-  // Among its arguments, those in lists included; none within a call that draws random numbers.
+  // Among its arguments, those in lists included, but for how far a generator is.
   std::vector<int64_t> integers;
   int depth = 0;  // of calls within which it was made
 };

@@ -184,7 +184,7 @@ def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
         alone = time_check(*checks[-1]) - time_check(*checks[0])
         grown = guards[-1] - guards[0]
         is_alone = abs(frames[-1] - frames[0]) < 0.1 * grown
-        if fit > 0.99 and is_alone and grown == pytest.approx(alone, rel=0.5):  # which is warmer
+        if fit > 0.98 and is_alone and grown == pytest.approx(alone, rel=0.5):  # which is warmer
             return
     pytest.fail(f"guards {guards}, frame evaluation {frames}, R2 {fit}, called alone {alone}")
 

@@ -4,6 +4,9 @@ The surprising choice: a backend of the test's own, which adds 1 to what it comp
 the outputs whether compiled code ran, and nothing has to be compiled in C++.
 """
 
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,10 +19,11 @@ from ftax import UnsupportedError
 from ftax.runtimes.tape.recording import observe
 from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.echoes import PlainMode
 from ftax.steps.load import load_model
 from ftax.steps.work import count_work
-from support.small_models import normal
+from support.small_models import load_function, normal
 
 QUICK = ftax.Plan(rounds=2, warmup=2, round_ms=1.0)
 X = normal(3, 4)
@@ -80,24 +84,25 @@ WAYS = {
 }
 
 
+class _Mode(PlainMode):
+    def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_mode_leaves_what_was_compiled_as_it_is(way: str) -> None:
     compiled = WAYS[way]()
 
-    class Mode(PlainMode):
-        def __torch_dispatch__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **(kwargs or {}))
-
     with torch.inference_mode():
-        with Mode() as mode:
+        with _Mode() as mode:
             as_written = compiled(X)
         assert mode.met_compiled
         before = compiled(X)
         assert not torch.equal(before, as_written)
-        with Mode():
+        with _Mode():
             assert torch.equal(compiled(X), as_written)
         assert torch.equal(compiled(X), before)
-        with Mode() as mode:
+        with _Mode() as mode:
             make_module()(X)
         assert not mode.met_compiled
 
@@ -151,3 +156,146 @@ def test_a_capture_of_compiled_code_is_refused_on_a_cpu(way: str) -> None:
             with pytest.raises(UnsupportedError, match="capture what was compiled"):
                 ftax.capture(what, X)
         assert torch.equal(compiled(X), before)
+
+
+def test_a_mode_is_of_the_thread_that_calls() -> None:
+    compiled = compile_marked(make_module())
+    found = []
+
+    def call() -> None:
+        with torch.inference_mode():
+            found.append(compiled(X))
+
+    call()
+    with torch.inference_mode(), _Mode() as mode:
+        other = threading.Thread(target=call)
+        other.start()
+        other.join()
+        call()
+    assert torch.equal(found[1], found[0])  # goes on compiled
+    assert not torch.equal(found[2], found[0]) and mode.met_compiled
+
+
+def test_threads_leave_the_compiler_as_it_was() -> None:
+    dynamo: Any = torch._dynamo.eval_frame
+    before = dynamo._stance, dynamo._callback_from_stance
+    threads = [
+        threading.Thread(target=lambda: ftax.py_bench(make_module(), X.clone(), plan=QUICK))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (dynamo._stance, dynamo._callback_from_stance) == before
+
+
+LAZY = """
+import sys, torch, ftax
+calls = []
+def backend(graph, _):
+    calls.append(graph)
+    return lambda *args: tuple(item + 1 for item in graph(*args))
+class Lazy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.made = None
+    def forward(self, x):
+        if self.made is None:
+            self.made = torch.compile(lambda y: y * 2, backend=backend)
+        return self.made(x)
+x, lazy = torch.ones(2), Lazy()
+assert "torch._dynamo" not in sys.modules
+receipt = ftax.tax(lazy, x, plan=ftax.Plan(rounds=2, warmup=2, round_ms=1.0), runtimes="none",
+                   progress=False)
+print(any("is the compiled code" in text for text in receipt.collect_warnings()), lazy(x).tolist())
+"""
+
+
+def test_what_compiles_itself_while_it_is_looked_at_stays_compiled() -> None:
+    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True)
+    assert done.stdout.split(maxsplit=1) == ["True", "[3.0, 3.0]\n"], done.stderr
+
+
+def test_code_that_sets_a_stance_itself_stays_compiled() -> None:
+    compiled = compile_marked(make_module())
+
+    def serve(x: torch.Tensor) -> torch.Tensor:
+        with torch.compiler.set_stance("default"), torch.no_grad():
+            return compiled(x)
+
+    before = serve(X)
+    ftax.tax(ftax.step(serve, X), plan=QUICK, runtimes="none", progress=False)
+    assert torch.equal(serve(X), before)
+
+
+def test_compiled_code_that_does_not_run_is_said() -> None:
+    compiled = compile_marked(make_module())
+    with torch.compiler.set_stance("force_eager"):
+        receipt = ftax.tax(compiled, X, plan=QUICK, runtimes="none", progress=False)
+    told = "no call was seen to run compiled code"
+    assert any(told in text for text in receipt.collect_warnings())
+    whole = torch.compile(make_module(), backend="aot_eager", fullgraph=True)
+    receipt = ftax.tax(whole, X, plan=QUICK, runtimes="none", progress=False)
+    assert not any(told in text for text in receipt.collect_warnings())
+
+
+def test_at_torchs_limit_of_compilations_what_was_compiled_is_measured_and_stays() -> None:
+    net = make_module().requires_grad_(False)
+    compiled = torch.compile(net, dynamic=False, backend=lambda graph, _: graph.forward)
+    sizes = [normal(size, 4) for size in range(2, 2 + torch._dynamo.config.recompile_limit)]
+    with torch.no_grad():
+        for x in sizes:
+            compiled(x)
+    receipt = ftax.tax(compiled, sizes[3], plan=QUICK, runtimes="none", progress=False)
+    assert any("is the compiled code" in text for text in receipt.collect_warnings())
+    with torch.no_grad():
+        assert all(list_called_graphs(lambda x=x: compiled(x)) for x in sizes)
+
+
+def test_what_else_is_compiled_stays_when_ftax_compiles() -> None:
+    made = []
+
+    def backend(graph: Any, _: Any) -> Any:
+        made.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(make_module(), backend=backend)
+    with torch.inference_mode():
+        compiled(X)
+        ftax.tax(nn.Linear(4, 4), X, plan=QUICK, runtimes=["compile"], progress=False)
+        compiled(X)
+    assert len(made) == 1
+
+
+def test_a_model_that_is_compiled_later_is_not_the_same_work() -> None:
+    class Later(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+            self.fast = torch.compile(torch.tanh, backend="aot_eager")
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return (self.fast if self.calls > 20 else torch.tanh)(self.linear(x))
+
+    receipt = ftax.tax(Later().eval(), X, plan=QUICK, runtimes="none", progress=False)
+    assert "code that torch.compile made" in receipt.work_problem
+
+
+def test_operators_that_take_functions_are_measured() -> None:
+    def choose(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    receipt = ftax.tax(load_function(choose), plan=QUICK, runtimes="none", progress=False)
+    assert receipt.rungs and not receipt.work_problem
+
+
+def test_a_capture_within_compiled_code_is_no_code_to_compile() -> None:
+    with torch.inference_mode():
+        model = make_module()
+        captured = ftax.capture(model, X)
+        compiled = torch.compile(lambda x: captured(x * 2) + 1, backend="eager")
+        for x in (X, normal(5, 4)):
+            assert torch.equal(compiled(x), model(x * 2) + 1)
+    assert captured.explain().calls == {"recorded": 2, "replayed": 2}

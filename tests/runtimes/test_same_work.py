@@ -89,9 +89,17 @@ def test_shapes_count_where_names_are_the_same() -> None:
     for _ in range(3):
         watch.look_in_a_row(0.0)
     assert watch.judge().problem == (
-        "operator call 1 of a later call is aten::add.Tensor on (2, 4) where the first made "
-        "aten::add.Tensor on (3, 4)"
+        "operator call 0 of a later call is aten::slice.Tensor on (3, 4), 0, 0, 2 where the first "
+        "made aten::slice.Tensor on (3, 4), 0, 0, 3"
     )
+
+
+def test_sizes_that_no_tensor_has_yet_count_too() -> None:
+    sizes = iter([3, 3, 3000])
+    watch = WorkWatch(load_function(lambda x: x + torch.arange(next(sizes))[:1]), None)
+    for _ in range(3):
+        watch.look_in_a_row(0.0)
+    assert "aten::arange on 3000" in watch.judge().problem
 
 
 def test_a_call_that_fails_later_is_a_difference() -> None:

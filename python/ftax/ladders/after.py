@@ -263,7 +263,12 @@ AFTER: tuple[Instrument, ...] = (
     Instrument(
         "timing phases",
         "the phases of the step were not timed",
-        lambda scene: scene.workspace.loaded.has_autograd and scene.is_whole,
+        # Of compiled code, which the marks would break into pieces, nothing is timed.
+        lambda scene: (
+            scene.workspace.loaded.has_autograd
+            and scene.is_whole
+            and not scene.workspace.is_compiled
+        ),
         _time_phases,
     ),
     Instrument(

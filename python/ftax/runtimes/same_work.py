@@ -15,7 +15,7 @@ import torch
 
 from ftax.errors import FtaxError, describe
 from ftax.runtimes.equality import compare_outputs
-from ftax.runtimes.tape.recording import Call, observe
+from ftax.runtimes.tape.recording import COMPILED_CODE, Call, observe
 from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.checks import Equality, SameWork
@@ -42,11 +42,13 @@ class WorkWatch:
         *,
         share: float = 0.1,
         is_compiled: bool = False,
+        still_compiled: Callable[[], bool] | None = None,
         compare: Callable[..., Equality] = compare_outputs,
     ) -> None:
         self._loaded = loaded
         self._reference = reference
         self._share, self._compare, self._is_compiled = share, compare, is_compiled
+        self._still_compiled = still_compiled
         self._calls = None if calls is None else list(calls)
         self._observed = self._in_a_row = 0
         self._problem = ""
@@ -81,6 +83,12 @@ class WorkWatch:
             return
         try:
             outputs = run_eager(self._loaded.call, self._loaded)
+            if self._still_compiled is not None and not self._still_compiled():
+                self._problem = (
+                    "a later call runs none of the compiled code that the first one ran (torch "
+                    "gives it up past a limit of compilations)"
+                )
+                return
         except (FtaxError, RuntimeError) as error:
             self._problem = f"a later call failed: {describe(error)}"
             return
@@ -116,9 +124,11 @@ class WorkWatch:
             self._problem = f"a later call failed: {describe(error)}"
             return
         self._observed += 1
+        if not self._is_compiled and any(call.name == COMPILED_CODE for call in seen):
+            self._problem = "a later call runs code that torch.compile made, and the first did not"
         if self._calls is None:
             self._calls = seen
-        elif seen != self._calls:
+        elif seen != self._calls and not self._problem:
             self._problem = _describe_difference(self._calls, seen)
         self._last_end = time.perf_counter()
         self._cost_s = self._last_end - start

@@ -29,6 +29,7 @@ from ftax.runtimes.tape.tape import (
     run_eager,
     settle,
 )
+from ftax.steps.compiled_graphs import runs_compiled_code
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.checks import Equality
 from ftax.timing.preparation import Preparation
@@ -70,6 +71,15 @@ class Workspace:
         return settle(self.loaded)
 
     @cached_property
+    def runs_compiled(self) -> bool:
+        """Whether compiled code is what a call runs; it may be as it was written all the same."""
+        return self.is_compiled and bool(self.reference) and self._runs_compiled_now()
+
+    def _runs_compiled_now(self) -> bool:
+        with preserve_state(self.loaded), self.loaded.guard():
+            return runs_compiled_code(self.loaded.call)
+
+    @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:
         """Eager outputs on the main inputs."""
         _ = self.is_compiled  # for which it is settled
@@ -101,7 +111,12 @@ class Workspace:
         if isinstance(taped, Taped):
             calls, share = taped.calls, 0.25
             return WorkWatch(self.loaded, calls, self.reference, share=share, compare=self.compare)
-        return WorkWatch(self.loaded, reference=self.reference, is_compiled=self.is_compiled)
+        return WorkWatch(
+            self.loaded,
+            reference=self.reference,
+            is_compiled=self.is_compiled,
+            still_compiled=self._runs_compiled_now if self.runs_compiled else None,
+        )
 
     @cached_property
     def _taped(self) -> Taped | FtaxError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax.steps import as_written
@@ -21,7 +22,27 @@ _THERE_ARE_ANY = torch.__version__ < "2.10"
 
 class PlainMode(TorchDispatchMode, Watching):
     """A mode that torch need not shield from its compiler: the shield alone imports all of
-    torch._dynamo, which every fresh process would wait for."""
+    torch._dynamo, which every fresh process would wait for. Operators that take functions
+    (`torch.cond`, flex_attention) pass it whole, and so does what they call."""
+
+    supports_higher_order_operators = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)  # type: ignore[no-untyped-call]
+        look = vars(cls).get("__torch_dispatch__")
+        if look is None:
+            return
+
+        def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if isinstance(func, HigherOrderOperator):
+                return self.pass_on(func, args, kwargs or {})
+            return look(self, func, types, args, kwargs)
+
+        cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
+
+    def pass_on(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call an operator that takes functions."""
+        return func(*args, **kwargs)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

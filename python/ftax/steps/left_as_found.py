@@ -7,15 +7,23 @@ not as it was is found by looking.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
+from ftax.steps.compiled_graphs import room_to_compile
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.state import Snapshot, keep_generators, put_weights_back
 from ftax.steps.step import Step
+
+_COMPILATIONS = 16  # in grad modes and with inputs that are ftax's
+
+
+# Who measures or records changes what all threads of the process share.
+_one_at_a_time = threading.RLock()
 
 
 @contextmanager
@@ -27,7 +35,13 @@ def leave_as_found(*given: Any) -> Iterator[None]:
 
     So nothing that was cached under inference mode stays, which training could not save for its
     backward pass. Parameters are put back if `keep_weight` was told of them before they changed.
+    Other threads that measure or record wait meanwhile.
     """
+    with _one_at_a_time:
+        yield from _leave_as_found(given)
+
+
+def _leave_as_found(given: tuple[Any, ...]) -> Iterator[None]:
     modules = [
         item.module if isinstance(item, LoadedModel) else item
         for item in given
@@ -41,7 +55,7 @@ def leave_as_found(*given: Any) -> Iterator[None]:
         flags = [(tensor, tensor.requires_grad) for tensor in tensors]
         kept.append((snapshot, [(part, part.training) for part in module.modules()], flags))
     try:
-        with keep_generators(), _keep_environment():
+        with keep_generators(), _keep_environment(), room_to_compile(_COMPILATIONS):
             yield
     finally:
         for item in reversed(given):  # what the first one found was there before all of them

@@ -79,8 +79,6 @@ def count_call(module: nn.Module, call: Callable[[], Any], *, has_autograd: bool
 class _OperatorCount(PlainMode):
     """Counts calls and passes them on."""
 
-    supports_higher_order_operators = True
-
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.total = 0

@@ -112,6 +112,7 @@ def capture(
             f"cannot capture {what.name}: Python keeps something that reset= brings back, and a "
             "replay would leave it as it is: keep it in tensors that are written in place"
         )
+    _keep_from_compiler()
     captured = Captured(what, options)
     given = what.inputs if isinstance(what, Step) else inputs
     args, kwargs = split_inputs(() if given is None else given)
@@ -119,6 +120,14 @@ def capture(
     if captured.record(*captured.inputs, check_inputs) and borrow:
         captured.lend_inputs()
     return captured
+
+
+def _keep_from_compiler() -> None:
+    """A capture that is called in code which torch compiles is no part of it. Saying so imports the
+    compiler, which nobody should wait for who does not use it."""
+    call: Any = Captured.__call__
+    if "torch._dynamo" in sys.modules and not hasattr(call, "_torchdynamo_disable"):
+        Captured.__call__ = torch.compiler.disable(call)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

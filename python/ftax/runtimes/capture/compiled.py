@@ -25,12 +25,12 @@ from ftax.runtimes.capture.gradients import Gradients
 from ftax.runtimes.capture.graph import GraphReplay, check_layouts, find_launch, make_like
 from ftax.runtimes.capture.guards import guard_state
 from ftax.runtimes.capture.program import Program
-from ftax.runtimes.compilers.torch_compile import CalledGraph, list_called_graphs
 from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.graph.runner_graph import capture_request
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.tape.tape import COMPILED, preserve_state
+from ftax.steps.compiled_graphs import CalledGraph, list_called_graphs
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.tensors import same_bytes

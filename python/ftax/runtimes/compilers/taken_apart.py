@@ -25,16 +25,12 @@ from ftax import _core
 from ftax.errors import UnsupportedError, is_out_of_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.inductor import describe_failure
-from ftax.runtimes.compilers.torch_compile import (
-    Compilation,
-    find_compilation,
-    judge_rounds,
-    list_called_graphs,
-)
+from ftax.runtimes.compilers.torch_compile import Compilation, find_compilation, judge_rounds
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.graph.runner_graph import capture_request
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import flatten_tensors
 from ftax.timing.candidate import Buffers, Candidate, Host
 

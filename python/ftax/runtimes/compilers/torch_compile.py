@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import functools
 import shutil
-import sys
 import tempfile
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from ftax.runtimes.compilers.inductor import (
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.compiled_graphs import list_called_graphs, room_to_compile
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.preparation import Preparation
@@ -45,10 +45,8 @@ from ftax.workers.time_limit import time_limit
 _CACHES = "inductor"
 _REHEARSALS = 4  # CUDA graph trees warm up, record, and replay; the last shows that they are done
 _REASONS = 5
-_PREFIX = "__compiled_fn_"  # of the globals through which Dynamo's bytecode calls a graph
+_COMPILATIONS = 1000
 
-# Compiled modules that somebody may still run. Resetting TorchDynamo would compile them again.
-_alive: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 # What the row `compile` of a workspace calls; held by the row, which holds the workspace.
 _made: weakref.WeakKeyDictionary[Workspace, weakref.ref[Compilation]] = weakref.WeakKeyDictionary()
 
@@ -104,8 +102,6 @@ class Compilation:
         given: dict[str, Any] = {"mode": mode} if options is None else {"options": dict(options)}
         loaded = workspace.loaded
         with without_warnings():
-            if not _alive:  # or entries of earlier models would count towards the limit of them
-                torch._dynamo.reset()
             self.module: Any = torch.compile(loaded.function, dynamic=False, **given)
         self.preparation = Preparation()  # what it took, once it is prepared
         self.call: functools.partial[Any] = functools.partial(
@@ -115,7 +111,9 @@ class Compilation:
     def prepare(self, host: Host) -> Candidate:
         """Compile it, from the cache if it was compiled before, and rehearse."""
         try:
-            return self._prepare(host)
+            # What other models compiled counts too, where they share code.
+            with room_to_compile(_COMPILATIONS):
+                return self._prepare(host)
         finally:
             _settle()  # also where it fails: rounds of others are not to blame
 
@@ -161,9 +159,7 @@ class Compilation:
         # Here, and not by who asked for it: a branch that only the second input takes is compiled.
         checks = check_both_inputs(workspace, prepared)
         warnings += self._rehearse(workspace.on_stream(runner).run_once)
-        prepared = replace(prepared, checks=checks, warnings=tuple(warnings))
-        _alive.add(self.module)
-        return prepared
+        return replace(prepared, checks=checks, warnings=tuple(warnings))
 
     def run(self) -> list[torch.Tensor]:
         """Copies of the outputs of a call as it is timed."""
@@ -230,50 +226,6 @@ class Compilation:
         if _count_compilations() == before:
             return []
         return ["torch.compile still compiles after several requests: its latency has no meaning"]
-
-
-class CalledGraph(NamedTuple):
-    """A graph that a call ran: the globals where Dynamo's bytecode found it, under which name, and
-    the arguments that it gave."""
-
-    home: dict[str, Any]
-    name: str
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-
-
-def list_called_graphs(run: Callable[[], object]) -> list[CalledGraph]:
-    """Those that a call runs, in their order."""
-    called: list[CalledGraph] = []
-    graphs = list(_list_graphs())
-
-    def record(home: dict[str, Any], name: str, graph: Callable[..., Any]) -> Callable[..., Any]:
-        def recorder(*args: Any) -> Any:
-            called.append(CalledGraph(home, name, graph, args))
-            return graph(*args)
-
-        return torch.compiler.disable(recorder)  # type: ignore[no-any-return]
-
-    try:
-        for home, name, graph in graphs:
-            home[name] = record(home, name, graph)
-        run()
-    finally:
-        for home, name, graph in graphs:
-            home[name] = graph
-    return called
-
-
-def _list_graphs() -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """All that bytecode of Dynamo's calls, in the globals of the functions that it stands for."""
-    seen = set()
-    for module in list(sys.modules.values()):
-        home = getattr(module, "__dict__", None)
-        if not isinstance(home, dict) or id(home) in seen:
-            continue
-        seen.add(id(home))
-        for key in [key for key in home if isinstance(key, str) and key.startswith(_PREFIX)]:
-            yield home, key, home[key]
 
 
 @contextmanager

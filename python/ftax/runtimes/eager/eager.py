@@ -23,8 +23,21 @@ from ftax.timing.checks import Checks
 
 _IS_COMPILED = (
     f"{COMPILED}: what is called eager is the compiled code, called as you call it; with "
-    "ladder='compile' (--ladder compile) the model that was compiled is taken apart"
+    "ladder='compile' (--ladder compile) what was compiled is compiled once more, with torch's own "
+    "defaults, and taken apart"
 )
+
+
+_IS_NOT_COMPILED = (
+    f"{COMPILED}, and no call was seen to run compiled code: what is timed is as it was written "
+    "(by a stance, past torch's limit of compilations, or where TorchDynamo has given it up)"
+)
+
+
+def _say_compiled(workspace: Workspace) -> list[str]:
+    if not workspace.is_compiled:
+        return []
+    return [_IS_COMPILED if workspace.runs_compiled else _IS_NOT_COMPILED]
 
 
 def prepare_eager(workspace: Workspace, host: Host, *, runtime: str = "eager") -> Candidate:
@@ -71,7 +84,7 @@ def _prepare_model(workspace: Workspace, runtime: str, call: Callable[[], object
         host="python",
         runner=drive_python(workspace, runtime, call),
         run=run,
-        warnings=(*loaded.warnings, *([_IS_COMPILED] if workspace.is_compiled else [])),
+        warnings=(*loaded.warnings, *_say_compiled(workspace)),
         watch=workspace.watch_work,
     )
 

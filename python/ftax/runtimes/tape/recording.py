@@ -36,6 +36,7 @@ MEMORY_READS = frozenset(
     ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "untyped_storage", "storage")
 )
 
+COMPILED_CODE = "code that torch.compile made"  # in the place of a call, which ran as written
 _FEW = 3  # shapes in a message
 
 
@@ -45,9 +46,8 @@ class Call(NamedTuple):
     name: str
     shapes: tuple[tuple[int, ...] | None, ...]  # None: a nested tensor, which has none
     sized_by_values: bool = False  # the shape of its result depends on values of its arguments
-    # Where autograd runs: integers among its arguments, and how many calls it was made within.
-    integers: tuple[int, ...] = ()
-    depth: int = 0
+    integers: tuple[int, ...] = ()  # among its arguments
+    depth: int = 0  # where autograd runs: how many calls it was made within
 
     def describe(self) -> str:
         """``aten::cat on (1, 8), (1, 8), 0``."""
@@ -74,9 +74,21 @@ class _CallLog(PlainMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if not self.echoes.has(func, args):
-            shapes = tuple(_list_shapes((*args, *kwargs.values())))
-            self.calls.append(Call(operator_name(func), shapes, is_sized_by_values(func, args)))
+            given = (*args, *kwargs.values())
+            self.calls.append(
+                Call(
+                    operator_name(func),
+                    tuple(_list_shapes(given)),
+                    is_sized_by_values(func, args),
+                    tuple(_list_integers(given)),
+                )
+            )
         return self.echoes.keep(func, args, func(*args, **kwargs))
+
+    def pass_on(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """As one call."""
+        self.calls.append(Call(str(func), tuple(_list_shapes((*args, *kwargs.values())))))
+        return func(*args, **kwargs)
 
 
 def is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:
@@ -86,6 +98,14 @@ def is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:
     if func is not torch.ops.aten.index.Tensor:
         return True
     return any(item is not None and item.dtype in (torch.bool, torch.uint8) for item in args[1])
+
+
+def _list_integers(values: Sequence[Any]) -> Iterator[int]:
+    for value in values:
+        if isinstance(value, int):
+            yield int(value)
+        elif isinstance(value, list | tuple):
+            yield from _list_integers(value)
 
 
 def _list_shapes(values: Sequence[Any]) -> Iterator[tuple[int, ...] | None]:
@@ -171,7 +191,7 @@ def observe(
         return _observe_by_profiler(call, has_autograd=has_autograd)
     with torch.inference_mode(), _CallLog() as log:
         call_model(call)
-    return list(log.calls)
+    return [*log.calls, *([Call(COMPILED_CODE, ())] if log.met_compiled else [])]
 
 
 def _observe_by_profiler(call: Callable[[], Any], *, has_autograd: bool) -> list[Call]:

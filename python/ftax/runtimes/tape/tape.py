@@ -69,8 +69,8 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     if settle(loaded):
         raise UnsupportedError(
             f"cannot tape this model: {COMPILED}, and what Inductor generates makes no operator "
-            "calls that a tape could hold: give what was compiled, or take its compiled call apart "
-            "(ladder='compile')"
+            "calls that a tape could hold: give what was compiled; or ladder='compile', which "
+            "compiles that and takes a call apart"
         )
     reference = run_eager(loaded.call, loaded)
     check_reference = run_eager(loaded.call_check, loaded)

@@ -1,0 +1,91 @@
+"""The graphs that a call of compiled code runs, as TorchDynamo's bytecode calls them.
+
+The surprising choice: they are met where they are called, in the globals of the functions that the
+bytecode stands for, by standing in for each of them during one call.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+
+_PREFIX = "__compiled_fn_"
+
+
+class CalledGraph(NamedTuple):
+    """A graph that a call ran: the globals where Dynamo's bytecode found it, under which name, and
+    the arguments that it gave."""
+
+    home: dict[str, Any]
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+def runs_compiled_code(run: Callable[[], object]) -> bool:
+    """Whether a call runs any graph: a stance, a limit of compilations or a frame that Dynamo has
+    given up may leave it as it was written."""
+    return bool(list_called_graphs(run) or list_called_graphs(run, _list_spaces()))
+
+
+@contextmanager
+def room_to_compile(more: int) -> Iterator[None]:
+    """Inside, a function may be compiled so many times more than torch's limit allows: past it a
+    function is given up for good, also for the one whose it is."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    config: Any = torch._dynamo.config
+    names = ("recompile_limit", "accumulated_recompile_limit")
+    with config.patch({name: getattr(config, name) + more for name in names}):
+        yield
+
+
+def list_called_graphs(
+    run: Callable[[], object], spaces: Iterable[dict[str, Any]] | None = None
+) -> list[CalledGraph]:
+    """Those that a call runs, in their order, of functions with these globals; None: of modules."""
+    called: list[CalledGraph] = []
+    graphs = list(_list_graphs(_list_modules() if spaces is None else spaces))
+
+    def record(home: dict[str, Any], name: str, graph: Callable[..., Any]) -> Callable[..., Any]:
+        def recorder(*args: Any) -> Any:
+            called.append(CalledGraph(home, name, graph, args))
+            return graph(*args)
+
+        return torch.compiler.disable(recorder)  # type: ignore[no-any-return]
+
+    try:
+        for home, name, graph in graphs:
+            home[name] = record(home, name, graph)
+        run()
+    finally:
+        for home, name, graph in graphs:
+            home[name] = graph
+    return called
+
+
+def _list_graphs(spaces: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """All that bytecode of Dynamo's calls, in the globals of the functions that it stands for."""
+    seen = set()
+    for home in spaces:
+        if id(home) in seen:
+            continue
+        seen.add(id(home))
+        for key in [key for key in home if isinstance(key, str) and key.startswith(_PREFIX)]:
+            yield home, key, home[key]
+
+
+def _list_modules() -> list[dict[str, Any]]:
+    spaces = (getattr(module, "__dict__", None) for module in list(sys.modules.values()))
+    return [space for space in spaces if isinstance(space, dict)]
+
+
+def _list_spaces() -> list[dict[str, Any]]:
+    """Globals of functions that are of no module: code that was run by `exec`."""
+    return [item for item in gc.get_objects() if type(item) is dict and "__builtins__" in item]
