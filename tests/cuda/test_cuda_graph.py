@@ -96,7 +96,7 @@ def test_replay_that_does_nothing_is_caught(tiny: Workspace) -> None:
         check_on_both_inputs(
             tiny.loaded,
             tiny.reference,
-            lambda inputs: graph.run(lambda: None, inputs),
+            lambda inputs: graph.run(lambda: None, inputs, tiny.loaded),
             name="nothing",
         )
 

@@ -76,7 +76,8 @@ def test_unset_carveout_is_not_passed_unless_asked_for(bert: Workspace) -> None:
 def test_launches_with_every_attribute_forced_still_compute_the_model(bert: Workspace) -> None:
     runner = make_runner(bert, carveout="always")
     with torch.inference_mode():
-        outputs = bert.graph.run(runner.run_once, [x.clone() for x in bert.loaded.flat_inputs()])
+        inputs = [x.clone() for x in bert.loaded.flat_inputs()]
+        outputs = bert.graph.run(runner.run_once, inputs, bert.loaded)
     assert all(map(torch.equal, outputs, bert.reference))
 
 

@@ -247,7 +247,7 @@ def test_a_replay_that_does_nothing_looks_right_until_outputs_are_poisoned(bert:
         check_on_both_inputs(
             bert.loaded,
             bert.reference,
-            lambda inputs: graph.run(lambda: None, inputs),
+            lambda inputs: graph.run(lambda: None, inputs, bert.loaded),
             name="nothing",
         )
 
@@ -263,7 +263,10 @@ def test_a_replay_that_writes_into_the_weights_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="writes into the model's weights"):
         check_on_both_inputs(
-            workspace.loaded, workspace.reference, lambda x: graph.run(spoil, x), name="spoils"
+            workspace.loaded,
+            workspace.reference,
+            lambda inputs: graph.run(spoil, inputs, workspace.loaded),
+            name="spoils",
         )
 
 

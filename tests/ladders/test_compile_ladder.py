@@ -158,21 +158,26 @@ def test_a_delay_lies_in_the_line_of_its_layer(
     pytest.fail(str(shifts))
 
 
+class Adds(nn.Module):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.numbers = [1] * count  # all alike, so that each guard costs the same
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (1 + sum(self.numbers))  # Dynamo guards each of them
+
+
 def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
     counts = [0, 200, 400, 600]  # of more a small cache would lose some between the calls
     parts, checks = [], []
     for count in counts:
-        numbers = [1] * count  # all alike, so that each guard costs the same
-
-        def add(x: torch.Tensor, numbers: list[int] = numbers) -> torch.Tensor:
-            return x * (1 + sum(numbers))  # Dynamo guards each of them
-
-        workspace = Workspace(load_function(add, check_inputs=normal(3, 4, seed=1)))
+        x, other = normal(3, 4), normal(3, 4, seed=1)
+        workspace = Workspace(load_model(Adds(count), inputs=(x,), check_inputs=(other,)))
         parts.append((workspace.loaded, prepare_rungs(workspace)[:3]))
         entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(find_code(workspace))
         checks.append((entries[0].guard_manager, find_locals(workspace)))
-    for _ in range(3):
+    for _ in range(6):  # beside other tests some turns are of no use
         with use_threads(1):
             # One after the other: in the same rounds they would push each other's guards out of
             # the cache, and then the more of them there are, the more each costs.
@@ -194,7 +199,7 @@ def find_code(workspace: Workspace) -> Any:
 
 
 def find_locals(workspace: Workspace) -> dict[str, Any]:
-    return {"self": workspace.loaded.module, "args": workspace.loaded.args}
+    return {"self": workspace.loaded.module, "x": workspace.loaded.args[0]}
 
 
 def time_check(manager: Any, names: dict[str, Any]) -> float:

@@ -1,5 +1,6 @@
 """What a capture is made of: the flow of values, guards, signatures, code that ran."""
 
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -320,6 +321,30 @@ def test_code_that_ran_is_found_with_its_names():
     assert state.find_change() is None
     Holder.scale = 4.0
     assert "scale" in (state.find_change() or "")
+
+
+def test_what_a_collection_of_garbage_calls_is_no_part_of_a_call(no_grad: None):
+    seen: list[str] = []
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        held = [[index] for index in range(3000)]  # many enough for a collection
+        return x * len(held)
+
+    def watch(phase: str, _: dict[str, int]) -> None:
+        seen.append(phase)
+
+    gc.callbacks.append(watch)
+    try:
+        run(torch.ones(3))
+        assert seen
+        captured = ftax.capture(run, torch.ones(3))
+        for _ in range(3):
+            seen.append("changed")
+            assert_same(captured, run, torch.randn(3))
+        assert gc.isenabled()
+    finally:
+        gc.callbacks.remove(watch)
+    assert captured.explain().calls == {"recorded": 1, "replayed": 3}
 
 
 class Pair(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import ftax
 from ftax import UnsupportedError
@@ -283,6 +284,10 @@ def test_a_model_that_is_compiled_later_is_not_the_same_work() -> None:
     assert "code that torch.compile made" in receipt.work_problem
 
 
+@pytest.mark.skipif(
+    not hasattr(TorchDispatchMode, "supports_higher_order_operators"),
+    reason="this torch shows no mode an operator that takes functions",
+)
 def test_operators_that_take_functions_are_measured() -> None:
     def choose(x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
@@ -298,4 +303,26 @@ def test_a_capture_within_compiled_code_is_no_code_to_compile() -> None:
         compiled = torch.compile(lambda x: captured(x * 2) + 1, backend="eager")
         for x in (X, normal(5, 4)):
             assert torch.equal(compiled(x), model(x * 2) + 1)
-    assert captured.explain().calls == {"recorded": 2, "replayed": 2}
+    told = captured.explain()
+    assert told.calls == {"recorded": 2, "replayed": 2}, [one.reason for one in told.programs]
+
+
+CALLED_FROM_COMPILED = """
+import sys
+import torch
+import ftax
+with torch.inference_mode():
+    captured = ftax.capture(torch.nn.Linear(4, 3), torch.ones(2, 4))
+    assert "torch._dynamo" not in sys.modules
+    compiled = torch.compile(lambda x: captured(x * 2) + 1, backend="eager")
+    for x in (torch.ones(2, 4), torch.ones(5, 4)):
+        compiled(x)
+print(dict(captured.explain().calls))
+"""
+
+
+def test_a_capture_that_is_older_than_the_compiler_is_no_code_to_compile() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CALLED_FROM_COMPILED], capture_output=True, text=True
+    )
+    assert done.stdout == "{'recorded': 2, 'replayed': 2}\n", done.stderr

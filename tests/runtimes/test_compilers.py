@@ -6,6 +6,7 @@ because each compilation costs half a minute.
 
 import os
 import subprocess
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from ftax.runtimes.compilers.inductor import (
     describe_failure,
     find_library_to_link,
     sound_compiler,
+    start_phases,
 )
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
@@ -90,6 +92,22 @@ def test_compiled_model_gives_eagers_outputs_and_is_compiled_once(
     (told,) = prepared.judge()
     assert "compiled 1 time(s) during the rounds" in told
     assert "GLOBAL_STATE changed: grad_mode" in told
+
+
+def test_what_else_inductor_has_compiled_is_in_no_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: dict[str, list[float]] = defaultdict(list)
+    monkeypatch.setattr("torch._dynamo.utils.compilation_time_metrics", taken)
+    taken["GraphLowering.compile_to_module"] += [50.0]  # AOTInductor's, without the other phases
+    read = start_phases()
+    assert read() == {}
+    for function, seconds in (
+        ("_compile.compile_inner", 10.0), ("OutputGraph.call_user_compiler", 9.0),
+        ("compile_fx_inner", 7.0), ("GraphLowering.compile_to_module", 4.0),
+    ):  # fmt: skip
+        taken[function].append(seconds)
+    assert read() == {
+        "TorchDynamo": 1.0, "AOTAutograd": 2.0, "Inductor": 3.0, "generated code": 4.0
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -112,7 +112,6 @@ def capture(
             f"cannot capture {what.name}: Python keeps something that reset= brings back, and a "
             "replay would leave it as it is: keep it in tensors that are written in place"
         )
-    _keep_from_compiler()
     captured = Captured(what, options)
     given = what.inputs if isinstance(what, Step) else inputs
     args, kwargs = split_inputs(() if given is None else given)
@@ -120,14 +119,6 @@ def capture(
     if captured.record(*captured.inputs, check_inputs) and borrow:
         captured.lend_inputs()
     return captured
-
-
-def _keep_from_compiler() -> None:
-    """A capture that is called in code which torch compiles is no part of it. Saying so imports the
-    compiler, which nobody should wait for who does not use it."""
-    call: Any = Captured.__call__
-    if "torch._dynamo" in sys.modules and not hasattr(call, "_torchdynamo_disable"):
-        Captured.__call__ = torch.compiler.disable(call)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -478,3 +469,16 @@ def _find_difference(expected: list[tuple[str, Any]], replayed: list[tuple[str, 
 
 def _name(what: object) -> str:
     return getattr(what, "__name__", "") or type(what).__name__
+
+
+def _keep_from_compiler(call: Any) -> None:
+    """Code that torch compiles calls this as it is, and compiles nothing of what this calls.
+    `torch.compiler.disable` says so too, and imports the compiler, which takes seconds."""
+    call._torchdynamo_disable = True
+    call._torchdynamo_disable_msg = "a capture replays what it recorded"
+    frames: Any = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP  # of the frame itself, and of those that it calls
+    frames.set_code_exec_strategy(call.__code__, frames._FrameExecStrategy(skip, skip))
+
+
+_keep_from_compiler(Captured.__call__)

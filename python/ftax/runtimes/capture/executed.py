@@ -108,12 +108,15 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
                 place = f"{Path(file).name}:{frame.f_lineno}"
                 changing[f"{name_function(argument)} in {place}"] = None
 
-    before = sys.getprofile()
+    before, collects = sys.getprofile(), gc.isenabled()
+    gc.disable()  # what a collection happens to call (gc.callbacks) is no part of this call
     sys.setprofile(see)
     try:
         result = call()
     finally:
         sys.setprofile(before if callable(before) else None)
+        if collects:
+            gc.enable()
         if before is not None and not callable(before):
             before.enable()  # of cProfile, which is set in C
     return result, Executed(

@@ -13,7 +13,7 @@ import os
 import shlex
 import subprocess
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -156,17 +156,24 @@ def name_device(device: str) -> str:
     return torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "cpu"
 
 
-def read_phases() -> dict[str, float]:
-    """Seconds that this process has compiled so far, by who compiled; empty if torch does not tell.
-
-    Each is what its function took without the next one, which it calls.
-    """
+def start_phases() -> Callable[[], dict[str, float]]:
+    """From here on it is watched who compiles. What is returned gives the seconds since, each
+    without what it called; none if torch does not tell."""
     from torch._dynamo.utils import compilation_time_metrics
 
-    taken = [sum(compilation_time_metrics.get(function, ())) for _, function in _PHASES]
-    if not any(taken):
-        return {}
-    return {
-        name: max(0.0, seconds - inner)
-        for (name, _), seconds, inner in zip(_PHASES, taken, [*taken[1:], 0.0], strict=True)
-    }
+    def read() -> list[float]:
+        return [sum(compilation_time_metrics.get(function, ())) for _, function in _PHASES]
+
+    before = read()
+
+    def split() -> dict[str, float]:
+        # Only now is one taken from the other: AOTInductor calls the inner ones without the outer.
+        taken = [now - then for now, then in zip(read(), before, strict=True)]
+        if not any(taken):
+            return {}
+        return {
+            name: max(0.0, seconds - inner)
+            for (name, _), seconds, inner in zip(_PHASES, taken, [*taken[1:], 0.0], strict=True)
+        }
+
+    return split

@@ -29,8 +29,8 @@ from ftax.runtimes.compilers.inductor import (
     describe_failure,
     name_device,
     read_counters,
-    read_phases,
     sound_compiler,
+    start_phases,
     without_warnings,
 )
 from ftax.runtimes.cost import measure_cost
@@ -170,7 +170,7 @@ class Compilation:
 
     def _compile_afresh(self, folder: Path) -> Mapping[str, object]:
         """Compile with empty caches, which stay in ``folder``."""
-        before, phases = read_counters(), read_phases()
+        before, phases = read_counters(), start_phases()
         library = self._compile(folder / _CACHES)
         stats = count_since(before, "stats")
         breaks = count_since(before, "graph_break")
@@ -187,9 +187,7 @@ class Compilation:
             "captured_calls": stats.get("calls_captured", 0),
             "cuda_graphs_skipped": count_since(before, "inductor").get("cudagraph_skips", 0),
             "linked_libstdcxx": library,
-            "compile_phases_s": {
-                name: seconds - phases.get(name, 0.0) for name, seconds in read_phases().items()
-            },
+            "compile_phases_s": phases(),
         }
 
     def _compile_from(self, caches: Path) -> dict[str, object]:
