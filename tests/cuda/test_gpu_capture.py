@@ -263,7 +263,8 @@ def test_a_compiled_module_launches_one_graph(no_grad: None, compiled: nn.Module
     x = draw()
     captured = ftax.capture(compiled, x)
     captured(x)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         captured(x)
         torch.cuda.synchronize()
     names = [event.name for event in profile.events()]

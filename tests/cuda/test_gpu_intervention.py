@@ -34,6 +34,7 @@ REPLAY = LADDER.index(("launch-replay", "cpp"))
 PLAN = Plan(rounds=24, round_ms=4.0, duration_s=60.0)
 DELAY_NS = 20_000
 GATE_ROUNDS = 5
+TRIES = 3
 
 
 class Chain(nn.Module):
@@ -96,9 +97,18 @@ def measure_host(baseline, treated):
 
 def find_unexpected(baseline, treated, **expected_ns):
     """Lines of which a column does not show the expected change, named as LINES with underscores;
-    a line that is not named has to stay as it was."""
+    a line that is not named has to stay as it was. A neighbour disturbs one try of three; a delay
+    that is booked wrongly is so each time."""
     expected = [expected_ns.pop(name.replace(" ", "_"), 0.0) for name in LINES]
     assert not expected_ns
+    for _ in range(TRIES):
+        unexpected = compare_changes(baseline, treated, expected)
+        if not unexpected:
+            break
+    return unexpected
+
+
+def compare_changes(baseline, treated, expected):
     injected = max(expected)
     slack = 0.1 * injected
     unexpected = []
@@ -160,9 +170,8 @@ def test_delayed_launches_still_compute_the_model(workspace, rungs):
     delayed = delay_launches(workspace, rungs, 1_000)[REPLAY]
     captured = workspace.graph
     with torch.inference_mode():
-        outputs = captured.run(
-            delayed.runner.run_once, [x.clone() for x in workspace.loaded.flat_inputs()]
-        )
+        inputs = [x.clone() for x in workspace.loaded.flat_inputs()]
+        outputs = captured.run(delayed.runner.run_once, inputs, workspace.loaded)
     assert all(map(torch.equal, outputs, workspace.reference))
 
 

@@ -183,13 +183,14 @@ def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
             # the cache, and then the more of them there are, the more each costs.
             turns = [[measure(*part, PLAN) for part in parts] for _ in range(_TURNS)]
         times = [[[m.latency_ns for m in require(one)] for one in turn] for turn in turns]
-        whole, unguarded, inside = np.median(times, axis=0).T
-        guards, frames = whole - unguarded, unguarded - inside
+        whole, unguarded, inside = np.moveaxis(np.array(times), 2, 0)  # each by turn and count
+        guards, frames = np.median(whole - unguarded, axis=0), np.median(unguarded - inside, axis=0)
+        noise = np.ptp(unguarded - inside, axis=0).max()
         fit = np.corrcoef(counts, guards)[0, 1] ** 2
         alone = time_check(*checks[-1]) - time_check(*checks[0])
         grown = guards[-1] - guards[0]
-        is_alone = abs(frames[-1] - frames[0]) < 0.1 * grown
-        if fit > 0.98 and is_alone and grown == pytest.approx(alone, rel=0.5):  # which is warmer
+        is_alone = abs(frames[-1] - frames[0]) < max(0.1 * grown, noise)
+        if fit > 0.95 and is_alone and grown == pytest.approx(alone, rel=0.5):  # which is warmer
             return
     pytest.fail(f"guards {guards}, frame evaluation {frames}, R2 {fit}, called alone {alone}")
 
