@@ -166,7 +166,7 @@ def test_a_delay_in_launch_replay_moves_time_from_dispatch_to_launch(workspace, 
     assert find_unexpected(baseline, treated, dispatch=-injected, launch=injected) == []
 
 
-def test_delayed_launches_still_compute_the_model(workspace, rungs):
+def test_delayed_launches_still_compute_the_model(workspace: Workspace, rungs) -> None:
     delayed = delay_launches(workspace, rungs, 1_000)[REPLAY]
     captured = workspace.graph
     with torch.inference_mode():
