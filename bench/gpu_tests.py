@@ -2,8 +2,8 @@
 
 A skip for want of a GPU is a failure here (FTAX_REQUIRE_GPU=1). The surprising choice: three runs.
 Tests that check times, or what a process leaves behind, have the GPU to themselves, one after the
-other. Tests that compare outputs share it, beside those that need none. With `--memcheck` the tests
-of launches run once more under compute-sanitizer.
+other; of several GPUs each has some of them. Tests that compare outputs share it, beside those that
+need none. With `--memcheck` the tests of launches run once more under compute-sanitizer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from ftax.errors import RunnerError, UnavailableError
 from record import Figure, finish, make_parser, progress, show
@@ -64,7 +66,11 @@ def wait(process: subprocess.Popen[str], limit_s: float) -> tuple[str, bool]:
 
 
 def run_pytest(
-    name: str, arguments: Sequence[str], limit_s: float, launcher: Sequence[str] = ()
+    name: str,
+    arguments: Sequence[str],
+    limit_s: float,
+    launcher: Sequence[str] = (),
+    **variables: str,
 ) -> dict[str, Any]:
     """Totals of one run of pytest, what failed and why."""
     progress(f"gpu_tests: {name}")
@@ -76,7 +82,7 @@ def run_pytest(
              "-p", "no:benchmark",  # warns that it cannot work beside xdist
              "-W", "ignore::pytest.PytestWarning", f"--junitxml={report}", *arguments],
             cwd=_TESTS.parent,
-            env={**os.environ, "FTAX_REQUIRE_GPU": "1", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "FTAX_REQUIRE_GPU": "1", "OMP_NUM_THREADS": "1", **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -163,13 +169,21 @@ def run_parts(
         ]
         for run in as_completed(begun):
             yield run.result()
-    if "alone" in parts:
-        yield run_pytest(_PARTS["alone"], arguments["alone"], deadline - time.monotonic())
+    if "alone" not in parts:
+        return
+    gpus = torch.cuda.device_count()
+    each = ["-m", "not two_gpus", *spread("loadfile", gpus)] if gpus > 1 else []
+    variables = {"FTAX_TEST_GPUS": str(gpus)} if gpus > 1 else {}
+    left_s = deadline - time.monotonic()
+    yield run_pytest(_PARTS["alone"], [*each, *arguments["alone"]], left_s, **variables)
+    left_s = deadline - time.monotonic()
+    if gpus > 1 and left_s > 0:
+        yield run_pytest("on two GPUs", ["-m", "two_gpus", *arguments["alone"]], left_s)
 
 
-def spread(how: str) -> list[str]:
+def spread(how: str, workers: int = _WORKERS) -> list[str]:
     """Arguments that spread tests over processes, if pytest-xdist is there."""
-    return ["-n", str(_WORKERS), "--dist", how] if find_spec("xdist") else []
+    return ["-n", str(workers), "--dist", how] if find_spec("xdist") else []
 
 
 def make_figures(run: Mapping[str, Any]) -> list[Figure]:

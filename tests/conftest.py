@@ -27,6 +27,23 @@ from support.small_models import Nest, normal
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 
 
+def _name_core(cpu: int) -> str:
+    """Alike for processors that are threads of one core."""
+    return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text()
+
+
+def _take_a_gpu(worker: str, count: int) -> None:
+    """Have one of so many GPUs, and its share of the cores, in a process of pytest-xdist."""
+    index, cpus = int(worker.removeprefix("gw")) % count, os.sched_getaffinity(0)
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(index)  # before CUDA is first asked for
+    share = len(cpus) // count
+    os.sched_setaffinity(0, sorted(cpus, key=_name_core)[index * share : (index + 1) * share])
+
+
+if "FTAX_TEST_GPUS" in os.environ and "PYTEST_XDIST_WORKER" in os.environ:
+    _take_a_gpu(os.environ["PYTEST_XDIST_WORKER"], int(os.environ["FTAX_TEST_GPUS"]))
+
+
 def _find_cuda_obstacle() -> str | None:
     return None if torch.cuda.is_available() else "torch finds no CUDA device"
 

@@ -199,6 +199,7 @@ def test_what_prepare_does_is_not_traced(prepares: str) -> None:
     assert len(trace.kernels) == 2 * len(trace.iterations)
 
 
+@pytest.mark.two_gpus
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_runner_is_destroyed_with_its_device_current(tmp_path: Path) -> None:
     library = compile_cuda(

@@ -41,6 +41,7 @@ def test_cells_have_rounds_and_then_a_trace(tmp_path):
     assert again.cells == results.cells
 
 
+@pytest.mark.two_gpus
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_gpus_share_a_sweep_and_no_worker_touches_the_others(tmp_path):
     """In a process of its own, since this one has been on the first GPU."""
