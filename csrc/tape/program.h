@@ -78,6 +78,7 @@ struct Program {
   std::vector<int> passing_slots;   // of those: on the host, and gone when the call had returned
   std::vector<int> host_reads;      // calls that returned a number to Python
   std::vector<int> mutations;       // calls that write into a constant or an input
+  std::vector<at::Tensor> bare;     // leaves whose gradients are gone when Python is done
   bool inference_mode = false;      // recorded under inference mode
   bool has_autograd = false;        // a replay records autograd's graph and runs its engine
 };

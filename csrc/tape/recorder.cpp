@@ -402,6 +402,12 @@ Program Recorder::finish(const std::vector<at::Tensor>& outputs, const IsHeld& i
   }
   compute_releases();
   find_passing(is_held);
+  for (const Call& call : program_.calls) {
+    if (!call.backward.has_value()) continue;
+    for (const Backward::Leaf& leaf : call.backward->leaves) {
+      if (!leaf.tensor.grad().defined()) program_.bare.push_back(leaf.tensor);
+    }
+  }
   return std::move(program_);
 }
 

@@ -210,6 +210,7 @@ void Tape::run() {
   } catch (...) {
     rethrow(program_.calls[i]);
   }
+  for (const at::Tensor& leaf : program_.bare) leaf.mutable_grad() = at::Tensor();
 }
 
 void Tape::run_call(size_t index) {

@@ -153,6 +153,21 @@ def test_code_adopts_the_fastest_from_python_that_is_faster_and_right():
     assert lines == find_lines("torchscript").splitlines()
 
 
+def test_code_for_a_step_captures_the_step():
+    def of_a_step(row):
+        return replace(row, cell=replace(row.cell, step="train"))
+
+    receipt = make_cpu_receipt(
+        make_runtime(("compile", "python"), 300.0), make_runtime(("capture", "python"), 400.0)
+    )
+    rungs, others = (tuple(map(of_a_step, rows)) for rows in (receipt.rungs, receipt.others))
+    receipt = replace(receipt, rungs=rungs, others=others)
+    first, inputs, *lines = receipt.adoption.splitlines()
+    assert inputs.startswith("# step: what was measured")
+    assert first.startswith("# capture, from Python: 400 us a call (2.50x; ")
+    assert lines == find_lines("capture", step=True).splitlines()
+
+
 def test_nothing_is_adopted_that_is_not_faster_for_certain():
     slower, unsure = (("compile", "python"), 1200.0, 0.002), (("compile", "python"), 999.0, 0.2)
     for place, latency_us, noise in (slower, unsure):

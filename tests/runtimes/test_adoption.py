@@ -73,8 +73,36 @@ def test_a_model_of_two_inputs_that_names_its_outputs_is_adopted_too(name, monke
     torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", adoption._LINES_OF_STEPS)
+def test_pasted_lines_train_as_the_step_does(name):
+    def make():
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return model, step
+
+    threads, inputs = torch.get_num_threads(), (torch.ones(3, 4),)
+    (model, step), (twin, original) = make(), make()
+    names = {"torch": torch, "step": step, "inputs": inputs}
+    try:
+        exec(find_lines(name, step=True), names)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(names["outputs"], original(*inputs))
+    assert torch.equal(model.weight, twin.weight)
+
+
 def test_lines_belong_to_runtimes_and_fit_a_terminal():
     assert len(ADOPTABLE) == len(adoption._LINES)  # none is of a name that there is not
+    assert {*adoption._LINES_OF_STEPS} <= {spec.name for spec in list_runtimes()}
     for name in ADOPTABLE:
         assert max(map(len, find_lines(name).splitlines())) <= 76  # printed with an indent of 4
     assert find_lines("launch-replay") == ""  # an instrument: nobody deploys it

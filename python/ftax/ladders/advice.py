@@ -20,6 +20,12 @@ from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
 
+# What the lines of code begin with, of a forward pass and of other steps.
+_GIVEN = {
+    False: "# inputs: the tensors of one request, a tuple in the order of forward\n",
+    True: "# step: what was measured, in the grad mode of the program; inputs: its arguments\n",
+}
+
 
 def recommend(findings: Findings) -> str:
     """Host-bound or device-bound, the largest tax, and what gives most of it back."""
@@ -83,23 +89,23 @@ def adopt(findings: Findings) -> str:
     """The lines of code that put in the model's place the fastest runtime which is faster for
     certain and gives its outputs, and those of a capture, which gives its bits; "" if there is
     none."""
+    is_step = findings.rungs[0].cell.step != "forward"
     able = [
         row
         for row in findings.runtimes
         if row.measurement.cell.host == "python"
         and row.is_faster
         and not row.excluded
-        and find_lines(row.measurement.cell.runtime)
+        and find_lines(row.measurement.cell.runtime, step=is_step)
     ]
     captured = [row for row in able[1:] if row.measurement.cell.runtime == "capture"]
     parts: list[str] = []
     for row in (*able[:1], *captured):
         runtime = row.measurement.cell.runtime
         also = "or " if parts else ""
-        given = "# inputs: the tensors of one request, a tuple in the order of forward\n"
         parts.append(
             f"# {also}{runtime}, from Python: {_say_latency(row)}\n"
-            f"{'' if parts else given}{find_lines(runtime)}"
+            f"{'' if parts else _GIVEN[is_step]}{find_lines(runtime, step=is_step)}"
         )
     return "\n\n".join(parts)
 

@@ -26,6 +26,7 @@ from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.tape.waits import find_waits
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.outputs import call_model
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
 from ftax.timing.session import Plan, Progress, measure
@@ -187,8 +188,12 @@ def _time_phases(scene: Scene) -> Iterator[Scene]:
     """Of Python eager, as the step is written."""
     loaded = scene.workspace.loaded
     call = loaded.bind()
+
+    def run() -> None:
+        call_model(call)  # what the model raises, costs the phases and not the receipt
+
     with preserve_state(loaded), loaded.guard():
-        yield scene.add(phases=time_phases(call, loaded.prepare, loaded.device))
+        yield scene.add(phases=time_phases(run, loaded.prepare, loaded.device))
 
 
 def _find_waits(scene: Scene) -> Iterator[Scene]:

@@ -180,3 +180,119 @@ def function_of_autograd() -> Scene:
         watch=lambda: weight.grad,
         around=contextlib.nullcontext,
     )
+
+
+@right()
+def update_by_gradients_made_outside() -> Scene:
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def make_gradients(at: int) -> None:
+        optimizer.zero_grad()
+        net(normal(3, 4, seed=at + 7)).square().mean().backward()
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.step()
+        return net.weight.detach().sum() * x
+
+    make_gradients(-1)
+    return Scene(
+        step,
+        disturb=make_gradients,
+        watch=lambda: list(net.parameters()),
+        around=contextlib.nullcontext,
+    )
+
+
+@right()
+def gradient_that_is_read() -> Scene:
+    weight = nn.Parameter(normal(4, seed=5))
+    weight.grad = torch.ones(4)
+
+    def disturb(at: int) -> None:
+        weight.grad = torch.full((4,), 7.0 + at)
+
+    return Scene(lambda x: x * weight.grad, disturb=disturb)
+
+
+@right()
+def first_part_of_a_batch_outside() -> Scene:
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    def disturb(at: int) -> None:
+        net(normal(3, 4, seed=at + 7)).square().mean().backward()
+
+    return Scene(
+        step,
+        disturb=disturb,
+        watch=lambda: [*net.parameters(), *(item.grad for item in net.parameters())],
+        around=contextlib.nullcontext,
+    )
+
+
+def _keep_a_frozen_layer(*, clips: bool) -> Scene:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Linear(4, 4))
+    net[0].requires_grad_(False)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad(set_to_none=clips)
+        loss = net[:3](x).square().mean()
+        loss.backward()
+        if clips:
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        optimizer.step()
+        return loss.detach()
+
+    return Scene(
+        step,
+        watch=lambda: [*net.parameters(), *(item.grad for item in net.parameters())],
+        around=contextlib.nullcontext,
+    )
+
+
+@right()
+def frozen_and_unused_layers_are_clipped() -> Scene:
+    return _keep_a_frozen_layer(clips=True)
+
+
+@right()
+def frozen_and_unused_layers_keep_their_gradients() -> Scene:
+    return _keep_a_frozen_layer(clips=False)
+
+
+@refused("autograd would have to follow its result")
+def result_that_no_pass_went_by() -> Scene:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(second.parameters(), lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        made = first(x)
+        optimizer.zero_grad()
+        second(made.detach()).mean().backward()
+        optimizer.step()
+        return made
+
+    return Scene(step, watch=lambda: second.weight, around=contextlib.nullcontext)
+
+
+@right()
+def results_that_a_pass_went_by() -> Scene:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+
+    def step(x: Tensor) -> tuple[Tensor, Tensor]:
+        net.zero_grad()
+        made = net[0](x)
+        loss = net[1](made).square().mean()
+        loss.backward()
+        return loss, made
+
+    return Scene(step, watch=lambda: net[0].weight.grad, around=contextlib.nullcontext)

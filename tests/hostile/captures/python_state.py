@@ -295,3 +295,45 @@ def file_as_a_factor() -> Scene:
         file.flush()
 
     return Scene(work, disturb=disturb, undo=lambda: (file.close(), os.unlink(file.name)))
+
+
+class Starts:
+    def __init__(self) -> None:
+        self.has_started = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        result = x * 2 if self.has_started else x + 100
+        self.has_started = True
+        return result
+
+
+@right()
+def what_the_first_call_changes() -> Scene:
+    net = Starts()
+    return Scene(net, watch=lambda: net.has_started)
+
+
+@refused("each call finds it changed back")
+def what_the_first_call_changes_and_somebody_changes_back() -> Scene:
+    net = Starts()
+
+    def work(x: Tensor) -> Tensor:
+        return net(x)
+
+    def disturb(_: int) -> None:
+        net.has_started = False
+
+    return Scene(work, disturb=disturb, watch=lambda: net.has_started)
+
+
+@right()
+def a_step_that_ends_in_evaluation() -> Scene:
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).train()
+
+    def work(x: Tensor) -> Tensor:
+        net.train()
+        result = net(x)
+        net.eval()
+        return result
+
+    return Scene(work, watch=lambda: (net.training, net[1].training, net.state_dict()))

@@ -100,3 +100,33 @@ def random_number_as_a_branch(x: Tensor) -> Tensor:
 @frozen("Generator.initial_seed")
 def initial_seed_as_a_factor() -> Scene:
     return Scene(lambda x: x * torch.initial_seed(), disturb=lambda step: torch.manual_seed(step))
+
+
+@refused("it sets a random generator (Generator.manual_seed in random_numbers.py")
+def the_same_noise_each_time() -> Scene:
+    generator = torch.Generator().manual_seed(3)
+
+    def work(x: Tensor) -> Tensor:
+        generator.manual_seed(0)
+        return x + torch.randn(x.shape, generator=generator)
+
+    return Scene(work, watch=lambda: generator.get_state())
+
+
+@refused("it sets a random generator (Generator.set_state in random_numbers.py")
+def random_numbers_in_a_fork() -> Scene:
+    def work(x: Tensor) -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            return x + torch.randn(x.shape)
+
+    return Scene(work, watch=torch.get_rng_state)
+
+
+@refused("it sets a random generator (Generator.manual_seed in random_numbers.py")
+def seed_that_is_set_after_drawing() -> Scene:
+    def work(x: Tensor) -> Tensor:
+        result = x + torch.randn(x.shape)
+        torch.manual_seed(0)
+        return result
+
+    return Scene(work, watch=torch.get_rng_state)

@@ -41,8 +41,8 @@ _CHOICES = {
 _MOST_REFUSED = 64  # kinds of calls that are remembered as such
 _MANY = 8  # calls, from which on it is worth a warning
 _MAKES_STATE = (
-    "the first call runs as it is: it makes state (an optimizer's, a cache) that replays need; the "
-    "second records"
+    "the first call runs as it is: it makes state (an optimizer's, a cache, a flag) that replays "
+    "need; the second records"
 )
 
 
@@ -322,6 +322,12 @@ class Captured(Wraps):
             _recording.is_on = False
         self._calls["recorded"] += 1
         if program.makes_state:
+            if self._made_state and program.changes:
+                raise UnsupportedError(
+                    f"cannot capture {self._name}: it changes {program.changes}, which a replay "
+                    "would leave as it is, and each call finds it changed back: change it outside "
+                    "of the call"
+                )
             if self._made_state:
                 raise UnsupportedError(
                     f"cannot capture {self._name}: it writes into memory that none of the names in "

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any, TypeVar
 
+import torch
+
 from ftax.runtimes.tape.waits import PACKAGES
 from ftax.steps.reach import list_codes
 
@@ -34,6 +36,8 @@ _CHANGING = frozenset(
 )
 # What torch and Python know and no operator call tells of.
 _ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
+_SEEDING = frozenset(("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state"))
+_CHECKPOINTING = str(Path("torch", "utils", "checkpoint.py"))
 _ENVIRONMENT = frozenset(("environ", "getenv"))
 _BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
 _BY_ARGUMENT = frozenset(("getattr", "hasattr"))
@@ -56,10 +60,13 @@ class Executed:
         spaces: the globals of each.
         changing: calls of built-in functions that give another result each time, "time.time in
             model.py:12"; those that torch makes are left out.
+        seeding: the call by which a generator of torch's was given another state, "Generator.seed
+            in model.py:12", rather than one that may have brought a state back; "" if none was.
     """
 
     codes: frozenset[CodeType]
     changing: tuple[str, ...]
+    seeding: str = ""
     spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
 
     def list_functions(self) -> list[FunctionType]:
@@ -98,10 +105,14 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     """What ``call`` returns, and what ran. Raises what it raises."""
     codes: dict[CodeType, dict[str, Any]] = {}
     changing: dict[str, None] = {}
+    seeding: list[str] = []
 
     def see(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
             codes[frame.f_code] = frame.f_globals
+        elif event == "c_call" and _seeds(argument):
+            if (place := _find_caller(frame)) is not None:
+                seeding.append(f"{name_function(argument)} in {place}")
         elif event == "c_call" and _changes(argument):
             file = frame.f_code.co_filename
             if not is_library(file) or name_function(argument).endswith("initial_seed"):
@@ -120,7 +131,10 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         if before is not None and not callable(before):
             before.enable()  # of cProfile, which is set in C
     return result, Executed(
-        codes=frozenset(codes), changing=tuple(changing), spaces=tuple(codes.items())
+        codes=frozenset(codes),
+        changing=tuple(changing),
+        seeding=min(seeding, key=lambda call: "set_state" in call, default=""),
+        spaces=tuple(codes.items()),
     )
 
 
@@ -149,6 +163,25 @@ def _changes(function: Any) -> bool:
     if module is None:  # a method of an object of a built-in class, as random.Random is
         module = type(getattr(function, "__self__", None)).__module__
     return module in _CHANGING
+
+
+def _seeds(function: Any) -> bool:
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, torch.Generator) and function.__name__ in _SEEDING
+
+
+def _find_caller(frame: FrameType | None) -> str | None:
+    """The line outside of torch that led there; None if that is for activation checkpointing, which
+    draws again what was drawn."""
+    place = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.endswith(_CHECKPOINTING):
+            return None
+        if place is None and not is_library(file):
+            place = f"{Path(file).name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return place or "torch"
 
 
 def _composes(code: CodeType) -> bool:

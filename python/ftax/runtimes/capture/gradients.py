@@ -1,7 +1,7 @@
 """What a call does to `.grad` of the weights, which a replay has to do too.
 
-The surprising choice: it is found by trying. A gradient is put there before a run; afterwards it is
-the same tensor (the call adds to it), another (it makes its own), or gone.
+The surprising choice: it is found by trying. A gradient is put there before a run, which the call
+writes into, replaces, or takes away; and a run as the call finds them shows which ones it makes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Gradients:
     """Leaves by what becomes of their gradients.
 
     Attributes:
-        added: the call adds to what it finds, so whether there is one decides what it does.
+        added: the call writes into what it finds, so whether there is one decides what it does.
         made: after the call there is one that the call made.
         dropped: after the call there is none.
         handed: those that were left behind last, by place in ``made``.
@@ -32,6 +32,12 @@ class Gradients:
     made: tuple[torch.Tensor, ...]
     dropped: tuple[torch.Tensor, ...]
     handed: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def own(self) -> set[int]:
+        """Leaves whose gradients are the call's, whatever there was before."""
+        replaced = {id(leaf) for leaf in (*self.made, *self.dropped)}
+        return replaced - {id(leaf) for leaf in self.added}
 
     def collect(self) -> list[torch.Tensor]:
         """Those that the call just made."""
@@ -70,27 +76,24 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
     if not found:
         return Gradients(added=(), made=(), dropped=())
     with keep_gradients(found):
-        empty = [leaf.grad is None for leaf in found]
+        before = [leaf.grad for leaf in found]
+        run()
+        made = [
+            leaf.grad is not None and leaf.grad is not grad
+            for leaf, grad in zip(found, before, strict=True)
+        ]
         planted = [torch.zeros_like(leaf) for leaf in found]
         for leaf, grad in zip(found, planted, strict=True):
             leaf.grad = grad
         run()
-        same = [leaf.grad is grad for leaf, grad in zip(found, planted, strict=True)]
         gone = [leaf.grad is None for leaf in found]
-        # One that is still there was added to, or not touched at all, as that of a frozen layer is.
-        touched = [
-            is_same and bool(grad._version) for is_same, grad in zip(same, planted, strict=True)
-        ]
-    facts = list(zip(found, empty, same, gone, touched, strict=True))
-    return Gradients(
-        added=tuple(leaf for leaf, _, _, _, is_touched in facts if is_touched),
-        made=tuple(
-            leaf
-            for leaf, was_empty, is_same, is_gone, is_touched in facts
-            if (is_touched and was_empty) or not (is_same or is_gone)
-        ),
-        dropped=tuple(leaf for leaf, _, _, is_gone, _ in facts if is_gone),
-    )
+        # Also one that is gone: a pass added to it before it was dropped.
+        written = [bool(grad._version) for grad in planted]
+
+    def choose(which: Iterable[bool]) -> tuple[torch.Tensor, ...]:
+        return tuple(leaf for leaf, is_it in zip(found, which, strict=True) if is_it)
+
+    return Gradients(added=choose(written), made=choose(made), dropped=choose(gone))
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from torch import nn
 
 from ftax import _core
 from ftax.runtimes.capture.executed import Executed, is_library
+from ftax.runtimes.capture.gradients import Gradients
 from ftax.steps.reach import list_codes
 from ftax.steps.writes import find_storage
 
@@ -119,14 +120,14 @@ def guard_state(
     device: str,
     *,
     has_autograd: bool,
-    accumulating: Iterable[torch.Tensor] = (),
+    gradients: Gradients | None = None,
 ) -> GuardedState:
-    """Guards of all that is reached from ``roots`` and from functions that ran, as it is now; of
-    ``accumulating`` leaves also of which tensor their gradient is."""
+    """Guards of all that is reached from ``roots`` and from functions that ran, as it is now; where
+    it is known what becomes of ``gradients``, also of those that the call can find."""
     names = None if executed.composes_names else executed.list_names()
-    walk = _walk(roots, executed, names, device, has_autograd, accumulating)
+    walk = _walk(roots, executed, names, device, has_autograd, gradients)
     if names is not None and walk.has_met_readers:
-        walk = _walk(roots, executed, None, device, has_autograd, accumulating)
+        walk = _walk(roots, executed, None, device, has_autograd, gradients)
     return walk.state
 
 
@@ -136,13 +137,15 @@ def _walk(
     names: frozenset[str] | None,
     device: str,
     has_autograd: bool,
-    accumulating: Iterable[torch.Tensor],
+    gradients: Gradients | None,
 ) -> _Walk:
-    walk = _Walk(executed, names, accumulating, has_autograd=has_autograd)
+    walk = _Walk(executed, names, gradients, has_autograd=has_autograd)
     walk.note("torch's switches: grad mode, autocast, precision, attention back ends")
     walk.state.guards.add_switches(device)
     for path, value in roots.items():
         walk.visit(value, path)
+    walk.finish()
+    walk.gradients = None  # what follows may be of functions that only have the same code
     for function in executed.list_functions():
         walk.visit_function(function, function.__qualname__)
     for code, space in executed.spaces:
@@ -159,12 +162,12 @@ class _Walk:
         self,
         executed: Executed,
         names: frozenset[str] | None,
-        accumulating: Iterable[torch.Tensor],
+        gradients: Gradients | None,
         *,
         has_autograd: bool,
     ) -> None:
         self.state = GuardedState()
-        self._accumulating = {id(leaf) for leaf in accumulating}
+        self.gradients = gradients if names is None or "grad" in names or has_autograd else None
         self._codes, self._has_autograd = executed.codes, has_autograd
         self._names = names
         self.has_met_readers = False
@@ -324,12 +327,19 @@ class _Walk:
     def _look_at_tensor(self, tensor: torch.Tensor, path: str) -> None:
         self.note(path)
         self.state.tensors.append(tensor)
-        self.state.guards.add_tensor(tensor, id(tensor) in self._accumulating)
+        self.state.guards.add_tensor(tensor, self._finds_gradient(tensor))
         if self._has_autograd and tensor.is_leaf and tensor.requires_grad:
             for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
                 self.note(f"{path}.{name}")
                 self.state.guards.add_attribute(tensor, name)
                 self.visit(getattr(tensor, name, None), f"{path}.{name}")
+
+    def _finds_gradient(self, tensor: torch.Tensor) -> bool:
+        """Whether what the call does can depend on which gradient is there, or that none is."""
+        if self.gradients is None or not tensor.is_leaf:
+            return False
+        is_weight = tensor.requires_grad or isinstance(tensor, nn.Parameter)
+        return is_weight and id(tensor) not in self.gradients.own
 
     def _look_at_object(self, value: Any, path: str) -> None:
         if isinstance(value, _READERS):

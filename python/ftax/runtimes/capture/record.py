@@ -22,10 +22,11 @@ from ftax.runtimes.capture import host_reads
 from ftax.runtimes.capture.compiled import record_compiled
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
-from ftax.runtimes.capture.guards import guard_state
+from ftax.runtimes.capture.guards import GuardedState, guard_state
 from ftax.runtimes.capture.kept import keep_python, read_draws
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
 from ftax.runtimes.equality import find_other_bits
+from ftax.runtimes.tape.flow import draws_random_numbers
 from ftax.runtimes.tape.tape import Taped, describe_place, find_unsteady, preserve_state, run_eager
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.left_as_found import leave_as_found
@@ -59,7 +60,8 @@ class _Recorded:
         self.drawn: list[Any] = []  # from which it drew
         self.tree: pytree.TreeSpec | None = None
         self.leaves: tuple[Any, ...] = ()
-        self.needs_grad = self.is_watched = self.resized = self.is_lazy = False
+        self.followed: list[torch.Tensor] = []  # results that autograd has made
+        self.is_watched = self.is_followed = self.resized = self.is_lazy = False
         self._hooks, self._layouts = hooks, [_layout(tensor) for tensor in tensors]
         self.executed = Executed(codes=frozenset(), changing=())
 
@@ -82,7 +84,8 @@ class _Recorded:
         leaves, self.tree = pytree.tree_flatten(result, is_leaf=_is_size)
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self.leaves = tuple(TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves)
-        self.needs_grad = any(tensor.requires_grad for tensor in found)
+        if self.is_followed:
+            self.followed = [tensor for tensor in found if tensor.requires_grad]
         self.is_lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in found)
         results = [*found, *self.gradients.collect()]
         # What only writes is checked by what it wrote, but a step has to return something.
@@ -197,13 +200,20 @@ def record_program(
         loaded = load_model(step)
         if isinstance(loaded.module, StepModule) and loaded.module.is_compiled:
             return record_compiled(what, loaded, signature, tensors, kind=kind, borrows=borrow)
-        _look(loaded, recorded, roots)
+        settled = _look(loaded, recorded, roots)
         workspace = Workspace(loaded)
         makes_sizes = host_reads.refuse_memory_reads(workspace.loaded)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
             raise host_reads.explain_failure(workspace.loaded, error) from error
+        seeding = recorded.executed.seeding
+        if seeding and ("set_state" not in seeding or draws_random_numbers(taped.tape)):
+            raise UnsupportedError(
+                f"cannot capture {name}: it sets a random generator ({seeding}), and a replay "
+                "would go on where the one before has ended: seed outside of the call, or give it "
+                "the random tensor as an argument"
+            )
         _require_same_bits(workspace.loaded, taped)
         if makes_sizes:
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
@@ -222,6 +232,9 @@ def record_program(
         with preserve_state(loaded):
             outputs = replay(list(loaded.flat_inputs()))
         checked = [item.item() for item in outputs[len(outputs) - kept :]]
+    recorded.found = []  # a gradient that nobody holds is added to in its place
+    with hooks.put_away():
+        changed = settled.find_change()
     module = loaded.module
     written = tuple(module.written) if isinstance(module, StepModule) else ()
     state = guard_state(
@@ -229,7 +242,7 @@ def record_program(
         recorded.executed,
         loaded.device,
         has_autograd=loaded.has_autograd,
-        accumulating=recorded.gradients.added,
+        gradients=recorded.gradients,
     )
     if chosen == "graph":
         _refuse_shared_state(tensors, written, state.tensors, name)
@@ -248,16 +261,17 @@ def record_program(
         baked=baked,
         checked=tuple(checked),
         warnings=tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
-        makes_state=not state.holds_all(written, tensors),
+        makes_state=bool(changed) or not state.holds_all(written, tensors),
+        changes=changed or "",
         tree=tree,
         leaves=recorded.leaves,
         given=tensors,
     )
 
 
-def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object]) -> None:
+def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object]) -> GuardedState:
     """Run the call and note what ran, and what becomes of gradients; refuse one that changes what
-    Python keeps, or whose result autograd would have to follow."""
+    Python keeps, or whose result autograd would have to follow. What Python keeps after it."""
 
     def run() -> None:
         with preserve_state(loaded), loaded.guard():
@@ -269,15 +283,19 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
     recorded.is_watched = False
     recorded.check(loaded.name)
     state = guard_state(roots, recorded.executed, loaded.device, has_autograd=loaded.has_autograd)
-    with _count_backward() as passes:
+    recorded.is_followed = True
+    with _keep_roots() as begun:
         run()
+    recorded.is_followed = False
+    has_graph = any(_is_left(item.grad_fn, begun) for item in recorded.followed)
+    recorded.followed, begun[:] = [], []  # or the graphs would live on
     if changed := state.find_change():
         raise UnsupportedError(
             f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
             "leave as it is: keep it in a tensor that is written in place, or change it outside of "
             "the call"
         )
-    if recorded.needs_grad and loaded.has_autograd and not passes:
+    if has_graph and loaded.has_autograd:
         raise UnsupportedError(
             f"cannot capture {loaded.name}: autograd would have to follow its result, and a replay "
             "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
@@ -292,6 +310,7 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         recorded.gradients = find_gradients(run, unique.values())
         recorded.found = found
         _refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
+    return state
 
 
 def _refuse_gradients_of(inputs: Sequence[torch.Tensor], gradients: Gradients, name: str) -> None:
@@ -392,25 +411,37 @@ class _GlobalHooks:
 
 
 @contextmanager
-def _count_backward() -> Iterator[list[int]]:
-    """Backward passes that Python starts inside."""
+def _keep_roots() -> Iterator[list[Any]]:
+    """Of the backward passes that Python starts inside: the nodes of autograd where they begin."""
     autograd: Any = torch.autograd
     engine = getattr(autograd, _ENGINE)
-    passes: list[int] = []
+    found: list[Any] = []
 
-    def run(*args: Any, **kwargs: Any) -> Any:
-        passes.append(1)
-        return engine(*args, **kwargs)
+    def run(roots: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        found.extend(root.grad_fn for root in roots if root.grad_fn is not None)
+        return engine(roots, *args, **kwargs)
 
     places = [autograd, autograd.graph]
     places = [place for place in places if getattr(place, _ENGINE, None) is engine]
     for place in places:
         setattr(place, _ENGINE, run)
     try:
-        yield passes
+        yield found
     finally:
         for place in places:
             setattr(place, _ENGINE, engine)
+
+
+def _is_left(node: Any, roots: Sequence[Any]) -> bool:
+    """Whether no backward pass from ``roots`` has gone by a node, so that one still can. What one
+    has gone by is used up, as the graph of a loss is."""
+    seen, queue = set(roots), list(roots)
+    while queue:
+        for further, _ in queue.pop().next_functions:
+            if further is not None and further not in seen:
+                seen.add(further)
+                queue.append(further)
+    return node not in seen and (node is not None or not roots)
 
 
 def _find_leaves(*starts: object) -> list[torch.Tensor]:

@@ -100,6 +100,12 @@ def _find_schema(name: str) -> Any:
     return torch._C._get_schema(operator, overload)
 
 
+def draws_random_numbers(tape: _core.Tape) -> bool:
+    """Whether an operator may draw from a generator of torch's."""
+    schemas = (_find_schema(call["operator"]) for call in tape.calls)
+    return any(schema is not None and _is_random(schema) for schema in schemas)
+
+
 def _is_random(schema: Any) -> bool:
     namespace, _, name = schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name)

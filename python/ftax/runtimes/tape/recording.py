@@ -331,6 +331,7 @@ def _record_backward(
     """Tell the recording of each backward pass, at the one place by which Python starts any."""
     autograd: Any = torch.autograd
     engine = autograd._engine_run_backward
+    is_inside = False
 
     def run(
         roots: Sequence[torch.Tensor],
@@ -341,14 +342,20 @@ def _record_backward(
         *more: Any,
         **options: Any,
     ) -> Any:
+        nonlocal is_inside
+        if is_inside:
+            recording.refuse("its backward pass starts another one (reentrant checkpointing)")
+            return engine(roots, gradients, keeps_graph, creates_graph, inputs, *more, **options)
         if creates_graph or inputs or any(gradient is None for gradient in gradients):
             recording.refuse(
                 "it asks autograd for the gradients of some tensors alone, or for their graph"
             )
         recording.begin_backward([leaf for leaf in parameters if leaf.requires_grad])
+        is_inside = True
         try:
             return engine(roots, gradients, keeps_graph, creates_graph, inputs, *more, **options)
         finally:
+            is_inside = False
             recording.end_backward(list(roots), list(gradients), keeps_graph)
 
     autograd._engine_run_backward = run
