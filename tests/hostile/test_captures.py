@@ -398,7 +398,7 @@ def test_functions_that_are_frozen_are_guarded() -> None:
         ({"kind": "tapes"}, "has to be one of 'auto', 'tape', 'graph'"),
         ({"max_shapes": 0}, "max_shapes is 0"),
         ({"max_shapes": True}, "max_shapes is True"),
-        ({"what": 3}, "what is an int, which cannot be called"),
+        ({"what": 3}, "'what' is an int, which cannot be called"),
     ],
 )
 def test_wrong_arguments_are_told(options: dict[str, Any], words: str) -> None:

@@ -26,7 +26,7 @@ STEP = ftax.step(torch.sin, (torch.ones(3),))
     ("parts", "words"),
     [
         ([], "a mix has no parts: give"),
-        (3, "are no pairs .*give ftax.mix"),
+        (3, "are no pairs: give ftax.mix"),
         ([STEP], "are no pairs"),
         ([("bert-base", 1)], "part 0 of a mix is 'bert-base': give a step .*load_model"),
         ([(nn.Linear(2, 2), 1)], "part 0 of a mix is a module without inputs: give a step"),

@@ -29,6 +29,7 @@ from typing import Any
 COMMAND = "from ftax.cli import main; main()"
 _WORKER = "from ftax.workers.child import main; main()"
 _PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
+_ENVIRONMENT = dict(os.environ)  # before a test has changed it
 
 
 def run_command(
@@ -201,7 +202,7 @@ def _start_server() -> socket.socket:
             [sys.executable, __file__, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},  # read when torch is imported
+            env={**_ENVIRONMENT, "OMP_NUM_THREADS": "1"},  # read when torch is imported
             pass_fds=[theirs.fileno()],
         )
 

@@ -50,7 +50,9 @@ def write_traces(traces: Sequence[Trace], path: Path) -> None:
     from ftax.instruments.trace.chrome import write_chrome_trace
 
     if not traces:
-        raise UnavailableError(f"there is no trace to write to {path}: none was taken")
+        raise UnavailableError(
+            f"there is no trace to write to {path}: none was taken, as the receipt says"
+        )
     try:
         write_chrome_trace(traces, path)
     except OSError as error:

@@ -9,6 +9,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import keep_rounds, leave_interrupted, saved, show, write_traces
+from ftax.errors import UnavailableError
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
@@ -59,9 +60,15 @@ def tax(
     output: o.Output,
 ) -> None:
     """Where one inference's microseconds go, and what other runtimes would give back."""
+    import torch
+
     from ftax.ladders.choice import CHOICES, list_slower
     from ftax.ladders.tax import tax_with_traces
 
+    if trace is not None and not torch.cuda.is_available():
+        raise UnavailableError(
+            f"--trace {trace} needs a GPU, whose work it shows, and torch finds none: leave it out"
+        )
     names = runtimes if runtimes in CHOICES else runtimes.split(",")
     usual = _CPU_PLAN if (setting.device or "cpu") == "cpu" else _GPU_PLAN
     limit_s = plan.get("duration_s", usual.duration_s)

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, name_type
 from ftax.ladders.findings import Findings
 from ftax.ladders.lines import Line
 from ftax.ladders.mix_receipt import MixReceipt
@@ -173,6 +173,12 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
             found.append(item.receipt if isinstance(item, RuntimeComparison) else item)
     if not found:
         raise InvalidArgumentError("a side of the comparison has no measurement")
+    for item in found:
+        if not isinstance(item, Measurement | Findings | MixReceipt):
+            raise InvalidArgumentError(
+                f"a side of the comparison has {name_type(item)}: give receipts or measurements, "
+                "as ftax.tax and ftax.bench give them"
+            )
     if any(isinstance(item, MixReceipt) for item in found):
         raise InvalidArgumentError(
             "a side of the comparison is the receipt of a mix; compare its parts, each of which is "

@@ -185,5 +185,7 @@ def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
 
 def _blame(what: str, error: BaseException) -> RunnerError:
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{frame.filename}, line {frame.lineno}"
-    return RunnerError(f"{what} failed: {type(error).__name__}: {error} ({place})")
+    # Of a mistake in syntax the text has the line, and Python's importer is nobody's.
+    is_named = isinstance(error, SyntaxError) or frame.filename.startswith("<frozen ")
+    place = "" if is_named else f" ({frame.filename}, line {frame.lineno})"
+    return RunnerError(f"{what} failed: {type(error).__name__}: {error}{place}")

@@ -106,9 +106,7 @@ def mix(parts: Iterable[tuple[Part, float]], *, name: str = "mix") -> Mix:
     try:
         pairs = [(part, weight) for part, weight in parts]
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"the parts of a mix are no pairs ({error}): {_FORMS}"
-        ) from error
+        raise InvalidArgumentError(f"the parts of a mix are no pairs: {_FORMS}") from error
     if not isinstance(name, str) or not name:
         raise InvalidArgumentError(f"name is {name!r}: give a string that is not empty")
     return Mix(parts=tuple(pairs), name=name)

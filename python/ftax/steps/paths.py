@@ -1,7 +1,7 @@
 """Tells what a file or folder holds by looking inside it.
 
-The surprising choice: names and endings are ignored. A checkpoint called model.onnx is a
-checkpoint, and the error says so.
+The surprising choice: names and endings are ignored, but for Python's. A checkpoint called
+model.onnx is a checkpoint, and the error says so.
 """
 
 import json
@@ -31,6 +31,10 @@ def describe_path(path: str | os.PathLike[str]) -> PathKind:
     with the way out, for a format that ftax does not run.
     """
     path = Path(path)
+    if path.suffix == ".py":
+        raise InvalidArgumentError(
+            f"{path} is Python: name a function or a module in it, as in {path}:make"
+        )
     if path.is_dir():
         return _describe_folder(path)
     if not path.is_file():

@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -337,3 +338,9 @@ def a_step_that_ends_in_evaluation() -> Scene:
         return result
 
     return Scene(work, watch=lambda: (net.training, net[1].training, net.state_dict()))
+
+
+@right()
+def ordered_dict_in_another_order() -> Scene:
+    parts = OrderedDict(a=torch.tensor(1e8), b=torch.tensor(-1e8), c=torch.tensor(1.0))
+    return Scene(lambda x: x + sum(parts.values()), disturb=lambda _: parts.move_to_end("a"))

@@ -93,7 +93,7 @@ def capture(
         raise InvalidArgumentError("it is captured already: give what it was captured of")
     if not callable(what):
         raise InvalidArgumentError(
-            f"what is {name_type(what)}, which cannot be called: give a module, a function or a "
+            f"'what' is {name_type(what)}, which cannot be called: give a module, a function or a "
             "step"
         )
     options = _Options(

@@ -16,7 +16,7 @@ import operator
 import os
 import sys
 import types
-from collections import ChainMap, UserDict, UserList, deque
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -216,7 +216,10 @@ class _Walk:
                 self.note(path)
                 guards.add_dict(value)
                 self._visit_all(((f"{path}[{key!r}]", item) for key, item in value.items()))
-            self._look_at_subclass(value, path, dict)
+                if isinstance(value, OrderedDict) and len(value) > 1:  # has an order of its own
+                    self.note(path)
+                    guards.add_attribute(_Contents(functools.partial(list, value)), "now")
+            self._look_at_subclass(value, path, dict, OrderedDict)
         elif isinstance(value, list | tuple):
             if self._is_short(value, path):
                 if isinstance(value, list):

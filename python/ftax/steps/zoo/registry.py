@@ -61,7 +61,7 @@ def find_spec(name: str) -> ModelSpec:
     raise InvalidArgumentError(
         f"unknown model {name!r}: {hint}`ftax models` lists the {len(_SPECS)} models of the zoo, "
         "bert-<layers>x<width> is a BERT of any size, and single layers take sizes, as in "
-        "layer-rnn-512-x2; a local folder or file is given by its path"
+        "layer-rnn-512-x2; a local folder or file is given by its path, and code as module:name"
     )
 
 
