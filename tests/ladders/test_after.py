@@ -9,6 +9,7 @@ import torch
 
 import ftax
 from ftax.errors import UnavailableError
+from ftax.instruments.phases import time_phases
 from ftax.ladders.after import AFTER, Instrument, look_closer
 from ftax.timing.session import Plan
 from support.small_models import load_function
@@ -179,6 +180,32 @@ def test_ctrl_c_ends_the_looks_at_all_scenes_and_names_the_rest_of_each():
         "no energy; no trace",
     ]
     assert all(scene.interrupted for scene in scenes)
+
+
+def test_a_model_that_raises_after_the_rounds_costs_what_it_was_asked_for(monkeypatch):
+    layer, is_late = torch.nn.Linear(4, 4), False
+
+    def train(x):
+        if is_late:
+            raise ValueError("tried to step 52 times")  # as a scheduler does
+        layer.zero_grad()
+        layer(x).square().mean().backward()
+        return layer.bias.detach() * 1
+
+    def time_late(*given):
+        nonlocal is_late
+        is_late = True
+        try:
+            return time_phases(*given)
+        finally:
+            is_late = False
+
+    monkeypatch.setattr("ftax.ladders.after.time_phases", time_late)
+    step = ftax.step(train, (torch.ones(2, 4),))
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", progress=False)
+    assert receipt.rungs and not receipt.work_problem
+    (told,) = (text for text in receipt.warnings if "phases of the step were not timed" in text)
+    assert "the model raised ValueError: tried to step 52 times" in told
 
 
 def test_a_mistake_of_ours_is_hidden_by_nothing():

@@ -282,3 +282,8 @@ def test_outputs_that_differ_are_told_of_every_runtime():
 
 def test_ftax_compare_is_this_one():
     assert ftax.compare is compare
+
+
+def test_what_is_no_result_is_named_with_what_is():
+    with pytest.raises(InvalidArgumentError, match=r"has an int: give receipts or measurements"):
+        ftax.compare(1, 2)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import library, nn
 from torch.utils.checkpoint import checkpoint
 
 import ftax
@@ -130,6 +130,12 @@ def autocast(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.T
 
 def recompute(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(checkpoint(model, x, use_reentrant=False), target)
+
+
+def recompute_within(model: nn.Module, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """By a backward pass within the backward pass."""
+    given = x.clone().requires_grad_()
+    return F.cross_entropy(checkpoint(model, given, use_reentrant=True), target)
 
 
 class Doubled(torch.autograd.Function):
@@ -343,7 +349,7 @@ def test_the_backward_pass_is_pythons_own_again():
 def test_how_far_a_generator_is_is_not_another_work():
     """As attention on a GPU: its kernel calls an operator on the position of its generator, which
     no two runs have alike."""
-    library = torch.library.Library("ftax_test_draws", "DEF")
+    operators = library.Library("ftax_test_draws", "DEF")
     drawn = []
     for name, tags in (("random", (torch.Tag.nondeterministic_seeded,)), ("plain", ())):
 
@@ -351,8 +357,8 @@ def test_how_far_a_generator_is_is_not_another_work():
             drawn.append(torch.scalar_tensor(len(drawn)))
             return x * 2
 
-        library.define(f"{name}(Tensor x) -> Tensor", tags=tags)
-        library.impl(name, kernel, "CPU")
+        operators.define(f"{name}(Tensor x) -> Tensor", tags=tags)
+        operators.impl(name, kernel, "CPU")
     weight = torch.zeros(3)
 
     def step(x: torch.Tensor, name: str = "random") -> torch.Tensor:
@@ -371,4 +377,30 @@ def test_how_far_a_generator_is_is_not_another_work():
         )
         assert not receipt.work_problem
     finally:
-        library._destroy()
+        operators._destroy()
+
+
+def test_gradients_may_be_dropped_at_the_end_of_a_step():
+    layer = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        loss = layer(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    step = ftax.step(train, (torch.ones(2, 4),))
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", progress=False)
+    assert not receipt.work_problem
+    assert [str(rung.place) for rung in receipt.rungs][1] == "tape-with-autograd/cpp"
+    assert layer.weight.grad is None
+
+
+def test_a_backward_pass_within_another_costs_a_rung_and_no_process():
+    step, _, _ = make_step(REPLAYABLE["sgd"], recompute_within)
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", progress=False)
+    (absent,) = receipt.unavailable
+    assert absent.runtime == "tape-with-autograd"
+    assert "its backward pass starts another one" in absent.reason

@@ -173,7 +173,7 @@ def test_code_that_cannot_be_imported_says_where(folder):
     with pytest.raises(RunnerError, match=r"importing other failed: .*'no_such_thing'.*line 1"):
         load_model("other:make")
     Path("other.py").write_text("def make(:\n")
-    with pytest.raises(RunnerError, match="importing other failed: SyntaxError"):
+    with pytest.raises(RunnerError, match=r"other failed: SyntaxError: [^<]* line 1\)$"):
         load_model("other:make")
 
 

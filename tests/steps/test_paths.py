@@ -127,6 +127,12 @@ def test_missing_path_is_named(name: str) -> None:
         load_model(name)
 
 
+def test_a_file_of_python_wants_a_name_in_it(tmp_path: Path) -> None:
+    (tmp_path / "service.py").write_text("import torch")
+    with pytest.raises(InvalidArgumentError, match=r"is Python: name .*service\.py:make"):
+        load_model(tmp_path / "service.py")
+
+
 CONFIGS: list[tuple[str | None, type[FtaxError], str]] = [
     (None, InvalidArgumentError, r"has no config\.json"),
     ("{", InvalidArgumentError, r"config\.json is not JSON"),

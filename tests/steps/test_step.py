@@ -10,7 +10,6 @@ from torch import nn
 
 import ftax
 from ftax import InvalidArgumentError, RunnerError, UnsupportedError
-from ftax.instruments.phases import time_phases
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.step_module import StepModule
@@ -136,82 +135,6 @@ def test_a_position_in_a_tensor_is_put_back_before_each_run():
     assert not any("not timed" in warning for warning in receipt.warnings)
     assert int(position) == 0
     assert torch.equal(memory, torch.zeros(4, 2))
-
-
-def test_gradients_may_be_dropped_at_the_end_of_a_step():
-    layer = torch.nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-
-    def train(x: torch.Tensor) -> torch.Tensor:
-        loss = layer(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    step = ftax.step(train, (torch.ones(2, 4),))
-    receipt = ftax.tax(step, plan=QUICK, runtimes="none", progress=False)
-    assert not receipt.work_problem
-    assert [str(rung.place) for rung in receipt.rungs][1] == "tape-with-autograd/cpp"
-    assert layer.weight.grad is None
-
-
-def test_a_step_that_raises_after_the_rounds_keeps_its_receipt(monkeypatch):
-    layer, is_late = torch.nn.Linear(4, 4), False
-
-    def train(x: torch.Tensor) -> torch.Tensor:
-        if is_late:
-            raise ValueError("tried to step 52 times")  # as a scheduler does
-        layer.zero_grad()
-        loss = layer(x).square().mean()
-        loss.backward()
-        return loss.detach()
-
-    def time_late(*given: object) -> object:
-        nonlocal is_late
-        is_late = True
-        try:
-            return time_phases(*given)
-        finally:
-            is_late = False
-
-    monkeypatch.setattr("ftax.ladders.after.time_phases", time_late)
-    step = ftax.step(train, (torch.ones(2, 4),))
-    receipt = ftax.tax(step, plan=QUICK, runtimes="none", progress=False)
-    assert receipt.rungs and not receipt.work_problem
-    (told,) = (text for text in receipt.warnings if "phases of the step were not timed" in text)
-    assert "the model raised ValueError: tried to step 52 times" in told
-
-
-class StartsAnother(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        with torch.enable_grad():
-            again = x.detach().requires_grad_()
-            (again * 2).backward(grad)
-        return again.grad
-
-
-def test_a_backward_pass_within_another_costs_a_rung_and_no_process():
-    weight = torch.nn.Parameter(torch.ones(4))
-
-    def train(x: torch.Tensor) -> torch.Tensor:
-        weight.grad = None
-        loss = StartsAnother.apply(x * weight).sum()
-        loss.backward()
-        return loss.detach()
-
-    step = ftax.step(train, (torch.ones(2, 4),))
-    receipt = ftax.tax(step, plan=QUICK, runtimes="none", progress=False)
-    (absent,) = receipt.unavailable
-    assert absent.runtime == "tape-with-autograd"
-    assert "its backward pass starts another one" in absent.reason
 
 
 def grow(kept: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -31,14 +31,14 @@ def describe_path(path: str | os.PathLike[str]) -> PathKind:
     with the way out, for a format that ftax does not run.
     """
     path = Path(path)
-    if path.suffix == ".py":
-        raise InvalidArgumentError(
-            f"{path} is Python: name a function or a module in it, as in {path}:make"
-        )
     if path.is_dir():
         return _describe_folder(path)
     if not path.is_file():
         raise InvalidArgumentError(f"there is no file or folder {str(path)!r}: check the path")
+    if path.suffix == ".py":
+        raise InvalidArgumentError(
+            f"{path} is Python: name a function or a module in it, as in {path}:make"
+        )
     try:
         with path.open("rb") as file:
             return _describe_file(path, file)

@@ -215,29 +215,6 @@ def gradient_that_is_read() -> Scene:
     return Scene(lambda x: x * weight.grad, disturb=disturb)
 
 
-@right()
-def first_part_of_a_batch_outside() -> Scene:
-    net = nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-
-    def step(x: Tensor) -> Tensor:
-        loss = net(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    def disturb(at: int) -> None:
-        net(normal(3, 4, seed=at + 7)).square().mean().backward()
-
-    return Scene(
-        step,
-        disturb=disturb,
-        watch=lambda: [*net.parameters(), *(item.grad for item in net.parameters())],
-        around=contextlib.nullcontext,
-    )
-
-
 def _keep_a_frozen_layer(*, clips: bool) -> Scene:
     net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Linear(4, 4))
     net[0].requires_grad_(False)

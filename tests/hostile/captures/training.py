@@ -251,8 +251,8 @@ def gradients_set_to_zero() -> Scene:
     return _train(clear=lambda optimizer: optimizer.zero_grad(set_to_none=False))
 
 
-@right()
-def gradients_cleared_after() -> Scene:
+def _clear_after(*, first_part: bool) -> Scene:
+    """With a first part of a batch that is not in the step, or without."""
     net = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
 
@@ -263,11 +263,25 @@ def gradients_cleared_after() -> Scene:
         optimizer.zero_grad()
         return loss.detach()
 
+    def begin(at: int) -> None:
+        net(one(at + 7)[0]).square().mean().backward()
+
     return Scene(
         step,
+        disturb=begin if first_part else nothing,
         watch=lambda: [(w, w.grad) for w in net.parameters()],
         around=contextlib.nullcontext,
     )
+
+
+@right()
+def gradients_cleared_after() -> Scene:
+    return _clear_after(first_part=False)
+
+
+@right()
+def first_part_of_a_batch_outside() -> Scene:
+    return _clear_after(first_part=True)
 
 
 @right()

@@ -321,20 +321,9 @@ class Captured(Wraps):
         finally:
             _recording.is_on = False
         self._calls["recorded"] += 1
-        if program.makes_state:
-            if self._made_state and program.changes:
-                raise UnsupportedError(
-                    f"cannot capture {self._name}: it changes {program.changes}, which a replay "
-                    "would leave as it is, and each call finds it changed back: change it outside "
-                    "of the call"
-                )
+        if program.unsettled:
             if self._made_state:
-                raise UnsupportedError(
-                    f"cannot capture {self._name}: it writes into memory that none of the names in "
-                    "its code leads to, so nobody could tell whether that is still in use: keep "
-                    "state in tensors that are attributes, or inputs, and ask for the gradient of "
-                    "an argument by torch.autograd.grad"
-                )
+                raise UnsupportedError(f"cannot capture {self._name}: {program.unsettled}")
             self._makes_state = True
             return False
         self._made_state = False
@@ -360,7 +349,7 @@ class Captured(Wraps):
             borrow=self._options.borrow,
             check_inputs=check_inputs,
         )
-        if not program.makes_state and (changed := program.state.find_change()):
+        if not program.unsettled and (changed := program.state.find_change()):
             raise UnsupportedError(
                 f"cannot capture {self._name}: {changed} is not the same when it is read twice"
             )

@@ -13,7 +13,7 @@ import gc
 import sys
 import sysconfig
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -36,7 +36,8 @@ _CHANGING = frozenset(
 )
 # What torch and Python know and no operator call tells of.
 _ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
-_SEEDING = frozenset(("manual_seed", "seed", "set_state", "set_offset", "graphsafe_set_state"))
+_SEEDING = frozenset(("manual_seed", "seed"))
+_RESTORING = frozenset(("set_state", "set_offset", "graphsafe_set_state"))
 _CHECKPOINTING = str(Path("torch", "utils", "checkpoint.py"))
 _ENVIRONMENT = frozenset(("environ", "getenv"))
 _BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
@@ -60,13 +61,15 @@ class Executed:
         spaces: the globals of each.
         changing: calls of built-in functions that give another result each time, "time.time in
             model.py:12"; those that torch makes are left out.
-        seeding: the call by which a generator of torch's was given another state, "Generator.seed
-            in model.py:12", rather than one that may have brought a state back; "" if none was.
+        seeding: the first call that seeded a generator of torch's, "Generator.seed in model.py:12";
+            "" if there was none.
+        restoring: the first one that set its state, which may have brought an earlier one back.
     """
 
     codes: frozenset[CodeType]
     changing: tuple[str, ...]
     seeding: str = ""
+    restoring: str = ""
     spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
 
     def list_functions(self) -> list[FunctionType]:
@@ -105,14 +108,15 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     """What ``call`` returns, and what ran. Raises what it raises."""
     codes: dict[CodeType, dict[str, Any]] = {}
     changing: dict[str, None] = {}
-    seeding: list[str] = []
+    seeding: dict[str, str] = {}  # the first of each method
 
     def see(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
             codes[frame.f_code] = frame.f_globals
-        elif event == "c_call" and _seeds(argument):
+        elif event == "c_call" and _sets_generator(argument):
             if (place := _find_caller(frame)) is not None:
-                seeding.append(f"{name_function(argument)} in {place}")
+                method = argument.__name__
+                seeding.setdefault(method, f"{name_function(argument)} in {place}")
         elif event == "c_call" and _changes(argument):
             file = frame.f_code.co_filename
             if not is_library(file) or name_function(argument).endswith("initial_seed"):
@@ -133,7 +137,8 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     return result, Executed(
         codes=frozenset(codes),
         changing=tuple(changing),
-        seeding=min(seeding, key=lambda call: "set_state" in call, default=""),
+        seeding=_find_first(seeding, _SEEDING),
+        restoring=_find_first(seeding, _RESTORING),
         spaces=tuple(codes.items()),
     )
 
@@ -165,9 +170,13 @@ def _changes(function: Any) -> bool:
     return module in _CHANGING
 
 
-def _seeds(function: Any) -> bool:
+def _sets_generator(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
-    return isinstance(owner, torch.Generator) and function.__name__ in _SEEDING
+    return isinstance(owner, torch.Generator) and function.__name__ in _SEEDING | _RESTORING
+
+
+def _find_first(calls: Mapping[str, str], methods: Iterable[str]) -> str:
+    return next((place for method, place in calls.items() if method in methods), "")
 
 
 def _find_caller(frame: FrameType | None) -> str | None:

@@ -66,8 +66,8 @@ class Program:
         checked: values that are read, and compared after each replay.
         warnings: of the recording.
         reason: why it was recorded, where others were before.
-        makes_state: whether it writes what is not there before its first call, or changes Python.
-        changes: what it changed of Python when it was called, and left alike when called again.
+        unsettled: what a first call makes or changes, so that this is the recording of a later
+            one; "" where all calls are alike.
         tree, leaves: of the result; among the leaves TENSOR stands for one.
         given: tensors that it was recorded with, which are not held.
     """
@@ -83,8 +83,7 @@ class Program:
     baked: tuple[str, ...] = ()
     checked: tuple[float | int | bool | complex, ...] = ()
     warnings: tuple[str, ...] = ()
-    makes_state: bool = False
-    changes: str = ""
+    unsettled: str = ""
     reason: str = ""
     tree: pytree.TreeSpec
     leaves: tuple[Any, ...]

@@ -207,12 +207,12 @@ def record_program(
             taped = workspace.taped
         except UnsupportedError as error:
             raise host_reads.explain_failure(workspace.loaded, error) from error
-        seeding = recorded.executed.seeding
-        if seeding and ("set_state" not in seeding or draws_random_numbers(taped.tape)):
+        seeding, restoring = recorded.executed.seeding, recorded.executed.restoring
+        if seeding or (restoring and draws_random_numbers(taped.tape)):
             raise UnsupportedError(
-                f"cannot capture {name}: it sets a random generator ({seeding}), and a replay "
-                "would go on where the one before has ended: seed outside of the call, or give it "
-                "the random tensor as an argument"
+                f"cannot capture {name}: it sets a random generator ({seeding or restoring}), and "
+                "a replay would go on where the one before has ended: seed outside of the call, or "
+                "give it the random tensor as an argument"
             )
         _require_same_bits(workspace.loaded, taped)
         if makes_sizes:
@@ -261,12 +261,27 @@ def record_program(
         baked=baked,
         checked=tuple(checked),
         warnings=tuple(dict.fromkeys((*loaded.warnings, *taped.warnings))),
-        makes_state=bool(changed) or not state.holds_all(written, tensors),
-        changes=changed or "",
+        unsettled=_say_unsettled(changed, is_lost=not state.holds_all(written, tensors)),
         tree=tree,
         leaves=recorded.leaves,
         given=tensors,
     )
+
+
+def _say_unsettled(changed: str | None, *, is_lost: bool) -> str:
+    """Why a call that is no longer a first one cannot be captured either."""
+    if changed:
+        return (
+            f"it changes {changed}, which a replay would leave as it is, and each call finds it "
+            "changed back: change it outside of the call"
+        )
+    if is_lost:
+        return (
+            "it writes into memory that none of the names in its code leads to, so nobody could "
+            "tell whether that is still in use: keep state in tensors that are attributes, or "
+            "inputs, and ask for the gradient of an argument by torch.autograd.grad"
+        )
+    return ""
 
 
 def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object]) -> GuardedState:
@@ -283,19 +298,14 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
     recorded.is_watched = False
     recorded.check(loaded.name)
     state = guard_state(roots, recorded.executed, loaded.device, has_autograd=loaded.has_autograd)
-    recorded.is_followed = True
-    with _keep_roots() as begun:
-        run()
-    recorded.is_followed = False
-    has_graph = any(_is_left(item.grad_fn, begun) for item in recorded.followed)
-    recorded.followed, begun[:] = [], []  # or the graphs would live on
+    leaves_graph = _leaves_graph(recorded, run)
     if changed := state.find_change():
         raise UnsupportedError(
             f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
             "leave as it is: keep it in a tensor that is written in place, or change it outside of "
             "the call"
         )
-    if has_graph and loaded.has_autograd:
+    if leaves_graph and loaded.has_autograd:
         raise UnsupportedError(
             f"cannot capture {loaded.name}: autograd would have to follow its result, and a replay "
             "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
@@ -432,16 +442,28 @@ def _keep_roots() -> Iterator[list[Any]]:
             setattr(place, _ENGINE, engine)
 
 
-def _is_left(node: Any, roots: Sequence[Any]) -> bool:
-    """Whether no backward pass from ``roots`` has gone by a node, so that one still can. What one
-    has gone by is used up, as the graph of a loss is."""
+def _leaves_graph(recorded: _Recorded, run: Callable[[], None]) -> bool:
+    """Whether a run returns anything from which autograd could go on."""
+    recorded.is_followed = True
+    with _keep_roots() as begun:
+        run()
+    recorded.is_followed = False
+    nodes = [item.grad_fn for item in recorded.followed]  # None: of a weight itself
+    recorded.followed = []  # or its graph would live on
+    used = _follow(begun)
+    return any(node not in used if node else not begun for node in nodes)
+
+
+def _follow(roots: Sequence[Any]) -> set[Any]:
+    """Nodes by which backward passes from ``roots`` have gone. They are used up, as the graph of a
+    loss is, and autograd cannot go on from there."""
     seen, queue = set(roots), list(roots)
     while queue:
         for further, _ in queue.pop().next_functions:
             if further is not None and further not in seen:
                 seen.add(further)
                 queue.append(further)
-    return node not in seen and (node is not None or not roots)
+    return seen
 
 
 def _find_leaves(*starts: object) -> list[torch.Tensor]:
