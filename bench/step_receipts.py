@@ -103,13 +103,34 @@ def decode(model: str, context: int, batch: int, options: argparse.Namespace) ->
 def agree_on_tokens(
     model: str, context: int, batch: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """The tokens of each rung over a long window. Nothing of it is a latency."""
+    """The tokens of each rung over a long window, and whether eager's own are the same twice.
+    Nothing of it is a latency."""
     loaded = load_decoding(model, context, batch, options, tokens=options.long)
-    agree = {}
+    eager, again = (take_tokens(loaded, loaded.call) for _ in range(2))
+    agree: dict[str, str] = {}
+    others: dict[str, int] = {}
     for place, found in prepare_rungs(loaded):
         agree[place] = say_outputs(found)
-        progress(f"{place}: {agree[place]}")
-    return {"tokens": options.long, "tokens_equal": agree}
+        if not isinstance(found, FtaxError):
+            others[place] = count_others(eager, take_tokens(loaded, found.run))
+        progress(f"{place}: {agree[place]}, {others.get(place, 'no')} other tokens")
+    return {
+        "tokens": options.long,
+        "eager_differs_from_itself": count_others(eager, again),
+        "tokens_equal": agree,
+        "other_tokens": others,
+    }
+
+
+def take_tokens(loaded: LoadedModel, run: Callable[[], object]) -> torch.Tensor:
+    """What one run gives first: the tokens of its window."""
+    with preserve_state(loaded), loaded.guard():
+        return flatten_outputs((run(), ()))[0].clone()
+
+
+def count_others(some: torch.Tensor, others: torch.Tensor) -> int:
+    """How many tokens are not the same."""
+    return int((some != others).sum())
 
 
 def load_decoding(

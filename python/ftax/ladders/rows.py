@@ -30,7 +30,7 @@ class RuntimeRow:
 
     Attributes:
         is_rung: whether it stands on the ladder.
-        is_top: whether it is the first rung.
+        is_reference: whether it is Python eager, whose outputs the others are held against.
         baseline: None where the baseline that it names was not measured.
         saved_ns: latency of the baseline minus its own; its interval resamples rounds jointly.
         speedup_interval: the same draws, linearised about the two means.
@@ -52,7 +52,7 @@ class RuntimeRow:
 
     measurement: Measurement
     is_rung: bool
-    is_top: bool
+    is_reference: bool
     baseline: Measurement | None
     saved_ns: float | None
     saved_interval_ns: Ends | None
@@ -200,7 +200,7 @@ def _make_row(
     return RuntimeRow(
         measurement=item,
         is_rung=item.place in ladder.places,
-        is_top=is_top,
+        is_reference=item.place == Place("eager", "python"),
         baseline=base,
         saved_ns=saved_ns,
         saved_interval_ns=None if base is None else intervals[0],

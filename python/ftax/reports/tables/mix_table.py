@@ -141,7 +141,7 @@ def _format_speedup(row: MeanRow) -> str:
 
 
 def _describe_outputs(row: MeanRow) -> str:
-    is_reference = all(part.is_top and part.outputs_equal for part in row.rows)
+    is_reference = all(part.is_reference and part.outputs_equal for part in row.rows)
     return "the reference" if is_reference else row.outputs.removeprefix("equal ")
 
 

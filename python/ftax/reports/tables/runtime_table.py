@@ -144,7 +144,7 @@ def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
 def _describe_outputs(row: RuntimeRow) -> dict[str, str]:
     """What became of the outputs, and how far they may be from eager's."""
     words, limit = row.outputs.removeprefix("equal "), NOTHING
-    if row.is_top:
+    if row.is_reference:
         words = "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
     elif row.tolerance is not None and row.outputs_equal and words != row.outputs:
         limit = f"{row.tolerance:.0e}"
