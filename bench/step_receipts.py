@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import ftax
 from ftax import _core
@@ -41,6 +43,7 @@ from ftax.timing.session import measure, require
 from record import Figure, add_part_options, finish, make_parser, progress, show, take_parts
 
 _LONG = 64  # tokens that every rung has to agree on; recording them takes a minute or more
+_LOOKS = 8  # at what is not the same twice
 _STEPS = 20  # of training
 _ABSENT = "no such rung: "
 _TURNS = 15
@@ -117,6 +120,7 @@ def agree_on_tokens(
     return {
         "tokens": options.long,
         "eager_differs_from_itself": count_others(eager, again),
+        "unsteady_operator": find_unsteady_operator(loaded),
         "tokens_equal": agree,
         "other_tokens": others,
     }
@@ -126,6 +130,41 @@ def take_tokens(loaded: LoadedModel, run: Callable[[], object]) -> torch.Tensor:
     """What one run gives first: the tokens of its window."""
     with preserve_state(loaded), loaded.guard():
         return flatten_outputs((run(), ()))[0].clone()
+
+
+def find_unsteady_operator(loaded: LoadedModel) -> str:
+    """The first operator call of eager whose result has not the same bits in each of some runs, and
+    its shapes; "" where none was seen. A token shows such noise only where two are as likely."""
+    logs = []
+    for _ in range(_LOOKS):
+        log = Sums()
+        with preserve_state(loaded), loaded.guard(), log:
+            loaded.call()
+        logs.append(torch.stack(log.sums))
+    apart = (torch.stack(logs) != logs[0]).any(dim=0).nonzero()
+    return log.names[int(apart[0])] if len(apart) else ""
+
+
+class Sums(TorchDispatchMode):
+    """A sum over the bits of each tensor that operators give. Nothing here waits for the device,
+    which could hide what differs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.sums: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if "empty" in func.__name__:
+            return result  # whatever was there before
+        for item in tree_leaves(result):
+            if isinstance(item, torch.Tensor) and item.numel():
+                bits = item.contiguous().reshape(-1).view(torch.uint8)
+                self.sums.append(bits.sum(dtype=torch.int64))
+                shapes = [tuple(x.shape) for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
+                self.names.append(f"{func.name()} of {shapes}")
+        return result
 
 
 def count_others(some: torch.Tensor, others: torch.Tensor) -> int:

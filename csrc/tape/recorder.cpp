@@ -41,6 +41,15 @@ void collect_slots(const Output& output, std::vector<int>& slots) {
   }
 }
 
+// Whether a number that a call returned is one of a tensor's sizes, which guards look at. Attention
+// returns the lengths that it was given: torch declares such numbers as SymInt. In operators of
+// others, any number may be declared so.
+bool is_size(const c10::OperatorHandle& op, const c10::Argument& returned) {
+  if (UnwrittenMemory::reads_shapes_only(op)) return true;
+  return returned.real_type()->kind() == c10::TypeKind::SymIntType &&
+         op.operator_name().name.starts_with("aten::");
+}
+
 }  // namespace
 
 Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
@@ -319,8 +328,9 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
         for (const at::Tensor& item : value.toTensorVector()) note_shared(*pending, item);
       }
       const bool is_tensor = value.isTensor() || value.isTensorList();
-      const bool is_size = UnwrittenMemory::reads_shapes_only(*pending->call.op);
-      if (!is_tensor && !value.isNone() && !is_size) program_.host_reads.push_back(index);
+      if (!is_tensor && !value.isNone() && !is_size(*pending->call.op, returns[i])) {
+        program_.host_reads.push_back(index);
+      }
       if (value.isTensor() && value.toTensor().defined() &&
           UnwrittenMemory::is_made_by(*pending->call.op)) {
         unwritten_.insert(value.toTensor());

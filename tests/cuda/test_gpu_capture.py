@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import ftax
 from ftax.runtimes.capture.captured import Captured
@@ -157,6 +158,40 @@ def test_training_is_that_of_eager_with_a_schedule():
     for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(mine, other) and torch.equal(mine.grad, other.grad)
     assert count(captured, "replayed") >= 98 and count(captured, "recorded") == 2
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION],
+    ids=["cudnn", "flash", "efficient"],
+)
+def test_a_training_step_with_attention_is_that_of_eager(backend: SDPBackend):
+    """Each kind returns numbers beside its tensors: lengths, or a seed."""
+
+    def make():
+        torch.manual_seed(0)
+        model = nn.TransformerEncoderLayer(128, 2, 64, dropout=0.0, batch_first=True)
+        model.to("cuda", torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        return model, step
+
+    (model, step), (twin, twins_step) = make(), make()
+    batches = [torch.randn(2, 16, 128, device="cuda", dtype=torch.bfloat16) for _ in range(10)]
+    with sdpa_kernel(backend):
+        captured = ftax.capture(step, batches[0])
+        losses = [captured(batch).item() for batch in batches]
+        assert losses == [twins_step(batch).item() for batch in batches]
+    for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(mine, other)
+    assert count(captured, "replayed") >= 9
 
 
 def test_an_audit_finds_nothing_to_say(no_grad: None):

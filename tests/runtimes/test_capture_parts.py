@@ -192,6 +192,36 @@ def test_sizes_that_torchscript_asks_for_are_no_values(no_grad: None):
             ftax.capture(choose, x)
 
 
+def test_a_length_that_attention_returns_is_no_value(no_grad: None):
+    """Of torch's own operators: another's may declare any number as a size."""
+    own = torch.library.Library("ftax_lengths", "DEF")
+    own.define("count(Tensor x) -> SymInt")
+    own.impl("count", lambda x: int((x > 9).sum()), "CPU")
+    kernel = torch.library.Library("aten", "IMPL")
+
+    def attend(q, k, v, *others, **more):
+        scores = (q @ k.transpose(-1, -2)).softmax(-1)
+        none = torch.empty(0)
+        return scores @ v, none, none, none, q.shape[2], k.shape[2], none, none, none
+
+    kernel.impl("_scaled_dot_product_fused_attention_overrideable", attend, "CPU")
+    fused = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
+    try:
+        q = torch.randn(1, 2, 3, 4)
+
+        def run(x):
+            return fused(x, x, x)[0] * 2
+
+        captured = ftax.capture(run, q)
+        assert_same(captured, run, torch.randn(1, 2, 3, 4))
+        assert captured.explain().calls == {"recorded": 1, "replayed": 1}
+        with pytest.raises(ftax.UnsupportedError, match=r"ftax_lengths::count.*reads a number"):
+            ftax.capture(lambda x: x * torch.ops.ftax_lengths.count(x), q)
+    finally:
+        kernel._destroy()
+        own._destroy()
+
+
 def test_baked_places_are_constants_of_every_run():
     x = torch.rand(4)
 

@@ -30,6 +30,13 @@ def test_difference_is_relative_to_the_norm_of_the_reference() -> None:
     assert result.problem == "outputs differ by 1.0e-01 (limit 1e-04)"
 
 
+def test_whole_numbers_that_differ_are_counted():
+    tokens, other = torch.arange(10), torch.tensor([0, 1, 2, 9, 9, 5, 6, 7, 8, 9])
+    weights = [torch.ones(4), torch.ones(4) * 1.5]
+    found = compare_outputs([tokens, weights[0]], [other, weights[1]])
+    assert found.problem == "outputs differ in 2 of 10 numbers"
+
+
 def test_nan_must_be_in_the_same_places() -> None:
     reference, other = torch.tensor([1.0, torch.nan]), torch.tensor([1.0, 0.0])
     same = compare_outputs([reference], [reference.clone()])

@@ -12,6 +12,7 @@ from torch import library, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ftax.errors import RunnerError, UnsupportedError
+from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.eager.eager import prepare_flat
 from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
@@ -235,6 +236,20 @@ def test_what_eager_does_not_give_twice_a_replay_need_not_give(noisy: Any) -> No
     taped = make_tape(load_inside(lambda x: (noisy(x, 0.1), x + 1)))
     assert taped.checks.outputs.describe() == "differs as eager from itself"
     assert make_tape(load_inside(lambda x: x + noisy(x, 0.0))).checks.outputs.bitwise
+
+
+def test_what_eager_does_not_give_twice_on_the_second_input_only(noisy: Any) -> None:
+    """As a token that is chosen there by a hair."""
+    loaded = load_inside(
+        lambda x: (x > 1).to(x) * noisy(x, 0.1), torch.zeros(3, 4), torch.full((3, 4), 2.0)
+    )
+    workspace = Workspace(loaded)
+    for place in (("eager", "python"), ("flat", "python"), ("eager", "cpp")):
+        found = find_runtime(place[0]).prepare(workspace, place[1]).checks
+        assert found.outputs.bitwise
+        assert found.second_input.describe() == "differs as eager from itself"
+    steady = load_inside(lambda x: x * x.sum().item(), torch.ones(3, 4), torch.full((3, 4), 2.0))
+    assert "on a second input" in refusal(steady)
 
 
 def test_noise_hides_no_error(noisy: Any) -> None:

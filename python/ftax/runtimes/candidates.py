@@ -81,9 +81,8 @@ def check_both_inputs(workspace: Workspace, prepared: Candidate) -> Checks:
     try:
         outputs = workspace.compare(workspace.reference, run_on(main))
         try:
-            second = workspace.compare(
-                workspace.check_reference, run_on(loaded.flat_check_inputs())
-            )
+            given = run_on(loaded.flat_check_inputs())
+            second = workspace.compare(workspace.check_reference, given, second=True)
         except (FtaxError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise  # which says nothing of outputs

@@ -49,9 +49,19 @@ def compare_outputs(reference: Sequence[torch.Tensor], outputs: Sequence[torch.T
         within_tolerance=within,
         difference=difference,
         tolerance=tolerance,
-        problem=None if within else f"outputs differ by {difference:.1e} (limit {tolerance:.0e})",
+        problem=None if within else _say_difference(difference, tolerance, pairs),
         has_nan=has_nan,
     )
+
+
+def _say_difference(
+    difference: float, tolerance: float, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]
+) -> str:
+    if math.isfinite(difference):
+        return f"outputs differ by {difference:.1e} (limit {tolerance:.0e})"
+    apart = [(a, b) for a, b in pairs if math.isinf(_difference(a, b))]
+    others = sum(int(_find_other_bits(_densify(a), _densify(b)).sum()) for a, b in apart)
+    return f"outputs differ in {others:,} of {sum(a.numel() for a, _ in apart):,} numbers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,8 +210,7 @@ def _split_nested(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
     if a.numel() == 0:
         return 0.0
-    if a.layout != torch.strided:
-        a, b = a.to_dense(), b.to_dense()
+    a, b = _densify(a), _densify(b)
     if a.is_complex():
         a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     if not a.is_floating_point():
@@ -216,3 +225,7 @@ def _difference(a: torch.Tensor, b: torch.Tensor) -> float:
     scale = float(torch.linalg.vector_norm(x))
     distance = float(torch.linalg.vector_norm(x - y))
     return distance / scale if scale > 0 else (0.0 if distance == 0 else math.inf)
+
+
+def _densify(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.layout == torch.strided else tensor.to_dense()

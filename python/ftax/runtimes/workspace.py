@@ -59,6 +59,7 @@ class Workspace:
         self._tape_cost = self._capture_cost = Cost()
         self._variants: dict[str, tuple[Workspace, Preparation]] = {}
         self._kept: dict[str, Any] = {}
+        self._unsteady: dict[bool, dict[int, Spread]] = {}  # on the second inputs too
         for name, why in _ON_GPUS.items():
             if getattr(loaded.setting, name) and loaded.device == "cpu":
                 raise InvalidArgumentError(
@@ -91,18 +92,20 @@ class Workspace:
         return run_eager(self.loaded.call_check, self.loaded)
 
     def compare(
-        self, reference: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]
+        self,
+        reference: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        second: bool = False,
     ) -> Equality:
-        """``outputs`` with eager's. Kernels may sum in another order each time: what neither eager
-        nor the tape give twice may be others here too."""
+        """``outputs`` with eager's, on the main or on the second inputs. Kernels may sum in another
+        order each time: what neither eager nor the tape give twice may be others here too."""
         found = compare_outputs(reference, outputs)
         if found.within_tolerance or not isinstance(self._taped, Taped):
             return found
-        return allow_unsteady(found, reference, outputs, self._unsteady)
-
-    @cached_property
-    def _unsteady(self) -> dict[int, Spread]:
-        return find_unsteady(self.loaded, self.taped.tape.run)
+        if second not in self._unsteady:
+            tape = self.taped.tape
+            self._unsteady[second] = find_unsteady(self.loaded, tape, second=second)
+        return allow_unsteady(found, reference, outputs, self._unsteady[second])
 
     def watch_work(self) -> WorkWatch:
         """What looks whether later calls are the work of the tape, if one was recorded, or else of

@@ -25,9 +25,13 @@ from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_grad
 from ftax.runtimes.capture.guards import GuardedState, guard_state
 from ftax.runtimes.capture.kept import keep_python, read_draws
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
-from ftax.runtimes.equality import find_other_bits
 from ftax.runtimes.tape.flow import draws_random_numbers
-from ftax.runtimes.tape.tape import Taped, describe_place, find_unsteady, preserve_state, run_eager
+from ftax.runtimes.tape.tape import (
+    Taped,
+    describe_place,
+    find_other_replay,
+    preserve_state,
+)
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
@@ -352,16 +356,8 @@ def _refuse_shared_state(
 
 
 def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
-    """Raises UnsupportedError where a replay has other bits than eager at elements that eager gives
-    each time."""
-    found = (taped.checks.outputs, taped.checks.second_input)
-    other = next((item for item in found if item is not None and not item.bitwise), None)
-    if other is None:
-        return
-    spread = find_unsteady(loaded, taped.tape.run)
-    with preserve_state(loaded), torch.inference_mode():
-        outputs = [item.clone() for item in taped.tape.run()]
-    if find_other_bits(run_eager(loaded.call, loaded), outputs, spread):
+    other = find_other_replay(loaded, taped)
+    if other is not None:
         raise UnsupportedError(
             f"cannot capture {loaded.name}: a replay does not give its bits ({other.describe()}), "
             "though it gives them itself each time"

@@ -171,12 +171,12 @@ def _check_flat(workspace: Workspace) -> Checks:
             f"{len(workspace.taped.tape.operators)}; please report the model"
         )
     found = []
-    for inputs, reference in (
-        (loaded.flat_inputs(), workspace.reference),
-        (loaded.flat_check_inputs(), workspace.check_reference),
+    for second, inputs, reference in (
+        (False, loaded.flat_inputs(), workspace.reference),
+        (True, loaded.flat_check_inputs(), workspace.check_reference),
     ):
         with preserve_state(loaded), torch.inference_mode():
-            found.append(workspace.compare(reference, function(*inputs)))
+            found.append(workspace.compare(reference, function(*inputs), second))
         if not found[-1].within_tolerance:
             raise UnsupportedError(f"the flat program is not the model: {found[-1].problem}")
     details = {"operators": len(sequence)}

@@ -25,22 +25,30 @@ def check_on_both_inputs(
     *,
     name: str,
     refuse: bool = True,
-    compare: Callable[..., Equality] = compare_outputs,
+    compare: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor], bool], Equality]
+    | None = None,
 ) -> Checks:
     """Compare ``run(inputs)`` with eager, seeded alike, on the main inputs and on a second set.
 
-    ``reference`` are eager's outputs on the main inputs. Raises UnsupportedError, naming the
-    inputs, where the outputs are not the model's; with ``refuse=False`` the checks say so instead.
+    ``reference`` are eager's outputs on the main inputs, and ``compare`` is `Workspace.compare` for
+    what may differ as eager does from itself. Raises UnsupportedError, naming the inputs, where the
+    outputs are not the model's; with ``refuse=False`` the checks say so instead.
     """
     found = []
-    for which, inputs, expected in (
-        ("the recorded input", loaded.flat_inputs(), reference),
-        ("a second input", loaded.flat_check_inputs(), run_eager(loaded.call_check, loaded)),
+    for second, inputs, expected in (
+        (False, loaded.flat_inputs(), reference),
+        (True, loaded.flat_check_inputs(), run_eager(loaded.call_check, loaded)),
     ):
         copies = [tensor.clone() for tensor in inputs]  # `run` may write into the originals
         with preserve_state(loaded), torch.inference_mode():
-            found.append(compare(expected, run(copies)))
+            outputs = run(copies)
+            found.append(
+                compare_outputs(expected, outputs)
+                if compare is None
+                else compare(expected, outputs, second)
+            )
         if refuse and not found[-1].within_tolerance:
+            which = "a second input" if second else "the recorded input"
             raise UnsupportedError(
                 f"{name} is not the model: on {which} it gives other outputs than eager "
                 f"({found[-1].problem}); what the model computes on the host is baked in"

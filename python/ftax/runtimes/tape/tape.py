@@ -19,7 +19,13 @@ import torch
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
-from ftax.runtimes.equality import Spread, allow_unsteady, compare_outputs, measure_spread
+from ftax.runtimes.equality import (
+    Spread,
+    allow_unsteady,
+    compare_outputs,
+    find_other_bits,
+    measure_spread,
+)
 from ftax.runtimes.tape.recording import (
     Call,
     Observer,
@@ -79,11 +85,9 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
         observer = "dispatch-key" if works else "python"
     tape = _record(loaded, observer)
     seen = _check_sequence(loaded, tape)
-    equality = _check_outputs(loaded, tape, loaded.flat_inputs(), reference, "the recorded input")
+    equality = _check_outputs(loaded, tape, reference)
     _check_path(loaded, tape, seen)
-    check_equality = _check_outputs(
-        loaded, tape, loaded.flat_check_inputs(), check_reference, "a second input"
-    )
+    check_equality = _check_outputs(loaded, tape, check_reference, second=True)
     tape.bind_inputs(loaded.flat_inputs())
     memory = _measure_memory(loaded, tape)
     calls = tape.calls
@@ -125,15 +129,10 @@ def make_tape_with_autograd(loaded: LoadedModel, taped: Taped) -> tuple[_core.Ta
             device=loaded.device,
             state=loaded.returned,
         )
-    references = (taped.reference, run_eager(loaded.call_check, loaded))
-    inputs = (loaded.flat_inputs(), loaded.flat_check_inputs())
+    second = run_eager(loaded.call_check, loaded)
     try:
-        equalities = [
-            _check_outputs(loaded, tape, given, reference, which, loaded.guard)
-            for given, reference, which in zip(
-                inputs, references, ("the recorded input", "a second input"), strict=True
-            )
-        ]
+        equality = _check_outputs(loaded, tape, taped.reference, guard=loaded.guard)
+        check_equality = _check_outputs(loaded, tape, second, second=True, guard=loaded.guard)
     except RunnerError as error:
         raise UnsupportedError(f"cannot tape this step with autograd: {error}") from error
     tape.bind_inputs(loaded.flat_inputs())
@@ -146,7 +145,7 @@ def make_tape_with_autograd(loaded: LoadedModel, taped: Taped) -> tuple[_core.Ta
             f"than eager: {_describe_divergence(eager, replayed)}"
         )
     details = {"operators": len(tape.operators), "sequence": "below autograd equal to eager's"}
-    return tape, Checks(outputs=equalities[0], second_input=equalities[1], details=details)
+    return tape, Checks(outputs=equality, second_input=check_equality, details=details)
 
 
 def settle(loaded: LoadedModel) -> bool:
@@ -175,30 +174,52 @@ def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tenso
 
 def find_unsteady(
     loaded: LoadedModel,
-    run: Callable[[], Sequence[torch.Tensor]],
+    tape: _core.Tape,
+    *,
+    second: bool = False,
     guard: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
 ) -> dict[int, Spread]:
-    """Where outputs are not the same twice, by place, neither in eager nor in a replay. The replay,
-    because a model in which Python goes on is not the same twice either."""
-    first = run_eager(loaded.call, loaded)
-    spread = measure_spread(first, (run_eager(loaded.call, loaded) for _ in range(_UNSTEADY_RUNS)))
+    """Where outputs are not the same twice, by place, neither in eager nor in a replay, on the main
+    or on the second inputs. The replay, because a model in which Python goes on is not the same
+    twice either."""
+    call = loaded.call_check if second else loaded.call
+    first = run_eager(call, loaded)
+    spread = measure_spread(first, (run_eager(call, loaded) for _ in range(_UNSTEADY_RUNS)))
     if not spread:
         return {}
-    again = (_replay(loaded, run, guard) for _ in range(_UNSTEADY_RUNS))
+    again = (_replay(loaded, tape, second, guard) for _ in range(_UNSTEADY_RUNS))
     own = measure_spread(next(again), again)
     return {place: item.both(own[place]) for place, item in spread.items() if place in own}
 
 
+def find_other_replay(loaded: LoadedModel, taped: Taped) -> Equality | None:
+    """What was found on the input on which a replay has other bits than eager, at elements that
+    eager gives each time; None where there is no such input."""
+    for second, found in ((False, taped.checks.outputs), (True, taped.checks.second_input)):
+        if found is None or found.bitwise:
+            continue
+        expected = run_eager(loaded.call_check if second else loaded.call, loaded)
+        outputs = _replay(loaded, taped.tape, second)
+        if find_other_bits(expected, outputs, find_unsteady(loaded, taped.tape, second=second)):
+            return found
+    return None
+
+
 def _replay(
     loaded: LoadedModel,
-    run: Callable[[], Sequence[torch.Tensor]],
-    guard: Callable[[], AbstractContextManager[Any]],
+    tape: _core.Tape,
+    second: bool,
+    guard: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
 ) -> list[torch.Tensor]:
-    with preserve_state(loaded):
-        with guard():
-            outputs = run()
-        with torch.inference_mode(not loaded.has_autograd), torch.no_grad():
-            return [output.detach().clone() for output in outputs]
+    tape.bind_inputs(loaded.flat_check_inputs() if second else loaded.flat_inputs())
+    try:
+        with preserve_state(loaded):
+            with guard():
+                outputs = tape.run()
+            with torch.inference_mode(not loaded.has_autograd), torch.no_grad():
+                return [output.detach().clone() for output in outputs]
+    finally:
+        tape.bind_inputs(loaded.flat_inputs())
 
 
 def seed_checks() -> None:
@@ -327,12 +348,12 @@ def _check_path(loaded: LoadedModel, tape: _core.Tape, first: Sequence[Call]) ->
 def _check_outputs(
     loaded: LoadedModel,
     tape: _core.Tape,
-    inputs: Sequence[torch.Tensor],
     reference: Sequence[torch.Tensor],
-    which: str,
+    *,
+    second: bool = False,
     guard: Callable[[], AbstractContextManager[Any]] = torch.inference_mode,
 ) -> Equality:
-    tape.bind_inputs(list(inputs))
+    tape.bind_inputs(loaded.flat_check_inputs() if second else loaded.flat_inputs())
     with preserve_state(loaded), guard():
         outputs = [output.detach() for output in tape.run()]
         with torch.no_grad():
@@ -340,9 +361,10 @@ def _check_outputs(
             if not equality.within_tolerance:
                 outputs = [output.clone() for output in outputs]  # before state is put back
     if not equality.within_tolerance:
-        unsteady = find_unsteady(loaded, tape.run, guard)
+        unsteady = find_unsteady(loaded, tape, second=second, guard=guard)
         equality = allow_unsteady(equality, reference, outputs, unsteady)
     if not equality.within_tolerance:
+        which = "a second input" if second else "the recorded input"
         raise UnsupportedError(
             f"cannot tape this model: on {which} the replay gives other outputs than eager "
             f"({equality.problem}); some value is computed outside torch's operators, for example "
