@@ -6,6 +6,7 @@ so that a run meant for a GPU cannot pass by not using it.
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -67,6 +68,12 @@ _OBSTACLES: dict[str, Callable[[], str | None]] = {
     "needs_ort": _find_ort_obstacle,
     "needs_ort_cuda": _find_ort_cuda_obstacle,
 }
+
+
+def pytest_configure() -> None:
+    # A shell that starts the tests in the background has Ctrl-C ignored, and some tests send it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -64,8 +64,10 @@ _SENTENCES = 3  # of torch's message: what was asked for, and how much there was
 
 def suggest(name: str, names: Iterable[str]) -> str:
     """For a sentence about an unknown name: "did you mean ...? " with the nearest one, if any is
-    near."""
-    near = difflib.get_close_matches(name, list(names), n=1)
+    near, or else the first that begins with it."""
+    known = list(names)
+    near = difflib.get_close_matches(name, known, n=1)
+    near = near or [item for item in known if len(name) > 2 and item.startswith(name)]
     return f"did you mean {near[0]!r}? " if near else ""
 
 

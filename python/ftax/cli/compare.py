@@ -194,6 +194,11 @@ def _name_folders(paths: list[Path]) -> list[str]:
 
 
 def _is_file(side: str) -> bool:
+    if side.endswith(".py") and Path(side).is_file():
+        raise InvalidArgumentError(
+            f"{side} is code and holds no results: give {side}:NAME to measure what it defines, or "
+            "the file that --json wrote"
+        )
     return side.endswith((".json", ".jsonl")) or Path(side).is_file()
 
 

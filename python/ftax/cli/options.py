@@ -239,7 +239,8 @@ def make_plan(
         ),
     ] = None,
 ) -> PlanChanges:
-    """What the options change of a command's own plan; Plan itself checks the values."""
+    """What the options change of a command's own plan. Raises InvalidArgumentError, naming the
+    option, for what a plan refuses, before anything is built."""
     fields = {
         "mode": mode,
         "warmup": warmup,
@@ -250,7 +251,25 @@ def make_plan(
         "cpus": None if cpus is None else parse_cpus(cpus),
         "patience_s": patience,
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    found = {name: value for name, value in fields.items() if value is not None}
+    for name, value in found.items():
+        _check_in_plan(name, value)
+    return found
+
+
+def _check_in_plan(name: str, value: Any) -> None:
+    from ftax.timing.session import Plan
+
+    option = {"duration_s": "duration", "target_ratio": "precision", "patience_s": "patience"}
+    named = f"--{option.get(name, name)}"
+    try:
+        Plan(**{name: value})
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(str(error).replace(name, named, 1)) from error
+    if name == "target_ratio" and value >= 1:
+        raise InvalidArgumentError(
+            f"{named} is {value:g}; it is a share of the mean, and 0.01 is 1 %: give less than 1"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

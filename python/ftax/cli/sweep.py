@@ -164,6 +164,7 @@ def _show(results: SweepResults, output: Path, form: o.Output) -> None:
 def _choose_grids(
     path: Path | None, axes: dict[str, Any], allow_libraries: bool
 ) -> tuple[Grid, ...]:
+    from ftax.steps.load_code import is_code
     from ftax.sweeps.grid import make_grid
     from ftax.sweeps.grid_file import read_grids
 
@@ -176,6 +177,8 @@ def _choose_grids(
             f"{next(iter(axes))} is given beside {path}, which says it for each grid; change it "
             "there, or leave the file out"
         )
+    if is_code(str(path)) and not path.exists():
+        raise InvalidArgumentError(f"{path} is code, and no grid file: give --model {path}")
     return read_grids(path, allow_libraries=allow_libraries)
 
 
