@@ -32,7 +32,7 @@ from ftax.machines.environment import collect_environment
 from ftax.records.store import append_record
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.tape.tape import preserve_state, seed_checks
+from ftax.runtimes.tape.tape import preserve_state, run_eager, seed_checks
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
@@ -109,13 +109,13 @@ def agree_on_tokens(
     """The tokens of each rung over a long window, and whether eager's own are the same twice.
     Nothing of it is a latency."""
     loaded = load_decoding(model, context, batch, options, tokens=options.long)
-    eager, again = (take_tokens(loaded, loaded.call) for _ in range(2))
+    eager, again = (run_eager(loaded.call, loaded)[0] for _ in range(2))
     agree: dict[str, str] = {}
     others: dict[str, int] = {}
     for place, found in prepare_rungs(loaded):
         agree[place] = say_outputs(found)
         if not isinstance(found, FtaxError):
-            others[place] = count_others(eager, take_tokens(loaded, found.run))
+            others[place] = count_others(eager, run_eager(found.run, loaded)[0])
         progress(f"{place}: {agree[place]}, {others.get(place, 'no')} other tokens")
     return {
         "tokens": options.long,
@@ -124,12 +124,6 @@ def agree_on_tokens(
         "tokens_equal": agree,
         "other_tokens": others,
     }
-
-
-def take_tokens(loaded: LoadedModel, run: Callable[[], object]) -> torch.Tensor:
-    """What one run gives first: the tokens of its window."""
-    with preserve_state(loaded), loaded.guard():
-        return flatten_outputs((run(), ()))[0].clone()
 
 
 def find_unsteady_operator(loaded: LoadedModel) -> str:
@@ -189,7 +183,8 @@ def say_outputs(found: Any) -> str:
 
 def say_absence(error: FtaxError) -> str:
     """Why there is no such rung; that its outputs are others is no reason to leave it out."""
-    return str(error) if "is not the model" in str(error) else f"{_ABSENT}{error}"
+    is_other = any(words in str(error) for words in ("is not the model", "other outputs"))
+    return str(error) if is_other else f"{_ABSENT}{error}"
 
 
 def compare_with_clock(loaded: LoadedModel, receipt: Receipt) -> float:
@@ -229,12 +224,12 @@ def train(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]
 def agree_on_steps(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
     """What each rung has written after many steps. Nothing of it is a latency."""
     loaded = load_training(model, batch, options)
-    eager = run_steps(loaded, lambda: run_eager(loaded))
-    again = run_steps(loaded, lambda: run_eager(loaded))
+    eager = run_steps(loaded, lambda: step_eager(loaded))
+    again = run_steps(loaded, lambda: step_eager(loaded))
     repeats = count_different(eager, again)
     if repeats:
         torch.use_deterministic_algorithms(True, warn_only=True)
-        eager = run_steps(loaded, lambda: run_eager(loaded))
+        eager = run_steps(loaded, lambda: step_eager(loaded))
     different: dict[str, Any] = {}
     for place, found in prepare_rungs(loaded):
         different[place] = (
@@ -296,7 +291,7 @@ def load_training(model: str, batch: int, options: argparse.Namespace) -> Loaded
     )
 
 
-def run_eager(loaded: LoadedModel) -> None:
+def step_eager(loaded: LoadedModel) -> None:
     """One step as it is written."""
     with loaded.guard():
         loaded.bind()()

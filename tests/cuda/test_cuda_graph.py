@@ -16,8 +16,8 @@ from torch import nn
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import capture_calls
-from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.tape.tape import run_eager
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
@@ -94,8 +94,7 @@ def test_replay_that_does_nothing_is_caught(tiny: Workspace) -> None:
     graph.graph.replay()
     with pytest.raises(UnsupportedError, match="nothing is not the model: on the recorded input"):
         check_on_both_inputs(
-            tiny.loaded,
-            tiny.reference,
+            tiny,
             lambda inputs: graph.run(lambda: None, inputs, tiny.loaded),
             name="nothing",
         )

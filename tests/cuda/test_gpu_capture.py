@@ -191,7 +191,7 @@ def test_a_training_step_with_attention_is_that_of_eager(backend: SDPBackend):
         assert losses == [twins_step(batch).item() for batch in batches]
     for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(mine, other)
-    assert count(captured, "replayed") >= 9
+    assert count(captured, "replayed") >= 8  # a first call or two may be recorded
 
 
 def test_an_audit_finds_nothing_to_say(no_grad: None):

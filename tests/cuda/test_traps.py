@@ -25,8 +25,8 @@ from ftax.instruments.trace.run import trace_prepared
 from ftax.ladders.evidence import RungEvidence, compare_work
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import capture_calls
-from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.outputs import flatten_outputs
@@ -245,8 +245,7 @@ def test_a_replay_that_does_nothing_looks_right_until_outputs_are_poisoned(bert:
     assert all(map(same_bytes, graph.buffers.outputs, bert.reference))  # and is left there
     with pytest.raises(UnsupportedError, match="nothing is not the model"):
         check_on_both_inputs(
-            bert.loaded,
-            bert.reference,
+            bert,
             lambda inputs: graph.run(lambda: None, inputs, bert.loaded),
             name="nothing",
         )
@@ -263,8 +262,7 @@ def test_a_replay_that_writes_into_the_weights_is_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="writes into the model's weights"):
         check_on_both_inputs(
-            workspace.loaded,
-            workspace.reference,
+            workspace,
             lambda inputs: graph.run(spoil, inputs, workspace.loaded),
             name="spoils",
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import library, nn
 from torch.utils import _pytree as pytree
 
 import ftax
@@ -194,10 +194,10 @@ def test_sizes_that_torchscript_asks_for_are_no_values(no_grad: None):
 
 def test_a_length_that_attention_returns_is_no_value(no_grad: None):
     """Of torch's own operators: another's may declare any number as a size."""
-    own = torch.library.Library("ftax_lengths", "DEF")
+    own = library.Library("ftax_lengths", "DEF")
     own.define("count(Tensor x) -> SymInt")
     own.impl("count", lambda x: int((x > 9).sum()), "CPU")
-    kernel = torch.library.Library("aten", "IMPL")
+    kernel = library.Library("aten", "IMPL")
 
     def attend(q, k, v, *others, **more):
         scores = (q @ k.transpose(-1, -2)).softmax(-1)

@@ -11,8 +11,8 @@ import torch
 
 import ftax
 from ftax.errors import UnsupportedError
+from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph
-from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
@@ -54,16 +54,17 @@ def linear() -> LoadedModel:
 
 
 def check(loaded: LoadedModel, replay: Replay, mutated: bool = False) -> Checks:
-    reference = Workspace(loaded).reference
+    workspace = Workspace(loaded)
     buffers = Buffers(
         inputs=tuple(loaded.flat_inputs()),
-        outputs=tuple(tensor.clone() for tensor in reference),  # right, until something poisons it
+        outputs=tuple(
+            tensor.clone() for tensor in workspace.reference
+        ),  # right, until something poisons it
         constants=tuple(loaded.module.parameters()),
         mutated=mutated,
     )
     return check_on_both_inputs(
-        loaded,
-        reference,
+        workspace,
         lambda inputs: buffers.run(lambda: replay(loaded, buffers), inputs),
         name="the replay",
     )
@@ -129,8 +130,7 @@ def test_output_that_is_an_input_or_a_weight_is_not_poisoned() -> None:
 def test_checks_are_seeded_as_eager_was() -> None:
     loaded = load_function(lambda x: torch.nn.functional.dropout(x, 0.5, training=True))
     checks = check_on_both_inputs(
-        loaded,
-        Workspace(loaded).reference,
+        Workspace(loaded),
         lambda inputs: [loaded.module(*inputs)],
         name="the replay",
     )
@@ -145,8 +145,8 @@ def test_the_replay_that_sets_random_numbers_trains_nothing():
     loaded = load_model(
         ftax.train(model, lambda module, x: module(x).square().mean(), optimizer, batch)
     )
-    reference = Workspace(loaded).reference
-    outputs = tuple(tensor.clone() for tensor in reference)
+    workspace = Workspace(loaded)
+    outputs = tuple(tensor.clone() for tensor in workspace.reference)
 
     def replay() -> None:
         with loaded.guard():
@@ -163,6 +163,6 @@ def test_the_replay_that_sets_random_numbers_trains_nothing():
         host_reads=(),
     )
     checks = check_on_both_inputs(
-        loaded, reference, lambda given: captured.run(replay, given, loaded), name="a graph"
+        workspace, lambda given: captured.run(replay, given, loaded), name="a graph"
     )
     assert checks.judge_outputs().words == "bitwise equal"

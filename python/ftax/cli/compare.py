@@ -194,6 +194,7 @@ def _name_folders(paths: list[Path]) -> list[str]:
 
 
 def _is_file(side: str) -> bool:
+    """Raises InvalidArgumentError for code without a name in it."""
     if side.endswith(".py") and Path(side).is_file():
         raise InvalidArgumentError(
             f"{side} is code and holds no results: give {side}:NAME to measure what it defines, or "

@@ -266,7 +266,7 @@ def _check_in_plan(name: str, value: Any) -> None:
         Plan(**{name: value})
     except InvalidArgumentError as error:
         raise InvalidArgumentError(str(error).replace(name, named, 1)) from error
-    if name == "target_ratio" and value >= 1:
+    if name == "target_ratio" and value >= 1:  # not in Plan, into which old records are read
         raise InvalidArgumentError(
             f"{named} is {value:g}; it is a share of the mean, and 0.01 is 1 %: give less than 1"
         )

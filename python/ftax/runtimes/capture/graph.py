@@ -14,8 +14,8 @@ from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.capture.transfers import bake_transfers
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
+from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph, capture
-from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.writes import find_storage
 
@@ -36,13 +36,7 @@ def make_graph_replay(workspace: Workspace, tape: _core.Tape, *, borrows: bool) 
     replay = GraphReplay(captured, device, launch=find_launch(captured), borrows=borrows)
     replay.memory_bytes = max(0, torch.cuda.memory_reserved(device) - before)
     replay.places = list(range(len(workspace.reference)))
-    check_on_both_inputs(
-        loaded,
-        workspace.reference,
-        lambda given: replay(list(given)),
-        name="the captured graph",
-        compare=workspace.compare,
-    )
+    check_on_both_inputs(workspace, lambda given: replay(list(given)), name="the captured graph")
     return replay
 
 

@@ -26,12 +26,7 @@ from ftax.runtimes.capture.guards import GuardedState, guard_state
 from ftax.runtimes.capture.kept import keep_python, read_draws
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
 from ftax.runtimes.tape.flow import draws_random_numbers
-from ftax.runtimes.tape.tape import (
-    Taped,
-    describe_place,
-    find_other_replay,
-    preserve_state,
-)
+from ftax.runtimes.tape.tape import Taped, describe_place, find_other_replay, preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model

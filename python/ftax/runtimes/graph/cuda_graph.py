@@ -14,8 +14,8 @@ import torch
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError
 from ftax.runtimes.candidates import drive_python, replay_mode
+from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph
-from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.preparation import Launches
@@ -84,9 +84,7 @@ def prepare_tape_without_host_reads(workspace: Workspace, host: Host) -> Candida
             return tape.run()
 
     name = "tape-without-host-reads"
-    checks = check_on_both_inputs(
-        loaded, workspace.reference, run_on, name=name, compare=workspace.compare
-    )
+    checks = check_on_both_inputs(workspace, run_on, name=name)
     tape.bind_inputs(loaded.flat_inputs())
     return Candidate(
         runtime=name,
@@ -114,11 +112,9 @@ def _finish(
             return [output.clone() for output in captured.buffers.outputs]
 
     checks = check_on_both_inputs(
-        workspace.loaded,
-        workspace.reference,
+        workspace,
         lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
         name=runtime,
-        compare=workspace.compare,
     )
     if captured.host_reads:
         warnings.append(

@@ -16,13 +16,13 @@ from ftax.errors import FtaxError, RunnerError, UnsupportedError
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
+from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import (
     CapturedGraph,
     capture_calls,
     draws_random,
     forbid_synchronising,
 )
-from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
@@ -71,11 +71,9 @@ def prepare_graph(
             return [output.clone() for output in captured.buffers.outputs]
 
     checks = check_on_both_inputs(
-        workspace.loaded,
-        workspace.reference,
+        workspace,
         lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
         name=runtime,
-        compare=workspace.compare,
         refuse=False,
     )
     repeats = captured.draws_random and host == "cpp"

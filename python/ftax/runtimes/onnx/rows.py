@@ -37,8 +37,8 @@ from ftax.runtimes.onnx.sessions import (
 )
 from ftax.runtimes.onnx.settings import SessionSettings, match_torch
 from ftax.runtimes.onnx.sizes import export_all_sizes, write_size
+from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
-from ftax.runtimes.tape.replays import check_on_both_inputs
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.steps.user_inputs import split_inputs
@@ -172,7 +172,7 @@ def _prepare(
     inputs = loaded.flat_inputs()
     path = artefact.folder / _FILE
     row = _open(path, _copy(loaded), host, runtime, settings, workspace.stream)
-    checks = check_on_both_inputs(loaded, workspace.reference, row.run, name=runtime, refuse=False)
+    checks = check_on_both_inputs(workspace, row.run, name=runtime, refuse=False)
     row.run(inputs)  # the memory has the second input
     chosen = workspace.setting.runtime_options.get("optimization")
     return Candidate(
@@ -299,9 +299,7 @@ def _find_fault(path: Path, loaded: LoadedModel) -> str | None:
     settings, _ = _match_file(workspace, path)
     try:
         row = _open(path, _copy(loaded), "cpp", "onnxruntime", settings, workspace.stream)
-        checks = check_on_both_inputs(
-            loaded, workspace.reference, row.run, name="onnxruntime", refuse=False
-        )
+        checks = check_on_both_inputs(workspace, row.run, name="onnxruntime", refuse=False)
     except (InvalidArgumentError, RunnerError) as error:
         if is_out_of_memory(str(error)):
             raise UnsupportedError(str(error)) from error
