@@ -58,6 +58,8 @@ def capture_zoo(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         given = ["--device", options.device, "--only", options.only, "--share", str(place)]
         given += ["--processes", str(options.processes), "--time-limit", str(options.time_limit)]
         given += ["--tiny"] if options.tiny else []
+        given += ["--quick"] if options.quick else []
+        given += ["--results", str(options.results)] if options.results else []
         return run_json([sys.executable, __file__, "--worker", *given])
 
     found: dict[str, dict[str, Any]] = {}
@@ -74,7 +76,7 @@ def capture_share(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     wanted: dict[str, Callable[[], dict[str, Any]]] = {}
     for dtype, name in cells[options.share :: options.processes]:
         wanted[f"capture {name} {dtype}"] = functools.partial(capture_model, name, dtype, options)
-    return take_parts(wanted, options)
+    return take_parts(__file__, wanted, options)
 
 
 def capture_model(name: str, dtype: Any, options: argparse.Namespace) -> dict[str, Any]:
@@ -360,12 +362,14 @@ def main() -> None:
     wanted["train bert-base"] = lambda: train(options)
     for name in ("llama-160m", "llama-1b"):
         wanted[f"decode {name}"] = lambda name=name: decode(name, options)
-    raw = take_parts(wanted, options)
+    raw = take_parts(__file__, wanted, options)
     if not options.only or "capture" in options.only:
         raw |= capture_zoo(options)
     show("Captures", ("part", "what was found"), [(name, say(cell)) for name, cell in raw.items()])
     environment = collect_environment(device=options.device).to_dict()
-    finish(__file__, options, list_figures(raw, options.device), raw=raw, environment=environment)
+    finish(
+        __file__, options, list_figures(raw, options.device), raw=list(raw), environment=environment
+    )
 
 
 def choose_models() -> Sequence[str]:

@@ -34,6 +34,7 @@ from record import (
     RESULTS,
     Figure,
     add_part_options,
+    find_folder,
     finish,
     make_parser,
     progress,
@@ -182,9 +183,9 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
         loaded, ladder="compile", plan=plan, runtimes="none", operators=False, trace="here",
         progress=False,
     )  # fmt: skip
-    if options.results is not None:
-        options.results.mkdir(parents=True, exist_ok=True)
-        append_record(options.results / "compile_costs_records.jsonl", receipt)
+    if (folder := find_folder(options)) is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        append_record(folder / "compile_costs_records.jsonl", receipt)
     with use_threads(1 if not on_gpu else None):
         alone = time_alone(loaded)
     found = {**judge(receipt), "alone_ns": alone}
@@ -349,7 +350,9 @@ def main() -> None:
         found = read_records(RESULTS / "compile.jsonl").records
         draw([item for item in found if isinstance(item, Receipt)], _PICTURE)
         return
+    on_gpu = options.device != "cpu"
     cells = take_parts(
+        __file__,
         {
             **{
                 f"{model} batch {batch}": functools.partial(take_costs, model, batch, options)
@@ -357,14 +360,12 @@ def main() -> None:
                 for batch in _BATCHES
             },
             "shapes": lambda: take_shapes(options),
+            **({"prices": lambda: price_launches(options.device)} if on_gpu else {}),
         },
         options,
     )
-    shapes = cells.pop("shapes", None)
-    prices: dict[str, float] = {}
-    if options.device != "cpu" and cells:
-        progress("prices of launches")
-        prices = price_launches(options.device)
+    names = list(cells)
+    shapes, prices = cells.pop("shapes", None), cells.pop("prices", {})
     rows = [
         (name, line, f"{time_ns / 1e3:,.1f}",
          f"{cell['alone_ns'][_ALONE[line]] / 1e3:,.1f}" if line in _ALONE else "-")
@@ -372,7 +373,6 @@ def main() -> None:
     ]  # fmt: skip
     show("compiled calls, us", ("cell", "line", "in the receipt", "alone"), rows, left=2)
     environment = collect_environment(device=options.device).to_dict()
-    raw = {"cells": cells, "prices_ns": prices, **(shapes or {})}
     if shapes is not None:
         show(
             "us of a call, by how many lengths it meets in turn",
@@ -380,7 +380,7 @@ def main() -> None:
             [(way, *(f"{value:,.0f}" for value in by_count.values()))
              for way, by_count in shapes["shapes_us"].items()],
         )  # fmt: skip
-    finish(__file__, options, list_figures(cells, prices), raw=raw, environment=environment)
+    finish(__file__, options, list_figures(cells, prices), raw=names, environment=environment)
 
 
 if __name__ == "__main__":

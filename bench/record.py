@@ -103,11 +103,23 @@ def add_part_options(parser: argparse.ArgumentParser, *, duration_s: float) -> N
 
 
 def take_parts(
-    wanted: Mapping[str, Callable[[], dict[str, Any]]], options: argparse.Namespace
+    script: str, wanted: Mapping[str, Callable[[], dict[str, Any]]], options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """What each part that is asked for gives; one that fails is told and left out, and Ctrl-C ends
-    them with what there is."""
-    found: dict[str, dict[str, Any]] = {}
+    them with what there is.
+
+    Each is kept as soon as it is there, in ``<results>/<script>_parts.jsonl``. What that file has
+    of earlier runs on such a device is given too, so that figures are of all pieces of a study.
+    """
+    folder = find_folder(options)
+    path = None if folder is None else folder / f"{Path(script).stem}_parts.jsonl"
+    environment = collect_environment(device=options.device).to_dict()
+    where = {"device": name_device(environment), "tiny": options.tiny}
+    found: dict[str, dict[str, Any]] = {
+        line["part"]: line["found"]
+        for line in ([] if path is None else read_lines(path))
+        if all(line[key] == value for key, value in where.items())
+    }
     start = time.monotonic()
     for name, take in wanted.items():
         if options.only not in name or time.monotonic() - start > options.time_limit:
@@ -122,7 +134,16 @@ def take_parts(
             break
         else:
             progress(json.dumps(found[name])[:400])
+            if path is not None:
+                head = make_head(script, environment)
+                append_line(path, {**head, "part": name, **where, "found": found[name]})
     return found
+
+
+def name_device(environment: Mapping[str, Any]) -> str:
+    """The kind of it: "NVIDIA H200", or that of the CPU."""
+    gpu = environment.get("gpu")
+    return str(gpu["name"] if gpu else environment["host"]["cpu_model"])
 
 
 def run_workers(script: str, options: argparse.Namespace, *extra: str) -> list[Any]:
@@ -208,22 +229,34 @@ def finish(
     """
     name = Path(script).stem
     show_figures(name, figures)
-    folder = options.results or (None if options.quick else RESULTS)
+    folder = find_folder(options)
     if folder is None:
         progress(f"{name}: a quick run is not saved; --results FOLDER saves it")
         return
     record = {
-        "schema_version": SCHEMA_VERSION,
-        "bench": name,
-        "command": describe_command(script),
+        **make_head(script, environment or collect_environment().to_dict()),
         "quick": options.quick,
-        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment or collect_environment().to_dict(),
         "process_count": min((len(figure.values) for figure in figures), default=0),
         "figures": {figure.name: figure.to_dict() for figure in figures},
         "raw": raw,
     }
     append_line(folder / f"{name}.jsonl", record)
+
+
+def find_folder(options: argparse.Namespace) -> Path | None:
+    """Where records go; None for a quick run that no ``--results`` was given for."""
+    return options.results or (None if options.quick else RESULTS)
+
+
+def make_head(script: str, environment: Mapping[str, object]) -> dict[str, object]:
+    """What every record says of its making."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "bench": Path(script).stem,
+        "command": describe_command(script),
+        "utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment,
+    }
 
 
 def describe_command(script: str) -> str:

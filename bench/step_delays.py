@@ -249,9 +249,9 @@ def main() -> None:
     torch.set_num_threads(1)
     cases = list_cases(options.device)
     wanted = {name: functools.partial(take, make, options) for name, make in cases.items()}
-    cells = take_parts(wanted, options)
+    cells = take_parts(__file__, wanted, options)
     environment = collect_environment(device=options.device).to_dict()
-    finish(__file__, options, show(cells), raw=cells, environment=environment)
+    finish(__file__, options, show(cells), raw=list(cells), environment=environment)
 
 
 if __name__ == "__main__":

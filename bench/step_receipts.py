@@ -40,12 +40,21 @@ from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Candidate
 from ftax.timing.differences import compute_difference
 from ftax.timing.session import measure, require
-from record import Figure, add_part_options, finish, make_parser, progress, show, take_parts
+from record import (
+    Figure,
+    add_part_options,
+    find_folder,
+    finish,
+    make_parser,
+    progress,
+    show,
+    take_parts,
+)
 
 _LONG = 64  # tokens that every rung has to agree on; recording them takes a minute or more
 _LOOKS = 8  # at what is not the same twice
 _STEPS = 20  # of training
-_ABSENT = "no such rung: "
+_ABSENT, _EQUAL = "no such rung: ", "bitwise equal"
 _TURNS = 15
 _DECODE = tuple(itertools.product(("llama-160m", "llama-1b"), (128, 2048), (1, 8)))
 _TRAIN = (("bert-base", 4), ("gpt2", 4), ("resnet-50", 8), ("vit-b-16", 8))
@@ -67,9 +76,9 @@ def take_receipt(loaded: LoadedModel, options: argparse.Namespace) -> Receipt:
     receipt = ftax.tax(
         loaded, plan=plan, runtimes="none", operators=False, trace="here", progress=False
     )
-    if options.results is not None:
-        options.results.mkdir(parents=True, exist_ok=True)
-        append_record(options.results / "step_receipts_records.jsonl", receipt)
+    if (folder := find_folder(options)) is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        append_record(folder / "step_receipts_records.jsonl", receipt)
     return receipt
 
 
@@ -117,10 +126,13 @@ def agree_on_tokens(
         if not isinstance(found, FtaxError):
             others[place] = count_others(eager, run_eager(found.run, loaded)[0])
         progress(f"{place}: {agree[place]}, {others.get(place, 'no')} other tokens")
+    is_other = count_others(eager, again) or not all(
+        words == _EQUAL or words.startswith(_ABSENT) for words in agree.values()
+    )
     return {
         "tokens": options.long,
         "eager_differs_from_itself": count_others(eager, again),
-        "unsteady_operator": find_unsteady_operator(loaded),
+        "unsteady_operator": find_unsteady_operator(loaded) if is_other else "",
         "tokens_equal": agree,
         "other_tokens": others,
     }
@@ -349,7 +361,7 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
         name = "plain clock over receipt"
         found.append(Figure(name=name, values=clocks, unit="x", at_least=0.98, at_most=1.02))
     if decoded:
-        odd = count_odd(decoded, "tokens_equal", "bitwise equal")
+        odd = count_odd(decoded, "tokens_equal", _EQUAL)
         name = f"rungs without eager's {min(cell['tokens'] for cell in decoded)} tokens"
         found.append(Figure(name=name, values=(float(odd),), unit="rungs", at_most=0))
     states = [cell for cell in cells.values() if "put_back_ns" in cell]
@@ -399,10 +411,10 @@ def main() -> None:
         wanted[f"steps: {name}"] = functools.partial(agree_on_steps, model, batch, options)
         wanted[f"receipt: {name}"] = functools.partial(train, model, batch, options)
         wanted[f"state: {name}"] = functools.partial(compare_put_back, model, batch, options)
-    cells = take_parts(wanted, options)
+    cells = take_parts(__file__, wanted, options)
     show("Steps", ("cell", "what was found"), [(name, say(cell)) for name, cell in cells.items()])
     environment = collect_environment(device=options.device).to_dict()
-    finish(__file__, options, list_figures(cells), raw=cells, environment=environment)
+    finish(__file__, options, list_figures(cells), raw=list(cells), environment=environment)
 
 
 def say(cell: dict[str, Any]) -> str:

@@ -32,3 +32,24 @@ def test_no_process_begins_that_would_end_after_the_limit(clock, limit, count) -
 def test_the_limit_is_an_option_and_a_worker_still_is_one() -> None:
     options = record.make_parser("A figure.").parse_args(["--worker", "--workers-limit", "60"])
     assert (options.worker, options.workers_limit) == (True, 60.0)
+
+
+def test_parts_are_kept_as_they_come_and_given_again(tmp_path) -> None:
+    options = argparse.Namespace(
+        results=tmp_path, quick=False, device="cpu", tiny=True, only="", time_limit=1e9
+    )
+
+    def fail() -> dict[str, int]:
+        raise SystemExit(9)  # as a kill would end it
+
+    with pytest.raises(SystemExit):
+        record.take_parts("bench/some.py", {"one": lambda: {"n": 1}, "two": fail}, options)
+    found = record.take_parts("bench/some.py", {"two": lambda: {"n": 2}}, options)
+    assert found == {"one": {"n": 1}, "two": {"n": 2}}
+    again = record.take_parts("bench/some.py", {"one": lambda: {"n": 3}}, options)
+    assert again == {"one": {"n": 3}, "two": {"n": 2}}
+    options.tiny = False  # another study
+    assert record.take_parts("bench/some.py", {}, options) == {}
+    lines = record.read_lines(tmp_path / "some_parts.jsonl")
+    assert [line["part"] for line in lines] == ["one", "two", "one"]
+    assert all(line["environment"]["host"] for line in lines)
