@@ -1,9 +1,10 @@
 """Known delays, put in on purpose, appear on the right line of a step's receipt.
 
 As bench/intervention.py does for a forward pass: a decoded window and a training step, each with a
-delay in one layer and with twice that delay, all rungs of both in the same rounds. The surprising
-choice: the step is as small as it can be. A line is a difference of rungs, and the rest of the step
-is noise in it.
+delay in one layer and with twice that delay, all rungs of both in the same rounds. The step is as
+small as it can be: a line is a difference of rungs, and the rest of the step is noise in it. The
+surprising choice: how long the delay is depends on the machine, since one that lies within a line's
+noise proves nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from line_changes import Line, find_changes, show_changes
@@ -33,17 +34,43 @@ from ftax.timing.candidate import Candidate
 from ftax.timing.session import measure, require
 from record import add_part_options, finish, make_parser, take_parts
 
-# Beyond as much in the baseline. Large beside what two instances of one step differ by: 30 us.
+# The least, beyond as much in the baseline: large beside what two tapes of one step differ by.
 _ONCE_NS = 2_000_000  # of what happens once in a run
 _TOKEN_NS = 1_000_000  # of what happens once a token
 _DECODE_CALL_NS, _TRAIN_CALL_NS = 10_000, 50_000  # of each operator call, and of each launch
+_INTERVALS = 10.0  # a delay is at least as many half-widths of the widest line's interval
+_PILOT = 0.3  # of the time, for looking how wide they are
 _TOKENS = 4
 _WIDTH = 64
 
 
+@dataclass(slots=True)
+class Dial:
+    """How long code waits that runs with one delay or with two."""
+
+    delay_ns: int = 0
+    count: int = 1
+
+    def spin(self) -> None:
+        """Wait."""
+        spin(self.count * self.delay_ns)
+
+    def set(self, count: int) -> None:
+        """As `Step.reset` does before each run."""
+        self.count = count
+
+
+class Arranged(NamedTuple):
+    """The same rungs with a delay and with twice that delay, and what it should do to lines."""
+
+    baseline: list[Candidate]
+    treated: list[Candidate]
+    expected_ns: dict[str, float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rungs:
-    """A ladder that is ready, of a step or of one with a delay in it."""
+    """A ladder that is ready."""
 
     workspace: Workspace
     ladder: Ladder
@@ -52,12 +79,11 @@ class Rungs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """The same rungs with a delay and with twice that delay, and what it should do to lines."""
+    """Where a delay is put, which can be of any length."""
 
     rungs: Rungs
-    baseline: list[Candidate]
-    treated: list[Candidate]
-    expected_ns: dict[str, float]
+    least_ns: int
+    arrange: Callable[[int], Arranged]
 
 
 def prepare(step: ftax.Step) -> Rungs:
@@ -72,31 +98,40 @@ def prepare(step: ftax.Step) -> Rungs:
     )
 
 
-def compare_steps(make: Callable[[int], ftax.Step], delay_ns: int, line: str, times: int) -> Case:
-    """A delay that the step has in itself, so many ``times`` a run."""
-    first, second = (prepare(make(count * delay_ns)) for count in (1, 2))
-    return Case(
-        rungs=first,
-        baseline=first.prepared,
-        treated=second.prepared,
-        expected_ns={line: float(times * delay_ns)},
-    )
+def compare_steps(step: ftax.Step, dial: Dial, least_ns: int, line: str, times: int) -> Case:
+    """A delay that the step has in itself, so many ``times`` a run: the same model, optimizer and
+    memory, taped twice."""
+
+    def run_with(count: int) -> Rungs:
+        def reset() -> None:
+            dial.set(count)
+            if step.reset is not None:
+                step.reset()
+
+        return prepare(replace(step, reset=reset))
+
+    first, second = run_with(1), run_with(2)
+
+    def arrange(delay_ns: int) -> Arranged:
+        dial.delay_ns = delay_ns
+        return Arranged(first.prepared, second.prepared, {line: float(times * delay_ns)})
+
+    return Case(rungs=first, least_ns=least_ns, arrange=arrange)
 
 
-def compare_operators(step: ftax.Step, delay_ns: int, line: str) -> Case:
+def compare_operators(step: ftax.Step, least_ns: int, line: str) -> Case:
     """A delay before each operator call."""
     rungs = prepare(step)
     calls = len(rungs.workspace.taped.tape.operators)
-    baseline, treated = (delay_operators(rungs.prepared, n * delay_ns) for n in (1, 2))
-    return Case(
-        rungs=rungs,
-        baseline=baseline,
-        treated=treated,
-        expected_ns={line: float(calls * delay_ns)},
-    )
+
+    def arrange(delay_ns: int) -> Arranged:
+        baseline, treated = (delay_operators(rungs.prepared, n * delay_ns) for n in (1, 2))
+        return Arranged(baseline, treated, {line: float(calls * delay_ns)})
+
+    return Case(rungs=rungs, least_ns=least_ns, arrange=arrange)
 
 
-def compare_launches(step: ftax.Step, delay_ns: int, above: str) -> Case:
+def compare_launches(step: ftax.Step, least_ns: int, above: str) -> Case:
     """A delay before each launch of launch replay: the rungs above issue theirs out of reach, so
     what launch replay takes longer is missing ``above``."""
     rungs = prepare(step)
@@ -104,105 +139,113 @@ def compare_launches(step: ftax.Step, delay_ns: int, above: str) -> Case:
     launches = next((item.count for item in counts if item is not None), None)
     if launches is None:
         raise RunnerError("launch replay is not among the rungs")
-    baseline, treated = (
-        delay_launches(rungs.workspace, rungs.prepared, n * delay_ns) for n in (1, 2)
-    )
-    added = float(launches * delay_ns)
-    return Case(
-        rungs=rungs,
-        baseline=baseline,
-        treated=treated,
-        expected_ns={above: -added, "launch": added},
-    )
+
+    def arrange(delay_ns: int) -> Arranged:
+        baseline, treated = (
+            delay_launches(rungs.workspace, rungs.prepared, n * delay_ns) for n in (1, 2)
+        )
+        added = float(launches * delay_ns)
+        return Arranged(baseline, treated, {above: -added, "launch": added})
+
+    return Case(rungs=rungs, least_ns=least_ns, arrange=arrange)
 
 
-def make_decode(device: str, place: str = "", delay_ns: int = 0) -> ftax.Step:
+def make_decode(device: str, dial: Dial, place: str = "") -> ftax.Step:
     """A window of tokens of a tiny Llama that waits in its forward pass or in the library."""
     loaded = load_model("llama", tiny=True, sequence=16, device=device)
     step = decode(loaded.module, context=16, tokens=_TOKENS)
     if place == "forward":
-        loaded.module.register_forward_pre_hook(lambda *_: spin(delay_ns))
+        loaded.module.register_forward_pre_hook(lambda *_: dial.spin())
     if place != "library":
         return replace(step, through_library=None)
     library = step.through_library
     if library is None:
         raise RunnerError("the step has no rung of its library")
-    return replace(step, through_library=functools.partial(run_slowly, library, delay_ns))
+    return replace(step, through_library=functools.partial(run_slowly, library, dial))
 
 
-def run_slowly(library: Callable[[], Any], delay_ns: int) -> Any:
+def run_slowly(library: Callable[[], Any], dial: Dial) -> Any:
     """``generate`` whose list of logits processors waits."""
-    with delay_processors(delay_ns):
+    with delay_processors(dial):
         return library()
 
 
 @contextmanager
-def delay_processors(delay_ns: int) -> Iterator[None]:
+def delay_processors(dial: Dial) -> Iterator[None]:
     """Each call of a list of logits processors, of which `generate` makes one a token."""
     from transformers import LogitsProcessorList
 
     original = LogitsProcessorList.__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        spin(delay_ns)
+        dial.spin()
         return original(self, *args, **kwargs)
 
-    LogitsProcessorList.__call__ = call  # type: ignore[method-assign]
+    LogitsProcessorList.__call__ = call
     try:
         yield
     finally:
-        LogitsProcessorList.__call__ = original  # type: ignore[method-assign]
+        LogitsProcessorList.__call__ = original
 
 
 class Waiting(nn.Module):
-    """A model that waits in its forward pass."""
+    """A model that may wait in its forward pass."""
 
-    def __init__(self, delay_ns: int) -> None:
+    def __init__(self, dial: Dial | None) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(_WIDTH, _WIDTH), nn.Linear(_WIDTH, 1)
-        self.delay_ns = delay_ns
+        self.dial = dial
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Wait, then compute."""
-        spin(self.delay_ns)
+        if self.dial is not None:
+            self.dial.spin()
         return self.second(self.first(x).relu())
 
 
-def make_train(device: str, place: str = "", delay_ns: int = 0) -> ftax.Step:
+def make_train(device: str, dial: Dial, place: str = "") -> ftax.Step:
     """A training step that waits in its model, in its optimizer or in a hook of a gradient."""
     torch.manual_seed(0)
-    model = Waiting(delay_ns if place == "forward" else 0).to(device)
+    model = Waiting(dial if place == "forward" else None).to(device)
 
     class Optimizer(torch.optim.AdamW):
         def step(self, closure: Any = None) -> Any:
-            spin(delay_ns if place == "optimizer" else 0)
+            if place == "optimizer":
+                dial.spin()
             return super().step(closure)
 
     weights = model.parameters()
     optimizer = Optimizer(weights, lr=1e-3, fused=True, capturable=device != "cpu")
     if place == "hook":
-        model.first.weight.register_post_accumulate_grad_hook(lambda _: spin(delay_ns))
+        model.first.weight.register_post_accumulate_grad_hook(lambda _: dial.spin())
     batch = torch.randn(8, _WIDTH).to(device)
     return ftax.train(model, lambda module, x: module(x).square().mean(), optimizer, batch)
 
 
 def take(make: Callable[[], Case], options: argparse.Namespace) -> dict[str, Any]:
-    """Both ladders in the same rounds."""
+    """Both ladders in the same rounds, after a look at how long the delay has to be."""
     case = make()
-    plan = ftax.Plan(
-        rounds=240, round_ms=5.0, duration_s=options.duration, patience_s=options.duration / 2
-    )
+    pilot = compare(case, case.least_ns, _PILOT * options.duration)
+    widest = max((line["interval_ns"][1] - line["interval_ns"][0]) / 2 for line in pilot)
+    injected = max(line["injected_ns"] for line in pilot)
+    longer = max(1.0, _INTERVALS * widest / injected)
+    return {"lines": compare(case, round(case.least_ns * longer), options.duration)}
+
+
+def compare(case: Case, delay_ns: int, duration_s: float) -> list[Line]:
+    """How each line changed under a delay of that length."""
+    arranged = case.arrange(delay_ns)
+    plan = ftax.Plan(rounds=240, round_ms=5.0, duration_s=duration_s, patience_s=duration_s / 2)
     loaded = case.rungs.workspace.loaded
-    found = require(measure(loaded, [*case.baseline, *case.treated], plan))
-    lines = compute_lines(found[: len(case.baseline)], ladder=case.rungs.ladder)
+    found = require(measure(loaded, [*arranged.baseline, *arranged.treated], plan))
+    lines = compute_lines(found[: len(arranged.baseline)], ladder=case.rungs.ladder)
     names = [line.name for line in lines]
-    missing = set(case.expected_ns) - set(names)
+    missing = set(arranged.expected_ns) - set(names)
     if missing:
         raise RunnerError(f"the receipt has no line {missing}; it has {names}")
-    expected = [case.expected_ns.get(name, 0.0) for name in names]
-    injected = max(map(abs, expected))
+    expected = [arranged.expected_ns.get(name, 0.0) for name in names]
     columns = [item.values_ns for item in found]
-    return {"lines": find_changes(names, columns, expected, injected_ns=injected)}
+    return find_changes(names, columns, expected, injected_ns=max(map(abs, expected)))
 
 
 def list_cases(device: str) -> dict[str, Callable[[], Case]]:
@@ -210,17 +253,24 @@ def list_cases(device: str) -> dict[str, Callable[[], Case]]:
     on_gpu = device != "cpu"
 
     def slow(
-        make: Callable[..., ftax.Step], place: str, delay_ns: int, line: str, times: int
+        make: Callable[[str, Dial, str], ftax.Step],
+        place: str,
+        least_ns: int,
+        line: str,
+        times: int,
     ) -> Callable[[], Case]:
-        step = functools.partial(make, device, place)
-        return lambda: compare_steps(step, delay_ns, line, times)
+        def compare_two() -> Case:
+            dial = Dial()
+            return compare_steps(make(device, dial, place), dial, least_ns, line, times)
+
+        return compare_two
 
     library, glue, python = "library loop", "model glue", "Python and bindings"
     cases = {
         "decode: in a logits processor": slow(make_decode, "library", _TOKEN_NS, library, _TOKENS),
         "decode: in the model's forward": slow(make_decode, "forward", _TOKEN_NS, glue, _TOKENS),
         "decode: in each operator call": lambda: compare_operators(
-            make_decode(device), _DECODE_CALL_NS, "dispatch" if on_gpu else "operators"
+            make_decode(device, Dial()), _DECODE_CALL_NS, "dispatch" if on_gpu else "operators"
         ),
         "train: in the model's forward": slow(make_train, "forward", _ONCE_NS, python, 1),
         "train: in the optimizer": slow(make_train, "optimizer", _ONCE_NS, python, 1),
@@ -228,10 +278,10 @@ def list_cases(device: str) -> dict[str, Callable[[], Case]]:
     }
     if on_gpu:
         cases["decode: in each launch"] = lambda: compare_launches(
-            make_decode(device), _DECODE_CALL_NS, "dispatch"
+            make_decode(device, Dial()), _DECODE_CALL_NS, "dispatch"
         )
         cases["train: in each launch"] = lambda: compare_launches(
-            make_train(device), _TRAIN_CALL_NS, "dispatch"
+            make_train(device, Dial()), _TRAIN_CALL_NS, "dispatch"
         )
     return cases
 

@@ -15,11 +15,10 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import ftax
 from ftax import _core
@@ -33,6 +32,7 @@ from ftax.records.store import append_record
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.tape.tape import preserve_state, run_eager, seed_checks
+from ftax.runtimes.tape.unsteady import find_unsteady_operator
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
@@ -52,10 +52,9 @@ from record import (
 )
 
 _LONG = 64  # tokens that every rung has to agree on; recording them takes a minute or more
-_LOOKS = 8  # at what is not the same twice
 _STEPS = 20  # of training
 _ABSENT, _EQUAL = "no such rung: ", "bitwise equal"
-_TURNS = 15
+_WINDOW = 8  # tokens of a receipt
 _DECODE = tuple(itertools.product(("llama-160m", "llama-1b"), (128, 2048), (1, 8)))
 _TRAIN = (("bert-base", 4), ("gpt2", 4), ("resnet-50", 8), ("vit-b-16", 8))
 
@@ -107,7 +106,7 @@ def decode(model: str, context: int, batch: int, options: argparse.Namespace) ->
     receipt = take_receipt(loaded, options)
     return {
         **judge(receipt),
-        "wall_ratio": compare_with_clock(loaded, receipt),
+        "clock": compare_with_clock(loaded, options),
         "debug_waits": count_debug_waits(loaded),
     }
 
@@ -117,60 +116,38 @@ def agree_on_tokens(
 ) -> dict[str, Any]:
     """The tokens of each rung over a long window, and whether eager's own are the same twice.
     Nothing of it is a latency."""
-    loaded = load_decoding(model, context, batch, options, tokens=options.long)
-    eager, again = (run_eager(loaded.call, loaded)[0] for _ in range(2))
+    short = load_decoding(model, context, batch, options)
+    operator = find_unsteady_operator(lambda: run_eager(short.call, short), short.module)
+    progress(f"not the same twice: {operator or 'nothing'}")
     agree: dict[str, str] = {}
     others: dict[str, int] = {}
-    for place, found in prepare_rungs(loaded):
-        agree[place] = say_outputs(found)
-        if not isinstance(found, FtaxError):
-            others[place] = count_others(eager, run_eager(found.run, loaded)[0])
-        progress(f"{place}: {agree[place]}, {others.get(place, 'no')} other tokens")
-    is_other = count_others(eager, again) or not all(
-        words == _EQUAL or words.startswith(_ABSENT) for words in agree.values()
-    )
+    with leave_out_cudnn(operator):
+        loaded = load_decoding(model, context, batch, options, tokens=options.long)
+        eager, again = (run_eager(loaded.call, loaded)[0] for _ in range(2))
+        for place, found in prepare_rungs(loaded):
+            agree[place] = say_outputs(found)
+            if not isinstance(found, FtaxError):
+                others[place] = count_others(eager, run_eager(found.run, loaded)[0])
+            progress(f"{place}: {agree[place]}, {others.get(place, 'no')} other tokens")
     return {
         "tokens": options.long,
         "eager_differs_from_itself": count_others(eager, again),
-        "unsteady_operator": find_unsteady_operator(loaded) if is_other else "",
+        "unsteady_operator": operator,
         "tokens_equal": agree,
         "other_tokens": others,
     }
 
 
-def find_unsteady_operator(loaded: LoadedModel) -> str:
-    """The first operator call of eager whose result has not the same bits in each of some runs, and
-    its shapes; "" where none was seen. A token shows such noise only where two are as likely."""
-    logs = []
-    for _ in range(_LOOKS):
-        log = Sums()
-        with preserve_state(loaded), loaded.guard(), log:
-            loaded.call()
-        logs.append(torch.stack(log.sums))
-    apart = (torch.stack(logs) != logs[0]).any(dim=0).nonzero()
-    return log.names[int(apart[0])] if len(apart) else ""
-
-
-class Sums(TorchDispatchMode):
-    """A sum over the bits of each tensor that operators give. Nothing here waits for the device,
-    which could hide what differs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.sums: list[torch.Tensor] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if "empty" in func.__name__:
-            return result  # whatever was there before
-        for item in tree_leaves(result):
-            if isinstance(item, torch.Tensor) and item.numel():
-                bits = item.contiguous().reshape(-1).view(torch.uint8)
-                self.sums.append(bits.sum(dtype=torch.int64))
-                shapes = [tuple(x.shape) for x in tree_leaves(args) if isinstance(x, torch.Tensor)]
-                self.names.append(f"{func.name()} of {shapes}")
-        return result
+@contextmanager
+def leave_out_cudnn(operator: str) -> Iterator[None]:
+    """Without cuDNN's attention if ``operator`` is an attention: its other kernels are the same
+    twice."""
+    allowed = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(allowed and "attention" not in operator)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(allowed)
 
 
 def count_others(some: torch.Tensor, others: torch.Tensor) -> int:
@@ -199,30 +176,70 @@ def say_absence(error: FtaxError) -> str:
     return str(error) if is_other else f"{_ABSENT}{error}"
 
 
-def compare_with_clock(loaded: LoadedModel, receipt: Receipt) -> float:
-    """Time of the first rung by perf_counter in plain Python, over the receipt's."""
-    call = loaded.through_library or loaded.bind()
-    times = []
-    with preserve_state(loaded), loaded.guard():
-        for _ in range(_TURNS):
-            loaded.prepare()
-            wait(loaded)
-            start = time.perf_counter_ns()
-            call()
-            wait(loaded)
-            times.append(time.perf_counter_ns() - start)
-    return statistics.median(times) / receipt.latency_ns
+def compare_with_clock(loaded: LoadedModel, options: argparse.Namespace) -> dict[str, Any]:
+    """The first rung's window by Python's own clock, in the same rounds; and what as many tokens
+    take in `generate` of two lengths from the prompt on, at the same positions, which sets up once
+    in each and so not in their difference."""
+    workspace = Workspace(loaded)
+    window = loaded.through_library or loaded.bind()
+    clocked: list[int] = []
+
+    def plain() -> object:
+        start = time.perf_counter_ns()
+        result = window()
+        wait(loaded)
+        clocked.append(time.perf_counter_ns() - start)
+        return result
+
+    calls: dict[str, Callable[[], object]] = {"library": window, "plain": plain}
+    calls |= {"one": generate_more(loaded, 1), "more": generate_more(loaded, 1 + _WINDOW)}
+    candidates = [
+        Candidate(
+            runtime=name, host="python", run=list,
+            runner=workspace.on_stream(loaded.wrap_runner(drive_python(workspace, name, call))),
+        )
+        for name, call in calls.items()
+    ]  # fmt: skip
+    plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
+    with preserve_state(loaded):
+        found = require(measure(loaded, candidates, plan))
+    more_ns, interval = compute_difference(found, 1, 0)
+    two_ns, two_interval = compute_difference(found, 3, 2)
+    samples = [value for values in found[1].samples_ns for value in values]
+    return {
+        "latency_ns": {item.cell.runtime: item.latency_ns for item in found},
+        "clock_over_loop": statistics.mean(clocked[-len(samples) :]) / statistics.mean(samples),
+        "more_ns": more_ns,
+        "more_interval_ns": interval,
+        "two_lengths_ns": two_ns,
+        "two_lengths_interval_ns": two_interval,
+    }
+
+
+def generate_more(loaded: LoadedModel, tokens: int) -> Callable[[], object]:
+    """So many tokens by the library, from a prompt on."""
+    from transformers import GenerationConfig
+
+    model: Any = next(item for item in loaded.module.modules() if hasattr(item, "generate"))
+    setting = loaded.setting
+    size = (setting.batch, setting.sequence)
+    prompt = torch.randint(0, model.config.vocab_size, size, device=loaded.device)
+    settings = GenerationConfig(
+        max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, use_cache=True,
+        disable_compile=True,
+    )  # fmt: skip
+    return functools.partial(model.generate, prompt, generation_config=settings)
 
 
 def count_debug_waits(loaded: LoadedModel) -> int | None:
-    """How often torch warns of a wait in one run of eager; None on a CPU."""
+    """How often torch warns of a wait in one run of the first rung; None on a CPU."""
     if loaded.device == "cpu":
         return None
     with preserve_state(loaded), loaded.guard(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            loaded.bind()()
+            (loaded.through_library or loaded.bind())()
         finally:
             torch.cuda.set_sync_debug_mode("default")
     return sum("synchroniz" in str(item.message) for item in caught)
@@ -343,11 +360,16 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     """Each over all cells that ran."""
     found = [Figure(name="cells", values=(float(len(cells)),), unit="cells")]
     receipts = [cell for cell in cells.values() if "lines_ns" in cell]
-    clocks = tuple(cell["wall_ratio"] for cell in receipts if "wall_ratio" in cell)
+    clocks = [cell["clock"] for cell in receipts if "clock" in cell]
     decoded = [cell for cell in cells.values() if "tokens_equal" in cell]
     trained = [cell for cell in cells.values() if "tensors" in cell]
     if receipts:
-        other = sum(same is False for cell in receipts for same in cell["same_kernels"].values())
+        other = sum(
+            same is False
+            for cell in receipts
+            for place, same in cell["same_kernels"].items()
+            if not place.startswith("library")  # which runs kernels of its own besides
+        )
         found += [
             Figure(
                 name="lines that do not sum to the latency", unit="of it", at_most=1e-9,
@@ -358,8 +380,35 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
             ),
         ]  # fmt: skip
     if clocks:
-        name = "plain clock over receipt"
-        found.append(Figure(name=name, values=clocks, unit="x", at_least=0.98, at_most=1.02))
+        apart = sum(
+            is_apart(item["more_interval_ns"])
+            and abs(item["more_ns"]) > 0.02 * item["latency_ns"]["library"]
+            for item in clocks
+        )
+        found += [
+            Figure(
+                name="own clock over that of the loop, the same calls", unit="x", at_least=0.98,
+                at_most=1.02, values=tuple(item["clock_over_loop"] for item in clocks),
+            ),
+            Figure(
+                name="windows that take other times by their own clock", unit="windows", at_most=0,
+                values=(float(apart),),
+            ),
+            Figure(
+                name="two lengths of generate() over a window, which sets up", unit="x",
+                values=tuple(
+                    item["two_lengths_ns"] / item["latency_ns"]["library"] for item in clocks
+                ),
+            ),
+        ]  # fmt: skip
+    counted = [cell for cell in receipts if cell.get("debug_waits") is not None]
+    if counted:
+        odd = sum(
+            {*cell["traced_waits"].get(find_top(cell), ())} != {cell["debug_waits"]}
+            for cell in counted
+        )
+        name = "windows whose waits are not those of torch's debug mode"
+        found.append(Figure(name=name, values=(float(odd),), unit="windows", at_most=0))
     if decoded:
         odd = count_odd(decoded, "tokens_equal", _EQUAL)
         name = f"rungs without eager's {min(cell['tokens'] for cell in decoded)} tokens"
@@ -382,6 +431,11 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
         name = f"rungs that differ from eager after {_STEPS} steps"
         found.append(Figure(name=name, values=(float(odd),), unit="rungs", at_most=0))
     return found
+
+
+def find_top(cell: dict[str, Any]) -> str:
+    """The first rung of a receipt."""
+    return next(iter(cell["rungs"]))
 
 
 def is_apart(interval: Sequence[float] | None) -> bool:

@@ -47,11 +47,12 @@ def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def workspace(compiled_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(compiled_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workspace]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4))
     monkeypatch.setenv("FTAX_CACHE", str(compiled_folder))
-    return Workspace(load_model(model.eval(), inputs=normal(3, 16)))
+    with use_threads(1):  # all of a test: TorchDynamo compiles again for another number
+        yield Workspace(load_model(model.eval(), inputs=normal(3, 16)))
 
 
 def prepare_rungs(workspace: Workspace) -> list[Candidate]:
@@ -140,8 +141,7 @@ def test_a_delay_lies_in_the_line_of_its_layer(
     planted = [plant_in(rung) for rung in rungs]
     count, shifts = len(rungs), {}
     for _ in range(3):  # a neighbour may spoil a try, and not three
-        with use_threads(1):
-            found = require(measure(workspace.loaded, [*rungs, *planted], PLAN))
+        found = require(measure(workspace.loaded, [*rungs, *planted], PLAN))
         assert [item.name for item in compute_lines(found[:count], ladder=COMPILE)][:-1] == LINES
         contrasts = []
         for place in range(count - 1):

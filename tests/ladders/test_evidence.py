@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ftax.instruments.gate import Gated
 from ftax.ladders.evidence import RungEvidence, compare_work
+from ftax.ladders.ladder import LIBRARY
 from ftax.ladders.lines import compute_lines
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.warnings import warn_of_evidence
@@ -15,6 +16,7 @@ from support.evidence import (
     EAGER,
     FLAT,
     GRAPH,
+    KERNELS,
     LADDER,
     LAUNCHES,
     NO_READS,
@@ -151,6 +153,32 @@ def test_steps_to_and_from_other_kernels_are_no_tax():
     assert "launch-replay ran other kernels" in problems["dispatch"]
     assert [line.resolved for line in lines] == [True, True, False, False, True, True]
     assert sum(line.time_ns for line in lines) == 1000.0
+
+
+def test_what_a_library_runs_besides_is_part_of_its_line_and_below_it_kernels_are_the_loops():
+    generate = ("library", "python")
+    rungs = make_rungs((1200, *LATENCIES), (generate, *LADDER))
+    _, reference = make_evidence(EAGER)
+    library, _ = make_evidence(generate, *KERNELS, "stop", reference=reference)
+    below = make_all_evidence()
+    lines = compute_lines(rungs, [library, *below], ladder=LIBRARY)
+    assert (lines[0].name, lines[0].time_ns) == ("library loop", 200)
+    assert [line.problem for line in lines] == [""] * 7
+    assert all(line.resolved for line in lines)
+    (note,) = warn_of_evidence([library, *below], LIBRARY)
+    assert note == (
+        "library/python ran 3 kernels, the bare loop 2 (device busy 150 ns to 100 ns): what is "
+        "more belongs to the line library loop"
+    )
+    other = make_all_evidence(other=LAUNCHES)
+    problems = {
+        line.name: line.problem
+        for line in compute_lines(rungs, [library, *other], ladder=LIBRARY)
+        if line.problem
+    }
+    assert set(problems) == {"dispatch", "launch"}
+    assert problems["launch"].endswith("other kernels than the bare loop")
+    assert len(warn_of_evidence([library, *other], LIBRARY)) == 2
 
 
 def test_two_rungs_that_both_left_eagers_kernels_are_not_compared():

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from ftax.ladders.look import gate_runners, trace_runners
+from ftax.ladders.ladder import EAGER as EAGER_LADDER
+from ftax.ladders.ladder import LIBRARY
+from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
 from ftax.ladders.warnings import warn_of_evidence
 from ftax.timing.candidate import Buffers, Candidate
 from ftax.timing.preparation import Launches, Preparation
@@ -73,6 +75,16 @@ def test_a_step_of_many_launches_is_traced_less_often(monkeypatch, launches, tim
     eager = replace(replay, runtime="eager", host="python", preparation=Preparation())
     list(trace_runners(load_function(lambda x: x + 1), [eager, replay]))
     assert given == [times, times]
+
+
+def test_the_rung_whose_kernels_others_have_to_run_is_traced_first():
+    runners = [
+        Candidate(runtime=runtime, host=host, runner=None, run=list)
+        for runtime, host in (("library", "python"), EAGER, GRAPH)
+    ]
+    library, eager, graph = runners
+    assert put_reference_first(runners, LIBRARY) == [eager, library, graph]
+    assert put_reference_first([eager, graph], EAGER_LADDER) == [eager, graph]
 
 
 def test_what_runs_past_the_gate_has_no_issue_time(monkeypatch):

@@ -252,6 +252,26 @@ def test_what_eager_does_not_give_twice_on_the_second_input_only(noisy: Any) -> 
     assert "on a second input" in refusal(steady)
 
 
+def test_an_operator_that_is_not_the_same_twice_is_named(noisy: Any) -> None:
+    """Where outputs differ beyond what its noise allows."""
+    calls = count()
+
+    def read(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        pushed = x.add(1)[:, 1:].mul_(2)  # in place, in memory that is the same
+        return noisy(pushed, 0.1), x * x.sum().item()
+
+    said = refusal(load_inside(read))
+    assert "ftax_test_noisy::add of 3x3 gives other bits in another run" in said
+    assert "use_deterministic_algorithms" in said and ".item()" in said
+
+    # Python that goes on is no operator that does not repeat itself, nor is memory as it was found.
+    def go_on(x: torch.Tensor) -> torch.Tensor:
+        found = torch.empty(64).sum() * 0
+        return x * torch.tensor(float(next(calls))) + x.nan_to_num() + found.nan_to_num()
+
+    assert "gives other bits" not in refusal(load_inside(go_on))
+
+
 def test_noise_hides_no_error(noisy: Any) -> None:
     """Of a value that is baked in: the other output is the same each time, or differs by more than
     eager's do."""

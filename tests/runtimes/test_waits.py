@@ -1,6 +1,7 @@
 """Where a step waits: found on a CPU, where the same operators read memory without any wait."""
 
 import inspect
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -61,3 +62,12 @@ def test_a_receipt_shows_them_and_survives_a_file(tmp_path):
     (again,) = Receipt.load(tmp_path / "r.jsonl")
     assert again.waits == (Wait(operator="a", place="b.py:1", count=3),)
     assert make_wait_table(again).rows == (("a", "b.py:1", "3"),)
+
+
+def test_a_library_that_makes_the_tokens_tells_its_own_waits():
+    step = ftax.decode(ftax.load_model("llama-160m", tiny=True).module, context=16, tokens=4)
+    own = find_waits(load_model(replace(step, through_library=None)))
+    assert own == ()
+    found = find_waits(load_model(step))
+    stops = [wait for wait in found if wait.place.startswith("transformers/generation")]
+    assert max(wait.count for wait in stops) == 4  # a token each

@@ -20,7 +20,7 @@ from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.floors import measure_floors
 from ftax.ladders.job import Job
-from ftax.ladders.look import gate_runners, trace_runners
+from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.runtimes.tape.tape import preserve_state
@@ -220,12 +220,13 @@ def _gate(scene: Scene) -> Iterator[Scene]:
 
 def _trace(scene: Scene) -> Iterator[Scene]:
     job = None
+    runners = put_reference_first(scene.runners, scene.receipt.ladder)
     if scene.options.trace == "worker":
-        job = Job.of(scene.workspace.loaded, [item.place for item in scene.runners])
+        job = Job.of(scene.workspace.loaded, [item.place for item in runners])
         scene.tell("tracing kernels in a process of their own")
     found = trace_runners(
         scene.workspace.loaded,
-        scene.runners,
+        runners,
         scene.receipt.evidence,
         job=job,
         progress=scene.progress,

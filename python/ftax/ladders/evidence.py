@@ -44,7 +44,7 @@ class Evidence(Protocol):
 
     @property
     def other_kernels(self) -> str:
-        """That it ran others than the first rung, in words; "" if that is not known."""
+        """That it ran others than the reference, in words; "" if that is not known."""
 
     def splits(self, latency_ns: float) -> bool:
         """Whether busy time can be told from the rest of an untraced latency."""
@@ -74,10 +74,11 @@ class RungEvidence(Placed, Record):
         kernel_ns, busy_ns: of each traced inference: the sum of kernel durations, and the union of
             all device activities.
         same_kernels: whether the multiset of kernels (name, grid, block, shared memory) is that of
-            the first rung; None: nothing reliable to compare with.
+            the reference, which is the first rung unless the ladder names another; None: nothing
+            reliable to compare with.
         difference: how it is not, in words.
-        duration_ratio: time of the same kernels over the first rung's.
-        slower: kernels of other durations than the first rung's, in words.
+        duration_ratio: time of the same kernels over the reference's.
+        slower: kernels of other durations than the reference's, in words.
         timeline: where the time of each traced inference went.
         waits: for the device, while a request was issued.
         top: the kernels that take the most time.
@@ -108,7 +109,7 @@ class RungEvidence(Placed, Record):
 
     @property
     def other_kernels(self) -> str:
-        """That it ran others than the first rung, in words; "" if that is not known."""
+        """That it ran others than the reference, in words; "" if that is not known."""
         return f"{self.runtime} ran other kernels" if self.same_kernels is False else ""
 
     @property
@@ -147,7 +148,7 @@ class RungEvidence(Placed, Record):
     ) -> tuple[Self, KernelSet | None]:
         """Evidence from a trace, and its kernels if it is reliable.
 
-        ``reference`` are the kernels of the first rung; None for that itself.
+        ``reference`` are the kernels to compare with; None for the reference itself.
         """
         verdict = judge(trace, expected_nodes=expected_nodes)
         if not verdict.ok:
@@ -181,16 +182,16 @@ class RungEvidence(Placed, Record):
         ), kernels
 
 
-def compare_work(upper: Evidence | None, lower: Evidence | None, top: str) -> str:
+def compare_work(upper: Evidence | None, lower: Evidence | None, reference: str) -> str:
     """Why the difference between two rungs is no tax; empty if nothing speaks against it.
 
-    Kernels are compared with those of the first rung, which is called ``top``: two rungs that both
+    Kernels are compared with those of the reference, which is called so: two rungs that both
     differ from it are not believed to be the same.
     """
     if upper is None or lower is None:
         return ""
     changed = lower.other_kernels or upper.other_kernels
-    return f"{changed} than {top}" if changed else ""
+    return f"{changed} than {reference}" if changed else ""
 
 
 def _describe_slower(reference: KernelSet, kernels: KernelSet) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ class Ladder:
         joined: what lines of these names are called together, where the rungs between are missing;
             others are joined by a plus.
         kernels: what the device's busy time on the last rung is called.
+        compared: where the first rung runs kernels of its own besides, the rung whose kernels
+            those below have to run, and what sentences call it.
         beside: what is measured beside the rungs where nothing else is asked for; empty for the
             runtimes that are ready in seconds.
         stand_ins: what can take the model's place and runs its operators or kernels, and what a
@@ -63,6 +65,7 @@ class Ladder:
     rungs: tuple[Rung, ...]
     joined: Mapping[tuple[str, ...], Words] = field(default_factory=dict)
     kernels: Words = ("kernels", "device busy: kernels, copies and fills, traced after the rounds")
+    compared: tuple[Place, str] | None = None
     beside: tuple[Place, ...] = ()
     stand_ins: Mapping[Place, str] = field(default_factory=dict)
 
@@ -70,6 +73,15 @@ class Ladder:
     def places(self) -> tuple[Place, ...]:
         """Of all rungs."""
         return tuple(rung.place for rung in self.rungs)
+
+    @property
+    def reference(self) -> tuple[Place, str]:
+        """The rung whose kernels those below have to run, and what sentences call it."""
+        return self.compared or (self.places[0], self.top)
+
+    def is_compared(self, place: Place) -> bool:
+        """Whether a rung has to run the kernels of that one."""
+        return self.places.index(place) >= self.places.index(self.reference[0])
 
     @property
     def without_python(self) -> Place | None:
@@ -227,7 +239,7 @@ LIBRARY = Ladder(
             removes=(
                 "library loop",
                 "what the library does beside calling the model: stopping tests, processors of "
-                "logits, mask helpers, arguments prepared for each call",
+                "logits, mask helpers, arguments prepared for each call, and their kernels",
             ),
             rest=("model and below", "the calls of the model and all that they cost"),
         ),
@@ -236,6 +248,7 @@ LIBRARY = Ladder(
         *_BELOW,
     ),
     joined=EAGER.joined,
+    compared=(Place("eager", "python"), "the bare loop"),
     stand_ins=EAGER.stand_ins,
 )
 

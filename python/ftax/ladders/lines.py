@@ -78,6 +78,8 @@ def compute_lines(
     lines = []
     for place, upper in enumerate(rungs[:-1]):
         lower = rungs[place + 1]
+        # What a rung above the reference runs besides is part of what the step down removes.
+        work = traced[place] if ladder.is_compared(upper.place) else traced[place + 1]
         lines.append(
             _make_line(
                 ladder.name_step(upper.place, lower.place),
@@ -87,7 +89,7 @@ def compute_lines(
                 top_ns=top_ns,
                 rounds=len(upper.values_ns),
                 host_ns=_subtract_issue(traced[place], traced[place + 1]),
-                problem=compare_work(traced[place], traced[place + 1], ladder.top),
+                problem=compare_work(work, traced[place + 1], ladder.reference[1]),
                 doubt=find_doubt_of((upper, lower, rungs[0])),
             )
         )

@@ -51,8 +51,8 @@ def trace_runners(
     job: Job | None = None,
     progress: Progress | None = None,
 ) -> Iterator[tuple[RungEvidence, Trace | None]]:
-    """Evidence of each runtime, the first rung first, and the trace behind it, if there is one.
-    With a ``job`` traces are its worker's."""
+    """Evidence of each runtime, and the trace behind it, if there is one. The first is the one
+    whose kernels the others are compared with. With a ``job`` traces are its worker's."""
     gates = {item.place: item.gate for item in gated}
     where: Literal["worker", "this process"]
     found: Iterable[Trace | FtaxError]
@@ -81,8 +81,13 @@ def trace_runners(
         if place == 0:
             reference = kernels
         elif reference is None and kernels is not None:
-            item = replace(item, same_kernels=None)  # as what? the first rung's are not known
+            item = replace(item, same_kernels=None)  # as what? the first one's are not known
         yield _drop_gate_beside_the_work(item), trace
+
+
+def put_reference_first(runners: Sequence[Candidate], ladder: Ladder) -> list[Candidate]:
+    """In the order in which they are traced."""
+    return sorted(runners, key=lambda runner: runner.place != ladder.reference[0])
 
 
 def _drop_gate_beside_the_work(item: RungEvidence) -> RungEvidence:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ftax.ladders.evidence import RungEvidence
 from ftax.ladders.ladder import EAGER, Ladder
 from ftax.timing.session import Plan
+from ftax.timing.units import format_time
 
 _FEW = 5  # rounds, fewer of which have an interval that is wide or none
 
@@ -29,15 +30,35 @@ def warn_of_evidence(evidence: Sequence[RungEvidence], ladder: Ladder = EAGER) -
             ungated.setdefault(str(item.gate.reason), []).append(name)
         if item.place not in ladder.places:
             continue  # an alternative is expected to run other kernels
+        if not ladder.is_compared(item.place):
+            warnings += _note_more_kernels(item, evidence, ladder)
+            continue
         if item.difference:
             warnings.append(item.difference)
         if item.slower:
             warnings.append(
-                f"kernels of {name} took other times than {ladder.top}'s: {'; '.join(item.slower)}"
+                f"kernels of {name} took other times than those of {ladder.reference[1]}: "
+                f"{'; '.join(item.slower)}"
             )
     warnings += [f"no trace of {', '.join(names)} is used: {why}" for why, names in unused.items()]
     warnings += [f"no issue time of {', '.join(names)}: {why}" for why, names in ungated.items()]
     return warnings
+
+
+def _note_more_kernels(
+    item: RungEvidence, evidence: Sequence[RungEvidence], ladder: Ladder
+) -> list[str]:
+    """What a rung above the reference has run besides; nothing where that is not known."""
+    place, name = ladder.reference
+    reference = next((other for other in evidence if other.place == place), None)
+    if not item.difference or reference is None:
+        return []
+    busy = " to ".join(format_time(other.compute_busy()[0]) for other in (item, reference))
+    line = ladder.name_step(item.place, place)[0]
+    return [
+        f"{item.place} ran {item.kernels:,} kernels, {name} {reference.kernels:,} (device busy "
+        f"{busy}): what is more belongs to the line {line}"
+    ]
 
 
 def warn_of_rounds(stop_reason: str, rounds: int, plan: Plan, *, round_s: float = 0.0) -> list[str]:

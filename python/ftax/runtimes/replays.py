@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ftax.errors import UnsupportedError
-from ftax.runtimes.tape.tape import preserve_state
+from ftax.runtimes.tape.tape import explain_other_outputs, preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.checks import Checks
 
@@ -39,8 +39,11 @@ def check_on_both_inputs(
             found.append(workspace.compare(expected, run(copies), second))
         if refuse and not found[-1].within_tolerance:
             which = "a second input" if second else "the recorded input"
+            why = explain_other_outputs(
+                loaded, "what the model computes on the host is baked in", second=second
+            )
             raise UnsupportedError(
                 f"{name} is not the model: on {which} it gives other outputs than eager "
-                f"({found[-1].problem}); what the model computes on the host is baked in"
+                f"({found[-1].problem}); {why}"
             )
     return Checks(outputs=found[0], second_input=found[1])

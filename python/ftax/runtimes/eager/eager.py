@@ -15,7 +15,12 @@ from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import core_grad_mode, drive_python, replay_mode
 from ftax.runtimes.tape.recording import observe
-from ftax.runtimes.tape.tape import COMPILED, make_tape_with_autograd, preserve_state
+from ftax.runtimes.tape.tape import (
+    COMPILED,
+    explain_other_outputs,
+    make_tape_with_autograd,
+    preserve_state,
+)
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.timing.candidate import Candidate, Host
@@ -178,7 +183,8 @@ def _check_flat(workspace: Workspace) -> Checks:
         with preserve_state(loaded), torch.inference_mode():
             found.append(workspace.compare(reference, function(*inputs), second))
         if not found[-1].within_tolerance:
-            raise UnsupportedError(f"the flat program is not the model: {found[-1].problem}")
+            why = explain_other_outputs(loaded, "please report the model", second=second)
+            raise UnsupportedError(f"the flat program is not the model: {found[-1].problem}; {why}")
     details = {"operators": len(sequence)}
     return Checks(outputs=found[0], second_input=found[1], details=details)
 

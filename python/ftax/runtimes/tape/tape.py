@@ -36,6 +36,7 @@ from ftax.runtimes.tape.recording import (
     record,
     record_with_autograd,
 )
+from ftax.runtimes.tape.unsteady import find_unsteady_operator
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.state import Snapshot
@@ -49,6 +50,10 @@ _SEED = 0x5EED  # none that a model sets itself: a replay, which does not, would
 _HARD_TO_FOLLOW = (
     "with autograd on, vmap, forward-mode differentiation and inference_mode within a step cannot "
     "be followed; a step without gradients can be measured under torch.no_grad()"
+)
+_OUTSIDE = (
+    "some value is computed outside torch's operators, for example with .item(), .tolist(), "
+    ".numpy() or a branch"
 )
 COMPILED = "torch.compile made a part of it"
 _COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
@@ -190,6 +195,20 @@ def find_unsteady(
     again = (_replay(loaded, tape, second, guard) for _ in range(_UNSTEADY_RUNS))
     own = measure_spread(next(again), again)
     return {place: item.both(own[place]) for place, item in spread.items() if place in own}
+
+
+def explain_other_outputs(loaded: LoadedModel, otherwise: str, *, second: bool = False) -> str:
+    """Why others than eager's may have come, on the main or on the second inputs: ``otherwise``,
+    or an operator that does not give the same bits twice, and what to do."""
+    call = loaded.call_check if second else loaded.call
+    operator = find_unsteady_operator(lambda: run_eager(call, loaded), loaded.module)
+    if not operator:
+        return otherwise
+    return (
+        f"{operator} gives other bits in another run of the same work "
+        "(torch.use_deterministic_algorithms(True) has torch choose a kernel that does not), or "
+        f"{otherwise}"
+    )
 
 
 def find_other_replay(loaded: LoadedModel, taped: Taped) -> Equality | None:
@@ -367,8 +386,7 @@ def _check_outputs(
         which = "a second input" if second else "the recorded input"
         raise UnsupportedError(
             f"cannot tape this model: on {which} the replay gives other outputs than eager "
-            f"({equality.problem}); some value is computed outside torch's operators, for example "
-            "with .item(), .tolist(), .numpy() or a branch"
+            f"({equality.problem}); {explain_other_outputs(loaded, _OUTSIDE, second=second)}"
         )
     return equality
 

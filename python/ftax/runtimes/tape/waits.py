@@ -31,7 +31,7 @@ PACKAGES = tuple(str(Path(module.__file__).parent) for module in (torch, ftax) i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait(Record):
-    """``count`` times in one run of Python eager ``operator`` waits; ``place`` is the line that
+    """``count`` times in one run of the first rung ``operator`` waits; ``place`` is the line that
     asks for it, ``generation/utils.py:123 in sample``, or "backward pass"."""
 
     operator: Name
@@ -40,10 +40,11 @@ class Wait(Record):
 
 
 def find_waits(loaded: LoadedModel) -> tuple[Wait, ...]:
-    """The waits of one run, the most frequent first."""
+    """The waits of one run as people run it, by the library if there is one, the most frequent
+    first."""
     log = _WaitLog(torch.device(loaded.device))
     with preserve_state(loaded), loaded.guard(), log:
-        call_model(loaded.call)
+        call_model(loaded.through_library or loaded.call)
     return tuple(
         Wait(operator=operator, place=place, count=count)
         for (operator, place), count in log.found.most_common()
