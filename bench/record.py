@@ -125,6 +125,7 @@ def take_parts(
         if options.only not in name or time.monotonic() - start > options.time_limit:
             continue
         progress(name)
+        found.pop(name, None)  # of an earlier run, which a failure of this one takes the place of
         try:
             found[name] = take()
         except (FtaxError, RuntimeError) as error:

@@ -1,15 +1,17 @@
 """Where a step waits: found on a CPU, where the same operators read memory without any wait."""
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 import torch
 from torch import nn
 
 import ftax
 from ftax.ladders.receipt import Receipt
 from ftax.reports.tables.receipt_table import make_wait_table
-from ftax.runtimes.tape.waits import Wait, find_waits
+from ftax.runtimes.tape.waits import Wait, _WaitLog, find_waits
 from ftax.steps.load import load_model
 from support.small_models import load_function
 
@@ -62,6 +64,28 @@ def test_a_receipt_shows_them_and_survives_a_file(tmp_path):
     (again,) = Receipt.load(tmp_path / "r.jsonl")
     assert again.waits == (Wait(operator="a", place="b.py:1", count=3),)
     assert make_wait_table(again).rows == (("a", "b.py:1", "3"),)
+
+
+@pytest.mark.parametrize(
+    ("copy", "waits"),
+    [
+        (lambda here, there: here.to("meta"), True),
+        (lambda here, there: there.copy_(here), True),
+        (lambda here, there: here.to("meta", non_blocking=True), False),
+        (lambda here, there: there.copy_(here, non_blocking=True), False),
+        (lambda here, there: there.copy_(here, True), False),
+        (lambda here, there: here.to(torch.float64), False),
+        (lambda here, there: here.copy_(here + 1), False),
+        (lambda here, there: there.copy_(there.clone()), False),
+    ],
+)
+def test_copies_between_host_and_device_wait_in_both_directions(
+    copy: Callable[[torch.Tensor, torch.Tensor], object], waits: bool
+):
+    here, there = torch.ones(2), torch.ones(2, device="meta")  # which stands for a GPU
+    with _WaitLog(torch.device("meta")) as log:
+        copy(here, there)
+    assert sum(log.found.values()) == waits
 
 
 def test_a_library_that_makes_the_tokens_tells_its_own_waits():

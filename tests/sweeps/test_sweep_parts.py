@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError, UnsupportedError
+from ftax.records.fields import FrozenMap
 from ftax.steps.setting import Setting
 from ftax.sweeps.facts import choose_status, describe_fault, keep_scalars
 from ftax.sweeps.grid import Grid
@@ -16,9 +17,31 @@ from ftax.sweeps.lock import lock_folder
 from ftax.sweeps.looks import summarise
 from ftax.sweeps.plan import TaskQueue, make_tasks
 from ftax.sweeps.progress import SweepProgress, describe_time
+from ftax.sweeps.record import SweepMachine
+from ftax.sweeps.results import SweepResults
 from ftax.sweeps.run import run_sweep
+from ftax.sweeps.setup import list_unlike_before
 from support.sweeps import make_cell, make_site
 from support.traces import make_repeated_trace
+
+
+def test_a_machine_that_was_started_otherwise_is_told():
+    here = make_site(None)
+    environment = here.machine.environment
+    settings = replace(environment.settings, num_threads=environment.settings.num_threads + 3)
+    other = SweepMachine.of(replace(environment, settings=settings))
+    assert other.id != here.machine.id
+
+    def list_notes(*machines: SweepMachine) -> list[str]:
+        known = SweepResults(cells=(), machines=FrozenMap({item.id: item for item in machines}))
+        return list_unlike_before(known, [here, here])
+
+    (note,) = list_notes(other)
+    assert "counts as another machine's: threads are" in note
+    assert list_notes() == list_notes(here.machine) == list_notes(here.machine, other) == []
+    named = SweepMachine.of(replace(environment, machine="lab-2"))
+    elsewhere = replace(environment, host=replace(environment.host, cpu_model="another"))
+    assert list_notes(named) == list_notes(SweepMachine.of(elsewhere)) == []
 
 
 def test_the_order_is_the_seeds_and_builds_each_model_once():

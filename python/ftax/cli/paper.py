@@ -123,6 +123,8 @@ def paper(
             except KeyboardInterrupt:
                 say("interrupted; give the same command again, and it goes on")
                 raise typer.Exit(130) from None
+        for problem in known.problems:
+            say(f"! {problem}")
     if not complete:
         left = estimate(study, known, read_times(folder))
         say(

@@ -18,6 +18,9 @@ SOFTWARE = (
     "numpy", "the kernel", "threads", "MIG",
 )  # fmt: skip
 
+# By which results of one kind of device are told apart, of all that a user may change.
+TELLING_APART = ("usable CPUs", *(fact for fact in SOFTWARE if fact not in ("ftax", "the kernel")))
+
 _MANY = ("usable CPUs", "threads")
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -154,13 +154,14 @@ def run_study(
     if not grids:
         return load_results(folder), True
     begin, is_late = time.monotonic(), False
+    problems: dict[str, None] = {}
 
     def sweep(grids: tuple[Grid, ...]) -> bool:
         """Whether the time was over before all was done."""
         left_s = None if time_limit_s is None else time_limit_s - (time.monotonic() - begin)
         if left_s is not None and left_s <= 0:
             return True
-        return run_sweep(
+        found = run_sweep(
             grids,
             folder,
             resume=True,
@@ -176,14 +177,18 @@ def run_study(
             on=on,
             mixed=mixed,
             progress=progress,
-        ).is_late
+        )
+        problems.update(dict.fromkeys(found.problems))
+        return found.is_late
 
     with end_after(time_limit_s) as piece:
         is_late = sweep(grids)
         more = study.find_more(load_results(folder)) if not is_late else ()
         if more:
             is_late = sweep(more)
-    return load_results(folder), not (is_late or piece.is_over)
+    found = load_results(folder)
+    problems |= dict.fromkeys(found.problems)
+    return replace(found, problems=tuple(problems)), not (is_late or piece.is_over)
 
 
 class Piece:

@@ -26,7 +26,15 @@ from ftax.sweeps.plan import Task, TaskQueue
 from ftax.sweeps.progress import SweepProgress
 from ftax.sweeps.record import SweepRun, SweepTimes
 from ftax.sweeps.results import RUNS_FILE, SweepResults
-from ftax.sweeps.setup import FULL, QUICK, Planner, choose_looks, list_everywhere, read_known
+from ftax.sweeps.setup import (
+    FULL,
+    QUICK,
+    Planner,
+    choose_looks,
+    list_everywhere,
+    list_unlike_before,
+    read_known,
+)
 from ftax.sweeps.sites import LocalSites, Site, Sites, read_wanted
 from ftax.sweeps.store import CellStore
 from ftax.timing.cell import Cell
@@ -121,9 +129,11 @@ def sweep(
         with closing(there) as sites:
             first = sites.find()
             check_devices(cells, first, sites.list_notes())
+            for note in (unlike := list_unlike_before(known, first)):
+                tell(note)
             everywhere = list_everywhere(grids)
             crews = Crews(
-                store=CellStore(place, cells, known, everywhere),
+                store=CellStore(place, cells, known.cells, everywhere),
                 queue=TaskQueue(),
                 progress=SweepProgress(progress),
                 sites=sites,
@@ -164,7 +174,7 @@ def sweep(
             finally:
                 append_record(place / RUNS_FILE, SweepTimes(utc=run.utc, seconds=crews.seconds))
             found = crews.store.collect()
-            notes = (*sites.list_notes(), *planner.list_absent())
+            notes = (*unlike, *sites.list_notes(), *planner.list_absent())
             problems = (*found.problems, *dict.fromkeys(notes))
             return replace(found, is_late=crews.is_late, problems=problems)
 

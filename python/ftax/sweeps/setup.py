@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ftax.errors import InvalidArgumentError
+from ftax.machines.differences import TELLING_APART, describe_difference, find_differences
+from ftax.records.fields import FrozenMap
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import LOOKS, Item
 from ftax.sweeps.plan import TaskQueue, Unit, choose_items, make_tasks
 from ftax.sweeps.progress import SweepProgress
-from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import CELLS_FILE, SweepResults
+from ftax.sweeps.side_by_side import name_device
 from ftax.sweeps.sites import Site, read_wanted
 from ftax.sweeps.store import CellStore
 from ftax.timing.cell import Cell
@@ -41,18 +43,41 @@ def list_everywhere(grids: Sequence[Grid]) -> frozenset[str]:
     return frozenset(cell.key() for grid in grids if grid.every_machine for cell in grid.cells())
 
 
-def read_known(folder: Path, resume: bool) -> tuple[SweepCell, ...]:
-    """The cells that the folder has. Raises InvalidArgumentError unless they are to be resumed."""
+def read_known(folder: Path, resume: bool) -> SweepResults:
+    """What the folder has. Raises InvalidArgumentError for cells that are not to be resumed."""
     path = folder / CELLS_FILE
     if not path.exists() or path.stat().st_size == 0:
-        return ()
-    known = SweepResults.load(path).cells
-    if known and not resume:
+        return SweepResults(cells=(), machines=FrozenMap({}))
+    known = SweepResults.load(path)
+    if known.cells and not resume:
         raise InvalidArgumentError(
-            f"{folder} has {len(known)} cells of a sweep already; resume it (--resume), which runs "
-            "only what is missing, or choose another folder"
+            f"{folder} has {len(known.cells)} cells of a sweep already; resume it (--resume), "
+            "which runs only what is missing, or choose another folder"
         )
     return known
+
+
+def list_unlike_before(known: SweepResults, sites: Iterable[Site]) -> list[str]:
+    """Devices of the same kind as one that the folder has results of, whose results are another
+    machine's all the same: nobody would guess that a number of threads makes them so."""
+    notes = []
+    for now in {site.machine.id: site.machine for site in sites}.values():
+        name = name_device(now.environment)
+        if now.id in known.machines:
+            continue
+        for before in known.machines.values():
+            if name_device(before.environment) != name:
+                continue
+            sides = {"the folder's cells": [before.environment], "this run": [now.environment]}
+            apart = find_differences(sides, TELLING_APART)
+            if apart and now.environment.machine == before.environment.machine:
+                told = "; ".join(describe_difference(fact, of) for fact, of in apart.items())
+                notes.append(
+                    f"what this run measures on {name} counts as another machine's: {told}. Tables "
+                    "and verdicts keep them apart; to go on with the one, start as it was started"
+                )
+                break
+    return notes
 
 
 def set_aside(

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import RunnerError, UnsupportedError
+from ftax.errors import FtaxError, RunnerError, UnsupportedError
 from ftax.runtimes.equality import (
     Spread,
     allow_unsteady,
@@ -201,7 +201,10 @@ def explain_other_outputs(loaded: LoadedModel, otherwise: str, *, second: bool =
     """Why others than eager's may have come, on the main or on the second inputs: ``otherwise``,
     or an operator that does not give the same bits twice, and what to do."""
     call = loaded.call_check if second else loaded.call
-    operator = find_unsteady_operator(lambda: run_eager(call, loaded), loaded.module)
+    try:
+        operator = find_unsteady_operator(lambda: run_eager(call, loaded), loaded.module)
+    except (FtaxError, RuntimeError):  # a tensor of an odd kind: it costs the explanation
+        return otherwise
     if not operator:
         return otherwise
     return (

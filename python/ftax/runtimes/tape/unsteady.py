@@ -74,15 +74,15 @@ class _Log(PlainMode):
         result = func(*args, **(kwargs or {}))
         self._add([] if leaves_memory else tree_leaves(result))
         rest = repr([item for item in leaves if not isinstance(item, torch.Tensor)])
-        self.calls.append((name, rest, tuple(item.shape for item in given), first, middle))
+        shapes = tuple(item.shape for item in given if not item.is_nested)
+        self.calls.append((name, rest, shapes, first, middle))
         return result
 
     def _add(self, items: list[Any]) -> int:
         """How many sums there are after those of ``items``."""
         for item in items:
-            if not isinstance(item, torch.Tensor) or item.layout != torch.strided:
-                continue
-            if item.numel() and not item.is_nested and find_storage(item) not in self.weights:
+            is_read = isinstance(item, torch.Tensor) and _has_bits(item)
+            if is_read and find_storage(item) not in self.weights:
                 self.sums.append(_sum_bits(item))
         return len(self.sums)
 
@@ -97,6 +97,13 @@ class _Log(PlainMode):
         ends = [*(first for _, _, _, first, _ in self.calls[1:]), len(sums)]
         for (name, rest, shapes, first, middle), end in zip(self.calls, ends, strict=True):
             yield _Call(name, rest, shapes, tuple(sums[first:middle]), tuple(sums[middle:end]))
+
+
+def _has_bits(item: torch.Tensor) -> bool:
+    """Of its own, and that can be summed."""
+    if item.layout != torch.strided or item.is_nested or item.is_meta or item.is_quantized:
+        return False
+    return item.numel() > 0
 
 
 def _sum_bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -66,13 +66,21 @@ class _WaitLog(PlainMode):
     def _waits(self, func: Any, args: Any, kwargs: Any) -> bool:
         name = func._schema.name
         if name in _COPIES:
-            target = kwargs.get("device") if name == "aten::_to_copy" else args[0].device
-            source = args[0] if name == "aten::_to_copy" else args[1]
-            to_host = target is not None and torch.device(target).type == "cpu"
-            return to_host and not kwargs.get("non_blocking") and self._is_here(source)
+            return self._crosses(name, args, kwargs)
         if name in READS:
             return self._is_here(args[0])
         return is_sized_by_values(func, args) and self._is_here(args[0])
+
+    def _crosses(self, name: str, args: Any, kwargs: Any) -> bool:
+        """Whether a copy is one between host and device, in whichever direction, that torch waits
+        for: it does unless it is told not to."""
+        if name == "aten::_to_copy":
+            target, source, rest = kwargs.get("device"), args[0].device, ()
+        else:
+            target, source, rest = args[0].device, args[1].device, args[2:]
+        if target is None or kwargs.get("non_blocking", any(rest)):
+            return False
+        return {torch.device(target).type, source.type} == {"cpu", self.device.type}
 
     def _is_here(self, tensor: torch.Tensor) -> bool:
         return tensor.device.type == self.device.type
