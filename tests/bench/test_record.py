@@ -48,6 +48,11 @@ def test_parts_are_kept_as_they_come_and_given_again(tmp_path) -> None:
     assert found == {"one": {"n": 1}, "two": {"n": 2}}
     again = record.take_parts("bench/some.py", {"one": lambda: {"n": 3}}, options)
     assert again == {"one": {"n": 3}, "two": {"n": 2}}
+
+    def break_now() -> dict[str, int]:
+        raise RuntimeError("broken now")
+
+    assert record.take_parts("bench/some.py", {"two": break_now}, options) == {"one": {"n": 3}}
     options.tiny = False  # another study
     assert record.take_parts("bench/some.py", {}, options) == {}
     lines = record.read_lines(tmp_path / "some_parts.jsonl")

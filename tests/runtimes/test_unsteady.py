@@ -10,7 +10,7 @@ from torch import nn
 
 from ftax.runtimes.tape.unsteady import find_unsteady_operator
 
-MODEL = nn.Linear(4, 4)
+MODEL, GENERATOR = nn.Linear(4, 4), torch.Generator()
 
 
 def train() -> torch.Tensor:
@@ -45,6 +45,7 @@ STEADY: dict[str, Callable[[], torch.Tensor]] = {
     "without memory": lambda: torch.ones(3, device="meta") + 1,
     "expanded": lambda: torch.ones(1).expand(7) + 1,
     "not aligned": lambda: torch.arange(9, dtype=torch.int8)[1:9] + 1,
+    "a generator of its own": lambda: torch.rand(3, generator=GENERATOR),
     "found as it was left": lambda: torch.empty(4096).zero_() + torch.empty(8).numel(),
 }
 
@@ -65,3 +66,12 @@ def test_random_numbers_that_nobody_seeds_are_named() -> None:
     assert find_unsteady_operator(lambda: torch.ones(2, 3).bernoulli(0.5) + 1, MODEL) == (
         "aten::bernoulli.p of 2x3"
     )
+
+
+def test_noise_that_is_written_into_a_weight_is_told_of_its_writer() -> None:
+    def write() -> torch.Tensor:
+        with torch.no_grad():
+            MODEL.weight.bernoulli_(0.5)
+            return torch.ones(2, 4) @ MODEL.weight
+
+    assert find_unsteady_operator(write, MODEL) == "aten::bernoulli_.float of 4x4"

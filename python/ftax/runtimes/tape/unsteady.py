@@ -68,23 +68,32 @@ class _Log(PlainMode):
         leaves = tree_leaves((args, kwargs or {}))
         given = [item for item in leaves if isinstance(item, torch.Tensor)]
         name = operator_name(func)
-        leaves_memory = "empty" in name or "resize" in name  # as somebody else has left it
+        # Memory as somebody else has left it, and numbers of a generator that nobody puts back.
+        leaves_memory = "empty" in name or "resize" in name
+        leaves_memory |= any(isinstance(item, torch.Generator) for item in leaves)
         # Before the call, which may write into them.
-        first, middle = len(self.sums), self._add([] if leaves_memory else given)
+        first = len(self.sums)
+        middle = self._add(
+            [] if leaves_memory else [item for item in given if self._can_vary(item)]
+        )
         result = func(*args, **(kwargs or {}))
-        self._add([] if leaves_memory else tree_leaves(result))
+        # Whole numbers beside them may be a seed that nobody reads.
+        floats = [item for item in tree_leaves(result) if _is_float(item)]
+        self._add([] if leaves_memory else floats)
         rest = repr([item for item in leaves if not isinstance(item, torch.Tensor)])
         shapes = tuple(item.shape for item in given if not item.is_nested)
         self.calls.append((name, rest, shapes, first, middle))
         return result
 
-    def _add(self, items: list[Any]) -> int:
+    def _add(self, items: list[torch.Tensor]) -> int:
         """How many sums there are after those of ``items``."""
         for item in items:
-            is_read = isinstance(item, torch.Tensor) and _has_bits(item)
-            if is_read and find_storage(item) not in self.weights:
+            if _has_bits(item):
                 self.sums.append(_sum_bits(item))
         return len(self.sums)
+
+    def _can_vary(self, item: torch.Tensor) -> bool:
+        return find_storage(item) not in self.weights
 
     def read(self) -> Iterator[_Call]:
         """The calls with their sums, for which it waits."""
@@ -97,6 +106,10 @@ class _Log(PlainMode):
         ends = [*(first for _, _, _, first, _ in self.calls[1:]), len(sums)]
         for (name, rest, shapes, first, middle), end in zip(self.calls, ends, strict=True):
             yield _Call(name, rest, shapes, tuple(sums[first:middle]), tuple(sums[middle:end]))
+
+
+def _is_float(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and (item.is_floating_point() or item.is_complex())
 
 
 def _has_bits(item: torch.Tensor) -> bool:
