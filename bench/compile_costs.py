@@ -25,7 +25,7 @@ import torch
 import ftax
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import collect_environment
-from ftax.records.store import append_record, read_records
+from ftax.records.store import read_records
 from ftax.runtimes.compilers.taken_apart import Parts, take_apart
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
@@ -34,8 +34,8 @@ from record import (
     RESULTS,
     Figure,
     add_part_options,
-    find_folder,
     finish,
+    keep_receipt,
     make_parser,
     progress,
     show,
@@ -183,9 +183,7 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
         loaded, ladder="compile", plan=plan, runtimes="none", operators=False, trace="here",
         progress=False,
     )  # fmt: skip
-    if (folder := find_folder(options)) is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        append_record(folder / "compile_costs_records.jsonl", receipt)
+    keep_receipt(__file__, options, receipt)
     with use_threads(1 if not on_gpu else None):
         alone = time_alone(loaded)
     found = {**judge(receipt), "alone_ns": alone}

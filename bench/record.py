@@ -19,13 +19,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, describe
 from ftax.machines.environment import collect_environment
+from ftax.records.store import append_record
 from ftax.reports.table import Rows
+
+if TYPE_CHECKING:
+    from ftax.ladders.receipt import Receipt
 
 # History of the format. 1: the first.
 SCHEMA_VERSION = 1
@@ -247,6 +251,13 @@ def finish(
 def find_folder(options: argparse.Namespace) -> Path | None:
     """Where records go; None for a quick run that no ``--results`` was given for."""
     return options.results or (None if options.quick else RESULTS)
+
+
+def keep_receipt(script: str, options: argparse.Namespace, receipt: Receipt) -> None:
+    """In ``<results>/<script>_records.jsonl``, where there is a folder."""
+    if (folder := find_folder(options)) is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        append_record(folder / f"{Path(script).stem}_records.jsonl", receipt)
 
 
 def make_head(script: str, environment: Mapping[str, object]) -> dict[str, object]:

@@ -28,7 +28,6 @@ from ftax.instruments.trace.run import detach, trace_prepared
 from ftax.ladders.ladder import find_ladder, name_ladder
 from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import collect_environment
-from ftax.records.store import append_record
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.tape.tape import preserve_state, run_eager, seed_checks
@@ -43,8 +42,8 @@ from ftax.timing.session import measure, require
 from record import (
     Figure,
     add_part_options,
-    find_folder,
     finish,
+    keep_receipt,
     make_parser,
     progress,
     show,
@@ -75,9 +74,7 @@ def take_receipt(loaded: LoadedModel, options: argparse.Namespace) -> Receipt:
     receipt = ftax.tax(
         loaded, plan=plan, runtimes="none", operators=False, trace="here", progress=False
     )
-    if (folder := find_folder(options)) is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        append_record(folder / "step_receipts_records.jsonl", receipt)
+    keep_receipt(__file__, options, receipt)
     return receipt
 
 

@@ -69,17 +69,15 @@ class _Log(PlainMode):
         given = [item for item in leaves if isinstance(item, torch.Tensor)]
         name = operator_name(func)
         # Memory as somebody else has left it, and numbers of a generator that nobody puts back.
-        leaves_memory = "empty" in name or "resize" in name
-        leaves_memory |= any(isinstance(item, torch.Generator) for item in leaves)
+        draws = any(isinstance(item, torch.Generator) for item in leaves)
+        is_told = not (draws or "empty" in name or "resize" in name)
         # Before the call, which may write into them.
-        first = len(self.sums)
-        middle = self._add(
-            [] if leaves_memory else [item for item in given if self._can_vary(item)]
-        )
+        varying = [item for item in given if find_storage(item) not in self.weights]
+        first, middle = len(self.sums), self._add(varying if is_told else [])
         result = func(*args, **(kwargs or {}))
         # Whole numbers beside them may be a seed that nobody reads.
         floats = [item for item in tree_leaves(result) if _is_float(item)]
-        self._add([] if leaves_memory else floats)
+        self._add(floats if is_told else [])
         rest = repr([item for item in leaves if not isinstance(item, torch.Tensor)])
         shapes = tuple(item.shape for item in given if not item.is_nested)
         self.calls.append((name, rest, shapes, first, middle))
@@ -91,9 +89,6 @@ class _Log(PlainMode):
             if _has_bits(item):
                 self.sums.append(_sum_bits(item))
         return len(self.sums)
-
-    def _can_vary(self, item: torch.Tensor) -> bool:
-        return find_storage(item) not in self.weights
 
     def read(self) -> Iterator[_Call]:
         """The calls with their sums, for which it waits."""
@@ -120,7 +115,10 @@ def _has_bits(item: torch.Tensor) -> bool:
 
 
 def _sum_bits(tensor: torch.Tensor) -> torch.Tensor:
-    """In the largest whole numbers that fit, with overflow."""
+    """In the largest whole numbers that fit, with overflow; an element that is many, once."""
+    for place, (size, stride) in enumerate(zip(tensor.size(), tensor.stride(), strict=True)):
+        if size > 1 and stride == 0:
+            tensor = tensor.narrow(place, 0, 1)
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.is_complex():
         flat = torch.view_as_real(flat).reshape(-1)
