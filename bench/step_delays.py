@@ -40,6 +40,7 @@ _TOKEN_NS = 1_000_000  # of what happens once a token
 _DECODE_CALL_NS, _TRAIN_CALL_NS = 10_000, 50_000  # of each operator call, and of each launch
 _INTERVALS = 10.0  # a delay is at least as many half-widths of the widest line's interval
 _PILOT = 0.3  # of the time, for looking how wide they are
+_LONGEST = 50.0  # times the least delay: beside a busy neighbour a pilot would ask for seconds
 _TOKENS = 4
 _WIDTH = 64
 
@@ -228,7 +229,7 @@ def take(make: Callable[[], Case], options: argparse.Namespace) -> dict[str, Any
     pilot = compare(case, case.least_ns, _PILOT * options.duration)
     widest = max((line["interval_ns"][1] - line["interval_ns"][0]) / 2 for line in pilot)
     injected = max(line["injected_ns"] for line in pilot)
-    longer = max(1.0, _INTERVALS * widest / injected)
+    longer = min(max(1.0, _INTERVALS * widest / injected), _LONGEST)
     return {"lines": compare(case, round(case.least_ns * longer), options.duration)}
 
 

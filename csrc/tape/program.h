@@ -49,6 +49,7 @@ struct Call {
   std::vector<Argument> arguments;
   std::vector<Output> outputs;
   std::vector<int> releases;  // slots whose last use this call was
+  std::vector<int> written;   // slots of arguments into whose memory it writes
   std::vector<int> shared;    // slots of arguments in whose memory a result is, whatever the schema
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
   bool grad_mode = false;     // under which it was made, where a program has autograd

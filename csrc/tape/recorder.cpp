@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "tape/written_arguments.h"
 
 namespace ftax {
 namespace {
@@ -186,16 +187,19 @@ Argument Recorder::convert(const c10::IValue& value) {
   return argument;
 }
 
-void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
-                           const at::Tensor& tensor) {
+void Recorder::note_access(Pending& pending, const at::Tensor& tensor, bool is_written,
+                           bool is_read) {
   if (!tensor.defined()) return;
-  pending.given.emplace_back(slots_.at(tensor.unsafeGetTensorImpl()), get_storage(tensor));
-  if (alias != nullptr && alias->isWrite()) {
+  const int slot = slots_.at(tensor.unsafeGetTensorImpl());
+  c10::StorageImpl* storage = get_storage(tensor);
+  pending.given.emplace_back(slot, storage);
+  // `detach_`, with which torch.tensor ends, writes no memory, though its schema says so.
+  if (is_written && pending.call.op->operator_name().name != "aten::detach_") {
+    pending.call.written.push_back(slot);
+    pending.mutates_outside |= outside_storages_.contains(storage) || outside_slots_.contains(slot);
+  }
+  if (!is_read) {
     unwritten_.erase(tensor);
-    const bool writes = pending.call.op->operator_name().name != "aten::detach_";
-    pending.mutates_outside |=
-        writes && (outside_storages_.contains(get_storage(tensor)) ||
-                   outside_slots_.contains(slots_.at(tensor.unsafeGetTensorImpl())));
   } else if (const at::Tensor contents = unwritten_.copy(tensor); contents.defined()) {
     pending.fills.emplace_back(tensor, contents);
   } else if (!tensor.is_cpu() && tensor.numel() > 0 && unwritten_.contains(tensor)) {
@@ -205,18 +209,22 @@ void Recorder::note_access(Pending& pending, const c10::AliasInfo* alias,
 
 void Recorder::convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack) {
   const auto& schema = pending.call.op->schema();
-  const size_t first = stack.size() - schema.arguments().size();
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const c10::IValue& value = stack[first + i];
+  const c10::ArrayRef<c10::IValue> values =
+      c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - schema.arguments().size());
+  const std::vector<bool> written = find_written(*pending.call.op, values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const c10::IValue& value = values[i];
     pending.call.arguments.push_back(convert(value));
     const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
-    if (value.isTensor()) note_access(pending, alias, value.toTensor());
-    if (value.isTensorList()) {
-      for (const at::Tensor& item : value.toTensorVector()) note_access(pending, alias, item);
-    }
+    const bool is_read = alias == nullptr || !alias->isWrite();  // statistics are, before they move
+    const auto note = [&](const at::Tensor& tensor) {
+      note_access(pending, tensor, written[i], is_read);
+    };
+    if (value.isTensor()) note(value.toTensor());
+    if (value.isTensorList()) std::ranges::for_each(value.toTensorVector(), note);
     if (value.isOptionalTensorList()) {
       for (const std::optional<at::Tensor>& item : value.toOptionalTensorVector()) {
-        if (item.has_value()) note_access(pending, alias, *item);
+        if (item.has_value()) note(*item);
       }
     }
   }

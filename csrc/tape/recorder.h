@@ -95,7 +95,7 @@ class Recorder {
   void convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack);
   [[nodiscard]] Argument convert(const c10::IValue& value);
   [[nodiscard]] Argument convert_tensor(const at::Tensor& tensor);
-  void note_access(Pending& pending, const c10::AliasInfo* alias, const at::Tensor& tensor);
+  void note_access(Pending& pending, const at::Tensor& tensor, bool is_written, bool is_read);
   static void note_shared(Pending& pending, const at::Tensor& result);
   void commit_fills(Pending& pending, const std::vector<c10::IValue>& stack);
   [[nodiscard]] Output add_output(const c10::IValue& value);

@@ -190,7 +190,8 @@ def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
         alone = time_check(*checks[-1]) - time_check(*checks[0])
         grown = guards[-1] - guards[0]
         is_alone = abs(frames[-1] - frames[0]) < max(0.1 * grown, noise)
-        if fit > 0.95 and is_alone and grown == pytest.approx(alone, rel=0.5):  # which is warmer
+        # Called alone they are warm in the cache; beside a neighbour each call finds them cold.
+        if fit > 0.95 and is_alone and 0.5 * alone < grown < 2.5 * alone:
             return
     pytest.fail(f"guards {guards}, frame evaluation {frames}, R2 {fit}, called alone {alone}")
 

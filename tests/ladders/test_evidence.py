@@ -1,6 +1,7 @@
 """Evidence from traces made by hand, and the lines that it splits, names, or refuses."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -167,8 +168,8 @@ def test_what_a_library_runs_besides_is_part_of_its_line_and_below_it_kernels_ar
     assert all(line.resolved for line in lines)
     (note,) = warn_of_evidence([library, *below], LIBRARY)
     assert note == (
-        "library/python ran 3 kernels, the bare loop 2 (device busy 150 ns to 100 ns): what is "
-        "more belongs to the line library loop"
+        "library/python ran 3 kernels, the bare loop 2 (device busy 150 ns to 100 ns): the "
+        "difference belongs to the line library loop"
     )
     other = make_all_evidence(other=LAUNCHES)
     problems = {
@@ -179,6 +180,34 @@ def test_what_a_library_runs_besides_is_part_of_its_line_and_below_it_kernels_ar
     assert set(problems) == {"dispatch", "launch"}
     assert problems["launch"].endswith("other kernels than the bare loop")
     assert len(warn_of_evidence([library, *other], LIBRARY)) == 2
+
+
+def test_a_library_that_runs_other_kernels_in_place_of_the_loops_is_no_tax():
+    generate = ("library", "python")
+    rungs = make_rungs((1200, *LATENCIES), (generate, *LADDER))
+    _, reference = make_evidence(EAGER)
+    library, _ = make_evidence(generate, KERNELS[0], "other", "stop", reference=reference)
+    assert library.lacking_ratio == 0.5
+    below = make_all_evidence()
+    lines = compute_lines(rungs, [library, *below], ladder=LIBRARY)
+    assert lines[0].problem == "library ran, for 50% of the time, other kernels than the bare loop"
+    assert not lines[0].resolved and all(line.resolved for line in lines[1:])
+    assert warn_of_evidence([library, *below], LIBRARY) == [library.difference]
+    # A few short ones are how it picks a token.
+    few = replace(library, lacking_ratio=0.01)
+    assert compute_lines(rungs, [few, *below], ladder=LIBRARY)[0].resolved
+
+
+def test_where_the_loop_was_not_traced_kernels_are_those_of_the_library():
+    generate = ("library", "python")
+    rungs = make_rungs((1200, *LATENCIES), (generate, *LADDER))
+    library, reference = make_evidence(generate, *KERNELS, "stop")
+    others = [make_evidence(place, reference=reference)[0] for place in LADDER]
+    for below in (others, others[1:]):  # records of older versions held the loop against it too
+        lines = compute_lines(rungs, [library, *below], ladder=LIBRARY)
+        assert lines[2].problem.endswith("ran other kernels than the library's own loop")
+        notes = warn_of_evidence([library, *below], LIBRARY)
+        assert notes == [item.difference for item in below]
 
 
 def test_two_rungs_that_both_left_eagers_kernels_are_not_compared():

@@ -66,3 +66,5 @@ def test_top_kernels_are_those_of_the_lowest_reliable_trace():
     ((kernel, *numbers),) = table.rows
     assert kernel.startswith("c [grid")
     assert numbers == ["2", "100 ns", "66.7%"]
+    (same,) = make_top_tables(make_receipt([broken, second, first]), limit=1)  # as traced
+    assert same.title == table.title

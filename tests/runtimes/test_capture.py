@@ -8,6 +8,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,6 +169,34 @@ def test_a_module_that_was_changed_is_recorded_anew(
     x = torch.randn(2, 8)
     assert torch.equal(captured(x), twin(x))
     assert count(captured, "recorded") == 2
+
+
+def batch_norm(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+    return F.batch_norm(x, mean, var, training=True)
+
+
+def instance_norm(x: torch.Tensor, mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
+    return F.instance_norm(x, mean, var, use_input_stats=True)
+
+
+@pytest.mark.parametrize("norm", [batch_norm, instance_norm])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("is_given", [True, False])
+def test_statistics_that_no_schema_says_are_written(
+    norm: Callable[..., torch.Tensor], mode: Callable[[], Any], is_given: bool
+):
+    mean, var, x = torch.zeros(4), torch.ones(4), torch.randn(8, 4, 5)
+    own = (mean, var) if is_given else ()
+    norm_it = norm if is_given else lambda given: norm(given, mean, var)
+    with mode():
+        captured = ftax.capture(norm_it, (x, *own))
+        assert mean.tolist() == [0.0] * 4 and var.tolist() == [1.0] * 4  # nothing was asked yet
+        for _ in range(3):
+            x = torch.randn(8, 4, 5)
+            others = mean.clone(), var.clone()
+            assert torch.equal(captured(x, *own), norm(x, *others))
+            assert torch.equal(mean, others[0]) and torch.equal(var, others[1])
+    assert captured.explain().calls["replayed"] >= 2
 
 
 def test_weights_that_are_written_in_place_need_nothing(no_grad: None):

@@ -49,6 +49,19 @@ def test_values_flow_through_views_and_writes():
     assert {"aten::view", "aten::add_.Tensor", "aten::mul.Tensor"} <= dependent
 
 
+def test_swapped_memory_of_a_graph_is_read_before_it_is_written(no_grad: None):
+    first, second, other = torch.ones(3), torch.full((3,), 2.0), torch.full((3,), 3.0)
+    own = _core.OwnInputs([first, second])
+    assert own.take([first, other]) == [1] and second.tolist() == [3.0] * 3
+    given = [second, first]  # what was lent, the other way round
+    assert own.take(given) == [0, 1]
+    assert (first.tolist(), second.tolist()) == ([3.0] * 3, [1.0] * 3)
+    own.give_back(given, [0, 1])
+    assert (first.tolist(), second.tolist()) == ([1.0] * 3, [3.0] * 3)
+    own.take([second[:1].expand(3), second])
+    assert (first.tolist(), second.tolist()) == ([3.0] * 3, [3.0] * 3)
+
+
 def test_an_operator_made_of_others_joins_only_what_shares_memory():
     x = torch.randn(4)
 

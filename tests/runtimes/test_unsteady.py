@@ -4,6 +4,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from torch import nn
 from ftax.runtimes.tape.unsteady import find_unsteady_operator
 
 MODEL, GENERATOR = nn.Linear(4, 4), torch.Generator()
+ODD = np.zeros(65, np.int8)[1:]  # numpy's own memory begins at a multiple of 16
 
 
 def train() -> torch.Tensor:
@@ -45,6 +47,7 @@ STEADY: dict[str, Callable[[], torch.Tensor]] = {
     "without memory": lambda: torch.ones(3, device="meta") + 1,
     "expanded": lambda: torch.ones(1).expand(7) + 1,
     "not aligned": lambda: torch.arange(9, dtype=torch.int8)[1:9] + 1,
+    "aligned in memory that is not": lambda: torch.from_numpy(ODD)[7:15] + 1,
     "a generator of its own": lambda: torch.rand(3, generator=GENERATOR),
     "found as it was left": lambda: torch.empty(4096).zero_() + torch.empty(8).numel(),
 }

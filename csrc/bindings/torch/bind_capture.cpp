@@ -2,7 +2,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -16,28 +18,48 @@ namespace {
 // The memory from which a graph reads what it is given.
 class OwnInputs {
  public:
-  explicit OwnInputs(std::vector<at::Tensor> tensors) : own_(std::move(tensors)) {}
+  explicit OwnInputs(std::vector<at::Tensor> tensors) : own_(std::move(tensors)) {
+    for (const at::Tensor& tensor : own_) memory_.insert(tensor.storage().unsafeGetStorageImpl());
+  }
 
   // Copies what is not there already; which places were copied.
   [[nodiscard]] std::vector<size_t> take(const std::vector<at::Tensor>& given) {
     const at::NoGradGuard no_grad;
-    std::vector<size_t> copied;
+    std::vector<size_t> places;
     for (size_t i = 0; i < own_.size(); ++i) {
-      if (given.at(i).const_data_ptr() == own_[i].const_data_ptr()) continue;
-      own_[i].copy_(given[i]);
-      copied.push_back(i);
+      if (given.at(i).const_data_ptr() != own_[i].const_data_ptr()) places.push_back(i);
     }
-    return copied;
+    copy(own_, given, places, is_tangled(given, places));
+    return places;
   }
 
   // Copies these back, for a graph that writes into its inputs.
   void give_back(const std::vector<at::Tensor>& given, const std::vector<size_t>& places) const {
     const at::NoGradGuard no_grad;
-    for (const size_t place : places) given.at(place).copy_(own_.at(place));
+    copy(given, own_, places, is_tangled(given, places));
   }
 
  private:
+  // Whether one of these lies where the graph reads another: who was lent them may swap them.
+  [[nodiscard]] bool is_tangled(const std::vector<at::Tensor>& given,
+                                const std::vector<size_t>& places) const {
+    return std::ranges::any_of(places, [&](const size_t place) {
+      const at::Tensor& tensor = given[place];
+      return tensor.has_storage() && memory_.contains(tensor.storage().unsafeGetStorageImpl());
+    });
+  }
+
+  static void copy(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                   const std::vector<size_t>& places, bool reads_all_first) {
+    std::vector<at::Tensor> contents;
+    for (const size_t place : places) {
+      contents.push_back(reads_all_first ? from[place].clone() : from[place]);
+    }
+    for (size_t i = 0; i < places.size(); ++i) to[places[i]].copy_(contents[i]);
+  }
+
   std::vector<at::Tensor> own_;
+  std::unordered_set<const c10::StorageImpl*> memory_;
 };
 
 // What one compiled graph was called with: its inputs, which may lie elsewhere in another call, and

@@ -6,6 +6,7 @@
 #include "runners/grad_mode.h"
 #include "tape/memory_meter.h"
 #include "tape/tape.h"
+#include "tape/written_arguments.h"
 
 namespace ftax {
 namespace {
@@ -43,6 +44,7 @@ py::dict describe_call(const Call& call) {
   result["arguments"] = arguments;
   result["outputs"] = outputs;
   result["releases"] = call.releases;
+  result["written"] = call.written;
   result["shared"] = call.shared;
   result["module"] = call.module_path;
   result["hidden"] = call.hidden;
@@ -198,6 +200,16 @@ void bind_tape(py::module_& m) {
       },
       py::arg("callable"), py::arg("device"),
       "Peak memory above the start while `callable()` runs, its result included, in bytes.");
+  m.def(
+      "list_undeclared_writes",
+      [] {
+        py::dict operators;
+        for (const auto& [name, writes] : list_undeclared_writes()) {
+          operators[py::str(name)] = py::make_tuple(writes.flag, writes.arguments);
+        }
+        return operators;
+      },
+      "By operator, what it writes without its schema saying so: (flag under which, arguments).");
   m.def("is_wrapped_number",
         [](const at::Tensor& t) { return t.unsafeGetTensorImpl()->is_wrapped_number(); });
 }

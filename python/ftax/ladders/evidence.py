@@ -8,13 +8,13 @@ of the lowest rung, and, in a column of their own, issue times.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 from ftax.instruments.gate import Gated
 from ftax.instruments.trace.durations import compare_durations
 from ftax.instruments.trace.integrity import judge
-from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets
+from ftax.instruments.trace.kernel_set import KernelSet, compare_kernel_sets, compute_lacking
 from ftax.instruments.trace.names import shorten_all
 from ftax.instruments.trace.timeline import Timeline, compute_timeline
 from ftax.instruments.trace.waits import Waits, compute_waits
@@ -23,12 +23,14 @@ from ftax.timing.candidate import Place, Placed
 from ftax.timing.statistics import compute_interval, compute_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ftax.instruments.trace.records import Trace
+    from ftax.ladders.ladder import Ladder
 
 _TOP = 15
 _FLAGGED = 5
+_LACKING = 0.02  # a library chooses the token or counts positions by operators of its own
 
 
 class Evidence(Protocol):
@@ -45,6 +47,10 @@ class Evidence(Protocol):
     @property
     def other_kernels(self) -> str:
         """That it ran others than the reference, in words; "" if that is not known."""
+
+    @property
+    def lacking_kernels(self) -> str:
+        """That it did not run those of the reference, whatever it ran besides; "" as above."""
 
     def splits(self, latency_ns: float) -> bool:
         """Whether busy time can be told from the rest of an untraced latency."""
@@ -77,6 +83,8 @@ class RungEvidence(Placed, Record):
             the reference, which is the first rung unless the ladder names another; None: nothing
             reliable to compare with.
         difference: how it is not, in words.
+        lacking_ratio: of the reference's kernel time, the share of kernels that this rung did not
+            run, or less often; None: as above.
         duration_ratio: time of the same kernels over the reference's.
         slower: kernels of other durations than the reference's, in words.
         timeline: where the time of each traced inference went.
@@ -86,7 +94,7 @@ class RungEvidence(Placed, Record):
         traced_in: a disposable process, or the caller's.
     """
 
-    later: ClassVar[frozenset[str]] = frozenset({"waits"})
+    later: ClassVar[frozenset[str]] = frozenset({"waits", "lacking_ratio"})
 
     runtime: Name
     host: Literal["python", "cpp"]
@@ -99,6 +107,7 @@ class RungEvidence(Placed, Record):
     busy_ns: tuple[Count, ...] = ()
     same_kernels: bool | None = None
     difference: str = ""
+    lacking_ratio: Ratio | None = None
     duration_ratio: Ratio | None = None
     slower: tuple[str, ...] = ()
     timeline: Timeline | None = None
@@ -111,6 +120,14 @@ class RungEvidence(Placed, Record):
     def other_kernels(self) -> str:
         """That it ran others than the reference, in words; "" if that is not known."""
         return f"{self.runtime} ran other kernels" if self.same_kernels is False else ""
+
+    @property
+    def lacking_kernels(self) -> str:
+        """That it did not run those of the reference, but for a few short ones, in words; "" if
+        that is not known."""
+        if self.lacking_ratio is None or self.lacking_ratio <= _LACKING:
+            return ""
+        return f"{self.runtime} ran, for {self.lacking_ratio:.0%} of the time, other kernels"
 
     @property
     def issue_ns(self) -> float | None:
@@ -170,6 +187,7 @@ class RungEvidence(Placed, Record):
             busy_ns=tuple(row.device_busy_ns for row in timeline.rows),
             same_kernels=True if difference is None else difference.equal,
             difference="" if difference is None or difference.equal else difference.describe(),
+            lacking_ratio=compute_lacking(reference, kernels) if reference else None,
             duration_ratio=(
                 kernels.sum_ns / reference.sum_ns if reference and reference.sum_ns else None
             ),
@@ -182,15 +200,24 @@ class RungEvidence(Placed, Record):
         ), kernels
 
 
-def compare_work(upper: Evidence | None, lower: Evidence | None, reference: str) -> str:
+def note_reference(ladder: Ladder, evidence: Sequence[Evidence]) -> Ladder:
+    """The ladder, with its first rung as the reference where the other one that it names was not
+    traced, or was itself held against the first, as records of older versions have it."""
+    own = next((item for item in evidence if item.place == ladder.reference[0]), None)
+    return replace(ladder, compared=None) if own is None or own.other_kernels else ladder
+
+
+def compare_work(
+    upper: Evidence | None, lower: Evidence | None, reference: str, *, may_add: bool = False
+) -> str:
     """Why the difference between two rungs is no tax; empty if nothing speaks against it.
 
     Kernels are compared with those of the reference, which is called so: two rungs that both
-    differ from it are not believed to be the same.
+    differ from it are not believed to be the same. With ``may_add`` the upper one may run more.
     """
     if upper is None or lower is None:
         return ""
-    changed = lower.other_kernels or upper.other_kernels
+    changed = lower.other_kernels or (upper.lacking_kernels if may_add else upper.other_kernels)
     return f"{changed} than {reference}" if changed else ""
 
 

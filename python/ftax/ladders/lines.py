@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ftax.errors import ResultsError
-from ftax.ladders.evidence import Evidence, compare_work
+from ftax.ladders.evidence import Evidence, compare_work, note_reference
 from ftax.ladders.ladder import EAGER, Ladder, Words
 from ftax.records.record import Ends, Name, Record
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
@@ -72,14 +72,13 @@ def compute_lines(
     if problem := rungs[0].work_problem:
         return (_make_undivided(rungs[0], f"not the same work: {problem}"),)
     found = {item.place: item for item in evidence}
+    ladder = note_reference(ladder, evidence)
     traced = [found.get(rung.place) for rung in rungs]
     contrasts = [make_unit(len(rungs), i, i + 1) for i in range(len(rungs))]
     intervals = compute_intervals(rungs, contrasts)
     lines = []
     for place, upper in enumerate(rungs[:-1]):
         lower = rungs[place + 1]
-        # What a rung above the reference runs besides is part of what the step down removes.
-        work = traced[place] if ladder.is_compared(upper.place) else traced[place + 1]
         lines.append(
             _make_line(
                 ladder.name_step(upper.place, lower.place),
@@ -89,7 +88,13 @@ def compute_lines(
                 top_ns=top_ns,
                 rounds=len(upper.values_ns),
                 host_ns=_subtract_issue(traced[place], traced[place + 1]),
-                problem=compare_work(work, traced[place + 1], ladder.reference[1]),
+                problem=compare_work(
+                    traced[place],
+                    traced[place + 1],
+                    ladder.reference[1],
+                    # What the library runs besides is part of what the step down removes.
+                    may_add=not ladder.is_compared(upper.place),
+                ),
                 doubt=find_doubt_of((upper, lower, rungs[0])),
             )
         )

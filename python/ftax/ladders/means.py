@@ -44,6 +44,11 @@ class MeanEvidence:
         """Of the first part of which that is known."""
         return name_first(self.mean.names, (part.other_kernels for part in self.parts))
 
+    @property
+    def lacking_kernels(self) -> str:
+        """Likewise."""
+        return name_first(self.mean.names, (part.lacking_kernels for part in self.parts))
+
     def splits(self, latency_ns: float) -> bool:
         """Whether busy time can be told from the rest in every part, by the part's own latency."""
         pairs = zip(self.parts, self.mean.parts, strict=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ftax.ladders.evidence import RungEvidence
+from ftax.ladders.evidence import RungEvidence, note_reference
 from ftax.ladders.ladder import EAGER, Ladder
 from ftax.timing.session import Plan
 from ftax.timing.units import format_time
@@ -19,6 +19,7 @@ _FEW = 5  # rounds, fewer of which have an interval that is wide or none
 
 def warn_of_evidence(evidence: Sequence[RungEvidence], ladder: Ladder = EAGER) -> list[str]:
     """What a reader of the receipt has to know of the traces behind it."""
+    ladder = note_reference(ladder, evidence)
     warnings = []
     unused: dict[str, list[str]] = {}
     ungated: dict[str, list[str]] = {}
@@ -53,11 +54,13 @@ def _note_more_kernels(
     reference = next((other for other in evidence if other.place == place), None)
     if not item.difference or reference is None:
         return []
+    if item.lacking_kernels:
+        return [item.difference]
     busy = " to ".join(format_time(other.compute_busy()[0]) for other in (item, reference))
     line = ladder.name_step(item.place, place)[0]
     return [
         f"{item.place} ran {item.kernels:,} kernels, {name} {reference.kernels:,} (device busy "
-        f"{busy}): what is more belongs to the line {line}"
+        f"{busy}): the difference belongs to the line {line}"
     ]
 
 

@@ -8,14 +8,37 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ftax import _core
 from ftax.steps.echoes import PlainMode
 from ftax.steps.tensors import copy_into, same_bytes
+
+_UNDECLARED = _core.list_undeclared_writes()
+
+
+def list_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Tensors that this operator call writes into: those of which its schema says so, and what a
+    few operators write without saying so."""
+    schema = func._schema
+    flag, names = _UNDECLARED.get(schema.name, ("", ()))
+    if not (schema.is_mutable or names):
+        return []
+    given = {
+        argument.name: args[place] if place < len(args) else kwargs.get(argument.name)
+        for place, argument in enumerate(schema.arguments)
+    }
+    declared = [
+        argument.name
+        for argument in schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    undeclared = names if not flag or given[flag] else ()
+    return [tensor for name in (*declared, *undeclared) for tensor in _list_tensors(given[name])]
 
 
 class Made(NamedTuple):
@@ -37,12 +60,8 @@ class Writes(PlainMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func._schema.is_mutable:
-            for place, argument in enumerate(func._schema.arguments):
-                value = args[place] if place < len(args) else kwargs.get(argument.name)
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    for tensor in _list_tensors(value):
-                        self.keep(tensor)
+        for tensor in list_written(func, args, kwargs):
+            self.keep(tensor)
         for value in (*args, *kwargs.values()):
             if isinstance(value, torch.Generator):
                 self.keep_generator(value)

@@ -201,6 +201,18 @@ def compare_kernel_sets(a: KernelSet, b: KernelSet) -> KernelDifference:
     )
 
 
+def compute_lacking(reference: KernelSet, kernels: KernelSet) -> float:
+    """Of the reference's kernel time, the share of kernels that another set has not, or less
+    often."""
+    counts = {entry.key: entry.count for entry in kernels.entries}
+    total_ns = sum(entry.total_ns for entry in reference.entries)
+    lacking_ns = sum(
+        entry.total_ns * max(0.0, 1 - counts.get(entry.key, 0) / entry.count)
+        for entry in reference.entries
+    )
+    return lacking_ns / total_ns if total_ns else 0.0
+
+
 def _pair_differing(a: Mapping[_Key, int], b: Mapping[_Key, int]) -> dict[_Key, tuple[int, int]]:
     pairs = {key: (a.get(key, 0), b.get(key, 0)) for key in dict.fromkeys((*a, *b))}
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}

@@ -30,11 +30,11 @@ def make_evidence_tables(receipt: Receipt) -> list[Rows]:
 
 def make_top_tables(receipt: Receipt, *, limit: int) -> list[Rows]:
     """The kernels that take the most time on the lowest rung; none without a reliable trace."""
-    rungs = [rung.place for rung in receipt.rungs]
-    traced = [item for item in receipt.evidence if item.top and item.place in rungs]
-    if not traced:
+    traced = {item.place: item for item in receipt.evidence if item.top}
+    found = [traced[rung.place] for rung in receipt.rungs if rung.place in traced]
+    if not found:
         return []
-    lowest = traced[-1]
+    lowest = found[-1]
     total_ns = median(lowest.kernel_ns) or 1.0
     return [
         Rows.of(

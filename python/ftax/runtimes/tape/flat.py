@@ -18,7 +18,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
-from ftax.runtimes.tape.flat_calls import find_schema, goes_through_ops, is_literal, spell
+from ftax.runtimes.tape.flat_calls import goes_through_ops, is_literal, spell
 from ftax.runtimes.tape.recording import dispatch_key_works, record_fragment
 
 Call = dict[str, Any]
@@ -169,7 +169,7 @@ def _form(call: Call, values: Sequence[Any]) -> str:
 
 def _probe(call: Call, values: Sequence[Any]) -> int:
     """Place of the first spelling that the recorder sees make this call with these arguments."""
-    if find_schema(call["operator"]).is_mutable:
+    if call["written"]:
         values = [v.clone() if isinstance(v, torch.Tensor) else v for v in values]
     names = _ProbeNames()
     spellings = list(spell(call["operator"], values, names))

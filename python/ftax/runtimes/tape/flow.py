@@ -71,7 +71,7 @@ class Flow:
                 self._join(slot, result)
         depends = any(self._find(slot) in self._dependent for slot in given)
         depends = depends or (schema is not None and _is_random(schema))
-        written = list(_list_written(call, schema))
+        written = call["written"]
         self._writes.update((index, slot) for slot in written)
         if depends:
             self._dependent.update(self._find(slot) for slot in (*made, *written))
@@ -122,15 +122,6 @@ def _list_aliased(call: Mapping[str, Any], schema: Any) -> Iterator[int]:
         return
     for described, argument in zip(schema.arguments, call["arguments"], strict=False):
         if described.alias_info is not None:
-            yield from list_slots(argument)
-
-
-def _list_written(call: Mapping[str, Any], schema: Any) -> Iterator[int]:
-    # `detach_`, with which torch.tensor ends, writes no memory, though its schema says so.
-    if schema is None or schema.name == "aten::detach_":
-        return
-    for described, argument in zip(schema.arguments, call["arguments"], strict=False):
-        if described.alias_info is not None and described.alias_info.is_write:
             yield from list_slots(argument)
 
 

@@ -28,6 +28,7 @@ from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.setting import use_autograd
 from ftax.steps.state import keep_weight, put_weights_back
+from ftax.steps.writes import list_written
 
 Observer = Literal["auto", "dispatch-key", "python"]
 
@@ -128,20 +129,11 @@ class _KeepWeights(PlainMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func._schema.is_mutable:
-            for place, argument in enumerate(func._schema.arguments):
-                value = args[place] if place < len(args) else kwargs.get(argument.name)
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    self._keep(value)
+        for tensor in list_written(func, args, kwargs):
+            if tensor.layout == torch.strided:
+                for weight in self.weights.get(tensor.untyped_storage()._cdata, ()):
+                    keep_weight(weight)
         return func(*args, **kwargs)
-
-    def _keep(self, value: Any) -> None:
-        if isinstance(value, list | tuple):
-            for item in value:
-                self._keep(item)
-        elif isinstance(value, torch.Tensor) and value.layout == torch.strided:
-            for weight in self.weights.get(value.untyped_storage()._cdata, ()):
-                keep_weight(weight)
 
 
 @contextmanager

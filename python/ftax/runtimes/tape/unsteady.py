@@ -124,5 +124,6 @@ def _sum_bits(tensor: torch.Tensor) -> torch.Tensor:
         flat = torch.view_as_real(flat).reshape(-1)
     size = flat.numel() * flat.element_size()
     whole = next(dtype for width, dtype in _WHOLE if size % width == 0)
-    aligned = flat.data_ptr() % 8 == 0
+    offset = flat.storage_offset() * flat.element_size()  # from memory that may lie odd itself
+    aligned = flat.data_ptr() % 8 == 0 and offset % 8 == 0
     return flat.view(whole if aligned else torch.uint8).sum(dtype=torch.int64)
