@@ -51,6 +51,10 @@ c10::TensorImpl* find_gradient(const at::Tensor& tensor) {
   return gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr;
 }
 
+const void* find_memory(const c10::TensorImpl& tensor) {
+  return tensor.unsafe_storage().data_ptr().get();
+}
+
 // Borrowed; nullptr without an error where the key is absent.
 PyObject* find_item(PyObject* dict, PyObject* key) {
   PyObject* const value = PyDict_GetItemWithError(dict, key);
@@ -68,7 +72,7 @@ void Guards::add(Kind kind, const py::object& owner, std::vector<py::object> key
     dicts_.push_back({owner.ptr(), watched, read_version(owner.ptr(), watched), places_.size()});
     clock_.reset();
   }
-  places_.push_back({kind, 0, owner, std::move(keys), std::move(values)});
+  places_.push_back({kind, owner, std::move(keys), std::move(values)});
 }
 
 void Guards::add_word(const void* address) {
@@ -155,36 +159,46 @@ void Guards::add_function(const py::object& function) {
   add_word(&fields->func_kwdefaults);
 }
 
-Guards::TensorState Guards::TensorState::of(const at::Tensor& tensor, bool gradient) {
-  const bool strided = tensor.layout() == at::kStrided && !tensor.is_nested();
-  return {tensor,
-          strided && tensor.has_storage() ? tensor.const_data_ptr() : nullptr,
-          strided ? tensor.sizes().vec() : std::vector<int64_t>{},
-          strided ? tensor.strides().vec() : std::vector<int64_t>{},
-          tensor.scalar_type(),
-          tensor.requires_grad(),
-          gradient ? std::optional(find_gradient(tensor)) : std::nullopt};
-}
-
-bool Guards::TensorState::holds() const {
-  if (tensor.requires_grad() != requires_grad || tensor.scalar_type() != dtype) return false;
-  if (gradient.has_value() && find_gradient(tensor) != *gradient) return false;
-  if (memory == nullptr) return true;
-  return tensor.const_data_ptr() == memory && tensor.sizes() == at::IntArrayRef(sizes) &&
-         tensor.strides() == at::IntArrayRef(strides);
-}
-
 void Guards::add_tensor(const at::Tensor& tensor, bool gradient) {
-  others_.push_back(places_.size());
-  places_.push_back({Kind::kTensor, tensors_.size(), {}, {}, {}});
-  tensors_.push_back(TensorState::of(tensor, gradient));
+  const bool strided = tensor.layout() == at::kStrided && !tensor.is_nested();
+  const bool in_memory = strided && tensor.has_storage();
+  const at::IntArrayRef sizes = strided ? tensor.sizes() : at::IntArrayRef();
+  const at::IntArrayRef strides = strided ? tensor.strides() : at::IntArrayRef();
+  tensors_.push_back({tensor, in_memory ? find_memory(*tensor.unsafeGetTensorImpl()) : nullptr,
+                      in_memory ? tensor.storage_offset() : 0,
+                      static_cast<uint32_t>(layouts_.size()), static_cast<uint32_t>(sizes.size()),
+                      places_.size(), tensor.dtype(), tensor.requires_grad(), strided,
+                      gradient ? std::optional(find_gradient(tensor)) : std::nullopt});
+  layouts_.insert(layouts_.end(), sizes.begin(), sizes.end());
+  layouts_.insert(layouts_.end(), strides.begin(), strides.end());
+  places_.push_back({Kind::kTensor, {}, {}, {}});
+}
+
+bool Guards::holds(const TensorState& expected) const {
+  const c10::TensorImpl& now = *expected.tensor.unsafeGetTensorImpl();
+  if (now.dtype() != expected.dtype || now.requires_grad() != expected.requires_grad) return false;
+  if (expected.gradient.has_value() && find_gradient(expected.tensor) != *expected.gradient) {
+    return false;
+  }
+  if (!expected.is_strided) return true;
+  if (expected.memory != nullptr &&
+      (find_memory(now) != expected.memory || now.storage_offset() != expected.offset)) {
+    return false;
+  }
+  const at::IntArrayRef sizes = now.sizes(), strides = now.strides();
+  if (sizes.size() != expected.dimensions) return false;
+  const int64_t* layout = layouts_.data() + expected.first;
+  for (size_t i = 0; i < expected.dimensions; ++i) {
+    if (sizes[i] != layout[i] || strides[i] != layout[expected.dimensions + i]) return false;
+  }
+  return true;
 }
 
 void Guards::add_switches(const std::string& device) {
   device_ = c10::Device(device);
   switches_ = ThreadState::capture(*device_);
   others_.push_back(places_.size());
-  places_.push_back({Kind::kSwitches, 0, {}, {}, {}});
+  places_.push_back({Kind::kSwitches, {}, {}, {}});
 }
 
 bool Guards::hold_items(Place& place) {
@@ -264,7 +278,7 @@ bool Guards::holds(Place& place) const {
     case Kind::kFunction:
       return holds_function(place);
     case Kind::kTensor:
-      return tensors_[place.index].holds();
+      return true;  // looked at in tensors_
     case Kind::kSwitches:
       return hold_switches();
   }
@@ -306,6 +320,9 @@ int64_t Guards::find_change() {
     if (now == word.expected) continue;
     if (!holds(places_[word.place])) return static_cast<int64_t>(word.place);
     word.expected = now;
+  }
+  for (const TensorState& expected : tensors_) {
+    if (!holds(expected)) return static_cast<int64_t>(expected.place);
   }
   for (const size_t place : others_) {
     if (!holds(places_[place])) return static_cast<int64_t>(place);

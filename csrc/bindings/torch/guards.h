@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -57,21 +58,20 @@ class Guards {
     kSwitches
   };
 
+  // A model has hundreds, so what is expected of each lies close together.
   struct TensorState {
     at::Tensor tensor;
-    const void* memory;
-    std::vector<int64_t> sizes, strides;
-    at::ScalarType dtype;
-    bool requires_grad;
+    const void* memory;  // of its storage
+    int64_t offset;
+    uint32_t first, dimensions;  // of its sizes, and then its strides, in layouts_
+    size_t place;
+    caffe2::TypeMeta dtype;
+    bool requires_grad, is_strided;
     std::optional<c10::TensorImpl*> gradient;  // nullptr: it has none
-
-    [[nodiscard]] static TensorState of(const at::Tensor& tensor, bool gradient);
-    [[nodiscard]] bool holds() const;
   };
 
   struct Place {
     Kind kind;
-    size_t index;                    // kTensor: into tensors_
     py::object owner;                // the container
     std::vector<py::object> keys;    // kItems, kDict; kAttribute: the name
     std::vector<py::object> values;  // null: was absent
@@ -105,6 +105,7 @@ class Guards {
   };
 
   void add_word(const void* address);  // of the place that was added last
+  [[nodiscard]] bool holds(const TensorState& expected) const;
   [[nodiscard]] bool has_changed(Dict& item);
   [[nodiscard]] int64_t find_changed_dict();
 
@@ -115,6 +116,7 @@ class Guards {
   std::vector<Word> words_;
   std::vector<size_t> others_;  // all others
   std::vector<TensorState> tensors_;
+  std::vector<int64_t> layouts_;
   std::optional<ThreadState> switches_;
   std::optional<c10::Device> device_;
 };
