@@ -42,6 +42,7 @@ ThreadState ThreadState::capture(c10::Device device) {
   state.autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA);
   state.autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
   state.autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
+  state.autocast_cache = at::autocast::is_autocast_cache_enabled();
   state.default_dtype = c10::get_default_dtype_as_scalartype();
   state.grad = c10::GradMode::is_enabled();
   state.inference = c10::InferenceMode::is_enabled();
@@ -68,6 +69,9 @@ std::string ThreadState::describe_change(const ThreadState& now) const {
   if (autocast_cuda_dtype != now.autocast_cuda_dtype) return "the dtype of autocast on CUDA";
   if (autocast_cpu != now.autocast_cpu) return "autocast on the CPU";
   if (autocast_cuda != now.autocast_cuda) return "autocast on CUDA";
+  if ((autocast_cpu || autocast_cuda) && autocast_cache != now.autocast_cache) {
+    return "whether autocast keeps what it casts";
+  }
   if (grad != now.grad) return "grad mode";
   if (inference != now.inference) return "inference mode";
   return describe_change_below_autograd(now);

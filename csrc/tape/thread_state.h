@@ -15,6 +15,7 @@ namespace ftax {
 struct ThreadState {
   bool autocast_cpu = false;
   bool autocast_cuda = false;
+  bool autocast_cache = false;
   at::ScalarType autocast_cpu_dtype = at::kFloat;  // that autocast computes in, on or off
   at::ScalarType autocast_cuda_dtype = at::kFloat;
   at::ScalarType default_dtype = at::kFloat;

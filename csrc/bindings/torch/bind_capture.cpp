@@ -140,7 +140,8 @@ void bind_capture(py::module_& m) {
       .def("add_attribute", &Guards::add_attribute, py::arg("object"), py::arg("name"))
       .def("add_class", &Guards::add_class, py::arg("object"))
       .def("add_function", &Guards::add_function, py::arg("function"))
-      .def("add_tensor", &Guards::add_tensor, py::arg("tensor"), py::arg("gradient") = false)
+      .def("add_tensor", &Guards::add_tensor, py::arg("tensor"), py::arg("gradient") = false,
+           py::arg("hooks") = false)
       .def("add_switches", &Guards::add_switches, py::arg("device"))
       .def("find_change", &Guards::find_change,
            "A place that is not as it was, by the order of adding; -1: none.")
@@ -157,6 +158,9 @@ void bind_capture(py::module_& m) {
       .def(py::init<py::tuple, std::vector<size_t>>(), py::arg("args"), py::arg("inputs"))
       .def("match", &GraphArguments::match, py::arg("args"),
            "The inputs; None where a weight, a size or a plain value is another.");
+  m.def(
+      "count_holders", [](const at::Tensor& tensor) { return tensor.storage().use_count(); },
+      py::arg("tensor"), "How many tensors, views and detached ones among them, have its memory.");
   m.def(
       "is_plain_value", [](const py::object& value) { return is_plain_value(value.ptr()); },
       py::arg("value"), "Whether it is compared by value, so that its identity says nothing.");

@@ -10,7 +10,12 @@
 #include "bindings/torch/guards.h"
 
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <utility>
@@ -51,8 +56,21 @@ c10::TensorImpl* find_gradient(const at::Tensor& tensor) {
   return gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr;
 }
 
+// Of the node of autograd that adds to the gradient of a leaf, where wrappers (DDP) have theirs.
+size_t count_hooks(const at::Tensor& tensor) {
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(tensor);
+  return node ? node->pre_hooks().size() + node->post_hooks().size() : 0;
+}
+
 const void* find_memory(const c10::TensorImpl& tensor) {
   return tensor.unsafe_storage().data_ptr().get();
+}
+
+// Of torch.func or of autograd, which does to each call what no replay does.
+bool is_inside_a_mode() {
+  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+         torch::autograd::AnomalyMode::is_enabled() ||
+         !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
 // Borrowed; nullptr without an error where the key is absent.
@@ -159,7 +177,7 @@ void Guards::add_function(const py::object& function) {
   add_word(&fields->func_kwdefaults);
 }
 
-void Guards::add_tensor(const at::Tensor& tensor, bool gradient) {
+void Guards::add_tensor(const at::Tensor& tensor, bool gradient, bool hooks) {
   const bool strided = tensor.layout() == at::kStrided && !tensor.is_nested();
   const bool in_memory = strided && tensor.has_storage();
   const at::IntArrayRef sizes = strided ? tensor.sizes() : at::IntArrayRef();
@@ -168,7 +186,8 @@ void Guards::add_tensor(const at::Tensor& tensor, bool gradient) {
                       in_memory ? tensor.storage_offset() : 0,
                       static_cast<uint32_t>(layouts_.size()), static_cast<uint32_t>(sizes.size()),
                       places_.size(), tensor.dtype(), tensor.requires_grad(), strided,
-                      gradient ? std::optional(find_gradient(tensor)) : std::nullopt});
+                      gradient ? std::optional(find_gradient(tensor)) : std::nullopt,
+                      hooks ? std::optional(count_hooks(tensor)) : std::nullopt});
   layouts_.insert(layouts_.end(), sizes.begin(), sizes.end());
   layouts_.insert(layouts_.end(), strides.begin(), strides.end());
   places_.push_back({Kind::kTensor, {}, {}, {}});
@@ -180,6 +199,7 @@ bool Guards::holds(const TensorState& expected) const {
   if (expected.gradient.has_value() && find_gradient(expected.tensor) != *expected.gradient) {
     return false;
   }
+  if (expected.hooks.has_value() && count_hooks(expected.tensor) != *expected.hooks) return false;
   if (!expected.is_strided) return true;
   if (expected.memory != nullptr &&
       (find_memory(now) != expected.memory || now.storage_offset() != expected.offset)) {
@@ -254,7 +274,7 @@ bool Guards::hold_switches() const {
   now.inference = switches_->inference;  // the same operators run under no_grad
   if (!switches_->describe_change(now).empty()) return false;
   return c10::impl::TorchDispatchModeTLS::stack_len() == 0 &&
-         !at::impl::torch_function_mode_enabled();
+         !at::impl::torch_function_mode_enabled() && !is_inside_a_mode();
 }
 
 bool Guards::holds(Place& place) const {

@@ -33,8 +33,9 @@ class Guards {
   void add_attribute(const py::object& object, const py::str& name);
   void add_class(const py::object& object);       // which it is of
   void add_function(const py::object& function);  // its code and its defaults
-  // Memory, layout, whether autograd follows it; if asked for, which tensor its gradient is.
-  void add_tensor(const at::Tensor& tensor, bool gradient);
+  // Memory, layout, whether autograd follows it; if asked for, which tensor its gradient is, and how
+  // many hooks wait for it.
+  void add_tensor(const at::Tensor& tensor, bool gradient, bool hooks);
   void add_switches(const std::string& device);
 
   // A place that is not as it was, by the order in which they were added; -1: none. Expects the
@@ -68,6 +69,7 @@ class Guards {
     caffe2::TypeMeta dtype;
     bool requires_grad, is_strided;
     std::optional<c10::TensorImpl*> gradient;  // nullptr: it has none
+    std::optional<size_t> hooks;
   };
 
   struct Place {

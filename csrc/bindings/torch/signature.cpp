@@ -14,11 +14,19 @@
 namespace ftax {
 namespace {
 
+// Of torch.func's transforms, and of forward-mode differentiation: more than memory and a layout.
+bool is_wrapped(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::FuncTorchBatched,
+                                           c10::DispatchKey::FuncTorchGradWrapper,
+                                           c10::DispatchKey::Functionalize});
+  return tensor.key_set().has_any(kWrappers) || tensor._fw_grad(/*level=*/0).defined();
+}
+
 bool is_plain_tensor(PyObject* value) {
   if (!THPVariable_CheckExact(value)) return false;
   const at::Tensor& tensor = THPVariable_Unpack(value);
   return tensor.layout() == at::kStrided && !tensor.is_nested() && !tensor.is_conj() &&
-         !tensor.is_neg() && !tensor.is_meta();
+         !tensor.is_neg() && !tensor.is_meta() && !is_wrapped(tensor);
 }
 
 size_t find(const std::vector<PyObject*>& tensors, PyObject* tensor) {
@@ -61,7 +69,8 @@ Signature::Node Signature::read_tensor(PyObject* value, Tensors& tensors) {
   if (!is_plain_tensor(value)) {
     throw InvalidArgumentError(std::string("cannot capture a call with a tensor of type ") +
                                Py_TYPE(value)->tp_name +
-                               " or layout other than strided: give plain tensors");
+                               " that is wrapped (torch.func, forward-mode differentiation) or of a "
+                               "layout other than strided: give plain tensors");
   }
   Node node;
   node.kind = Kind::kTensor;
@@ -203,7 +212,8 @@ py::tuple Signature::fill(const py::list& tensors) const {
 }
 
 void Signature::list_objects(const Node& node, py::list& found) {
-  if (node.kind == Kind::kValue && !is_plain_value(node.value.ptr())) found.append(node.value);
+  const bool is_plain = !node.value || (node.kind == Kind::kValue && is_plain_value(node.value.ptr()));
+  if (!is_plain) found.append(node.value);  // also the class of a container
   for (const Node& item : node.items) list_objects(item, found);
 }
 

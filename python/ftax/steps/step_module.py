@@ -27,7 +27,8 @@ _SMALL_BYTES = 1 << 16
 
 class StepModule(nn.Module):
     """``written``: the memory that the step writes and did not allocate, whole, as tensors that
-    autograd does not see; ``returned``: what of it is compared, as an output is."""
+    autograd does not see; ``returned``: what of it is compared, as an output is; ``generators``:
+    those of the user's from which it draws, with the states that they have before each call."""
 
     def __init__(self, step: Step) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class StepModule(nn.Module):
         self.returned: list[torch.Tensor] = []
         self._written_inputs: list[int] = []  # places among the tensors of the inputs
         self.kept_bytes = 0  # that each call leaves behind in Python, of what it makes
-        self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
+        self.generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
         self.is_compiled = False  # in part, by torch.compile
         self._theirs: list[torch.Tensor] = []  # that steps beside it write, and it does not
@@ -51,7 +52,7 @@ class StepModule(nn.Module):
         """Put back what decides which work is done: for whoever calls the step outside a runner."""
         self._decisive_theirs.put_back()
         self._decisive.put_back()
-        for generator, state in self._generators:
+        for generator, state in self.generators:
             generator.set_state(state)
         if self.step.reset is None:
             return
@@ -115,7 +116,7 @@ class StepModule(nn.Module):
                 call()
             made.append(writes.take_made())
         self.written = writes.list_memory()
-        self._generators = writes.list_generators()
+        self.generators = writes.list_generators()
         self.is_compiled = writes.met_compiled
         writes.put_back()
         self.run_beside(())

@@ -38,7 +38,7 @@ def list_written(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
     undeclared = names if not flag or given[flag] else ()
-    return [tensor for name in (*declared, *undeclared) for tensor in _list_tensors(given[name])]
+    return [tensor for name in (*declared, *undeclared) for tensor in list_tensors(given[name])]
 
 
 class Made(NamedTuple):
@@ -66,10 +66,10 @@ class Writes(PlainMode):
             if isinstance(value, torch.Generator):
                 self.keep_generator(value)
         result = func(*args, **kwargs)
-        given = {find_storage(item) for item in _list_tensors((*args, *kwargs.values()))}
+        given = {find_storage(item) for item in list_tensors((*args, *kwargs.values()))}
         if func is torch.ops.aten.lift_fresh.default:
             given.clear()  # torch.tensor has just made it
-        for tensor in _list_tensors(result):
+        for tensor in list_tensors(result):
             storage = find_storage(tensor)
             if storage is None or storage in given or storage in self._kept:
                 continue
@@ -140,12 +140,13 @@ def count_kept(made: Sequence[Sequence[Made]], held: Set[int | None]) -> int:
     return count()
 
 
-def _list_tensors(value: Any) -> Iterator[torch.Tensor]:
+def list_tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Among the arguments or results of an operator call."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _list_tensors(item)
+            yield from list_tensors(item)
 
 
 def find_storage(tensor: torch.Tensor) -> int | None:

@@ -120,7 +120,7 @@ def deterministic_around_calls() -> Any:
     return _switched(torch.no_grad, deterministic, torch.no_grad, what=lambda x: x.cumsum(0))
 
 
-@refused("inside a TorchDispatchMode or TorchFunctionMode")
+@refused("inside of a TorchDispatchMode or TorchFunctionMode")
 def default_device_around_calls() -> Any:
     return _switched(torch.no_grad, on_meta, torch.no_grad, what=lambda x: torch.ones(x.shape[0]))
 

@@ -21,9 +21,10 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
 from ftax.runtimes.capture.explanation import Explanation, explain
+from ftax.runtimes.capture.gradients import note_holders
 from ftax.runtimes.capture.guards import Wraps
 from ftax.runtimes.capture.program import Program, ValueChanged
-from ftax.runtimes.capture.record import OnHostRead, record_program
+from ftax.runtimes.capture.record import OnHostRead, find_mode, record_program, refuse_modes
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import Step
 from ftax.steps.tensors import same_bytes
@@ -244,6 +245,8 @@ class Captured(Wraps):
             return self._call_original(args, kwargs)
         if self._options.on_miss == "eager" and self._programs:
             return self._call_original(args, kwargs)
+        if self._options.on_refusal == "eager" and find_mode():  # outside of it there are replays
+            return self._call_original(args, kwargs)
         if any(signature.match(args, kwargs) is not None for signature in self._refused):
             return self._call_original(args, kwargs)
         if self._options.on_miss == "raise" and (self._programs or self._calls):
@@ -251,6 +254,7 @@ class Captured(Wraps):
                 f"no recorded call of {self._name} fits: {self._describe_miss(args, kwargs)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
             )
+        refuse_modes(self._name)
         self._note_miss(args, kwargs)
         reason = self._describe_miss(args, kwargs)
         try:
@@ -306,11 +310,8 @@ class Captured(Wraps):
         replayed: it may be refused, or have to run once first."""
         _recording.is_on = True
         try:
-            if self._grad_mode is None:
-                program = self._record(args, kwargs, check_inputs)
-            else:
-                with use_autograd(self._grad_mode == "grad"):
-                    program = self._record(args, kwargs, check_inputs)
+            with note_holders([program.gradients for program in self._programs]):
+                return self._keep(self._record_in_mode(args, kwargs, check_inputs))
         except UnsupportedError as error:
             if self._options.on_refusal == "raise":
                 raise
@@ -320,10 +321,13 @@ class Captured(Wraps):
             return False
         finally:
             _recording.is_on = False
+
+    def _keep(self, program: Program) -> bool:
+        """Use it for the next such call, unless a first call has to run as it is."""
+        if program.unsettled and self._made_state:
+            raise UnsupportedError(f"cannot capture {self._name}: {program.unsettled}")
         self._calls["recorded"] += 1
         if program.unsettled:
-            if self._made_state:
-                raise UnsupportedError(f"cannot capture {self._name}: {program.unsettled}")
             self._makes_state = True
             return False
         self._made_state = False
@@ -337,6 +341,14 @@ class Captured(Wraps):
     def lend_inputs(self) -> None:
         """Let `inputs` be in the memory from which the first recording reads."""
         self.inputs = self._programs[0].lend_inputs(*self.inputs)
+
+    def _record_in_mode(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any
+    ) -> Program:
+        if self._grad_mode is None:
+            return self._record(args, kwargs, check_inputs)
+        with use_autograd(self._grad_mode == "grad"):
+            return self._record(args, kwargs, check_inputs)
 
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> Program:
         program = record_program(
@@ -419,6 +431,7 @@ class _Before:
         self._memory = _core.SavedState([*program.written, *match.tensors])
         self._cpu = torch.get_rng_state()
         self._gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._generators = [(item, item.get_state()) for item in program.generators]
         leaves = (*program.gradients.made, *program.gradients.dropped, *program.gradients.added)
         self._gradients = [(leaf, leaf.grad) for leaf in leaves]
 
@@ -427,6 +440,8 @@ class _Before:
         torch.set_rng_state(self._cpu)
         if self._gpus:
             torch.cuda.set_rng_state_all(self._gpus)
+        for generator, state in self._generators:
+            generator.set_state(state)
         for leaf, grad in self._gradients:
             leaf.grad = grad
 

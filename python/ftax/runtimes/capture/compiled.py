@@ -116,6 +116,7 @@ def record_doors(
         state=guard_state({}, _NOTHING, loaded.device, has_autograd=False),
         executed=_NOTHING,
         written=(),
+        generators=(),
         gradients=Gradients(added=(), made=(), dropped=()),
         operators=doors.graphs,
         tree=pytree.tree_structure(None),

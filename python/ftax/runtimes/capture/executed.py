@@ -8,12 +8,16 @@ globals are asked of the frames.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import dis
 import gc
+import inspect
+import itertools
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -42,6 +46,14 @@ _CHECKPOINTING = str(Path("torch", "utils", "checkpoint.py"))
 _ENVIRONMENT = frozenset(("environ", "getenv"))
 _BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
 _BY_ARGUMENT = frozenset(("getattr", "hasattr"))
+# Functions of libraries that read attributes by names that stand in no code.
+_READERS = frozenset(
+    function.__code__
+    for function in (
+        *(dataclasses.asdict, dataclasses.astuple, inspect.getmembers, copy.copy, copy.deepcopy),
+        torch.nn.ParameterDict.__getitem__,
+    )
+)
 _COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
 _PATH = (
     "LOAD_ATTR",
@@ -64,21 +76,29 @@ class Executed:
         seeding: the first call that seeded a generator of torch's, "Generator.seed in model.py:12";
             "" if there was none.
         restoring: the first one that set its state, which may have brought an earlier one back.
+        thread: where the first thread was started, "model.py:12"; "" if none was.
     """
 
     codes: frozenset[CodeType]
     changing: tuple[str, ...]
     seeding: str = ""
     restoring: str = ""
+    thread: str = ""
     spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
 
     def list_functions(self) -> list[FunctionType]:
         """All functions that live and have code that ran."""
-        return [
+        frozen = gc.get_freeze_count() > 0  # which hides objects from those that look for them
+        if frozen:
+            gc.unfreeze()
+        found = [
             item
             for item in gc.get_objects()
             if type(item) is FunctionType and item.__code__ in self.codes
         ]
+        if frozen:
+            gc.freeze()
+        return found
 
     def list_names(self) -> frozenset[str]:
         """Names by which that code can have read anything: of attributes and globals, and strings
@@ -92,9 +112,23 @@ class Executed:
                 )
         return frozenset(found)
 
+    def list_asked(self) -> frozenset[str]:
+        """Names of which code outside torch may ask whether there is such an attribute."""
+        own = (code for code in self.codes if not is_library(code.co_filename))
+        parts = [part for code in own for part in list_codes(code)]
+        return frozenset(
+            item
+            for part in parts
+            if _BY_ARGUMENT & set(part.co_names)
+            for item in part.co_consts
+            if isinstance(item, str) and item.isidentifier()
+        )
+
     @property
     def composes_names(self) -> bool:
         """Whether code outside torch may make up the name of an attribute while it runs."""
+        if not _READERS.isdisjoint(self.codes):
+            return True
         return any(_composes(code) for code in self.codes if not is_library(code.co_filename))
 
     @property
@@ -109,10 +143,13 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     codes: dict[CodeType, dict[str, Any]] = {}
     changing: dict[str, None] = {}
     seeding: dict[str, str] = {}  # the first of each method
+    threads: list[str] = []
 
     def see(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
             codes[frame.f_code] = frame.f_globals
+        elif event == "c_call" and _starts_thread(argument):
+            threads.append(_find_caller(frame) or "torch")
         elif event == "c_call" and _sets_generator(argument):
             if (place := _find_caller(frame)) is not None:
                 method = argument.__name__
@@ -139,6 +176,7 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         changing=tuple(changing),
         seeding=_find_first(seeding, _SEEDING),
         restoring=_find_first(seeding, _RESTORING),
+        thread=next(iter(threads), ""),
         spaces=tuple(codes.items()),
     )
 
@@ -170,6 +208,11 @@ def _changes(function: Any) -> bool:
     return module in _CHANGING
 
 
+def _starts_thread(function: Any) -> bool:
+    is_builtin = getattr(function, "__module__", None) == "_thread"
+    return is_builtin and getattr(function, "__name__", "").startswith("start_")
+
+
 def _sets_generator(function: Any) -> bool:
     owner = getattr(function, "__self__", None)
     return isinstance(owner, torch.Generator) and function.__name__ in _SEEDING | _RESTORING
@@ -199,13 +242,24 @@ def _composes(code: CodeType) -> bool:
     for part in list_codes(code):
         if _BY_NAME & set(part.co_names):
             return True
+        steps = [item for item in dis.get_instructions(part) if item.opname not in _PATH]
+        if any(item.opname == "MATCH_CLASS" for item in steps):
+            return True
         if _BY_ARGUMENT & set(part.co_names):
-            steps = [item for item in dis.get_instructions(part) if item.opname not in _PATH]
             if any(item.opname in _COMPOSING for item in steps):
                 return True
             for place, item in enumerate(steps):
-                if item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT:
-                    named = steps[place + 2] if place + 2 < len(steps) else item
-                    if named.opname != "LOAD_CONST":
-                        return True
+                is_asked = item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT
+                if is_asked and not _is_asked_by_name(steps[place + 2 : place + 5]):
+                    return True
     return False
+
+
+def _is_asked_by_name(steps: Sequence[dis.Instruction]) -> bool:
+    """Whether what stands behind `getattr` and an object is a name, maybe a default, and the
+    call."""
+    loads = list(itertools.takewhile(lambda item: item.opname.startswith("LOAD"), steps))
+    if not loads or loads[0].opname != "LOAD_CONST" or len(loads) == len(steps):
+        return False
+    call = steps[len(loads)]
+    return call.opname.startswith("CALL") and call.argval == 1 + len(loads)

@@ -12,6 +12,7 @@ _FEW = 12  # lines of a list that is printed
 _ALWAYS_FROZEN = (
     "what C++ extensions read without an operator call",
     "functions and classes of torch and of Python's library, and what code of libraries names",
+    "attributes that Python code gives to a tensor that is an argument",
     "whether an argument is the very tensor that the code finds elsewhere (x is self.weight)",
 )
 

@@ -1,20 +1,41 @@
 """What a call does to `.grad` of the weights, which a replay has to do too.
 
 The surprising choice: it is found by trying. A gradient is put there before a run, which the call
-writes into, replaces, or takes away; and a run as the call finds them shows which ones it makes.
+reads, writes into, replaces, or takes away; and a run as the call finds them shows which ones it
+makes.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 
-_OWN_REFERENCES = 3  # to a tensor: `handed`, a name here, the argument that asks
+from ftax import _core
+from ftax.steps.echoes import PlainMode
+from ftax.steps.writes import find_storage, list_tensors
+
+_OWN_REFERENCES = 3  # to a tensor: the attribute, a name, the argument that asks
+
+
+@dataclass(slots=True)
+class _Handed:
+    """A gradient that was left behind, and how often recordings hold its memory."""
+
+    grad: torch.Tensor
+    holds: int = 0
+
+    def is_free(self) -> bool:
+        """Whether nobody has it but its leaf: not the tensor, nor by another its memory."""
+        grad = self.grad
+        is_held = sys.getrefcount(grad) > _OWN_REFERENCES
+        return not is_held and _core.count_holders(grad) <= 1 + self.holds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +46,16 @@ class Gradients:
         added: the call writes into what it finds, so whether there is one decides what it does.
         made: after the call there is one that the call made.
         dropped: after the call there is none.
+        read: there is another one, or none, and yet the call looks at the one before: it reads it,
+            gives it to another leaf, or does other work where there is none.
         handed: those that were left behind last, by place in ``made``.
     """
 
     added: tuple[torch.Tensor, ...]
     made: tuple[torch.Tensor, ...]
     dropped: tuple[torch.Tensor, ...]
-    handed: dict[int, torch.Tensor] = field(default_factory=dict, repr=False)
+    read: tuple[torch.Tensor, ...] = ()
+    handed: dict[int, _Handed] = field(default_factory=dict, repr=False)
 
     @property
     def own(self) -> set[int]:
@@ -56,12 +80,27 @@ class Gradients:
 
     def _put_in_place(self, place: int, grad: torch.Tensor) -> torch.Tensor:
         before = self.handed.get(place)
-        is_free = before is not None and sys.getrefcount(before) <= _OWN_REFERENCES
-        if before is not None and is_free and before is not grad and before.shape == grad.shape:
+        if before is not None and before.grad is grad:
+            return grad
+        if before is not None and before.grad.shape == grad.shape and before.is_free():
             with torch.no_grad():
-                return before.copy_(grad)
-        self.handed[place] = grad
+                return before.grad.copy_(grad)
+        self.handed[place] = _Handed(grad)
         return grad
+
+
+@contextmanager
+def note_holders(programs: Iterable[Gradients]) -> Iterator[None]:
+    """What is recorded or dropped inside may hold the memory of gradients that were handed out."""
+    handed = [item for gradients in programs for item in gradients.handed.values()]
+    before = [_core.count_holders(item.grad) for item in handed]
+    try:
+        yield
+    finally:
+        if handed:
+            gc.collect()  # cycles of what recorded hold it too
+        for item, count in zip(handed, before, strict=True):
+            item.holds += _core.count_holders(item.grad) - count
 
 
 def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) -> Gradients:
@@ -77,23 +116,68 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
         return Gradients(added=(), made=(), dropped=())
     with keep_gradients(found):
         before = [leaf.grad for leaf in found]
-        run()
+        with _Touches(()) as plain:
+            run()
         made = [
             leaf.grad is not None and leaf.grad is not grad
             for leaf, grad in zip(found, before, strict=True)
         ]
-        planted = [torch.zeros_like(leaf) for leaf in found]
-        for leaf, grad in zip(found, planted, strict=True):
-            leaf.grad = grad
+        planted = _plant(found)
         run()
         gone = [leaf.grad is None for leaf in found]
+        own = {id(grad): leaf for leaf, grad in zip(found, planted, strict=True)}
+        moved = [own.get(id(leaf.grad), leaf) is not leaf for leaf in found]
         # Also one that is gone: a pass added to it before it was dropped.
         written = [bool(grad._version) for grad in planted]
+        planted = _plant(found)
+        with _Touches(planted) as touches:
+            run()
+        touched = [find_storage(grad) in touches.found for grad in planted]
+    replaced = [
+        (is_made or is_gone) and not is_written
+        for is_made, is_gone, is_written in zip(made, gone, written, strict=True)
+    ]
+    is_alike = any(written) or any(grad is not None for grad in before)
+    is_alike |= plain.names == touches.names
 
     def choose(which: Iterable[bool]) -> tuple[torch.Tensor, ...]:
         return tuple(leaf for leaf, is_it in zip(found, which, strict=True) if is_it)
 
-    return Gradients(added=choose(written), made=choose(made), dropped=choose(gone))
+    return Gradients(
+        added=choose(written),
+        made=choose(made),
+        dropped=choose(gone),
+        read=choose(
+            is_moved or (is_own and (is_touched or not is_alike))
+            for is_moved, is_own, is_touched in zip(moved, replaced, touched, strict=True)
+        ),
+    )
+
+
+def _plant(leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    planted = []
+    for leaf in leaves:
+        leaf.grad = torch.zeros_like(leaf)
+        planted.append(leaf.grad)
+    return planted
+
+
+class _Touches(PlainMode):
+    """Which operators are called, and which memory they are given."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._looked_for = {find_storage(tensor) for tensor in tensors}
+        self.found: set[int | None] = set()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.names.append(str(func))
+        for tensor in list_tensors((*args, *kwargs.values())):
+            if (place := find_storage(tensor)) in self._looked_for:
+                self.found.add(place)
+        return func(*args, **kwargs)
 
 
 @contextmanager

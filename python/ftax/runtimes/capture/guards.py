@@ -8,6 +8,7 @@ guard too many costs a capture anew, one too few a wrong result.
 from __future__ import annotations
 
 import argparse
+import builtins
 import dis
 import enum
 import functools
@@ -16,7 +17,7 @@ import operator
 import os
 import sys
 import types
-from collections import ChainMap, OrderedDict, UserDict, UserList, deque
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,15 +44,33 @@ _MODULE_STATE = frozenset(
 # What cannot be changed, or leads to nothing that a forward pass reads.
 _INERT = (type, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType)
 _FOLLOWED = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+_Pair = namedtuple("_Pair", "first")
 _FIXED = (
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodWrapperType, np.generic),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, property, classmethod),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, type(_Pair.first)),
     *(staticmethod, enum.Enum, logging.Logger),
 )
 # Of Python's own library, what people keep their options and tables in.
 _HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, ChainMap)
 # Objects that read attributes by names that stand in no code.
 _READERS = (operator.attrgetter, operator.methodcaller)
+
+
+# What Python itself keeps in each module, and in each class.
+_OF_EACH_MODULE = frozenset(vars(types.ModuleType("any"))) | {
+    "__builtins__",
+    "__file__",
+    "__path__",
+}
+_OF_EACH_CLASS = frozenset(
+    (
+        *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
+        *("__slots__", "__match_args__", "__dataclass_fields__", "__dataclass_params__"),
+        *("__abstractmethods__", "__parameters__", "__orig_bases__", "__hash__", "__new__"),
+        *("__static_attributes__", "__firstlineno__", "__annotate__", "__annotations_cache__"),
+    )
+)
 
 
 class Wraps:
@@ -142,6 +161,8 @@ def _walk(
     walk = _Walk(executed, names, gradients, has_autograd=has_autograd)
     walk.note("torch's switches: grad mode, autocast, precision, attention back ends")
     walk.state.guards.add_switches(device)
+    walk.note("the level of forward-mode differentiation")
+    walk.state.guards.add_items(vars(torch.autograd.forward_ad), ["_current_level"])
     for path, value in roots.items():
         walk.visit(value, path)
     walk.finish()
@@ -169,19 +190,23 @@ class _Walk:
         self.state = GuardedState()
         self.gradients = gradients if names is None or "grad" in names or has_autograd else None
         self._codes, self._has_autograd = executed.codes, has_autograd
-        self._names = names
+        self._names, self._asked = names, executed.list_asked()
+        self._modules = executed.list_names()  # by which a Python module is reached in another
         self.has_met_readers = False
         self._seen: dict[int, object] = {}  # holds what is made on the way
         self._functions: dict[int, object] = {}
-        self._globals: dict[int, set[str]] = {}  # keys that are guarded, by namespace
+        self._guarded: dict[int, set[str]] = {}  # keys, by the namespace that they are in
         self._queue: deque[tuple[object, str]] = deque()
 
     def note(self, path: str) -> None:
         self.state.places.append(path)
 
     def visit(self, value: object, path: str) -> None:
-        if isinstance(value, type) and not _is_library_name(value.__module__):
+        if isinstance(value, type):
             self._look_at_classes(value)
+        elif isinstance(value, types.ModuleType):
+            if not _is_of_library(value):
+                self._visit_python_module(value)
         elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
             if not isinstance(value.__self__, types.ModuleType | type | None):  # a bound method
                 self.visit(value.__self__, f"{path}.__self__")
@@ -207,15 +232,16 @@ class _Walk:
             self.visit(value.args, f"{path}.args")
             self.visit(value.keywords, f"{path}.keywords")
         elif isinstance(value, types.CellType):
+            self.note(path)
+            guards.add_cell(value)
             if _is_filled(value):
-                self.note(path)
-                guards.add_cell(value)
                 self.visit(value.cell_contents, path)
         elif isinstance(value, dict):
             if self._is_short(value, path):
                 self.note(path)
                 guards.add_dict(value)
-                self._visit_all(((f"{path}[{key!r}]", item) for key, item in value.items()))
+                self._visit_all((f"a key of {path}", key) for key in value)
+                self._visit_all((f"{path}[{key!r}]", item) for key, item in value.items())
                 if isinstance(value, OrderedDict) and len(value) > 1:  # has an order of its own
                     self.note(path)
                     guards.add_attribute(_Contents(functools.partial(list, value)), "now")
@@ -262,6 +288,8 @@ class _Walk:
 
     def visit_function(self, function: types.FunctionType, path: str) -> None:
         if function.__code__ not in self._codes:
+            if function.__dict__ and not is_library(function.__code__.co_filename):
+                self.visit(function.__dict__, f"attributes of {path}")
             return
         if id(function) in self._functions:
             return
@@ -269,6 +297,7 @@ class _Walk:
         own = not is_library(function.__code__.co_filename)
         if own:
             self._look_at_parts(function, path)
+        self.visit(getattr(function, "registry", None), f"{path}.registry")  # of singledispatch
         names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for name, cell in names:
             if own or (_is_filled(cell) and not _is_of_library(cell.cell_contents)):
@@ -293,49 +322,70 @@ class _Walk:
         keys = [
             name
             for name in sorted(named)
-            if not name.startswith("__")
+            if name not in _OF_EACH_MODULE
             and (own or (name in space and not _is_inert_global(space[name])))
         ]
-        if not keys:
-            return
         module = space.get("__name__", "?")
-        known = self._globals.setdefault(id(space), set())
+        self._guard_items(space, keys, f"globals of {module}")
+        if own:
+            found = [key for key in keys if key not in space and key in vars(builtins)]
+            self._guard_items(vars(builtins), found, "builtins")
+        for key in keys:
+            self.visit(space.get(key), f"{module}.{key}")
+        if own:
+            for name in _list_imports(code, space):
+                self.visit(sys.modules.get(name), name)
+
+    def _guard_items(self, space: dict[str, Any], keys: Iterable[str], title: str) -> None:
+        known = self._guarded.setdefault(id(space), set())
         if new := [key for key in keys if key not in known]:
             known.update(new)
-            self.note(f"globals of {module}: {', '.join(new)}")
+            self.note(f"{title}: {', '.join(new)}")
             self.state.guards.add_items(space, new)
-        for key in keys:
-            value = space.get(key)
-            if isinstance(value, types.ModuleType) and not _is_of_library(value):
-                self._visit_python_module(value)
-            else:
-                self.visit(value, f"{module}.{key}")
 
     def _visit_python_module(self, module: types.ModuleType) -> None:
         """What code names of a module of the user."""
         space = vars(module)
+        if id(space) in self._seen:
+            return
+        self._seen[id(space)] = space
         keys = [
             key
             for key, value in space.items()
-            if (self._names is None or key in self._names)
-            and not key.startswith("__")
-            and not isinstance(value, types.ModuleType)
+            if not key.startswith("__")
+            and (
+                key in self._modules
+                if isinstance(value, types.ModuleType)
+                else self._names is None or key in self._names
+            )
         ]
-        if keys and id(space) not in self._seen:
-            self._seen[id(space)] = space
+        missing = sorted(self._asked.difference(space))
+        if keys or missing:
             self.note(f"globals of {module.__name__}: {', '.join(keys)}")
-            self.state.guards.add_items(space, keys)
+            self.state.guards.add_items(space, [*keys, *missing])
             self._visit_all((f"{module.__name__}.{key}", space[key]) for key in keys)
 
     def _look_at_tensor(self, tensor: torch.Tensor, path: str) -> None:
         self.note(path)
         self.state.tensors.append(tensor)
-        self.state.guards.add_tensor(tensor, self._finds_gradient(tensor))
-        if self._has_autograd and tensor.is_leaf and tensor.requires_grad:
+        is_followed = self._has_autograd and tensor.is_leaf and tensor.requires_grad
+        self.state.guards.add_tensor(tensor, self._finds_gradient(tensor), is_followed)
+        self._look_at_attributes_of_tensor(tensor, path)
+        if is_followed:
             for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
                 self.note(f"{path}.{name}")
                 self.state.guards.add_attribute(tensor, name)
                 self.visit(getattr(tensor, name, None), f"{path}.{name}")
+
+    def _look_at_attributes_of_tensor(self, tensor: torch.Tensor, path: str) -> None:
+        """Those of Python, which no operator call tells of."""
+        space = vars(tensor)
+        keys = [key for key in space if self._names is None or key in self._names]
+        missing = sorted(self._asked.difference(space))
+        if keys or missing:
+            self.note(f"attributes of {path}")
+            self.state.guards.add_items(space, [*keys, *missing])
+            self._visit_all((f"{path}.{key}", space[key]) for key in keys)
 
     def _finds_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether what the call does can depend on which gradient is there, or that none is."""
@@ -367,7 +417,7 @@ class _Walk:
             self.note(path)
             self.state.guards.add_dict(space)
         else:
-            missing = _list_missing(value, space, self._names)
+            missing = _list_missing(value, space, self._names, self._asked)
             self.note(path)
             self.state.guards.add_items(space, [*keys, *missing])
         self._visit_all((f"{path}.{key}", space[key]) for key in keys)
@@ -395,24 +445,39 @@ class _Walk:
                 self.visit(getattr(value, name, None), f"{path}.{name}")
 
     def _look_at_classes(self, kind: type) -> None:
-        for base in kind.__mro__:
-            self._look_at_class(base)
-
-    def _look_at_class(self, kind: type) -> None:
-        """What code names of a class of the user, its methods too."""
+        """What code names of a class of the user and of those that it derives from, methods too."""
         if id(kind) in self._seen or _is_library_name(kind.__module__):
             return
         self._seen[id(kind)] = kind
-        keys = [
-            key
-            for key, value in vars(kind).items()
-            if self._names is None or key in self._names or self._has_run(value)
-            if not (key.startswith("__") and not self._has_run(value))
-        ]
-        if keys:
+        behind: dict[str, object] = {}  # what a class that comes later would be asked for
+        for base in reversed(kind.__mro__):
+            if not _is_library_name(base.__module__):
+                self._look_at_class(base, behind)
+            behind |= vars(base)
+        if type(kind) is not type:
+            self._look_at_classes(type(kind))
+
+    def _look_at_class(self, kind: type, behind: Mapping[str, object]) -> None:
+        space = vars(kind)
+        keys = [key for key, value in space.items() if self._is_read(key, value)]
+        missing = [key for key, value in behind.items() if self._is_read(key, value)]
+        missing = [key for key in (*missing, *sorted(self._asked)) if key not in space]
+        known = self._guarded.setdefault(id(kind), set())
+        if new := [key for key in (*keys, *missing) if key not in known]:
+            known.update(new)
+            self._seen[id(kind)] = kind
             self.note(f"{kind.__qualname__}: {', '.join(keys)}")
-            self.state.guards.add_class_items(kind, keys)
-            self._visit_all((f"{kind.__qualname__}.{key}", vars(kind)[key]) for key in keys)
+            self.state.guards.add_class_items(kind, new)
+        self._visit_all((f"{kind.__qualname__}.{key}", space[key]) for key in keys)
+
+    def _is_read(self, key: str, value: object) -> bool:
+        """Whether code that ran can have read this of a class."""
+        if self._has_run(value):
+            return True
+        is_own = key.startswith("__") and (callable(value) or hasattr(type(value), "__get__"))
+        if is_own or key in _OF_EACH_CLASS:
+            return False
+        return self._names is None or key in self._names
 
 
 def _find_contents(value: Any) -> Callable[[], list[Any]] | None:
@@ -466,14 +531,36 @@ def _is_library_name(module: str | None) -> bool:
     return top in ("torch", "ftax", "_pytest") or top in sys.stdlib_module_names
 
 
-def _list_missing(owner: object, space: Mapping[str, object], names: frozenset[str]) -> list[str]:
-    """Names that code reads and that are not there: those of the class, which an attribute of the
-    object would hide, and, of an object that is a bag of attributes, all."""
-    if isinstance(owner, _HOLDERS):
+def _list_missing(
+    owner: object, space: Mapping[str, object], names: frozenset[str], asked: frozenset[str]
+) -> list[str]:
+    """Names that code reads and that are not there: those for which it asks, those of the class,
+    which an attribute of the object would hide, and, of an object that is a bag of attributes or
+    makes them up, all."""
+    if isinstance(owner, _HOLDERS) or _makes_attributes(type(owner)):
         return [key for key in names if key not in space]
     found = [key for kind in type(owner).__mro__ for key in vars(kind)]
     known = [key for key in dict.fromkeys(found) if key in names and key not in space]
-    return [key for key in known if not key.startswith("__")]
+    missing = [key for key in known if not key.startswith("__")]
+    return [*missing, *sorted(asked.difference(space, missing))]
+
+
+def _makes_attributes(kind: type) -> bool:
+    """Whether a method of the user's answers for attributes that are not there."""
+    owner = next((base for base in kind.__mro__ if "__getattr__" in vars(base)), None)
+    return owner is not None and not _is_library_name(owner.__module__)
+
+
+def _list_imports(code: types.CodeType, space: Mapping[str, Any]) -> Iterator[str]:
+    """Python modules that code imports while it runs, by their full names."""
+    for part in list_codes(code):
+        for item in dis.get_instructions(part):
+            if item.opname == "IMPORT_NAME":
+                yield str(item.argval)
+                package = str(space.get("__package__") or "")
+                while package:  # from . import settings
+                    yield f"{package}.{item.argval}".rstrip(".")
+                    package = package.rpartition(".")[0]
 
 
 def _list_global_names(code: types.CodeType) -> Iterator[str]:

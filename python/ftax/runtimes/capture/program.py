@@ -60,6 +60,7 @@ class Program:
         state: of Python, under which it holds.
         executed: the code that ran.
         written: memory that the call writes and did not make.
+        generators: those from which it draws and which are not torch's own.
         gradients: what it does to `.grad`.
         operators: how many calls a replay makes.
         baked: host reads that are left out.
@@ -78,6 +79,7 @@ class Program:
     state: GuardedState
     executed: Executed
     written: tuple[torch.Tensor, ...]
+    generators: tuple[torch.Generator, ...]
     gradients: Gradients
     operators: int
     baked: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ that was found by watching and put back.
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -57,10 +58,11 @@ class _Recorded:
         self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
         self.sources: list[Any] = []  # of random numbers, not torch's
         self.drawn: list[Any] = []  # from which it drew
+        self.attributes: list[str] = []  # of Python, of tensors among the arguments
         self.tree: pytree.TreeSpec | None = None
         self.leaves: tuple[Any, ...] = ()
         self.followed: list[torch.Tensor] = []  # results that autograd has made
-        self.is_watched = self.is_followed = self.resized = self.is_lazy = False
+        self.is_watched = self.is_followed = self.resized = self.is_lazy = self.is_other = False
         self._hooks, self._layouts = hooks, [_layout(tensor) for tensor in tensors]
         self.executed = Executed(codes=frozenset(), changing=())
 
@@ -78,6 +80,9 @@ class _Recorded:
             self.drawn = [source for source, before in now if read_draws(source) != before]
             self.resized = memory != [tensor.data_ptr() for tensor in tensors]
             self.resized |= self._layouts != [_layout(tensor) for tensor in tensors]
+            found = self._signature.match(args, kwargs)
+            self.attributes = sorted({key for item in tensors for key in vars(item)})
+            self.is_other = found is None or any(map(operator.is_not, found, tensors))
         else:
             result = self._call(args, kwargs)
         leaves, self.tree = pytree.tree_flatten(result, is_leaf=_is_size)
@@ -130,6 +135,23 @@ class _Recorded:
                 f"cannot capture {name}: it gives an argument another size, layout or memory "
                 "(resize_, .data = ), which a replay would not do: return a new tensor instead"
             )
+        if self.is_other:
+            raise UnsupportedError(
+                f"cannot capture {name}: it changes a list, dictionary or dataclass that it is "
+                "given, which a replay would leave as it is: return what it puts there, and take "
+                "out before the call what it takes out"
+            )
+        if read := self.executed.list_names().intersection(self.attributes):
+            raise UnsupportedError(
+                f"cannot capture {name}: its code names {min(read)!r}, an attribute that Python "
+                "code gave to a tensor among the arguments, which no call could be compared by: "
+                "give it as an argument of its own"
+            )
+        if self.executed.thread:
+            raise UnsupportedError(
+                f"cannot capture {name}: it starts a thread ({self.executed.thread}), and nobody "
+                "sees what operators are called there: do that work outside of the call"
+            )
         if self.drawn:
             lines = [line for line in self.executed.changing if line.startswith("Random.")]
             where = f" ({lines[0]})" if lines else ""
@@ -171,6 +193,7 @@ def record_program(
         InvalidArgumentError: for arguments that cannot be captured.
         RunnerError: it raised.
     """
+    refuse_modes(name)
     signature = _core.Signature(args, kwargs)
     tensors = signature.match(args, kwargs)
     if tensors is None:
@@ -178,7 +201,6 @@ def record_program(
             "the arguments do not compare equal to themselves, so no later call could be told to "
             "be the same; give plain values, tensors and containers of them"
         )
-    _check_no_modes(name)
     hooks = _GlobalHooks()
     recorded = _Recorded(what, signature, tensors, hooks)
     if on_host_read == "check" and check_inputs is None:
@@ -235,7 +257,11 @@ def record_program(
     with hooks.put_away():
         changed = settled.find_change()
     module = loaded.module
-    written = tuple(module.written) if isinstance(module, StepModule) else ()
+    written: tuple[torch.Tensor, ...] = ()
+    generators: tuple[torch.Generator, ...] = ()
+    if isinstance(module, StepModule):
+        written = tuple(module.written)
+        generators = tuple(item for item, _ in module.generators)
     state = guard_state(
         roots,
         recorded.executed,
@@ -243,11 +269,15 @@ def record_program(
         has_autograd=loaded.has_autograd,
         gradients=recorded.gradients,
     )
+    if keeps_casts := torch.is_autocast_cache_enabled() and _casts(loaded.device):
+        _refuse_kept_casts(written, state.tensors, name)
     if chosen == "graph":
         _refuse_shared_state(tensors, written, state.tensors, name)
     tree = recorded.tree
     if tree is None:
         raise RunnerError(f"{name} was never called")
+    if keeps_casts:
+        state.frozen.append("weights, while torch.autocast keeps what it has cast of them")
     return Program(
         signature=signature,
         replay=replay,
@@ -255,6 +285,7 @@ def record_program(
         state=state,
         executed=recorded.executed,
         written=written,
+        generators=generators,
         gradients=recorded.gradients,
         operators=len(tape),
         baked=baked,
@@ -319,6 +350,13 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         recorded.gradients = find_gradients(run, unique.values())
         recorded.found = found
         _refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
+        if recorded.gradients.read:
+            shape = tuple(recorded.gradients.read[0].shape)
+            raise UnsupportedError(
+                f"cannot capture {loaded.name}: it looks at the gradient that was there before it "
+                f"puts another one there (of a weight of shape {shape}), which a replay would not: "
+                "keep what it needs of it in a tensor of its own"
+            )
     return state
 
 
@@ -350,6 +388,23 @@ def _refuse_shared_state(
             )
 
 
+def _casts(device: str) -> bool:
+    return torch.is_autocast_enabled(torch.device(device).type)
+
+
+def _refuse_kept_casts(
+    written: Sequence[torch.Tensor], reached: Sequence[torch.Tensor], name: str
+) -> None:
+    """Raises UnsupportedError where autocast is on around a call that changes weights."""
+    weights = {find_storage(item) for item in reached if item.is_leaf and item.requires_grad}
+    if not weights.isdisjoint(map(find_storage, written)):
+        raise UnsupportedError(
+            f"cannot capture {name} inside of torch.autocast: it changes weights of which autocast "
+            "keeps what it has cast until it is left, and a replay casts anew: enter autocast "
+            "inside of what is captured, or give it cache_enabled=False"
+        )
+
+
 def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
     other = find_other_replay(loaded, taped)
     if other is not None:
@@ -367,13 +422,27 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.shape, tensor.stride()
 
 
-def _check_no_modes(name: str) -> None:
-    active = torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack()
-    if active:
+def find_mode() -> str:
+    """What around the caller does to each call something that a replay would not; "" for none."""
+    if torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack():
+        return (
+            "a TorchDispatchMode or TorchFunctionMode (a profiler of operators, a default device)"
+        )
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func (vmap, grad, functionalize)"
+    if vars(torch.autograd.forward_ad)["_current_level"] >= 0:
+        return "forward-mode differentiation"
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        return "hooks of saved tensors"
+    return "detect_anomaly" if torch.is_anomaly_enabled() else ""
+
+
+def refuse_modes(name: str) -> None:
+    """Raise UnsupportedError inside of a mode."""
+    if mode := find_mode():
         raise UnsupportedError(
-            f"cannot capture {name} inside a TorchDispatchMode or TorchFunctionMode (a profiler of "
-            "operators, a default device): it does to each operator what a replay does not know: "
-            "call ftax.capture outside of it, or give on_miss='eager'"
+            f"cannot capture {name} inside of {mode}: it does to each call what a replay would "
+            "not: call ftax.capture, and what it gives, outside of it, or give on_miss='eager'"
         )
 
 
