@@ -404,3 +404,43 @@ def test_functions_that_are_frozen_are_guarded() -> None:
 def test_wrong_arguments_are_told(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ftax.errors.InvalidArgumentError, match=words):
         capture_plain(**options)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize(
+    "transform",
+    [
+        torch.func.functionalize,
+        lambda call: lambda x: torch.func.vmap(call)(x[None]),
+        lambda call: lambda x: torch.func.jvp(call, (x,), (x,)),
+        torch.func.grad,
+    ],
+    ids=["functionalize", "vmap", "jvp", "grad"],
+)
+def test_transforms_of_torch_are_refused_and_the_original_can_be_called(transform: Any) -> None:
+    def work(x: torch.Tensor) -> torch.Tensor:
+        return (x * x).sum()
+
+    x = normal(3)
+    with torch.no_grad():
+        captured = ftax.capture(work, (x,))
+        with pytest.raises(
+            ftax.errors.UnsupportedError, match=r"a transform of torch\.func|forward"
+        ):
+            transform(captured)(x)
+        patient = ftax.capture(work, (x,), on_refusal="eager")
+        expected, found = (pytree.tree_leaves(transform(call)(x)) for call in (work, patient))
+        assert all(map(torch.equal, expected, found))
+        assert torch.equal(captured(x), work(x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_a_tangent_is_not_dropped() -> None:
+    import torch.autograd.forward_ad as forward
+
+    x = normal(3)
+    with torch.no_grad():
+        captured = ftax.capture(lambda x: x * 2, (x,), on_refusal="eager")
+        with forward.dual_level():
+            dual = captured(forward.make_dual(x, torch.ones(3)))
+            assert forward.unpack_dual(dual).tangent.tolist() == [2.0] * 3

@@ -476,3 +476,39 @@ def test_an_argument_that_is_an_attribute_too_is_told_by_which_it_is(no_grad: No
     captured = ftax.capture(holder.run, holder.batch)
     for given in (holder.batch, holder.other, torch.randn(3), holder.batch):
         assert_same(captured, holder.run, given)
+
+
+FROZEN = """
+import contextlib, gc, torch, ftax
+
+def make():
+    factor = 1.0
+
+    @contextlib.contextmanager
+    def lend():
+        yield factor
+
+    def put(value):
+        nonlocal factor
+        factor = value
+
+    def work(x):
+        with lend() as lent:
+            return x * lent
+
+    return work, put
+
+work, put = make()
+gc.collect()
+gc.freeze()
+frozen = gc.get_freeze_count()
+with torch.no_grad():
+    captured = ftax.capture(work, (torch.ones(2),))
+    put(3.0)
+    print(captured(torch.ones(2)).tolist(), gc.get_freeze_count() >= frozen)
+"""
+
+
+def test_functions_that_were_frozen_are_found():
+    done = subprocess.run([sys.executable, "-c", FROZEN], capture_output=True, text=True)
+    assert done.stdout.strip() == "[3.0, 3.0] True", done.stderr

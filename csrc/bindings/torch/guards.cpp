@@ -15,9 +15,12 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <string_view>
+#include <typeinfo>
 #include <utility>
 
 #include "bindings/torch/python_values.h"
@@ -56,10 +59,26 @@ c10::TensorImpl* find_gradient(const at::Tensor& tensor) {
   return gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr;
 }
 
+// A hook of C++ is one; those of Python share one, with a table of them. Told by the name of its
+// class, since torch does not export what a dynamic_cast would need.
+template <class PythonHook, class Hooks>
+size_t count_hooks(const Hooks& hooks, std::string_view name) {
+  size_t count = 0;
+  for (const auto& hook : hooks) {
+    const auto& it = *hook;
+    const bool is_python = std::string_view(typeid(it).name()).find(name) != std::string_view::npos;
+    const auto* const python = is_python ? static_cast<const PythonHook*>(hook.get()) : nullptr;
+    count += python == nullptr ? 1 : static_cast<size_t>(PyDict_GET_SIZE(python->dict));
+  }
+  return count;
+}
+
 // Of the node of autograd that adds to the gradient of a leaf, where wrappers (DDP) have theirs.
 size_t count_hooks(const at::Tensor& tensor) {
   const auto node = torch::autograd::impl::try_get_grad_accumulator(tensor);
-  return node ? node->pre_hooks().size() + node->post_hooks().size() : 0;
+  if (!node) return 0;
+  return count_hooks<torch::autograd::PyFunctionPreHook>(node->pre_hooks(), "PyFunctionPreHook") +
+         count_hooks<torch::autograd::PyFunctionPostHook>(node->post_hooks(), "PyFunctionPostHook");
 }
 
 const void* find_memory(const c10::TensorImpl& tensor) {
@@ -68,7 +87,8 @@ const void* find_memory(const c10::TensorImpl& tensor) {
 
 // Of torch.func or of autograd, which does to each call what no replay does.
 bool is_inside_a_mode() {
-  return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
+  return c10::impl::tls_is_dispatch_key_included(
+             c10::DispatchKey::FuncTorchDynamicLayerFrontMode) ||
          torch::autograd::AnomalyMode::is_enabled() ||
          !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }

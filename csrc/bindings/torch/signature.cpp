@@ -67,10 +67,10 @@ Signature::Signature(const py::tuple& args, const py::dict& kwargs) {
 
 Signature::Node Signature::read_tensor(PyObject* value, Tensors& tensors) {
   if (!is_plain_tensor(value)) {
-    throw InvalidArgumentError(std::string("cannot capture a call with a tensor of type ") +
-                               Py_TYPE(value)->tp_name +
-                               " that is wrapped (torch.func, forward-mode differentiation) or of a "
-                               "layout other than strided: give plain tensors");
+    throw InvalidArgumentError(
+        std::string("cannot capture a call with a tensor of type ") + Py_TYPE(value)->tp_name +
+        " that is wrapped (torch.func, forward-mode differentiation) or of a "
+        "layout other than strided: give plain tensors");
   }
   Node node;
   node.kind = Kind::kTensor;
@@ -212,7 +212,8 @@ py::tuple Signature::fill(const py::list& tensors) const {
 }
 
 void Signature::list_objects(const Node& node, py::list& found) {
-  const bool is_plain = !node.value || (node.kind == Kind::kValue && is_plain_value(node.value.ptr()));
+  const bool is_plain =
+      !node.value || (node.kind == Kind::kValue && is_plain_value(node.value.ptr()));
   if (!is_plain) found.append(node.value);  // also the class of a container
   for (const Node& item : node.items) list_objects(item, found);
 }

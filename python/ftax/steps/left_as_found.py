@@ -15,8 +15,9 @@ from typing import Any
 from torch import nn
 
 from ftax.steps.compiled_graphs import room_to_compile
+from ftax.steps.kept_python import keep_python
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.state import Snapshot, keep_generators, put_weights_back
+from ftax.steps.state import Snapshot, Switches, keep_generators, put_weights_back
 from ftax.steps.step import Step
 
 _COMPILATIONS = 16  # in grad modes and with inputs that are ftax's
@@ -31,7 +32,8 @@ def leave_as_found(*given: Any) -> Iterator[None]:
     """Every step and module among ``given`` (a LoadedModel's too) is afterwards as it was: training
     modes, which parameters need gradients, attributes, and tensors that are no parameters; tensors
     and containers among ``given`` hold what they held. So are torch's switches, environment
-    variables and the states of random numbers.
+    variables, the states of random numbers, and what functions and objects that these lead to keep
+    in Python.
 
     So nothing that was cached under inference mode stays, which training could not save for its
     backward pass. Parameters are put back if `keep_weight` was told of them before they changed.
@@ -54,10 +56,18 @@ def _leave_as_found(given: tuple[Any, ...]) -> Iterator[None]:
         tensors = [*module.parameters(), *snapshot.given_tensors]
         flags = [(tensor, tensor.requires_grad) for tensor in tensors]
         kept.append((snapshot, [(part, part.training) for part in module.modules()], flags))
+    starts = [start for item in given for start in _list_starts(item)]
+    switches = Switches()
     try:
-        with keep_generators(), _keep_environment(), room_to_compile(_COMPILATIONS):
+        with (
+            keep_python(*starts),
+            keep_generators(),
+            _keep_environment(),
+            room_to_compile(_COMPILATIONS),
+        ):
             yield
     finally:
+        switches.put_back()
         for item in reversed(given):  # what the first one found was there before all of them
             if isinstance(item, Step):
                 item.undo_all()
@@ -71,6 +81,15 @@ def _leave_as_found(given: tuple[Any, ...]) -> Iterator[None]:
             for tensor, needs_grad in flags:
                 if tensor.requires_grad != needs_grad:
                     tensor.requires_grad_(needs_grad)
+
+
+def _list_starts(item: Any) -> list[Any]:
+    """What leads to what Python keeps."""
+    if isinstance(item, LoadedModel):
+        return [item.module, *_list_starts(getattr(item.module, "step", None))]
+    if isinstance(item, Step):
+        return [item.function, item.through_library, item.reset, item.inputs, item.check_inputs]
+    return [item]
 
 
 @contextmanager

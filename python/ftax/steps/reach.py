@@ -8,21 +8,39 @@ that `zero_grad` drops before any module is entered) or not at all (the epoch of
 
 from __future__ import annotations
 
+import argparse
 import functools
 import sys
+import sysconfig
 import types
-from collections import deque
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+import ftax
+
 _DEPTH = 5  # of names within what names lead to
 _MOST_ITEMS = 1000  # of a container that are looked at
 CONTAINERS = (list, dict, set, deque)
+PACKAGES = tuple(
+    str(Path(module.__file__).parent) for module in (torch, ftax) if module.__file__
+)  # of which nobody is a user
+_STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
+# Of Python's own library, what people keep their options and tables in.
+HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, ChainMap)
 _LEAVES = (type, types.ModuleType, str, bytes, bool, int, float, complex, type(None))
 _ENDS = (nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Generator)
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is torch's, ftax's or Python's own. What was typed in ("<stdin>") is not."""
+    if file.startswith(_STANDARD):
+        return not file.startswith(_INSTALLED) or file.startswith(PACKAGES)
+    return file.startswith((*PACKAGES, "<frozen "))
 
 
 def find_reached(*starts: object) -> list[Any]:

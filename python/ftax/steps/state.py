@@ -43,7 +43,7 @@ class Snapshot:
         self._slotted: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._tensors: dict[int, _KeptTensor] = {}
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
-        self._switches = [read() for _, read, _ in _SWITCHES]
+        self._switches = Switches()
         self.given_tensors = list(self._keep_given(given))
         for place, tensor in enumerate(self.given_tensors):
             self._keep_tensor(f"input {place}", tensor)
@@ -56,11 +56,7 @@ class Snapshot:
     def put_back(self) -> list[str]:
         """Restore what tensors hold that do not hold what they did, containers that were given,
         generators, and switches; names of what was changed, such as "input 0" or "layer.cache"."""
-        changed = []
-        for (name, read, write), before in zip(_SWITCHES, self._switches, strict=True):
-            if read() != before:
-                write(before)
-                changed.append(name)
+        changed = self._switches.put_back()
         for container, copy in self._given:
             if not is_same_container(container, copy):
                 refill(container, copy)
@@ -171,6 +167,26 @@ def _set_deterministic(switches: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(switches[0], warn_only=switches[1])
 
 
+def _read_attention() -> tuple[bool, ...]:
+    backends = torch.backends.cuda
+    return (
+        *(backends.flash_sdp_enabled(), backends.mem_efficient_sdp_enabled()),
+        *(backends.math_sdp_enabled(), backends.cudnn_sdp_enabled()),
+        torch.backends.mha.get_fastpath_enabled(),
+    )
+
+
+def _set_attention(switches: tuple[bool, ...]) -> None:
+    backends = torch.backends.cuda
+    writers = (
+        *(backends.enable_flash_sdp, backends.enable_mem_efficient_sdp),
+        *(backends.enable_math_sdp, backends.enable_cudnn_sdp),
+        torch.backends.mha.set_fastpath_enabled,
+    )
+    for write, is_on in zip(writers, switches, strict=True):
+        write(is_on)
+
+
 # What a forward pass may change for all that comes after it: name, how to read it, how to write it.
 _SWITCHES: tuple[tuple[str, Callable[[], Any], Callable[[Any], object]], ...] = (
     ("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
@@ -190,7 +206,30 @@ _SWITCHES: tuple[tuple[str, Callable[[], Any], Callable[[Any], object]], ...] = 
         lambda: torch.is_autocast_enabled("cpu"),
         functools.partial(torch.set_autocast_enabled, "cpu"),
     ),
+    (
+        "torch's precision of products",
+        torch._C._get_float32_matmul_precision,
+        torch._C._set_float32_matmul_precision,
+    ),
+    ("torch's anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    ("torch's choice of attention", _read_attention, _set_attention),
 )
+
+
+class Switches:
+    """Those of torch, as they are now."""
+
+    def __init__(self) -> None:
+        self._before = [read() for _, read, _ in _SWITCHES]
+
+    def put_back(self) -> list[str]:
+        """The names of those that were not as they were."""
+        changed = []
+        for (name, read, write), before in zip(_SWITCHES, self._before, strict=True):
+            if read() != before:
+                write(before)
+                changed.append(name)
+        return changed
 
 
 def _holds_tensors(value: Any) -> bool:

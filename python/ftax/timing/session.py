@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -164,7 +165,7 @@ def quiet() -> Iterator[float]:
     Blocks nest, and an inner one collects only what was made since the outer one began.
     """
     global _quiet_blocks
-    was_enabled = gc.isenabled()
+    was_enabled, was_frozen = gc.isenabled(), gc.get_freeze_count() > 0 and _quiet_blocks == 0
     start = time.perf_counter()
     gc.collect()
     cost_ms = (time.perf_counter() - start) * 1e3
@@ -177,6 +178,8 @@ def quiet() -> Iterator[float]:
         _quiet_blocks -= 1
         if _quiet_blocks == 0:
             gc.unfreeze()
+            if was_frozen:  # by the user: which objects, nobody can tell
+                gc.freeze()
         if was_enabled:
             gc.enable()
 
@@ -220,11 +223,12 @@ def measure_together(
         watches = [work for work in works if work is not None]
         for work in watches:
             work.begin()
-        result = _core.measure_rounds(
-            [item.runner for _, prepared in parts for item in prepared],
-            plan.to_core(),
-            _look_between(watch.wrap(progress), watches),
-        )
+        with _count_collections() as collections:
+            result = _core.measure_rounds(
+                [item.runner for _, prepared in parts for item in prepared],
+                plan.to_core(),
+                _look_between(watch.wrap(progress), watches),
+            )
         if in_a_row and result.stop_reason != "interrupted":
             for work in watches:
                 work.look_in_a_row(result.elapsed_ns / 1e9 / len(watches))
@@ -248,6 +252,11 @@ def measure_together(
     for (loaded, prepared), look, changed in zip(parts, works, written, strict=True):
         same_work = None if look is None else look.judge()
         warnings = (*watch.judge(), *_judge_work(loaded, same_work, changed))
+        if collections["start"]:
+            warnings += (
+                "what is measured collects garbage (gc.collect) in a heap that is frozen while it "
+                f"is timed: these numbers lack what that costs, {gc_ms:,.0f} ms of all objects here",
+            )
         rounds = list(islice(runners, len(prepared)))
         if result.stop_reason != "interrupted":
             prepared = [*map(_check_again, prepared, rounds)]
@@ -267,6 +276,21 @@ def measure_together(
             )
         )  # fmt: skip
     return sessions
+
+
+@contextmanager
+def _count_collections() -> Iterator[Counter[str]]:
+    """By phase. Nothing of ftax or of Python itself collects inside of `quiet`."""
+    phases: Counter[str] = Counter()
+
+    def count(phase: str, _: dict[str, int]) -> None:
+        phases[phase] += 1
+
+    gc.callbacks.append(count)
+    try:
+        yield phases
+    finally:
+        gc.callbacks.remove(count)
 
 
 def _find_watch(prepared: Sequence[Candidate]) -> Watch | None:

@@ -3,6 +3,7 @@
 from hostile.captures import (
     arguments,
     gradients,
+    hidden_names,
     names,
     objects,
     operators,
@@ -18,6 +19,7 @@ from hostile.captures import (
 __all__ = [
     "arguments",
     "gradients",
+    "hidden_names",
     "names",
     "objects",
     "operators",

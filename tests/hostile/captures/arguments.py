@@ -429,3 +429,37 @@ def changed_list_as_an_argument() -> Scene:
         lambda seed: Given(args=(*one(seed), sizes)),
         disturb=disturb,
     )
+
+
+WRITES_ARGUMENTS = "changes a list, dictionary or dataclass that it is given"
+
+
+@refused(WRITES_ARGUMENTS)
+def item_taken_out_of_an_argument() -> Scene:
+    return Scene(
+        lambda batch: batch.pop("labels") - batch["x"],
+        lambda seed: ({"x": normal(3, seed=seed), "labels": normal(3, seed=seed + 9)},),
+    )
+
+
+@refused(WRITES_ARGUMENTS)
+def list_among_the_arguments_that_grows() -> Scene:
+    def work(x: Tensor, kept: list[Tensor]) -> Tensor:
+        kept.append(x * 2)
+        return x + 1
+
+    return Scene(work, lambda seed: (*one(seed), []))
+
+
+@dataclass
+class Context:
+    hidden: Tensor | None = None
+
+
+@refused(WRITES_ARGUMENTS)
+def attribute_of_an_argument_that_is_set() -> Scene:
+    def work(x: Tensor, context: Context) -> Tensor:
+        context.hidden = x * 2
+        return x + 1
+
+    return Scene(work, lambda seed: (*one(seed), Context()))

@@ -273,3 +273,57 @@ def results_that_a_pass_went_by() -> Scene:
         return loss, made
 
     return Scene(step, watch=lambda: net[0].weight.grad, around=contextlib.nullcontext)
+
+
+def make_step(work: Any) -> Scene:
+    weight, other = nn.Parameter(torch.ones(4)), nn.Parameter(torch.full((4,), 2.0))
+    kept: list[Tensor] = []
+
+    def step(x: Tensor) -> None:
+        work(weight, other, (weight * x).sum())
+
+    def disturb(at: int) -> None:
+        kept.append(weight.grad.detach())
+        weight.grad = None
+
+    return Scene(
+        step,
+        disturb=disturb,
+        watch=lambda: [weight.grad, other.grad, *kept],
+        around=contextlib.nullcontext,
+    )
+
+
+@right()
+def gradient_that_somebody_holds() -> Scene:
+    return make_step(lambda weight, other, loss: loss.backward())
+
+
+@refused("looks at the gradient that was there before")
+def gradient_of_the_call_before() -> Scene:
+    def work(weight: Tensor, other: Tensor, loss: Tensor) -> None:
+        before, weight.grad = weight.grad, None
+        loss.backward()
+        if before is not None:
+            weight.grad.add_(before, alpha=0.5)
+
+    return make_step(work)
+
+
+@refused("looks at the gradient that was there before")
+def gradients_that_are_swapped() -> Scene:
+    def work(weight: Tensor, other: Tensor, loss: Tensor) -> None:
+        loss.backward()
+        weight.grad, other.grad = other.grad, weight.grad
+
+    return make_step(lambda weight, other, loss: work(weight, other, loss + 0 * other.sum()))
+
+
+@refused("looks at the gradient that was there before")
+def whether_there_was_a_gradient() -> Scene:
+    def work(weight: Tensor, other: Tensor, loss: Tensor) -> None:
+        factor = 1.0 if weight.grad is None else 2.0
+        weight.grad = None
+        (loss * factor if factor > 1 else loss).backward()
+
+    return make_step(work)

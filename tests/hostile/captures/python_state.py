@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 import random
+import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -344,3 +345,16 @@ def a_step_that_ends_in_evaluation() -> Scene:
 def ordered_dict_in_another_order() -> Scene:
     parts = OrderedDict(a=torch.tensor(1e8), b=torch.tensor(-1e8), c=torch.tensor(1.0))
     return Scene(lambda x: x + sum(parts.values()), disturb=lambda _: parts.move_to_end("a"))
+
+
+@refused("starts a thread")
+def work_in_a_thread() -> Scene:
+    count = torch.zeros(1)
+
+    def work(x: Tensor) -> Tensor:
+        thread = threading.Thread(target=lambda: x.sum())
+        thread.start()
+        thread.join()
+        return x + count
+
+    return Scene(work)

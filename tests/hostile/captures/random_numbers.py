@@ -130,3 +130,14 @@ def seed_that_is_set_after_drawing() -> Scene:
         return result
 
     return Scene(work, watch=torch.get_rng_state)
+
+
+@right(on_host_read="check")
+def generator_of_its_own_where_a_number_is_another() -> Scene:
+    source = torch.Generator().manual_seed(3)
+
+    def work(x: Tensor) -> Tensor:
+        noise = torch.rand(4, generator=source)
+        return x + noise if x.sum() > 0 else x - noise
+
+    return Scene(work, lambda seed: (torch.ones(3, 4) * (-1) ** seed,))

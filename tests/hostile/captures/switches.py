@@ -161,3 +161,74 @@ def dispatch_mode_around_calls() -> Any:
 def mode_changed_inside(x: Tensor) -> Tensor:
     torch.set_grad_enabled(True)
     return x * 2
+
+
+def make_training() -> tuple[Any, Any]:
+    weight = nn.Parameter(torch.ones(4))
+
+    def step(x: Tensor) -> Tensor:
+        weight.grad = None
+        loss = (weight * x).square().sum()
+        loss.backward()
+        with torch.no_grad():
+            weight.sub_(weight.grad, alpha=0.1)
+        return loss.detach()
+
+    return step, lambda: [weight, weight.grad]
+
+
+def _around_training(*modes: Any) -> Scene:
+    step, watch = make_training()
+    around = Switch(*modes)
+    return Scene(step, disturb=around.disturb, around=around, watch=watch)
+
+
+def doubled() -> Any:
+    return torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t)
+
+
+@refused("inside of hooks of saved tensors")
+def hooks_of_saved_tensors_around_calls() -> Scene:
+    return _around_training(torch.enable_grad, doubled, torch.enable_grad)
+
+
+@refused("inside of detect_anomaly", marks=(pytest.mark.filterwarnings("ignore"),))
+def anomalies_looked_for_around_calls() -> Scene:
+    return _around_training(torch.enable_grad, torch.autograd.detect_anomaly, torch.enable_grad)
+
+
+def half() -> Any:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+@refused("changes weights of which autocast keeps")
+def autocast_around_training() -> Scene:
+    weight = nn.Linear(4, 4)
+
+    def step(x: Tensor) -> Tensor:
+        weight.zero_grad()
+        loss = weight(x).float().square().sum()
+        loss.backward()
+        with torch.no_grad():
+            weight.weight.sub_(weight.weight.grad, alpha=0.1)
+        return loss.detach()
+
+    return Scene(step, around=half, watch=lambda: list(weight.parameters()))
+
+
+@right()
+def hooks_that_wait_for_a_gradient() -> Scene:
+    weight = nn.Parameter(torch.ones(4))
+    node = weight.view_as(weight).grad_fn.next_functions[0][0]  # as wrappers of models do
+
+    def step(x: Tensor) -> None:
+        weight.grad = None
+        (weight * x).sum().backward()
+
+    def disturb(at: int) -> None:
+        def double(*_: Any) -> None:
+            weight.grad.mul_(at + 2.0)
+
+        node.register_hook(double)
+
+    return Scene(step, disturb=disturb, watch=lambda: [weight.grad], around=contextlib.nullcontext)

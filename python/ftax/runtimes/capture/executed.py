@@ -15,7 +15,6 @@ import gc
 import inspect
 import itertools
 import sys
-import sysconfig
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +24,10 @@ from typing import Any, TypeVar
 
 import torch
 
-from ftax.runtimes.tape.waits import PACKAGES
-from ftax.steps.reach import list_codes
+from ftax.steps.reach import is_library, list_codes
 
 _T = TypeVar("_T")
 
-_STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
 # Built-in modules whose functions give another result each time, whatever their arguments are.
 _CHANGING = frozenset(
     (
@@ -179,13 +176,6 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         thread=next(iter(threads), ""),
         spaces=tuple(codes.items()),
     )
-
-
-def is_library(file: str) -> bool:
-    """Whether a file is torch's, ftax's or Python's own. What was typed in ("<stdin>") is not."""
-    if file.startswith(_STANDARD):
-        return not file.startswith(_INSTALLED) or file.startswith(PACKAGES)
-    return file.startswith((*PACKAGES, "<frozen "))
 
 
 def name_function(function: Any) -> str:

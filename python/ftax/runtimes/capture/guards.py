@@ -7,7 +7,6 @@ guard too many costs a capture anew, one too few a wrong result.
 
 from __future__ import annotations
 
-import argparse
 import builtins
 import dis
 import enum
@@ -17,7 +16,7 @@ import operator
 import os
 import sys
 import types
-from collections import ChainMap, OrderedDict, UserDict, UserList, deque, namedtuple
+from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,9 +26,9 @@ import torch
 from torch import nn
 
 from ftax import _core
-from ftax.runtimes.capture.executed import Executed, is_library
+from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients
-from ftax.steps.reach import list_codes
+from ftax.steps.reach import HOLDERS, is_library, list_codes
 from ftax.steps.writes import find_storage
 
 _MOST_ITEMS = 1000  # of a container that are looked at for each call
@@ -51,8 +50,6 @@ _FIXED = (
     *(types.GetSetDescriptorType, types.MemberDescriptorType, type(_Pair.first)),
     *(staticmethod, enum.Enum, logging.Logger),
 )
-# Of Python's own library, what people keep their options and tables in.
-_HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, ChainMap)
 # Objects that read attributes by names that stand in no code.
 _READERS = (operator.attrgetter, operator.methodcaller)
 
@@ -519,7 +516,7 @@ def _is_inert_global(value: object) -> bool:
 def _is_of_library(value: object) -> bool:
     """Whether an object is of torch or of Python's own library, which keep much that changes and
     decides nothing; not so what torch has users derive from or hand their numbers to."""
-    if isinstance(value, (*_FOLLOWED, *_HOLDERS)):
+    if isinstance(value, (*_FOLLOWED, *HOLDERS)):
         return False
     if isinstance(value, types.ModuleType):
         return _is_library_name(value.__name__)
@@ -537,7 +534,7 @@ def _list_missing(
     """Names that code reads and that are not there: those for which it asks, those of the class,
     which an attribute of the object would hide, and, of an object that is a bag of attributes or
     makes them up, all."""
-    if isinstance(owner, _HOLDERS) or _makes_attributes(type(owner)):
+    if isinstance(owner, HOLDERS) or _makes_attributes(type(owner)):
         return [key for key in names if key not in space]
     found = [key for kind in type(owner).__mro__ for key in vars(kind)]
     known = [key for key in dict.fromkeys(found) if key in names and key not in space]

@@ -24,11 +24,11 @@ from ftax.runtimes.capture.compiled import record_compiled
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import GuardedState, guard_state
-from ftax.runtimes.capture.kept import keep_python, read_draws
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
 from ftax.runtimes.tape.flow import draws_random_numbers
 from ftax.runtimes.tape.tape import Taped, describe_place, find_other_replay, preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.kept_python import keep_python, read_draws
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel

@@ -16,17 +16,16 @@ from typing import Any
 
 import torch
 
-import ftax
 from ftax.records.record import Count, Name, Record
 from ftax.runtimes.tape.recording import is_sized_by_values, operator_name
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
+from ftax.steps.reach import PACKAGES
 
 READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero", "aten::equal")
 _COPIES = ("aten::_to_copy", "aten::copy_")
-PACKAGES = tuple(str(Path(module.__file__).parent) for module in (torch, ftax) if module.__file__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,16 @@ Modules, optimizers, lists, dictionaries and tensors are put back by whoever run
 
 from __future__ import annotations
 
+import contextvars
+import copy
 import dis
 import functools
 import pickle
 import random
 import sys
+import threading
 import types
-from collections import deque
+from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,8 +25,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ftax.runtimes.capture.executed import is_library
-from ftax.steps.reach import list_codes
+from ftax.steps.reach import HOLDERS, is_library, list_codes
+from ftax.steps.state import refill
 
 _MOST = 10_000  # objects that are looked at
 _MOST_BYTES = 1 << 24  # of an array that is copied
@@ -88,6 +91,16 @@ class _Walk:
             yield functools.partial(
                 setattr, value.bit_generator, "state", value.bit_generator.state
             )
+        elif isinstance(value, bytearray):
+            yield functools.partial(_refill_bytes, value, bytes(value))
+        elif isinstance(value, contextvars.ContextVar):
+            yield functools.partial(_set_variable, value, _read_variable(value))
+        elif isinstance(value, UserList | UserDict):
+            yield functools.partial(refill, value.data, copy.copy(value.data))
+            self._queue.append(value.data)
+        elif isinstance(value, threading.local):
+            yield functools.partial(_put_items, vars(value), dict(vars(value)))
+            self._queue += list(vars(value).values())
         elif isinstance(value, np.ndarray):
             if value.nbytes <= _MOST_BYTES and value.flags.writeable:
                 yield functools.partial(np.copyto, value, value.copy())
@@ -130,6 +143,7 @@ class _Walk:
     def _keep_class(self, kind: type) -> Iterator[Callable[[], None]]:
         if not _is_users(kind):
             return
+        yield functools.partial(_drop_attributes, kind, set(vars(kind)))
         for key, value in list(vars(kind).items()):
             if isinstance(value, types.FunctionType):
                 self._queue.append(value)
@@ -152,8 +166,30 @@ class _Walk:
 
 def _is_users(kind: type) -> bool:
     top = (kind.__module__ or "").partition(".")[0]
-    plain = (types.SimpleNamespace,)
-    return kind in plain or (top not in ("torch", "ftax") and top not in sys.stdlib_module_names)
+    return kind in HOLDERS or (top not in ("torch", "ftax") and top not in sys.stdlib_module_names)
+
+
+def _refill_bytes(value: bytearray, before: bytes) -> None:
+    if value != before:
+        value[:] = before
+
+
+def _read_variable(variable: contextvars.ContextVar[Any]) -> Any:
+    try:
+        return variable.get()  # or its default
+    except LookupError:
+        return _ABSENT
+
+
+def _set_variable(variable: contextvars.ContextVar[Any], before: Any) -> None:
+    if before is not _ABSENT and variable.get(before) is not before:
+        variable.set(before)
+
+
+def _drop_attributes(kind: type, before: set[str]) -> None:
+    """Those that a class did not have."""
+    for key in [key for key in vars(kind) if key not in before and not key.startswith("__")]:
+        delattr(kind, key)
 
 
 def _put_item(space: dict[str, Any], name: str, value: Any) -> None:
