@@ -1,8 +1,16 @@
 """What a user hands over is as it was after measuring, in every way out, and what was written is
 said."""
 
+import contextvars
 import os
+import random
+import threading
+from collections import UserDict, UserList
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -159,3 +167,90 @@ def test_environment_variables_are_what_they_were(monkeypatch) -> None:
 def test_onnxruntime_leaves_the_environment_alone() -> None:
     ftax.py_bench(nn.Linear(4, 4), (X,), runtime="onnxruntime", plan=SHORT)
     assert "ORT_DISABLE_TELEMETRY" not in os.environ
+
+
+class Holder:
+    """Of a number that a step moves on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+HOLDER, KEPT, TABLE, BYTES = Holder(), UserList(), UserDict(), bytearray()
+DRAWS, NUMBERS, COUNT = random.Random(1), np.random.default_rng(1), 0
+LOCAL, VARIABLE = threading.local(), contextvars.ContextVar("VARIABLE", default=0)
+LOCAL.count = 0
+
+
+def read_python() -> list[Any]:
+    state = NUMBERS.bit_generator.state["state"]["state"]
+    kept = [list(KEPT), dict(TABLE), bytes(BYTES), vars(HOLDER), vars(LOCAL)]
+    kept += [COUNT, VARIABLE.get(), DRAWS.getstate(), state, hasattr(Holder, "seen")]
+    return [repr(item) for item in kept]
+
+
+def keep_in_python(x: torch.Tensor) -> torch.Tensor:
+    global COUNT
+    COUNT += 1
+    HOLDER.count += 1
+    LOCAL.count += 1
+    Holder.seen = True
+    KEPT.append(1)
+    TABLE[len(TABLE)] = 1
+    BYTES.append(1)
+    VARIABLE.set(VARIABLE.get() + 1)
+    DRAWS.random()
+    NUMBERS.random()
+    return x + 1
+
+
+@contextmanager
+def restored_switches() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+        torch.set_float32_matmul_precision(before)
+        torch.backends.cuda.enable_math_sdp(True)
+
+
+def read_switches() -> list[Any]:
+    return [
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.backends.cuda.math_sdp_enabled(),
+    ]
+
+
+def switch(x: torch.Tensor) -> torch.Tensor:
+    torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True)
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cuda.enable_math_sdp(False)
+    return x + 1
+
+
+@pytest.mark.parametrize("is_step", [True, False])
+def test_what_functions_keep_in_python_is_as_before(is_step: bool) -> None:
+    class Calls(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return keep_in_python(x)
+
+    before = read_python()
+    with leave_as_found(ftax.step(keep_in_python, (X,)) if is_step else Calls()):
+        keep_in_python(X)
+        assert all(old != new for old, new in zip(before, read_python(), strict=True))
+    assert read_python() == before
+
+
+def test_switches_that_a_step_sets_are_as_before() -> None:
+    before = read_switches()
+    with restored_switches():
+        ftax.tax(ftax.step(switch, (X,)), runtimes="none", plan=SHORT, progress=False)
+        assert read_switches() == before
+        with torch.no_grad():
+            ftax.capture(switch, (X,))
+        assert read_switches() == before

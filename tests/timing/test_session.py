@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+import ftax
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError
 from ftax.runtimes.catalogue import find_runtime
@@ -312,3 +313,15 @@ def test_throughput_has_bursts(mlp: LoadedModel) -> None:
     assert measurement.burst >= 2
     samples = sum(len(samples) for samples in measurement.samples_ns)
     assert len(calls) == 1 + samples * measurement.burst
+
+
+def test_a_step_that_collects_garbage_is_told() -> None:
+    def collect(x: torch.Tensor) -> torch.Tensor:
+        gc.collect()
+        return x + 1
+
+    receipt = ftax.tax(
+        ftax.step(collect, (torch.ones(2),)), runtimes="none", progress=False,
+        plan=ftax.Plan(rounds=3, warmup=2, round_ms=1.0),
+    )  # fmt: skip
+    assert any("collects garbage (gc.collect)" in text for text in receipt.rungs[0].warnings)
