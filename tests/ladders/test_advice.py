@@ -162,8 +162,10 @@ def test_code_for_a_step_captures_the_step():
     )
     rungs, others = (tuple(map(of_a_step, rows)) for rows in (receipt.rungs, receipt.others))
     receipt = replace(receipt, rungs=rungs, others=others)
-    first, inputs, *lines = receipt.adoption.splitlines()
-    assert inputs.startswith("# step: what was measured")
+    first, step, inputs, *lines = receipt.adoption.splitlines()
+    assert step.startswith("# step: the ftax.Step that was measured")
+    assert inputs.startswith("# inputs: its arguments")
+    assert max(map(len, receipt.adoption.splitlines())) <= 76  # printed with an indent of 4
     assert first.startswith("# capture, from Python: 400 us a call (2.50x; ")
     assert lines == find_lines("capture", step=True).splitlines()
 

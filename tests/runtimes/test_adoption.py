@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import ftax
 from ftax.runtimes import adoption
 from ftax.runtimes.adoption import find_lines
 from ftax.runtimes.catalogue import find_runtime, list_runtimes
@@ -91,7 +92,7 @@ def test_pasted_lines_train_as_the_step_does(name):
 
     threads, inputs = torch.get_num_threads(), (torch.ones(3, 4),)
     (model, step), (twin, original) = make(), make()
-    names = {"torch": torch, "step": step, "inputs": inputs}
+    names = {"torch": torch, "step": ftax.step(step, inputs), "inputs": inputs}
     try:
         exec(find_lines(name, step=True), names)
     finally:
@@ -117,3 +118,29 @@ def test_pasted_lines_give_the_modules_outputs_on_a_gpu(name, image_model, monke
         expected = model(*inputs)
     (found,) = adopt(name, model, inputs, monkeypatch, tmp_path)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_exporter_to_onnx_is_the_one_that_was_measured():
+    assert "dynamo=True" in find_lines("onnxruntime")
+    assert "dynamo=False" in find_lines("onnxruntime", exporter="torchscript")
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return (x * 2).relu() + 1 if x.sum() > -1e9 else x
+
+
+def test_what_holds_one_branch_is_not_advised():
+    receipt = ftax.tax(
+        Branches(), (torch.ones(2, 3),), runtimes=["torchscript"], progress=False,
+        plan=ftax.Plan(rounds=20, warmup=3, round_ms=1.0),
+    )  # fmt: skip
+    rows = {
+        (row.measurement.cell.runtime, row.measurement.cell.host): row for row in receipt.runtimes
+    }
+    for place in (("torchscript", "python"), ("torchscript", "cpp"), ("eager", "cpp")):
+        assert "aten::is_nonzero" in rows[place].excluded
+        assert rows[place].outputs == "bitwise equal, numbers baked in"
+    assert rows["eager", "python"].excluded == ""
+    assert receipt.adoption == ""
+    assert "gives back" not in receipt.recommendation

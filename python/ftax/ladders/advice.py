@@ -23,7 +23,8 @@ from ftax.timing.units import format_interval, format_time
 # What the lines of code begin with, of a forward pass and of other steps.
 _GIVEN = {
     False: "# inputs: the tensors of one request, a tuple in the order of forward\n",
-    True: "# step: what was measured, in the grad mode of the program; inputs: its arguments\n",
+    True: "# step: the ftax.Step that was measured, in the grad mode of the program\n"
+    "# inputs: its arguments, a tuple\n",
 }
 
 
@@ -105,9 +106,14 @@ def adopt(findings: Findings) -> str:
         also = "or " if parts else ""
         parts.append(
             f"# {also}{runtime}, from Python: {_say_latency(row)}\n"
-            f"{'' if parts else _GIVEN[is_step]}{find_lines(runtime, step=is_step)}"
+            f"{'' if parts else _GIVEN[is_step]}"
+            f"{find_lines(runtime, step=is_step, exporter=_find_exporter(row))}"
         )
     return "\n\n".join(parts)
+
+
+def _find_exporter(row: RuntimeRow) -> str:
+    return str(row.preparation.details.get("exporter", "dynamo"))
 
 
 def _say_waits(findings: Findings) -> str:
@@ -241,17 +247,19 @@ def _say_pay_back(row: RuntimeRow) -> str:
 
 
 def _say_excluded(rows: tuple[RuntimeRow, ...], best: RuntimeRow | None) -> str:
-    """What would have been recommended if its outputs were eager's."""
+    """What would have been recommended if its outputs were eager's, on any input."""
     limit_ns = None if best is None else best.latency_ns
-    names = [
-        f"{row.label} ({row.excluded})"
+    names: dict[str, list[str]] = {}
+    found = [
+        row
         for row in rows
-        if row.excluded == row.outputs
-        and not row.outputs_equal
-        and row.is_faster
-        and (limit_ns is None or row.latency_ns < limit_ns)
+        if (row.excluded == row.outputs and not row.outputs_equal) or row.is_baked
+        if row.is_faster and (limit_ns is None or row.latency_ns < limit_ns)
     ]
+    for row in found:
+        names.setdefault(row.excluded, []).append(row.label)
     if not names:
         return ""
-    verb = "is" if len(names) == 1 else "are"
-    return f"Faster still, but not recommended, {verb} {', '.join(names)}."
+    verb = "is" if len(found) == 1 else "are"
+    listed = (f"{', '.join(labels)} ({reason})" for reason, labels in names.items())
+    return f"Faster still, but not recommended, {verb} {', '.join(listed)}."

@@ -96,6 +96,11 @@ class RuntimeRow:
         return self.saved_interval_ns[0] > 0
 
     @property
+    def is_baked(self) -> bool:
+        """Whether it repeats numbers that the model reads anew in each call."""
+        return bool(Checks.of(self.measurement.checks).baked)
+
+    @property
     def calls_to_pay_back(self) -> int | None:
         """See the class."""
         seconds = self.preparation.seconds
@@ -128,6 +133,9 @@ class RuntimeRow:
             "preparation_peak_device_bytes": cost.peak_device_bytes,
             "from_cache": None if cost.seconds is None else cost.from_cache,
         }
+
+
+_BAKED = "right only while a number that the model reads of its inputs or state is the recorded one"
 
 
 def compute_rows(
@@ -235,6 +243,8 @@ def _exclude(
         return f"it is compared with {preparation.baseline}, not with {ladder.top}"
     if item.cell.runtime in references:
         return f"it is what others are compared with, and not compared with {ladder.top}"
+    if baked := Checks.of(item.checks).baked:
+        return f"{_BAKED}: {baked}"
     return ""
 
 

@@ -1,10 +1,10 @@
 """The lines of code that put a runtime in a module's place; all but a capture without ftax.
 
-They begin with what a program has (``model``, in eval mode, or ``step``, what was measured;
-``inputs``, the tuple of what it is called with) and end with ``outputs``. The surprising choice:
-they are text, and the tests run it and compare its outputs with the module's, so that advice cannot
-name a call that does not exist. What has no lines here (a tape, a launch replay) cannot be adopted
-without ftax.
+They begin with what a program has (``model``, in eval mode, or ``step``, the `ftax.Step` that was
+measured; ``inputs``, the tuple of what it is called with) and end with ``outputs``. The surprising
+choice: they are text, and the tests run it and compare its outputs with the module's, so that
+advice cannot name a call that does not exist. What has no lines here (a tape, a launch replay)
+cannot be adopted without ftax.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ inputs = tuple(x.contiguous(memory_format=last) for x in inputs)
 _LINES_OF_STEPS = {
     "capture": """\
 import ftax
-step = ftax.capture(step, inputs)
+step = ftax.capture(step)
 outputs = step(*inputs)  # each time""",
     "eager-one-thread": """\
 torch.set_num_threads(1)  # once, before the first call
@@ -108,7 +108,8 @@ outputs = step(*inputs)  # each time""",
 }
 
 
-def find_lines(runtime: str, *, step: bool = False) -> str:
-    """What puts that runtime in the place of ``model``, or of ``step``, in Python; "" if nothing
-    does."""
-    return (_LINES_OF_STEPS if step else _LINES).get(runtime, "")
+def find_lines(runtime: str, *, step: bool = False, exporter: str = "dynamo") -> str:
+    """What puts that runtime in the place of ``model``, or of ``step``, in Python, with the
+    exporter to ONNX that was used; "" if nothing does."""
+    lines = (_LINES_OF_STEPS if step else _LINES).get(runtime, "")
+    return lines if exporter == "dynamo" else lines.replace("dynamo=True", "dynamo=False")

@@ -47,7 +47,9 @@ class RuntimeSpec:
     ``files``, as ``module:name``, is what makes the files that it loads, if any. What ``tunes``
     chooses between kernels by timing them while it is made ready, so nothing may run beside it.
     An ``instrument`` is a rung that shows a cost, and nothing that anybody would deploy. With
-    ``any_step`` it runs any step, and not only a module's forward pass.
+    ``any_step`` it runs any step, and not only a module's forward pass. With one of the hosts in
+    ``bakes`` it repeats calls that were recorded or traced once, with the numbers that were read
+    then.
     """
 
     name: str
@@ -64,6 +66,7 @@ class RuntimeSpec:
     tunes: bool = False
     instrument: bool = False
     any_step: bool = False
+    bakes: tuple[Host, ...] = ()
     options: tuple[str, ...] = ()  # that it takes from `Setting.runtime_options`
     obstacle: Callable[[str], str | None] | None = None
 
@@ -117,6 +120,8 @@ class RuntimeSpec:
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
+            if host in self.bakes and (read := workspace.find_dependent_read()):
+                prepared = replace(prepared, checks=replace(prepared.checks, baked=read))
             if prepared.checks.second_input is None:
                 check = functools.partial(check_both_inputs, workspace, prepared)
                 prepared = replace(prepared, checks=check())
@@ -190,6 +195,7 @@ _RUNTIMES = (
         description="PyTorch eager; host cpp replays the same operator calls from a tape",
         hosts=_BOTH,
         function="eager.eager:prepare_eager",
+        bakes=("cpp",),
         any_step=True,
     ),
     RuntimeSpec(
@@ -197,6 +203,7 @@ _RUNTIMES = (
         description="the calls of a step with autograd, which replays its graph and its engine too",
         hosts=("cpp",),
         function="eager.eager:prepare_tape_with_autograd",
+        bakes=_BOTH,
         any_step=True,
         instrument=True,
         why_not_python="it is a tape, which C++ drives",
@@ -206,6 +213,7 @@ _RUNTIMES = (
         description="straight-line Python that makes the tape's operator calls",
         hosts=("python",),
         function="eager.eager:prepare_flat",
+        bakes=_BOTH,
         any_step=True,
         instrument=True,
         why_not_cpp="flat is Python by definition; without Python it is eager with host cpp",
@@ -226,6 +234,7 @@ _RUNTIMES = (
         description="the tape without the values that the model reads back to the host",
         hosts=("cpp",),
         function="graph.cuda_graph:prepare_tape_without_host_reads",
+        bakes=_BOTH,
         any_step=True,
         instrument=True,
         devices=("cuda",),
@@ -235,6 +244,7 @@ _RUNTIMES = (
         description="the tape's kernels, launched one driver call each, without operators",
         hosts=("cpp",),
         function="graph.cuda_graph:prepare_launch_replay",
+        bakes=_BOTH,
         any_step=True,
         instrument=True,
         devices=("cuda",),
@@ -244,6 +254,7 @@ _RUNTIMES = (
         description="the tape's kernels as one CUDA graph",
         hosts=_BOTH,
         function="graph.cuda_graph:prepare_cuda_graph",
+        bakes=_BOTH,
         any_step=True,
         devices=("cuda",),
     ),
@@ -262,6 +273,7 @@ _RUNTIMES = (
         description="traced by torch.jit.trace, loaded from a file",
         hosts=_BOTH,
         function="compilers.torchscript:prepare_torchscript",
+        bakes=_BOTH,
         files="compilers.torchscript:make_file",
         quick=True,
     ),
@@ -270,6 +282,7 @@ _RUNTIMES = (
         description="the trace with weights folded in (torch.jit.freeze)",
         hosts=_BOTH,
         function="compilers.torchscript:prepare_frozen",
+        bakes=_BOTH,
         files="compilers.torchscript:make_frozen_file",
         quick=True,
     ),
@@ -278,6 +291,7 @@ _RUNTIMES = (
         description="exported to ONNX, inputs and outputs bound; host cpp through the C API",
         hosts=_BOTH,
         function="onnx.rows:prepare_onnxruntime",
+        bakes=_BOTH,
         files="onnx.rows:make_file",
         quick=True,
         packages=_ONNX_PACKAGES,
@@ -289,6 +303,7 @@ _RUNTIMES = (
         description="the same file with ONNX Runtime's own numeric modes and spinning threads",
         hosts=_BOTH,
         function="onnx.rows:prepare_defaults",
+        bakes=_BOTH,
         files="onnx.rows:make_file",
         tunes=True,
         packages=_ONNX_PACKAGES,
@@ -300,6 +315,7 @@ _RUNTIMES = (
         description="the file after ONNX Runtime's fusions for transformers",
         hosts=_BOTH,
         function="onnx.rows:prepare_fused",
+        bakes=_BOTH,
         files="onnx.rows:make_fused_file",
         packages=_ONNX_PACKAGES,
         options=_ONNX_OPTIONS,
@@ -310,6 +326,7 @@ _RUNTIMES = (
         description="the same session, captured by ONNX Runtime as a CUDA graph",
         hosts=_BOTH,
         function="onnx.rows:prepare_cuda_graph",
+        bakes=_BOTH,
         files="onnx.rows:make_file",
         quick=True,
         packages=_ONNX_PACKAGES,
@@ -322,6 +339,7 @@ _RUNTIMES = (
         description="the frozen trace after torch.jit.optimize_for_inference",
         hosts=_BOTH,
         function="compilers.torchscript:prepare_optimized",
+        bakes=_BOTH,
         files="compilers.torchscript:make_frozen_file",
     ),
     RuntimeSpec(
@@ -329,6 +347,7 @@ _RUNTIMES = (
         description="the frozen trace as one CUDA graph",
         hosts=_BOTH,
         function="compilers.torchscript:prepare_torchscript_graph",
+        bakes=_BOTH,
         files="compilers.torchscript:make_frozen_file",
         devices=("cuda",),
     ),
@@ -446,6 +465,7 @@ _RUNTIMES = (
         description="compiled ahead of time by AOTInductor, loaded from a package",
         hosts=_BOTH,
         function="compilers.aoti:prepare_aoti",
+        bakes=_BOTH,
         files="compilers.aoti:make_package",
         tunes=True,
     ),
@@ -454,6 +474,7 @@ _RUNTIMES = (
         description="the AOTInductor package as one CUDA graph",
         hosts=_BOTH,
         function="compilers.aoti:prepare_aoti_graph",
+        bakes=_BOTH,
         files="compilers.aoti:make_package",
         tunes=True,
         devices=("cuda",),
@@ -463,18 +484,21 @@ _RUNTIMES = (
         description="eager with convolutions in channels-last memory format; host cpp: its tape",
         hosts=_BOTH,
         function="eager.channels_last:prepare_channels_last",
+        bakes=("cpp",),
     ),
     RuntimeSpec(
         name="padded",
         description="eager on padded texts of natural lengths with a mask; the baseline of nested",
         hosts=_BOTH,
         function="eager.nested:prepare_padded",
+        bakes=("cpp",),
     ),
     RuntimeSpec(
         name="nested",
         description="BetterTransformer: torch's fast path with nested tensors, texts as in padded",
         hosts=_BOTH,
         function="eager.nested:prepare_nested",
+        bakes=("cpp",),
     ),
     RuntimeSpec(
         name="jax",

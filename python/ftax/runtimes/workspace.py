@@ -20,9 +20,11 @@ from ftax.runtimes.same_work import WorkWatch
 from ftax.runtimes.streams import make_stream, wrap_runner
 from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.tape.flat import FlatProgram, make_flat
+from ftax.runtimes.tape.flow import find_dependent_reads
 from ftax.runtimes.tape.recording import Observer, observe
 from ftax.runtimes.tape.tape import (
     Taped,
+    describe_place,
     find_unsteady,
     make_tape,
     preserve_state,
@@ -138,6 +140,13 @@ class Workspace:
         if isinstance(self._taped, FtaxError):
             raise self._taped
         return self._taped
+
+    def find_dependent_read(self) -> str:
+        """The first call of the tape that reads a number which depends on inputs, state or random
+        numbers; "" where none does, or no tape was made."""
+        taped = self.__dict__.get("_taped")
+        reads = find_dependent_reads(taped.tape) if isinstance(taped, Taped) else ()
+        return describe_place(self.taped.tape.calls[reads[0]]) if reads else ""
 
     @cached_property
     def flat(self) -> FlatProgram:

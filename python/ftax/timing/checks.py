@@ -84,11 +84,13 @@ class Outputs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
     """What was checked before the rounds, and of the same work while they went on: outputs on the
-    main inputs and on a second set; None where that was not checked."""
+    main inputs and on a second set; None where that was not checked. ``baked``: the first number
+    that a runtime repeats although the model reads it of inputs or state anew in each call."""
 
     outputs: Equality | None = None
     second_input: Equality | None = None
     same_work: SameWork | None = None
+    baked: str = ""
     details: Mapping[str, object] = field(default_factory=dict)  # JSON-able, for readers
 
     @property
@@ -115,6 +117,8 @@ class Checks:
             words = f"equal within {max(found.difference for found in known.values()):.0e}"
         if self.second_input is None:
             words += ", on one input"
+        if self.baked:
+            words += ", numbers baked in"
         return Outputs(equal=True, words=words, tolerance=tolerance, problem="")
 
     def to_dict(self) -> dict[str, object]:
@@ -123,6 +127,8 @@ class Checks:
         for name in ("outputs", "second_input"):
             if (found := getattr(self, name)) is not None:
                 stored[name] = found.to_dict()
+        if self.baked:
+            stored["baked"] = self.baked
         return stored if self.same_work is None else {**stored, "same_work": asdict(self.same_work)}
 
     @classmethod
@@ -130,6 +136,7 @@ class Checks:
         """What `to_dict` stored, in a record of any version."""
         details = dict(stored)
         known = {name: details.pop(name, None) for name in ("outputs", "second_input", "same_work")}
+        baked = details.pop("baked", "")
         outputs, second, work = (
             found if isinstance(found, Mapping) else None for found in known.values()
         )
@@ -137,5 +144,6 @@ class Checks:
             outputs=None if outputs is None else Equality.of(outputs),
             second_input=None if second is None else Equality.of(second),
             same_work=None if work is None else SameWork.of(work),
+            baked=str(baked),
             details=details,
         )

@@ -255,7 +255,8 @@ def measure_together(
         if collections["start"]:
             warnings += (
                 "what is measured collects garbage (gc.collect) in a heap that is frozen while it "
-                f"is timed: these numbers lack what that costs, {gc_ms:,.0f} ms of all objects here",
+                f"is timed: these numbers lack what that costs, here {gc_ms:,.0f} ms of all "
+                "objects",
             )
         rounds = list(islice(runners, len(prepared)))
         if result.stop_reason != "interrupted":

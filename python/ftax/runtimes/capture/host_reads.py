@@ -18,7 +18,6 @@ from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import FtaxError, UnsupportedError
-from ftax.runtimes.tape.flow import Flow
 from ftax.runtimes.tape.recording import MEMORY_READS, operator_name
 from ftax.runtimes.tape.tape import describe_place, preserve_state
 from ftax.runtimes.tape.waits import READS, find_line
@@ -64,12 +63,6 @@ def refuse_size_reads(loaded: LoadedModel, tape: _core.Tape) -> None:
                 f"cannot capture {loaded.name}: {describe_place(call)} reads a size, and values "
                 f"make the sizes of some of its tensors; {_REMEDY.rpartition(', or')[0]}"
             )
-
-
-def find_dependent_reads(tape: _core.Tape) -> tuple[int, ...]:
-    """Calls of the tape that return a number which depends on inputs, state or random numbers."""
-    dependent = Flow(tape).calls
-    return tuple(index for index in tape.host_reads if index in dependent)
 
 
 def explain_failure(loaded: LoadedModel, error: UnsupportedError) -> UnsupportedError:

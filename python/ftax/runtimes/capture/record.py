@@ -25,7 +25,7 @@ from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import GuardedState, guard_state
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
-from ftax.runtimes.tape.flow import draws_random_numbers
+from ftax.runtimes.tape.flow import draws_random_numbers, find_dependent_reads
 from ftax.runtimes.tape.tape import Taped, describe_place, find_other_replay, preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.kept_python import keep_python, read_draws
@@ -238,7 +238,7 @@ def record_program(
         _require_same_bits(workspace.loaded, taped)
         if makes_sizes:
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
-        dependent = host_reads.find_dependent_reads(taped.tape)
+        dependent = find_dependent_reads(taped.tape)
         if dependent and on_host_read == "refuse":
             refusal = host_reads.refuse(workspace.loaded, taped.tape, dependent)
             raise UnsupportedError(f"{refusal}{recorded.hint}")

@@ -125,6 +125,14 @@ def _list_aliased(call: Mapping[str, Any], schema: Any) -> Iterator[int]:
             yield from list_slots(argument)
 
 
+def find_dependent_reads(tape: _core.Tape) -> tuple[int, ...]:
+    """Calls of the tape that return a number which depends on inputs, state or random numbers."""
+    if not tape.host_reads:
+        return ()
+    dependent = Flow(tape).calls
+    return tuple(index for index in tape.host_reads if index in dependent)
+
+
 def list_slots(argument: tuple[str, Any]) -> Iterator[int]:
     """Of an argument as the tape describes it."""
     kind, value = argument
