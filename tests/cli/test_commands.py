@@ -180,7 +180,7 @@ def test_ops_names_operators_and_modules():
     ("arguments", "code", "message"),
     [
         (("tax", "bert-bass"), 2, "bert-base"),
-        (("bench", "gpt2", "--host", "fortran"), 2, "'python' or 'cpp'"),
+        (("bench", "gpt2", "--host", "fortran"), 2, "give python, cpp or both"),
         (("bench", "gpt2", "--runtime", "onnxruntme"), 2, "did you mean 'onnxruntime'"),
         (("bench", "gpt2", "--runtime", "onnx"), 2, "did you mean 'onnxruntime'"),
         (("bench", "gpt2", "--tiny", "--rounds", "0"), 2, "--rounds is 0"),

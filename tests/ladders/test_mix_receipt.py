@@ -114,8 +114,10 @@ def test_kernels_are_told_apart_only_where_every_part_has_a_trace():
 
 
 def test_doubts_and_problems_of_a_part_are_those_of_the_mean():
-    jumpy = {**LONG, FLAT: [1500, 1500, 90_000]}
-    mix = make_mix(long=make_receipt(jumpy, "long"))
+    steady = {place: [*values, *values] for place, values in LONG.items()}
+    jumpy = {**steady, FLAT: [1500] * 5 + [90_000]}
+    short = {place: [*values, *values] for place, values in SHORT.items()}
+    mix = make_mix(make_receipt(short), make_receipt(jumpy, "long"))
     assert mix.lines[0].doubt.startswith("flat/python: long: the mean of the rounds is")
     assert not mix.lines[0].resolved and mix.lines[2].resolved
     rungs = [name(place, values, "long", checks=CHANGED) for place, values in LONG.items()]

@@ -176,7 +176,7 @@ def test_a_reset_that_raises_is_told():
     [
         (lambda: ftax.step(3), InvalidArgumentError, "cannot be called"),
         (lambda: ftax.step(torch.sin, units=0), InvalidArgumentError, "units is 0"),
-        (lambda: ftax.step(torch.sin, reset=3), InvalidArgumentError, "reset is of type"),
+        (lambda: ftax.step(torch.sin, reset=3), InvalidArgumentError, "reset is an int"),
         (lambda: ftax.step(torch.sin, state=[1]), InvalidArgumentError, "state holds"),
         (lambda: ftax.step(lambda: None), UnsupportedError, "returns nothing"),
         (lambda: ftax.step(lambda: 1 / 0), RunnerError, "call 1 .*ZeroDivisionError"),

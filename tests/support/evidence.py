@@ -21,9 +21,9 @@ KERNELS = ("a", "b")  # 50 ns each: the device is busy for 100 ns
 def make_rungs(
     latencies_ns: Sequence[int], rungs: Sequence[tuple[str, str]] = LADDER
 ) -> list[Measurement]:
-    """Three rounds without noise."""
+    """Five rounds without noise."""
     return [
-        make_measurement([value] * 3, runtime=runtime, host=host)
+        make_measurement([value] * 5, runtime=runtime, host=host)
         for value, (runtime, host) in zip(latencies_ns, rungs, strict=True)
     ]
 

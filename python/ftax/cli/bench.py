@@ -37,6 +37,8 @@ def bench(
     from ftax.timing.host_comparison import HostComparison
     from ftax.timing.measurement import describe_doubts
 
+    if host not in ("python", "cpp", "both"):
+        raise InvalidArgumentError(f"--host is {host!r}; give python, cpp or both")
     hosts = find_runtime(runtime).hosts if host == "both" else (host,)
     if processes < 1:
         raise InvalidArgumentError(f"processes is {processes}; give 1 or more")

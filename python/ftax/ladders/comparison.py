@@ -30,6 +30,7 @@ from ftax.timing.comparison import (
 )
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import Measurement
+from ftax.timing.trust import find_disturbance
 
 Item = Measurement | Findings | HostComparison | RuntimeComparison
 Ends = tuple[float, float]
@@ -114,6 +115,8 @@ def _compare_lines(
 ) -> Iterator[LineChange]:
     """What changed in each line, in the order of a's."""
     whole_ns = statistics.fmean(receipt.latency_ns for receipt in a)
+    told = (find_disturbance(receipt.rungs[0].warnings) for receipt in (*a, *b))
+    disturbed = next(filter(None, told), "")
     sides = [[line for receipt in side for line in receipt.lines] for side in (a, b)]
     for name in dict.fromkeys(line.name for side in sides for line in side):
         of_a, of_b = ([line for line in side if line.name == name] for side in sides)
@@ -128,6 +131,7 @@ def _compare_lines(
                 a_ns, b_ns, whole=whole_ns, margin=margin, confidence=confidence
             )
         else:
+            doubt = doubt or disturbed
             interval = _subtract(of_b[0], of_a[0])
             verdict = _judge(interval, margin * whole_ns)
         yield LineChange(
@@ -177,7 +181,7 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
         if not isinstance(item, Measurement | Findings | MixReceipt):
             raise InvalidArgumentError(
                 f"a side of the comparison has {name_type(item)}: give receipts or measurements, "
-                "as ftax.tax and ftax.bench give them"
+                "as ftax.tax and ftax.cpp_bench give them; of a file, ftax.read_records(path)"
             )
     if any(isinstance(item, MixReceipt) for item in found):
         raise InvalidArgumentError(

@@ -20,6 +20,7 @@ from ftax.records.record import Ends, Name, Record
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
 from ftax.timing.mean import Timed
 
+FEW_ROUNDS = 5  # fewer have an interval that is wide or none, and nothing to go by
 _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
 _UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
 
@@ -33,8 +34,8 @@ class Line(Record):
     or the difference is too close to 0 to say). ``host_ns`` is the difference of issue times, host
     work whether or not the device hides it; it sums to nothing here. A ``problem`` says why
     ``time_ns`` is no tax: the two rungs did not run the same kernels. A ``doubt`` says why it is
-    not resolved whatever its interval: a latency that it is computed from is not to go by, or it is
-    no part of the whole, being below 0 or more than all of it.
+    not resolved whatever its interval: rounds are few, a latency that it is computed from is not to
+    go by, or it is no part of the whole, being below 0 or more than all of it.
     """
 
     later: ClassVar[frozenset[str]] = frozenset({"doubt"})
@@ -76,6 +77,8 @@ def compute_lines(
     traced = [found.get(rung.place) for rung in rungs]
     contrasts = [make_unit(len(rungs), i, i + 1) for i in range(len(rungs))]
     intervals = compute_intervals(rungs, contrasts)
+    rounds = len(rungs[0].values_ns)
+    few = f"{rounds} rounds are too few" if rounds < FEW_ROUNDS else ""
     lines = []
     for place, upper in enumerate(rungs[:-1]):
         lower = rungs[place + 1]
@@ -95,10 +98,10 @@ def compute_lines(
                     # What the library runs besides is part of what the step down removes.
                     may_add=not ladder.is_compared(upper.place),
                 ),
-                doubt=find_doubt_of((upper, lower, rungs[0])),
+                doubt=find_doubt_of((upper, lower, rungs[0])) or few,
             )
         )
-    doubt = find_doubt_of((rungs[-1], rungs[0]))
+    doubt = find_doubt_of((rungs[-1], rungs[0])) or few
     lines += _make_rest(rungs[-1], ladder, traced[-1], intervals[-1], top_ns, doubt)
     return tuple(lines)
 

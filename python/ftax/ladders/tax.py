@@ -21,7 +21,7 @@ from ftax.steps.given import Model, find_threads, load_alone, load_parts, measur
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.steps.step import Step
-from ftax.timing.session import Plan
+from ftax.timing.session import Plan, choose_plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def tax_with_traces(
 
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)
-    shown = plan if isinstance(plan, Plan) else Plan()
+    shown = Plan() if callable(plan) else choose_plan(plan)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:
         take = load_parts if mixes else load_alone
         mix, parts = take(model, inputs, check_inputs, setting)

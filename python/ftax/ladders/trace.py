@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
+import torch
+
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.runtimes.prepare import prepare
@@ -82,9 +84,17 @@ def _ready_on_gpu(
     model: Model, inputs: Any, check_inputs: Any, setting: Setting, runtime: str, host: Host
 ) -> Iterator[tuple[LoadedModel, Candidate]]:
     with measuring(model, setting, inputs, check_inputs):
-        loaded, (prepared,) = prepare(
-            model, inputs, check_inputs, setting, runtime=runtime, hosts=(host,)
-        )
+        try:
+            loaded, (prepared,) = prepare(
+                model, inputs, check_inputs, setting, runtime=runtime, hosts=(host,)
+            )
+        except UnavailableError as error:
+            if torch.cuda.is_available():
+                raise
+            raise UnavailableError(
+                f"tracing looks at a GPU, and torch {torch.__version__} finds no CUDA device here: "
+                "run it where there is one, with a CUDA build of torch"
+            ) from error
         if not isinstance(loaded, LoadedModel) or loaded.device == "cpu":
             raise InvalidArgumentError(
                 f"the device is {loaded.device!r}, which has no kernels to trace; give "

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 from ftax.ladders.evidence import RungEvidence, note_reference
 from ftax.ladders.ladder import EAGER, Ladder
+from ftax.ladders.lines import FEW_ROUNDS
 from ftax.timing.session import Plan
 from ftax.timing.units import format_time
-
-_FEW = 5  # rounds, fewer of which have an interval that is wide or none
 
 
 def warn_of_evidence(evidence: Sequence[RungEvidence], ladder: Ladder = EAGER) -> list[str]:
@@ -71,12 +70,12 @@ def warn_of_rounds(stop_reason: str, rounds: int, plan: Plan, *, round_s: float 
         round_s: how long a round took, over all runtimes.
     """
     aim = f"before every interval was within {plan.target_ratio:.1%}"
-    if stop_reason == "time-limit" and rounds < _FEW:
+    if stop_reason == "time-limit" and rounds < FEW_ROUNDS:
         return [
             f"the time limit of {plan.duration_s:g} s was over after {rounds} "
             f"round{'s' if rounds > 1 else ''} of {round_s:.2g} s, which is too few to resolve "
-            f"anything; --duration {math.ceil(2 * _FEW * round_s):g} has room for {_FEW}, fewer "
-            "--runtimes need less"
+            f"anything; --duration {math.ceil(2 * FEW_ROUNDS * round_s):g} has room for "
+            f"{FEW_ROUNDS}, fewer --runtimes need less"
         ]
     if stop_reason == "time-limit":
         return [

@@ -34,7 +34,7 @@ SCHEMA_VERSION = 5
 _READABLE = (2, 3, 4, SCHEMA_VERSION)
 
 _PREFIX = b'{"ftax_schema":'
-MEND = "delete the line, or read the rest with skip_bad=True"
+MEND = "delete the line, or read the rest in Python: ftax.read_records(path, skip_bad=True)"
 _MOST_CHARACTERS = 1000  # of what is wrong with a line
 
 

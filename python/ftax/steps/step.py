@@ -54,12 +54,12 @@ class Step:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise InvalidArgumentError(
-                f"a step is given a {name_type(self.function)}, which cannot be called: give a "
+                f"a step is given {name_type(self.function)}, which cannot be called: give a "
                 "function of its inputs"
             )
         if self.reset is not None and not callable(self.reset):
             raise InvalidArgumentError(
-                f"reset is of type {name_type(self.reset)}: give a function without arguments"
+                f"reset is {name_type(self.reset)}: give a function without arguments"
             )
         if not isinstance(self.units, int) or isinstance(self.units, bool) or self.units < 1:
             raise InvalidArgumentError(
@@ -68,7 +68,7 @@ class Step:
         for item in self.state:
             if not isinstance(item, torch.Tensor):
                 raise InvalidArgumentError(
-                    f"state holds a {name_type(item)}: give tensors, and reset= for all else"
+                    f"state holds {name_type(item)}: give tensors, and reset= for all else"
                 )
 
     def undo_later(self, undo: Callable[[], None]) -> None:

@@ -75,15 +75,15 @@ def train(
 
 def _check(model: Any, loss: Any, optimizer: Any) -> None:
     if not isinstance(model, nn.Module):
-        raise InvalidArgumentError(f"model is of type {name_type(model)}: give a torch.nn.Module")
+        raise InvalidArgumentError(f"model is {name_type(model)}: give a torch.nn.Module")
     if not callable(loss):
         raise InvalidArgumentError(
-            f"loss is of type {name_type(loss)}: give a function from the model and the batch to a "
+            f"loss is {name_type(loss)}: give a function from the model and the batch to a "
             "scalar, such as lambda model, x, y: cross_entropy(model(x), y)"
         )
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(
-            f"optimizer is of type {name_type(optimizer)}: give a torch.optim.Optimizer"
+            f"optimizer is {name_type(optimizer)}: give a torch.optim.Optimizer"
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InvalidArgumentError(

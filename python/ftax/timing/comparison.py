@@ -23,7 +23,7 @@ from ftax.records.record import Count, Ends, Name, Record
 from ftax.records.result import Result
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement
-from ftax.timing.trust import NOT_RESOLVED, find_doubt, find_doubt_of_waits
+from ftax.timing.trust import NOT_RESOLVED, find_disturbance, find_doubt, find_doubt_of_waits
 
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 DEFAULT_MARGIN = 0.05
@@ -236,7 +236,8 @@ def compare_measurements(
         paired = _same_rounds(side_a[0], side_b[0])
         unit = "round"
     core = compare_values(values_a, values_b, margin=margin, confidence=confidence, paired=paired)
-    doubt = _find_doubt("a", side_a) or _find_doubt("b", side_b)
+    together = paired and unit == "round"
+    doubt = _find_doubt("a", side_a, together) or _find_doubt("b", side_b, together)
     return Comparison.of(core, side_a, side_b, unit=unit, confidence=confidence, doubt=doubt)
 
 
@@ -288,10 +289,13 @@ def _judge(measurement: Measurement) -> Iterator[str]:
         yield f"{label}: not the same work: {problem}"
 
 
-def _find_doubt(name: str, side: Sequence[Measurement]) -> str:
-    """Why a side is not to go by, which half of its processes have to be; "" if it is."""
+def _find_doubt(name: str, side: Sequence[Measurement], together: bool) -> str:
+    """Why a side is not to go by, which half of its processes have to be; "" if it is. What
+    disturbed rounds that sides were measured ``together`` in disturbed both."""
     if len(side) == 1:
         doubts = [find_doubt(m.values_ns, queued_ratio=m.queued_ratio) for m in side]
+        if not together:
+            doubts += [find_disturbance(m.warnings) for m in side]
     else:  # a process counts with a median
         doubts = [find_doubt_of_waits(m.queued_ratio) for m in side]
     told = [doubt for doubt in doubts if doubt]

@@ -93,6 +93,10 @@ class Plan:
                 raise InvalidArgumentError(
                     f"{name} is {value}; it has to be a whole number from {least} to {_MOST}"
                 )
+        for name in ("duration_s", "round_ms", "target_ratio", "patience_s", "quiet_probe_ns"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise InvalidArgumentError(f"{name} is {value!r}; it has to be a number")
         for name in ("duration_s", "round_ms", "target_ratio"):
             value = getattr(self, name)
             if not 0 < value < 1e9:  # also refuses NaN and infinity
@@ -145,6 +149,15 @@ class Plan:
             rule.min_rounds = rule.max_rounds = self.rounds
         plan.rule = rule
         return plan
+
+
+def choose_plan(given: Plan | None) -> Plan:
+    """The plan that was given, or the default one. Raises InvalidArgumentError for what is none."""
+    if given is None:
+        return Plan()
+    if not isinstance(given, Plan):
+        raise InvalidArgumentError(f"plan is {given!r}; give one: ftax.Plan(duration_s=3)")
+    return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

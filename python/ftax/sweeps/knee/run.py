@@ -25,7 +25,7 @@ from ftax.sweeps.knee.probe import Prober
 from ftax.sweeps.knee.record import Knee, KneePoint, Over
 from ftax.sweeps.knee.search import choose_size
 from ftax.timing.candidate import Host
-from ftax.timing.session import Plan, make_cell
+from ftax.timing.session import Plan, choose_plan, make_cell
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 KNEE_PLAN = Plan(max_rounds=80, duration_s=120.0)
@@ -86,7 +86,7 @@ def knee(
             over=over,
             low=low,
             loaded=loaded,
-            plan=plan or KNEE_PLAN,
+            plan=KNEE_PLAN if plan is None else choose_plan(plan),
             is_clear=lambda point: point.judge(margin, confidence) != "unsure",
             progress=tell,
         )
