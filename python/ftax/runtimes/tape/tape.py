@@ -49,7 +49,8 @@ _UNSTEADY_RUNS = 10
 _SEED = 0x5EED  # none that a model sets itself: a replay, which does not, would look the same
 _HARD_TO_FOLLOW = (
     "with autograd on, vmap, forward-mode differentiation and inference_mode within a step cannot "
-    "be followed; a step without gradients can be measured under torch.no_grad()"
+    "be followed: take @torch.inference_mode() off it, or put @torch.no_grad() in its place, and "
+    "measure a step without gradients with --no-grad or under torch.no_grad()"
 )
 _OUTSIDE = (
     "some value is computed outside torch's operators, for example with .item(), .tolist(), "
