@@ -4,6 +4,8 @@ said."""
 import contextvars
 import os
 import random
+import subprocess
+import sys
 import threading
 from collections import UserDict, UserList
 from collections.abc import Iterator
@@ -233,17 +235,31 @@ def switch(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-@pytest.mark.parametrize("is_step", [True, False])
-def test_what_functions_keep_in_python_is_as_before(is_step: bool) -> None:
-    class Calls(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return keep_in_python(x)
-
+def test_what_a_step_keeps_in_python_is_as_before() -> None:
     before = read_python()
-    with leave_as_found(ftax.step(keep_in_python, (X,)) if is_step else Calls()):
+    with leave_as_found(ftax.step(keep_in_python, (X,))):
         keep_in_python(X)
         assert all(old != new for old, new in zip(before, read_python(), strict=True))
     assert read_python() == before
+
+
+def test_of_a_module_generators_are_as_before_and_what_hooks_note_stays() -> None:
+    class Draws(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.source = np.random.default_rng(1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.source.random()
+
+    module, noted = Draws(), []
+    module.register_forward_hook(lambda *_: noted.append(1))
+    before = str(module.source.bit_generator.state)
+    with leave_as_found(module):
+        module(X)
+        assert str(module.source.bit_generator.state) != before
+    assert str(module.source.bit_generator.state) == before
+    assert noted == [1]
 
 
 def test_switches_that_a_step_sets_are_as_before() -> None:
@@ -254,3 +270,15 @@ def test_switches_that_a_step_sets_are_as_before() -> None:
         with torch.no_grad():
             ftax.capture(switch, (X,))
         assert read_switches() == before
+
+
+def test_a_precision_that_was_set_by_backend_is_no_obstacle() -> None:
+    script = (
+        "import torch, ftax\n"
+        "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'\n"
+        "with torch.no_grad():\n"
+        "    ftax.capture(lambda x: x + 1, (torch.ones(2),))\n"
+        "print(torch.backends.mkldnn.matmul.fp32_precision)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.strip() == "bf16", done.stderr

@@ -1,8 +1,8 @@
 """Puts back what Python keeps and a call that was only tried out changed: numbers in closures,
-globals, attributes of objects, functions and classes, generators of random numbers.
+globals, attributes of objects, functions and classes, containers, generators of random numbers.
 
 The surprising choice: it is looked up by names alone, before anything runs, so it may miss things.
-Modules, optimizers, lists, dictionaries and tensors are put back by whoever runs the call.
+Modules, optimizers and tensors are put back by whoever runs the call.
 """
 
 from __future__ import annotations
@@ -18,36 +18,48 @@ import threading
 import types
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from ftax.steps.reach import HOLDERS, is_library, list_codes
-from ftax.steps.state import refill
+from ftax.steps.reach import CONTAINERS, HOLDERS, is_installed, is_library, list_codes
+from ftax.steps.state import is_same_container, refill
 
 _MOST = 10_000  # objects that are looked at
-_MOST_BYTES = 1 << 24  # of an array that is copied
+_MOST_BYTES = 1 << 26  # of arrays that are copied
 _ENDS = (nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Generator, types.ModuleType)
 _ABSENT = object()
 
 
 @contextmanager
-def keep_python(*starts: object) -> Iterator[list[Any]]:
+def keep_python(*starts: object, own_code: bool = False) -> Iterator[list[Any]]:
     """What ``starts`` lead to is afterwards as it was; yields the sources of random numbers that
-    are not torch's, those of the process too."""
-    walk = _Walk(starts)
+    are not torch's, those of the process too. With ``own_code``, nothing of installed packages:
+    they keep much that they fill once."""
+    walk = _Walk(starts, own_code=own_code)
     undo = list(walk.keep())
     own = vars(random)["_inst"], np.random.mtrand._rand
-    kinds = (random.Random, np.random.Generator, np.random.RandomState)
-    found = [item for item in walk.list_seen() if isinstance(item, kinds)]
+    found = [item for item in walk.list_draws() if all(item is not one for one in own)]
     try:
-        yield [*own, *(item for item in found if all(item is not one for one in own))]
+        yield [*own, *found]
     finally:
         for put_back in undo:
-            put_back()
+            with suppress(Exception):  # one that refuses (a frozen object) keeps what it has
+                put_back()
+
+
+@contextmanager
+def keep_draws(*starts: object) -> Iterator[None]:
+    """Generators of random numbers that ``starts`` lead to are afterwards as they were, and they
+    alone: what hooks of the user's write down stays."""
+    walk = _Walk(starts, own_code=True)
+    for _ in walk.keep():
+        pass
+    with keep_python(*walk.list_draws(), own_code=True):
+        yield
 
 
 def read_draws(source: Any) -> bytes:
@@ -60,8 +72,9 @@ def read_draws(source: Any) -> bytes:
 
 
 class _Walk:
-    def __init__(self, starts: tuple[object, ...]) -> None:
-        self._queue = deque(starts)
+    def __init__(self, starts: tuple[object, ...], *, own_code: bool) -> None:
+        self._queue, self._own_code = deque(starts), own_code
+        self._bytes_left = _MOST_BYTES
         self._seen: dict[int, object] = {}
 
     def keep(self) -> Iterator[Callable[[], None]]:
@@ -71,8 +84,10 @@ class _Walk:
                 self._seen[id(value)] = value
                 yield from self._keep(value)
 
-    def list_seen(self) -> list[object]:
-        return list(self._seen.values())
+    def list_draws(self) -> list[object]:
+        """Sources of random numbers that were met."""
+        kinds = (random.Random, np.random.Generator, np.random.RandomState)
+        return [item for item in self._seen.values() if isinstance(item, kinds)]
 
     def _keep(self, value: Any) -> Iterator[Callable[[], None]]:
         if isinstance(value, types.FunctionType):
@@ -81,12 +96,14 @@ class _Walk:
             self._queue += (value.__self__, value.__func__)
         elif isinstance(value, functools.partial):
             self._queue += (value.func, *value.args, *value.keywords.values())
-        elif isinstance(value, dict):
-            self._queue += list(value.values())
-        elif isinstance(value, list | tuple | set | frozenset | deque):
-            self._queue += list(value)
+        elif isinstance(value, dict | list | tuple | set | frozenset | deque):
+            self._queue += list(value.values() if isinstance(value, dict) else value)
+            if type(value) in CONTAINERS and len(value) < _MOST:
+                yield functools.partial(_refill, value, copy.copy(value))
         elif isinstance(value, random.Random):
             yield functools.partial(value.setstate, value.getstate())
+        elif isinstance(value, np.random.RandomState):
+            yield functools.partial(value.set_state, value.get_state(legacy=False))
         elif isinstance(value, np.random.Generator):
             yield functools.partial(
                 setattr, value.bit_generator, "state", value.bit_generator.state
@@ -96,13 +113,13 @@ class _Walk:
         elif isinstance(value, contextvars.ContextVar):
             yield functools.partial(_set_variable, value, _read_variable(value))
         elif isinstance(value, UserList | UserDict):
-            yield functools.partial(refill, value.data, copy.copy(value.data))
-            self._queue.append(value.data)
+            self._queue.append(getattr(value, "data", None))
         elif isinstance(value, threading.local):
             yield functools.partial(_put_items, vars(value), dict(vars(value)))
             self._queue += list(vars(value).values())
         elif isinstance(value, np.ndarray):
-            if value.nbytes <= _MOST_BYTES and value.flags.writeable:
+            if value.nbytes <= self._bytes_left and value.flags.writeable:
+                self._bytes_left -= value.nbytes
                 yield functools.partial(np.copyto, value, value.copy())
         elif isinstance(value, type):
             yield from self._keep_class(value)
@@ -110,11 +127,12 @@ class _Walk:
             yield from self._keep_class(type(value))
             self._queue += list(vars(value).values())
             self._queue += list(value._modules.values())
-        elif not isinstance(value, _ENDS) and _is_users(type(value)):
+        elif not isinstance(value, _ENDS) and self._is_users(type(value)):
             yield from self._keep_object(value)
 
     def _keep_function(self, function: types.FunctionType) -> Iterator[Callable[[], None]]:
-        if is_library(function.__code__.co_filename):
+        file = function.__code__.co_filename
+        if is_library(file) or (self._own_code and is_installed(file)):
             return
         for cell in function.__closure__ or ():
             yield from self._keep_place(cell, "cell_contents")
@@ -141,7 +159,7 @@ class _Walk:
         yield from self._keep_class(type(value))
 
     def _keep_class(self, kind: type) -> Iterator[Callable[[], None]]:
-        if not _is_users(kind):
+        if not self._is_users(kind):
             return
         yield functools.partial(_drop_attributes, kind, set(vars(kind)))
         for key, value in list(vars(kind).items()):
@@ -150,10 +168,19 @@ class _Walk:
             elif not key.startswith("__") and not hasattr(type(value), "__get__"):
                 yield from self._keep_place(kind, key)
 
+    def _is_users(self, kind: type) -> bool:
+        top = (kind.__module__ or "").partition(".")[0]
+        if kind in HOLDERS:
+            return True
+        if top in ("torch", "ftax") or top in sys.stdlib_module_names:
+            return False
+        module = sys.modules.get(kind.__module__)
+        return not (self._own_code and is_installed(getattr(module, "__file__", None)))
+
     def _keep_place(self, owner: Any, name: str) -> Iterator[Callable[[], None]]:
         try:
             value = getattr(owner, name)
-        except (AttributeError, ValueError):  # a slot or a cell that is not filled
+        except Exception:  # a slot or a cell that is not filled, or code of the user's
             return
         self._queue.append(value)
 
@@ -164,9 +191,9 @@ class _Walk:
         yield put_back
 
 
-def _is_users(kind: type) -> bool:
-    top = (kind.__module__ or "").partition(".")[0]
-    return kind in HOLDERS or (top not in ("torch", "ftax") and top not in sys.stdlib_module_names)
+def _refill(container: Any, before: Any) -> None:
+    if not is_same_container(container, before):
+        refill(container, before)
 
 
 def _refill_bytes(value: bytearray, before: bytes) -> None:

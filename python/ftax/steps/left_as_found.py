@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from ftax.steps.compiled_graphs import room_to_compile
-from ftax.steps.kept_python import keep_python
+from ftax.steps.kept_python import keep_draws, keep_python
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.state import Snapshot, Switches, keep_generators, put_weights_back
 from ftax.steps.step import Step
@@ -32,8 +32,7 @@ def leave_as_found(*given: Any) -> Iterator[None]:
     """Every step and module among ``given`` (a LoadedModel's too) is afterwards as it was: training
     modes, which parameters need gradients, attributes, and tensors that are no parameters; tensors
     and containers among ``given`` hold what they held. So are torch's switches, environment
-    variables, the states of random numbers, and what functions and objects that these lead to keep
-    in Python.
+    variables, the states of random numbers, and what the function of a step keeps in Python.
 
     So nothing that was cached under inference mode stays, which training could not save for its
     backward pass. Parameters are put back if `keep_weight` was told of them before they changed.
@@ -60,7 +59,8 @@ def _leave_as_found(given: tuple[Any, ...]) -> Iterator[None]:
     switches = Switches()
     try:
         with (
-            keep_python(*starts),
+            keep_python(*starts, own_code=True),
+            keep_draws(*modules),
             keep_generators(),
             _keep_environment(),
             room_to_compile(_COMPILATIONS),
@@ -84,12 +84,12 @@ def _leave_as_found(given: tuple[Any, ...]) -> Iterator[None]:
 
 
 def _list_starts(item: Any) -> list[Any]:
-    """What leads to what Python keeps."""
+    """What leads to what Python keeps, of a step; of a module, attributes are looked at."""
     if isinstance(item, LoadedModel):
-        return [item.module, *_list_starts(getattr(item.module, "step", None))]
+        return _list_starts(getattr(item.module, "step", None))
     if isinstance(item, Step):
         return [item.function, item.through_library, item.reset, item.inputs, item.check_inputs]
-    return [item]
+    return []
 
 
 @contextmanager

@@ -43,6 +43,11 @@ def is_library(file: str) -> bool:
     return file.startswith((*PACKAGES, "<frozen "))
 
 
+def is_installed(file: str | None) -> bool:
+    """Whether a file came with a package that somebody else wrote."""
+    return bool(file) and str(file).startswith(_INSTALLED)
+
+
 def find_reached(*starts: object) -> list[Any]:
     """Modules, optimizers, tensors, generators, lists and dictionaries, and objects that can load
     their state (schedules, scalers); each once, in the order in which they are met."""

@@ -167,6 +167,19 @@ def _set_deterministic(switches: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(switches[0], warn_only=switches[1])
 
 
+def _read_precision() -> str | None:
+    """None where it was set by backend, which the one switch for all does not tell."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
+def _set_precision(precision: str | None) -> None:
+    if precision is not None:
+        torch.set_float32_matmul_precision(precision)
+
+
 def _read_attention() -> tuple[bool, ...]:
     backends = torch.backends.cuda
     return (
@@ -208,8 +221,8 @@ _SWITCHES: tuple[tuple[str, Callable[[], Any], Callable[[Any], object]], ...] = 
     ),
     (
         "torch's precision of products",
-        torch._C._get_float32_matmul_precision,
-        torch._C._set_float32_matmul_precision,
+        _read_precision,
+        _set_precision,
     ),
     ("torch's anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     ("torch's choice of attention", _read_attention, _set_attention),

@@ -327,3 +327,22 @@ def whether_there_was_a_gradient() -> Scene:
         (loss * factor if factor > 1 else loss).backward()
 
     return make_step(work)
+
+
+@right(recorded=1, replayed=5)
+def weight_that_is_never_used() -> Scene:
+    net, unused = nn.Linear(4, 2), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD([*net.parameters(), *unused.parameters()], lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return Scene(
+        step,
+        watch=lambda: [*net.parameters(), *unused.parameters()],
+        around=contextlib.nullcontext,
+    )

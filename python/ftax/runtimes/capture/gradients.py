@@ -46,8 +46,8 @@ class Gradients:
         added: the call writes into what it finds, so whether there is one decides what it does.
         made: after the call there is one that the call made.
         dropped: after the call there is none.
-        read: there is another one, or none, and yet the call looks at the one before: it reads it,
-            gives it to another leaf, or does other work where there is none.
+        read: the call gives the one before to another leaf; or, of those in ``made``, it reads the
+            one before, or does other work where there is none.
         handed: those that were left behind last, by place in ``made``.
     """
 
@@ -60,8 +60,7 @@ class Gradients:
     @property
     def own(self) -> set[int]:
         """Leaves whose gradients are the call's, whatever there was before."""
-        replaced = {id(leaf) for leaf in (*self.made, *self.dropped)}
-        return replaced - {id(leaf) for leaf in self.added}
+        return set(map(id, self.made)) - set(map(id, self.added))
 
     def collect(self) -> list[torch.Tensor]:
         """Those that the call just made."""
@@ -129,16 +128,23 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
         moved = [own.get(id(leaf.grad), leaf) is not leaf for leaf in found]
         # Also one that is gone: a pass added to it before it was dropped.
         written = [bool(grad._version) for grad in planted]
-        planted = _plant(found)
+        for leaf, grad in zip(found, before, strict=True):
+            leaf.grad = grad
+        replaced = [leaf for leaf, is_made in zip(found, made, strict=True) if is_made]
+        planted = _plant(replaced)
         with _Touches(planted) as touches:
             run()
-        touched = [find_storage(grad) in touches.found for grad in planted]
-    replaced = [
-        (is_made or is_gone) and not is_written
-        for is_made, is_gone, is_written in zip(made, gone, written, strict=True)
+    touched = {
+        id(leaf)
+        for leaf, grad in zip(replaced, planted, strict=True)
+        if find_storage(grad) in touches.found
+    }
+    if not any(written) and all(grad is None for grad in before) and plain.names != touches.names:
+        touched = set(map(id, replaced))
+    read = [
+        is_moved if is_written or is_moved else id(leaf) in touched
+        for leaf, is_moved, is_written in zip(found, moved, written, strict=True)
     ]
-    is_alike = any(written) or any(grad is not None for grad in before)
-    is_alike |= plain.names == touches.names
 
     def choose(which: Iterable[bool]) -> tuple[torch.Tensor, ...]:
         return tuple(leaf for leaf, is_it in zip(found, which, strict=True) if is_it)
@@ -147,10 +153,7 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
         added=choose(written),
         made=choose(made),
         dropped=choose(gone),
-        read=choose(
-            is_moved or (is_own and (is_touched or not is_alike))
-            for is_moved, is_own, is_touched in zip(moved, replaced, touched, strict=True)
-        ),
+        read=choose(read),
     )
 
 

@@ -132,8 +132,9 @@ class _Recorded:
         arguments that become others."""
         if self.resized:
             raise UnsupportedError(
-                f"cannot capture {name}: it gives an argument another size, layout or memory "
-                "(resize_, .data = ), which a replay would not do: return a new tensor instead"
+                f"cannot capture {name}: it gives an argument another size, layout or memory, or "
+                "has it need a gradient (resize_, .data = , requires_grad_), which a replay would "
+                "not do: return a new tensor instead"
             )
         if self.is_other:
             raise UnsupportedError(
@@ -419,7 +420,7 @@ def _is_size(value: object) -> bool:
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.dtype, tensor.shape, tensor.stride()
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad
 
 
 def find_mode() -> str:
