@@ -346,3 +346,25 @@ def weight_that_is_never_used() -> Scene:
         watch=lambda: [*net.parameters(), *unused.parameters()],
         around=contextlib.nullcontext,
     )
+
+
+@right(recorded=1, replayed=5)
+def weight_of_another_step() -> Scene:
+    trunk, own, other = nn.Linear(4, 4), nn.Linear(4, 2), nn.Linear(4, 2)
+    weights = [weight for part in (trunk, own, other) for weight in part.parameters()]
+    optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9, weight_decay=0.1)
+    for head in (other, own):  # so that each has momentum, on which a gradient of 0 goes on
+        optimizer.zero_grad()
+        head(trunk(torch.ones(3, 4))).square().mean().backward()
+        optimizer.step()
+
+    optimizer.zero_grad()
+
+    def step(x: Tensor) -> Tensor:
+        loss = own(trunk(x)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return Scene(step, watch=lambda: weights, around=contextlib.nullcontext)

@@ -19,7 +19,7 @@ from torch import nn
 
 from ftax import _core
 from ftax.steps.echoes import PlainMode
-from ftax.steps.writes import find_storage, list_tensors
+from ftax.steps.writes import Writes, find_storage, list_tensors
 
 _OWN_REFERENCES = 3  # to a tensor: the attribute, a name, the argument that asks
 
@@ -122,7 +122,8 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
             for leaf, grad in zip(found, before, strict=True)
         ]
         planted = _plant(found)
-        run()
+        with _undone_writes():
+            run()
         gone = [leaf.grad is None for leaf in found]
         own = {id(grad): leaf for leaf, grad in zip(found, planted, strict=True)}
         moved = [own.get(id(leaf.grad), leaf) is not leaf for leaf in found]
@@ -132,7 +133,7 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
             leaf.grad = grad
         replaced = [leaf for leaf, is_made in zip(found, made, strict=True) if is_made]
         planted = _plant(replaced)
-        with _Touches(planted) as touches:
+        with _undone_writes(), _Touches(planted) as touches:
             run()
     touched = {
         id(leaf)
@@ -155,6 +156,14 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
         dropped=choose(gone),
         read=choose(read),
     )
+
+
+@contextmanager
+def _undone_writes() -> Iterator[None]:
+    """An optimizer moves also weights to which only a planted gradient has led it."""
+    with Writes() as writes:
+        yield
+    writes.put_back()
 
 
 def _plant(leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
