@@ -59,26 +59,31 @@ c10::TensorImpl* find_gradient(const at::Tensor& tensor) {
   return gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr;
 }
 
-// A hook of C++ is one; those of Python share one, with a table of them. Told by the name of its
-// class, since torch does not export what a dynamic_cast would need.
+// Which hooks these are, in one number; 0 for none. Those of Python share one of C++, with a table
+// of them, which is told by the name of its class: torch does not export what a dynamic_cast needs.
 template <class PythonHook, class Hooks>
-size_t count_hooks(const Hooks& hooks, std::string_view name) {
-  size_t count = 0;
+size_t mix_hooks(const Hooks& hooks, std::string_view name, size_t mixed) {
+  const auto mix = [&](const void* it) { mixed = at::hash_combine(mixed, at::get_hash(name, it)); };
   for (const auto& hook : hooks) {
     const auto& it = *hook;
-    const bool is_python = std::string_view(typeid(it).name()).find(name) != std::string_view::npos;
-    const auto* const python = is_python ? static_cast<const PythonHook*>(hook.get()) : nullptr;
-    count += python == nullptr ? 1 : static_cast<size_t>(PyDict_GET_SIZE(python->dict));
+    if (std::string_view(typeid(it).name()).find(name) == std::string_view::npos) {
+      mix(hook.get());
+      continue;
+    }
+    PyObject *key = nullptr, *function = nullptr;
+    PyObject* const table = static_cast<const PythonHook*>(hook.get())->dict;
+    for (Py_ssize_t place = 0; PyDict_Next(table, &place, &key, &function);) mix(function);
   }
-  return count;
+  return mixed;
 }
 
 // Of the node of autograd that adds to the gradient of a leaf, where wrappers (DDP) have theirs.
-size_t count_hooks(const at::Tensor& tensor) {
+size_t mix_hooks(const at::Tensor& tensor) {
+  using torch::autograd::PyFunctionPostHook, torch::autograd::PyFunctionPreHook;
   const auto node = torch::autograd::impl::try_get_grad_accumulator(tensor);
   if (!node) return 0;
-  return count_hooks<torch::autograd::PyFunctionPreHook>(node->pre_hooks(), "PyFunctionPreHook") +
-         count_hooks<torch::autograd::PyFunctionPostHook>(node->post_hooks(), "PyFunctionPostHook");
+  const size_t before = mix_hooks<PyFunctionPreHook>(node->pre_hooks(), "PyFunctionPreHook", 0);
+  return mix_hooks<PyFunctionPostHook>(node->post_hooks(), "PyFunctionPostHook", before);
 }
 
 const void* find_memory(const c10::TensorImpl& tensor) {
@@ -207,7 +212,7 @@ void Guards::add_tensor(const at::Tensor& tensor, bool gradient, bool hooks) {
                       static_cast<uint32_t>(layouts_.size()), static_cast<uint32_t>(sizes.size()),
                       places_.size(), tensor.dtype(), tensor.requires_grad(), strided,
                       gradient ? std::optional(find_gradient(tensor)) : std::nullopt,
-                      hooks ? std::optional(count_hooks(tensor)) : std::nullopt});
+                      hooks ? std::optional(mix_hooks(tensor)) : std::nullopt});
   layouts_.insert(layouts_.end(), sizes.begin(), sizes.end());
   layouts_.insert(layouts_.end(), strides.begin(), strides.end());
   places_.push_back({Kind::kTensor, {}, {}, {}});
@@ -219,7 +224,7 @@ bool Guards::holds(const TensorState& expected) const {
   if (expected.gradient.has_value() && find_gradient(expected.tensor) != *expected.gradient) {
     return false;
   }
-  if (expected.hooks.has_value() && count_hooks(expected.tensor) != *expected.hooks) return false;
+  if (expected.hooks.has_value() && mix_hooks(expected.tensor) != *expected.hooks) return false;
   if (!expected.is_strided) return true;
   if (expected.memory != nullptr &&
       (find_memory(now) != expected.memory || now.storage_offset() != expected.offset)) {

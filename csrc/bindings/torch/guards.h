@@ -34,7 +34,7 @@ class Guards {
   void add_class(const py::object& object);       // which it is of
   void add_function(const py::object& function);  // its code and its defaults
   // Memory, layout, whether autograd follows it; if asked for, which tensor its gradient is, and
-  // how many hooks wait for it.
+  // which hooks wait for it.
   void add_tensor(const at::Tensor& tensor, bool gradient, bool hooks);
   void add_switches(const std::string& device);
 

@@ -38,7 +38,7 @@ _ABSENT = object()
 def keep_python(*starts: object, own_code: bool = False) -> Iterator[list[Any]]:
     """What ``starts`` lead to is afterwards as it was; yields the sources of random numbers that
     are not torch's, those of the process too. With ``own_code``, nothing of installed packages:
-    they keep much that they fill once."""
+    they keep much that they fill once. Of arrays, 64 MB in all."""
     walk = _Walk(starts, own_code=own_code)
     undo = list(walk.keep())
     own = vars(random)["_inst"], np.random.mtrand._rand
@@ -82,7 +82,8 @@ class _Walk:
             value = self._queue.popleft()
             if id(value) not in self._seen:
                 self._seen[id(value)] = value
-                yield from self._keep(value)
+                with suppress(Exception):  # of code of the user's, such as a __getattr__
+                    yield from self._keep(value)
 
     def list_draws(self) -> list[object]:
         """Sources of random numbers that were met."""

@@ -224,7 +224,11 @@ _SWITCHES: tuple[tuple[str, Callable[[], Any], Callable[[Any], object]], ...] = 
         _read_precision,
         _set_precision,
     ),
-    ("torch's anomaly mode", torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+    (
+        "torch's anomaly mode",
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda switches: torch.set_anomaly_enabled(*switches),
+    ),
     ("torch's choice of attention", _read_attention, _set_attention),
 )
 

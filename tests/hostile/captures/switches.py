@@ -225,10 +225,14 @@ def hooks_that_wait_for_a_gradient() -> Scene:
         weight.grad = None
         (weight * x).sum().backward()
 
-    def disturb(at: int) -> None:
+    handles: list[Any] = []
+
+    def disturb(at: int) -> None:  # the second takes the place of the first
         def double(*_: Any) -> None:
             weight.grad.mul_(at + 2.0)
 
-        node.register_hook(double)
+        for handle in handles:
+            handle.remove()
+        handles.append(node.register_hook(double))
 
     return Scene(step, disturb=disturb, watch=lambda: [weight.grad], around=contextlib.nullcontext)
