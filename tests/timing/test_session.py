@@ -315,6 +315,23 @@ def test_throughput_has_bursts(mlp: LoadedModel) -> None:
     assert len(calls) == 1 + samples * measurement.burst
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"plan": 3}, r"plan is 3; give one: ftax\.Plan"),
+        ({"plan": {"duration_s": 1}}, "plan is {'duration_s': 1}"),
+        ({"label": 3}, "label is 3; give a text"),
+        ({"plan": Plan(cpus=(4000,))}, "cannot pin to CPU 4000: this process may use"),
+    ],
+)
+def test_what_is_no_plan_is_refused_before_anything_is_built(options: Any, words: str) -> None:
+    for measure_it in (ftax.tax, ftax.cpp_bench):
+        with pytest.raises(InvalidArgumentError, match=words):
+            measure_it("no such model", **options)
+    with pytest.raises(InvalidArgumentError, match="duration_s is '5'; it has to be a number"):
+        Plan(duration_s="5")
+
+
 def test_a_step_that_collects_garbage_is_told() -> None:
     def collect(x: torch.Tensor) -> torch.Tensor:
         gc.collect()

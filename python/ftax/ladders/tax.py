@@ -123,7 +123,7 @@ def tax_with_traces(
 
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)
-    shown = Plan() if callable(plan) else choose_plan(plan)
+    shown = choose_plan(None if callable(plan) else plan, label)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:
         take = load_parts if mixes else load_alone
         mix, parts = take(model, inputs, check_inputs, setting)

@@ -98,7 +98,7 @@ def _measure(
     **options: Unpack[SettingOptions],
 ) -> tuple[Measurement, ...]:
     setting = read_setting(options, _measure.__kwdefaults__)
-    plan = choose_plan(plan)
+    plan = choose_plan(plan, label)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, plan) as tell:
         loaded, prepared = prepare(
             model, inputs, check_inputs, setting, runtime=runtime, hosts=hosts

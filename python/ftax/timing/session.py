@@ -7,6 +7,7 @@ garbage is collected, frozen and its collector off, and progress is reported onl
 from __future__ import annotations
 
 import gc
+import os
 import statistics
 import time
 from collections import Counter
@@ -151,12 +152,22 @@ class Plan:
         return plan
 
 
-def choose_plan(given: Plan | None) -> Plan:
-    """The plan that was given, or the default one. Raises InvalidArgumentError for what is none."""
+def choose_plan(given: Plan | None, label: str = "") -> Plan:
+    """The plan that was given, or the default one.
+
+    Raises InvalidArgumentError for what is none, for CPUs that this process may not use, and for a
+    label that is no text: before anything is built.
+    """
+    if not isinstance(label, str):
+        raise InvalidArgumentError(f"label is {label!r}; give a text")
     if given is None:
         return Plan()
     if not isinstance(given, Plan):
         raise InvalidArgumentError(f"plan is {given!r}; give one: ftax.Plan(duration_s=3)")
+    allowed = os.sched_getaffinity(0)
+    if missing := [cpu for cpu in given.cpus if cpu not in allowed]:
+        known = ",".join(map(str, sorted(allowed)))
+        raise InvalidArgumentError(f"cannot pin to CPU {missing[0]}: this process may use {known}")
     return given
 
 
