@@ -144,3 +144,25 @@ def test_what_holds_one_branch_is_not_advised():
     assert rows["eager", "python"].excluded == ""
     assert receipt.adoption == ""
     assert "gives back" not in receipt.recommendation
+
+
+class Asks(nn.Module):
+    """As models do that look whether there is padding: never while they are exported."""
+
+    def forward(self, x):
+        if not torch.compiler.is_compiling() and (x > -1e9).all():
+            return x * 2
+        return torch.where(x > -1e9, x * 2, x)
+
+
+def test_a_program_that_was_exported_has_nothing_baked_in(shared_cache):
+    receipt = ftax.tax(
+        Asks(), (torch.ones(2, 3),), runtimes=["onnxruntime", "torchscript"], progress=False,
+        plan=ftax.Plan(rounds=6, warmup=3, round_ms=1.0),
+    )  # fmt: skip
+    excluded = {
+        (row.measurement.cell.runtime, row.measurement.cell.host): row.excluded
+        for row in receipt.runtimes
+    }
+    assert excluded["onnxruntime", "cpp"] == ""
+    assert "aten::is_nonzero" in excluded["torchscript", "cpp"]

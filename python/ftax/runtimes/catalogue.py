@@ -120,7 +120,8 @@ class RuntimeSpec:
         start = time.perf_counter()
         with name_faults(f"{self.name} with host {host} could not be prepared"):
             prepared = function(workspace, host)
-            if host in self.bakes and (read := workspace.find_dependent_read()):
+            if host in self.bakes and not _is_exported(prepared):
+                read = workspace.find_dependent_read()
                 prepared = replace(prepared, checks=replace(prepared.checks, baked=read))
             if prepared.checks.second_input is None:
                 check = functools.partial(check_both_inputs, workspace, prepared)
@@ -149,6 +150,11 @@ class RuntimeSpec:
             return self.function
         found: Prepare = _find(self.function)
         return found
+
+
+def _is_exported(prepared: Candidate) -> bool:
+    """Whether it is of a program of torch.export, which refuses what hangs on values."""
+    return prepared.preparation.details.get("exporter") == "dynamo"
 
 
 def _make_cold(prepared: Candidate) -> Candidate:
@@ -465,7 +471,6 @@ _RUNTIMES = (
         description="compiled ahead of time by AOTInductor, loaded from a package",
         hosts=_BOTH,
         function="compilers.aoti:prepare_aoti",
-        bakes=_BOTH,
         files="compilers.aoti:make_package",
         tunes=True,
     ),
@@ -474,7 +479,6 @@ _RUNTIMES = (
         description="the AOTInductor package as one CUDA graph",
         hosts=_BOTH,
         function="compilers.aoti:prepare_aoti_graph",
-        bakes=_BOTH,
         files="compilers.aoti:make_package",
         tunes=True,
         devices=("cuda",),

@@ -136,11 +136,11 @@ def make_fused_file(workspace: Workspace) -> Artefact:
 
 
 def _fuse(workspace: Workspace, source: Artefact) -> Artefact:
-    return workspace.artefact(
-        "onnx-fused",
-        {},
-        lambda folder: fuse_transformer(workspace.loaded, source.folder / _FILE, folder / _FILE),
-    )
+    def make(folder: Path) -> Mapping[str, object]:
+        facts = fuse_transformer(workspace.loaded, source.folder / _FILE, folder / _FILE)
+        return {**facts, "exporter": source.facts.get("exporter")}
+
+    return workspace.artefact("onnx-fused", {}, make)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
