@@ -247,8 +247,8 @@ TEST(a_part_whose_requests_waited_spoils_its_round) {
   CHECK(prober.probe().queued_ratio == 0.0);
 }
 
-TEST(a_thread_that_is_woken_for_each_short_request_waits_for_nobody) {
-  if (!tells_waits()) return;
+// Of requests that each wake another thread, how many waited for a CPU.
+double wake_for_each_request() {
   HostProber prober;
   std::atomic<int> asked = 0, done = 0;
   std::thread worker([&] {
@@ -265,9 +265,17 @@ TEST(a_thread_that_is_woken_for_each_short_request_waits_for_nobody) {
     asked.notify_one();
     done.wait(i - 1);
   }
-  // On a busy machine some do wait; a few us of each of 2,000 would be all of them.
-  CHECK(prober.end_part(2000, kMs / 100) < 0.5);
+  const double ratio = prober.end_part(2000, kMs / 100);
   worker.join();
+  return ratio;
+}
+
+TEST(a_thread_that_is_woken_for_each_short_request_waits_for_nobody) {
+  if (!tells_waits()) return;
+  // On a busy machine some do wait; a few us of each of 2,000 would be all of them, in each try.
+  double least = 1.0;
+  for (int i = 0; i < 5 && least >= 0.5; ++i) least = std::min(least, wake_for_each_request());
+  CHECK(least < 0.5);
 }
 
 TEST(a_round_in_which_a_thread_waited_is_disturbed) {
