@@ -205,3 +205,10 @@ def test_a_comparison_of_an_earlier_version_knows_no_clocks(tmp_path):
     path.write_text(json.dumps({**line, "ftax_schema": 3}) + "\n")
     (read,) = read_records(path).records
     assert (read.core_hz_a, read.warnings) == (None, ())
+
+
+def test_a_single_run_that_was_disturbed_cannot_tell() -> None:
+    text = "the host was disturbed in 2 of 5 rounds (steal time), too many to leave out"
+    a, b = make_measurement([100] * 5), make_measurement([150] * 5, warnings=(text,))
+    found = compare(a, b)
+    assert (found.verdict, found.doubt) == ("cannot-tell", f"b: {text}")

@@ -146,9 +146,10 @@ class Comparison(Result):
     def describe(self) -> str:
         """The answer as a sentence, in which b goes by its name and what a has not; without a ratio
         where a side is in doubt."""
+        wrong = "; not to be relied on, see below" if self.problems else ""
         if self.doubt:
             side, _, why = self.doubt.partition(": ")
-            return f"{NOT_RESOLVED} ({self.name_a if side == 'a' else self.name_b}): {why}"
+            return f"{NOT_RESOLVED} ({self.name_a if side == 'a' else self.name_b}): {why}{wrong}"
         low, high = self.ratio_interval
         interval = f"{self.confidence:.0%} interval {low - 1:+.1%} to {high - 1:+.1%}"
         change = f"{self.ratio - 1:+.1%} ({interval})"
@@ -162,7 +163,6 @@ class Comparison(Result):
         of_a, name = self.a.split(), self.name_b
         if name == "b":  # nobody named it
             name = " ".join(word for word in self.b.split() if "=" not in word or word not in of_a)
-        wrong = "; not to be relied on, see below" if self.problems else ""
         return f"{name} {words}: {change}, from {units}{wrong}"
 
     @property
