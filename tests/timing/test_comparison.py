@@ -209,6 +209,8 @@ def test_a_comparison_of_an_earlier_version_knows_no_clocks(tmp_path):
 
 def test_a_single_run_that_was_disturbed_cannot_tell() -> None:
     text = "the host was disturbed in 2 of 5 rounds (steal time), too many to leave out"
-    a, b = make_measurement([100] * 5), make_measurement([150] * 5, warnings=(text,))
+    a, b = make_measurement([100] * 5), make_measurement([150] * 5, pid=2, warnings=(text,))
     found = compare(a, b)
     assert (found.verdict, found.doubt) == ("cannot-tell", f"b: {text}")
+    together = make_measurement([150] * 5, warnings=(text,))
+    assert compare(a, together).verdict == "slower"  # in the same rounds, which disturbed both
