@@ -16,7 +16,7 @@ from pages import DOCS, PageOfRecords, Section
 
 from ftax import Receipt
 from ftax.paper.claims.helpers import find_knee
-from ftax.paper.claims.record import Verdict, find_claim
+from ftax.paper.claims.record import Outcome, Verdict, find_claim
 from ftax.paper.figures.drawing import save_sheet
 from ftax.paper.figures.view import View, split_views
 from ftax.paper.items.catalogue import find_item
@@ -45,6 +45,10 @@ _TABLE_3 = {
     "eager": "pytorch-eager", "torchscript": "torchscript", "onnxruntime": "onnxruntime",
     "cuda-graph": "cuda-graphs", "onnxruntime-cuda-graph": "ort-cuda-graphs",
 }  # fmt: skip
+_OUTCOMES: Mapping[str, Outcome] = {
+    "hold": "holds", "changed": "changed", "fail": "does not hold", "open": "not resolved",
+    "untested": "cannot be tested here",
+}  # fmt: skip
 _DISTURBED = ("eager", "torchscript")  # whose counters another run of Table 3 read again
 
 
@@ -55,12 +59,9 @@ class Records:
         self.folder = folder / "paper"
         self.quick = folder / "paper_quick"
         self.receipts_file = folder / "gpu_receipts_records.jsonl"
-        self.view = self._read(self.folder)
-        self.table3 = self._read(folder / "paper_table3")
-
-    def _read(self, folder: Path) -> View:
-        *_, last = split_views(SweepResults.load(folder))  # the last that measured
-        return last
+        # The host of the first had the calmer neighbours; the second has cells of later versions.
+        self.view, self.busy = split_views(SweepResults.load(self.folder))
+        self.table3 = split_views(SweepResults.load(folder / "paper_table3"))[-1]
 
     def cell(self, model: str, runtime: str, dtype: str, batch: int) -> SweepCell:
         """Of texts with 128 tokens. Raises KeyError if it was not measured."""
@@ -86,26 +87,34 @@ class Records:
 
 
 def describe_setting(records: Records) -> Section:
-    """Machine, day and effort."""
+    """Machines, days and effort."""
     view = records.view
-    cells = [cell for cell in view.cells.values() if cell.status == "measured"]
     facts = view.machine.environment if view.machine else None
     minutes = sum(read_times(records.folder).values()) / 60
     quick = [cell for cell in SweepResults.load(records.quick).cells if cell.status == "measured"]
     return Section(
         numbers={
             "gpu": view.label,
+            "busy_gpu": name_briefly(records.busy),
             "torch": facts.software.torch if facts else "?",
             "day": " and ".join(read_days(records.folder)),
-            "cells": str(len(cells)),
+            "cells": str(len(list_measured(view))),
+            "busy_cells": str(len(list_measured(records.busy))),
             "minutes": f"{minutes:.0f}",
             "quick_cells": str(len(quick)),
             "quick_seconds": f"{sum(read_times(records.quick).values()):.0f}",
-            "drift": view.drift.describe()
-            if view.drift
-            else "This run repeated no cell, so its drift is not known.",
         }
     )
+
+
+def list_measured(view: View) -> list[SweepCell]:
+    """Those with a latency."""
+    return [cell for cell in view.cells.values() if cell.status == "measured"]
+
+
+def name_briefly(view: View) -> str:
+    """ "H100"."""
+    return view.label.partition(" ")[0]
 
 
 def describe_table3(records: Records) -> Section:
@@ -146,27 +155,88 @@ def describe_table3(records: Records) -> Section:
 
 def describe_claims(records: Records) -> Section:
     """How the paper's claims fare, and what had no cell."""
-    cells = list(records.view.cells.values())
-    found = read_records(records.folder / "claims.jsonl").records
-    verdicts = Counter(item.today for item in found if isinstance(item, Verdict))
+    verdicts = read_verdicts(records)
+    counts = {
+        "": Counter(item.today for item in verdicts.get(records.view.label, {}).values()),
+        "busy_": Counter(item.today for item in verdicts.get(records.busy.label, {}).values()),
+    }
+    without = [
+        (view, cell)
+        for view in (records.view, records.busy)
+        for cell in view.cells.values()
+        if cell.status != "measured"
+    ]
     return Section(
         numbers={
-            "all_cells": str(len(cells)),
             "missing": "\n".join(
-                f"- `{cell.cell.label()}`: {cell.reason}."
-                for cell in cells
-                if cell.status != "measured"
+                f"- `{cell.cell.label()}` on the {name_briefly(view)}: {cell.reason}."
+                for view, cell in without
             ),
-            "claims": str(sum(verdicts.values())),
+            "claims": str(len({name for group in verdicts.values() for name in group})),
+            "claims_of_one": str(sum(counts[""].values())),
             **{
-                name: str(verdicts[verdict])
-                for name, verdict in {
-                    "hold": "holds", "changed": "changed", "fail": "does not hold",
-                    "open": "not resolved", "untested": "cannot be tested here",
-                }.items()
+                f"{which}{name}": str(count[verdict])
+                for which, count in counts.items()
+                for name, verdict in _OUTCOMES.items()
             },
         }
-    )  # fmt: skip
+    )
+
+
+def read_verdicts(records: Records) -> dict[str, dict[str, Verdict]]:
+    """By the machines whose cells they are of ("H200", or several, or ""), then by claim."""
+    found: dict[str, dict[str, Verdict]] = {}
+    for item in read_records(records.folder / "claims.jsonl").records:
+        if isinstance(item, Verdict):
+            found.setdefault(item.machine.removeprefix("NVIDIA "), {})[item.id] = item
+    return found
+
+
+def describe_busy(records: Records) -> Section:
+    """The verdicts of the hosts with busy neighbours, beside those of the other."""
+    verdicts = read_verdicts(records)
+    calm, busy = verdicts[records.view.label], verdicts[records.busy.label]
+    pairs = {
+        name: (calm[name], busy[name])
+        for name in calm
+        if "cannot be tested here" not in (calm[name].today, busy[name].today)
+    }
+    open_ones = [name for name, pair in pairs.items() if pair[1].today == "not resolved"]
+    same = [name for name, (one, other) in pairs.items() if one.today == other.today]
+    opposed = [
+        (one, other)
+        for one, other in pairs.values()
+        if one.today != other.today and "not resolved" not in (one.today, other.today)
+    ]
+    return Section(
+        numbers={
+            "both": str(len(pairs)),
+            "same": str(len(same)),
+            "only_busy_open": str(len([name for name in open_ones if name not in same])),
+            "only_calm_open": str(
+                sum(one.today == "not resolved" != other.today for one, other in pairs.values())
+            ),
+            "opposed_count": str(len(opposed)),
+            "opposed": "\n".join(f"- {one.sentence}\n  {other.sentence}" for one, other in opposed),
+            "busy_drift": records.busy.drift.describe() if records.busy.drift else "",
+            "funnel_training": busy["S4.2.2-funnel-training"].sentence,
+            "busy_eager": say_ms(records.busy, "eager"),
+            "calm_eager": say_ms(records.view, "eager"),
+            "busy_graph": say_ms(records.busy, "cuda-graph"),
+            "calm_graph": say_ms(records.view, "cuda-graph"),
+        },
+        holds={
+            "the H100s' drift is known": records.busy.drift is not None,
+            "Funnel does not train faster": busy["S4.2.2-funnel-training"].today == "does not hold",
+            "few are opposed": len(opposed) <= len(pairs) // 10,
+        },
+    )
+
+
+def say_ms(view: View, runtime: str) -> str:
+    """BERT at batch 1 in half precision, "3.73 ms"."""
+    cell = view.find("bert-base", f"{runtime}/python", "fp16", 1, 128)
+    return "-" if cell is None else f"{cell.latency_ns / 1e6:.2f} ms"
 
 
 def describe_knee(records: Records) -> Section:
@@ -384,6 +454,7 @@ SECTIONS: Mapping[str, Callable[[Records], Section]] = {
     "nested": describe_nested,
     "torchscript": describe_torchscript,
     "hosts": describe_hosts,
+    "busy": describe_busy,
 }
 
 
