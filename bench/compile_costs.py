@@ -1,7 +1,7 @@
 """Receipts of a compiled call, each line held against its layer called alone.
 
 Guards: the guard manager, asked by itself on the locals of a call. AOTAutograd's and Inductor's
-wrappers: called around code that does nothing. On a GPU, the generated Python: its launches, times
+wrappers: called around code that does nothing. On a GPU, the generated Python: its calls, times
 what one costs in generated code that has more of them. The surprising choice: none of these is a
 difference of rungs.
 """
@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dis
 import functools
+import re
 import statistics
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 import ftax
 from ftax.ladders.receipt import Receipt
@@ -48,7 +50,13 @@ _BATCHES = (1, 8)
 _CALLS = 300
 _WAYS = ("each its own", "one for all", "past the limit")
 _LENGTHS, _LONGEST, _TURNS = (1, 2, 4, 8), 8, 3
-_FEW, _MANY = 16, 64  # launches of generated code that prices one
+_FEW, _MANY = 16, 64  # calls of generated code that prices one
+_CALLED = {  # the names in the bytecode of generated Python
+    "Triton kernel": r"triton_\w+",
+    "matrix product": r"\w*mm",
+    "attention": r"_scaled_dot_product\w*",
+    "convolution": r"convolution",
+}
 _ALONE = {
     "guards": "guards",
     "AOTAutograd's wrappers": "AOTAutograd",
@@ -127,48 +135,68 @@ def time_alone(loaded: Any) -> dict[str, float]:
 
 
 def price_launches(device: str) -> dict[str, float]:
-    """ns that the host takes for one more kernel of Triton in generated Python, and for one more
-    matrix product, each with the allocation of its result."""
-    sizes = [256 * (count + 1) for count in range(_MANY)]  # each its own, or kernels are joined
-    vectors = [torch.zeros(size, device=device) for size in sizes]
-    square = torch.zeros(16, 16, device=device, dtype=torch.float16)
-
-    def add(*given: torch.Tensor) -> list[torch.Tensor]:
-        return [item + 1 for item in given]
-
-    def multiply(first: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-        for item in others:
-            first = first @ item
-        return first
-
-    def time_generated(function: Callable[..., Any], given: list[torch.Tensor]) -> float:
-        torch._dynamo.reset()
-        model = functools.partial(function)
-        loaded = load_model(ftax.step(lambda *args: model(*args), tuple(given)))
-        return time_call(take_apart(Workspace(loaded)).call_generated, device)
-
+    """ns that the host takes for one more call of each kind in generated Python, with the
+    allocation of its result and the looks at what it is given."""
+    found = {}
     with torch.inference_mode():
-        found = {}
-        for name, function, given in (
-            ("Triton kernel", add, vectors),
-            ("matrix product", multiply, [square.clone() for _ in range(_MANY)]),
-        ):
-            few, many = (time_generated(function, given[:count]) for count in (_FEW, _MANY))
-            found[name] = (many - few) / (_MANY - _FEW)
+        for kind, (function, given) in make_chains(device).items():
+            few, many = (time_generated(function, given[:count], device) for count in (_FEW, _MANY))
+            found[kind] = (many - few) / (_MANY - _FEW)
     return found
 
 
-def count_launches(call: Callable[[], object]) -> dict[str, int]:
-    """Of kernels that Triton generated, and of others."""
-    activity = torch.profiler.ProfilerActivity.CUDA
-    with torch.inference_mode(), torch.profiler.profile(activities=[activity]) as profile:
-        call()
-        torch.cuda.synchronize()
-    counts: Counter[str] = Counter()
-    for event in profile.events():
-        if "CUDA" in str(event.device_type):
-            counts["Triton kernel" if event.name.startswith("triton_") else "matrix product"] += 1
-    return dict(counts)
+def make_chains(device: str) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
+    """Of each kind of call a function that makes as many of them as it is given items."""
+    half = functools.partial(torch.zeros, device=device, dtype=torch.float16)
+
+    def add(items: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return [item + 1 for item in items]
+
+    def multiply(items: Sequence[Sequence[torch.Tensor]]) -> torch.Tensor:
+        result = text
+        for weight, bias in items:
+            result = functional.linear(result, weight, bias)
+        return result
+
+    def attend(items: Sequence[torch.Tensor]) -> torch.Tensor:
+        result = heads
+        for item in items:
+            result = functional.scaled_dot_product_attention(result, item, item)
+        return result
+
+    def convolve(items: Sequence[torch.Tensor]) -> torch.Tensor:
+        result = image
+        for item in items:
+            result = functional.conv2d(result, item, padding=1)
+        return result
+
+    text, heads, image = half(2, 8, 16), half(1, 2, 16, 16), half(1, 16, 8, 8)
+    # Each its own size, or kernels are joined.
+    vectors = [torch.zeros(256 * (count + 1), device=device) for count in range(_MANY)]
+    return {
+        "Triton kernel": (add, vectors),
+        "matrix product": (multiply, [(half(16, 16), half(16)) for _ in range(_MANY)]),
+        "attention": (attend, [half(1, 2, 16, 16) for _ in range(_MANY)]),
+        "convolution": (convolve, [half(16, 16, 3, 3) for _ in range(_MANY)]),
+    }
+
+
+def time_generated(function: Callable[..., Any], items: Sequence[Any], device: str) -> float:
+    """ns of the issue of a function's generated Python."""
+    torch._dynamo.reset()
+    parts = take_apart(Workspace(load_model(ftax.step(lambda given: function(given), (items,)))))
+    return time_call(parts.call_generated, device)
+
+
+def count_calls(parts: Parts) -> dict[str, int]:
+    """Of generated Python, by kind. Its source may be gone."""
+    generated: Any = parts._generated
+    code = getattr(generated, "__func__", generated).__code__
+    loaded = [str(step.argval) for step in dis.get_instructions(code) if "LOAD" in step.opname]
+    return {
+        kind: sum(re.fullmatch(pattern, name) is not None for name in loaded)
+        for kind, pattern in _CALLED.items()
+    }
 
 
 def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -178,6 +206,11 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
         model, batch=batch, tiny=options.tiny, device=options.device,
         dtype="fp16" if on_gpu else "fp32",
     )  # fmt: skip
+    found: dict[str, Any] = {}
+    parts = take_apart(Workspace(loaded))
+    found["calls"] = count_calls(parts)
+    if on_gpu:  # now: what has been traced leaves a process that is slower
+        found["issue_ns"] = time_call(parts.call_generated, options.device)
     plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
     receipt = ftax.tax(
         loaded, ladder="compile", plan=plan, runtimes="none", operators=False, trace="here",
@@ -186,12 +219,7 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
     keep_receipt(__file__, options, receipt)
     with use_threads(1 if not on_gpu else None):
         alone = time_alone(loaded)
-    found = {**judge(receipt), "alone_ns": alone}
-    if on_gpu:
-        parts = take_apart(Workspace(loaded))
-        found["launches"] = count_launches(parts.call_generated)
-        found["issue_ns"] = time_call(parts.call_generated, options.device)
-    return found
+    return {**found, **judge(receipt), "alone_ns": alone}
 
 
 def take_shapes(options: argparse.Namespace) -> dict[str, Any]:
@@ -286,14 +314,14 @@ def list_figures(cells: dict[str, dict[str, Any]], prices: dict[str, float]) -> 
             )
         )  # fmt: skip
     ratios = [
-        sum(prices[kind] * count for kind, count in cell["launches"].items()) / cell["issue_ns"]
+        sum(prices[kind] * count for kind, count in cell["calls"].items()) / cell["issue_ns"]
         for cell in cells.values()
-        if "launches" in cell and prices
+        if prices and "issue_ns" in cell and "calls" in cell
     ]
     if ratios:
         found.append(
             Figure(
-                name="launches times their price, over generated Python", values=tuple(ratios),
+                name="calls times their price, over generated Python", values=tuple(ratios),
                 unit="x", at_least=0.9, at_most=1.1,
             )
         )  # fmt: skip

@@ -12,11 +12,14 @@ pytestmark = pytest.mark.needs_cuda
 PLAN = ftax.Plan(rounds=5, warmup=5, round_ms=10.0)
 
 
-def test_each_rung_runs_the_kernels_of_the_compiled_call():
+# The larger one has kernels for which Inductor tries several block sizes.
+@pytest.mark.parametrize(("rows", "width"), [(4, 64), (1024, 3072)])
+def test_each_rung_runs_the_kernels_of_the_compiled_call(rows, width):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Linear(64, 8)).cuda()
+    norm, gelu = nn.LayerNorm(width), nn.GELU()
+    model = nn.Sequential(nn.Linear(64, width), norm, gelu, nn.Linear(width, 8)).cuda()
     receipt = ftax.tax(
-        model.eval(), torch.randn(4, 64, device="cuda"), ladder="compile", plan=PLAN,
+        model.eval(), torch.randn(rows, 64, device="cuda"), ladder="compile", plan=PLAN,
         runtimes="none", trace="here", progress=False,
     )  # fmt: skip
     assert not receipt.unavailable, receipt.unavailable

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
 import ftax
 from ftax import UnsupportedError, _core
@@ -23,6 +25,7 @@ from ftax.ladders.ladder import COMPILE
 from ftax.ladders.lines import compute_lines
 from ftax.runtimes.candidates import core_grad_mode
 from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers import taken_apart
 from ftax.runtimes.compilers.taken_apart import Parts, take_apart
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
@@ -290,3 +293,29 @@ def test_the_scope_of_a_runner_is_entered_once_a_round_and_left():
     bad = _core.PythonRunner(lambda: None, "x", "cpu", _core.GradMode.inference, scope=refuse)
     with pytest.raises(ftax.RunnerError, match="x could not enter its scope: ValueError: no room"):
         bad.run_once()
+
+
+@pytest.mark.parametrize(
+    ("name", "warps", "best"),
+    [
+        ("triton_add_0", 8, "slow"),
+        ("triton_add_0", 2, "fast"),  # no such configuration is offered
+        ("triton_mul_1", 8, "fast"),  # nothing was chosen for this kernel
+    ],
+)
+def test_the_generated_cpp_takes_the_block_sizes_of_the_generated_python(
+    name, warps, best, monkeypatch
+):
+    class Launcher:
+        def __init__(self, label: str, num_warps: int) -> None:
+            self.label = label
+            self.config = SimpleNamespace(kwargs={"XBLOCK": 256}, num_warps=num_warps, num_stages=1)
+
+    offered = {Launcher("fast", 4): 1.0, Launcher("slow", 8): 1.01}
+    monkeypatch.setattr(CachingAutotuner, "benchmark_all_configs", lambda tuner: dict(offered))
+    tuner: Any = SimpleNamespace(fn=SimpleNamespace(__name__=name))
+    chosen = Launcher("in another process", warps).config
+    with taken_apart._tuned_as({"triton_add_0": chosen}):
+        times = CachingAutotuner.benchmark_all_configs(tuner)
+    assert min(times, key=times.__getitem__).label == best
+    assert CachingAutotuner.benchmark_all_configs(tuner) == offered

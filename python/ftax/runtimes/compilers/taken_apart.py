@@ -14,7 +14,7 @@ import functools
 import gc
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -87,7 +87,8 @@ def prepare_inductor_call(workspace: Workspace, host: Host) -> Candidate:
 def prepare_inductor_cpp_call(workspace: Workspace, host: Host) -> Candidate:
     """The same graph, for which Inductor generates C++ in place of Python (`cpp_wrapper`)."""
     compilation = Compilation(workspace, "inductor-cpp-call", options={"cpp_wrapper": True})
-    compilation.prepare(host)
+    with _tuned_as(take_apart(workspace).list_tuned()):
+        compilation.prepare(host)
     parts = Parts(compilation)
     return _make_piece(workspace, "inductor-cpp-call", host, parts, parts.call_generated)
 
@@ -157,6 +158,12 @@ class Parts:
         """The generated code."""
         return self._generated(list(self._inputs))
 
+    def list_tuned(self) -> dict[str, Any]:
+        """What was chosen for each of Triton's kernels in the generated Python, by their names."""
+        names = getattr(self._generated, "__func__", self._generated).__globals__
+        kernels = [item for item in names.values() if len(getattr(item, "launchers", ())) == 1]
+        return {kernel.fn.__name__: kernel.launchers[0].config for kernel in kernels}
+
     def run_with(self, piece: Callable[[], Any]) -> list[torch.Tensor]:
         """Outputs of a whole call, in which ``piece`` stands where its like does."""
         if piece == self.call_graph:
@@ -186,6 +193,38 @@ class Parts:
             yield
         finally:
             self._code.current_callable = before
+
+
+@contextmanager
+def _tuned_as(chosen: Mapping[str, Any]) -> Iterator[None]:
+    """Whatever is compiled meanwhile takes these configurations for the kernels of Triton that have
+    the names: of two that are about as fast Inductor takes either, and rungs would run others."""
+    if not chosen:
+        yield
+        return
+    from torch._inductor.runtime import triton_heuristics
+
+    tuners: Any = triton_heuristics.CachingAutotuner
+    benchmark = tuners.benchmark_all_configs
+
+    def prefer(tuner: Any, *args: Any, **kwargs: Any) -> dict[Any, float]:
+        wanted = chosen.get(tuner.fn.__name__)
+        return {
+            launcher: 0.0 if _is_alike(launcher.config, wanted) else time
+            for launcher, time in benchmark(tuner, *args, **kwargs).items()
+        }
+
+    tuners.benchmark_all_configs = prefer
+    try:
+        yield
+    finally:
+        tuners.benchmark_all_configs = benchmark
+
+
+def _is_alike(config: Any, other: Any) -> bool:
+    """Whether they are one configuration; objects of two processes are not equal."""
+    names = ("kwargs", "num_warps", "num_stages")
+    return other is not None and all(getattr(config, n) == getattr(other, n) for n in names)
 
 
 def take_apart(workspace: Workspace) -> Parts:
