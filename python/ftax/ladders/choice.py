@@ -15,7 +15,7 @@ from ftax.errors import (
 )
 from ftax.ladders.ladder import EAGER, Ladder
 from ftax.ladders.receipt import Unavailable
-from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
+from ftax.runtimes.catalogue import RuntimeSpec, check_host, find_runtime, list_runtimes
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Place
 from ftax.timing.session import Progress
@@ -35,7 +35,7 @@ def choose_alternatives(
 
     Raises InvalidArgumentError for an unknown name or host.
     """
-    wanted = [check_host(host) for host in hosts]
+    named, wanted = find_named(runtimes), [check_host(host) for host in hosts]
     if runtimes == "none":
         return []
     if runtimes == "quick" and ladder.beside:
@@ -56,12 +56,7 @@ def choose_alternatives(
     elif runtimes == "quick":
         specs = [spec for spec in known if spec.quick]
     else:
-        names = [runtimes] if isinstance(runtimes, str) else list(runtimes)
-        if not names:
-            raise InvalidArgumentError(
-                "runtimes is empty; give names, 'quick', 'available', 'all' or 'none'"
-            )
-        specs = [find_runtime(name) for name in names]
+        specs = named
     beside = [
         (spec, Place(spec.name, host))
         for spec in specs
@@ -74,6 +69,18 @@ def choose_alternatives(
         if runtimes not in ("quick", "available")
         or spec.find_obstacle(host=place.host, device=device, kind=kind) is None
     ]
+
+
+def find_named(runtimes: str | Sequence[str]) -> list[RuntimeSpec]:
+    """Those that are asked for by name. Raises InvalidArgumentError for none, or an unknown one."""
+    if isinstance(runtimes, str) and runtimes in CHOICES:
+        return []
+    names = [runtimes] if isinstance(runtimes, str) else list(runtimes)
+    if not names:
+        raise InvalidArgumentError(
+            "runtimes is empty; give names, 'quick', 'available', 'all' or 'none'"
+        )
+    return [find_runtime(name) for name in names]
 
 
 def check_options(places: Iterable[Place], options: Mapping[str, str]) -> None:

@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ftax.ladders.choice import find_named
+from ftax.ladders.ladder import find_ladder
 from ftax.ladders.receipt import Receipt
+from ftax.runtimes.catalogue import check_host
 
 TraceChoice = Literal["worker", "here", "none"]
 
@@ -29,3 +32,11 @@ class TaxOptions:
     rehearse: bool = False
     ladder: str = ""  # the one that fits the step
     keep: Callable[[Receipt], None] | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgumentError for names that nothing has, before a model is built."""
+        if self.ladder:
+            find_ladder(self.ladder)
+        find_named(self.runtimes)
+        for host in self.hosts:
+            check_host(host)

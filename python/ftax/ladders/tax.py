@@ -8,6 +8,7 @@ surprising choice: their keywords stand in `TaxKeywords` for who calls, and with
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from torch import nn
@@ -123,12 +124,12 @@ def tax_with_traces(
 
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)
-    shown = choose_plan(None if callable(plan) else plan, label)
+    found = TaxOptions(**wanted, keep=keep)
+    shown = choose_plan(plan("cpu") if callable(plan) else plan, label)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:
         take = load_parts if mixes else load_alone
         mix, parts = take(model, inputs, check_inputs, setting)
         where = _choose_trace(trace, can_be_built_again=all(part.reproducible for part in parts))
-        found = TaxOptions(**wanted, trace=where, keep=keep)
         device = parts[0].device
         if found.energy and device == "cpu":
             raise InvalidArgumentError(
@@ -136,7 +137,9 @@ def tax_with_traces(
             )
         chosen = plan(device) if callable(plan) else shown
         with use_threads(find_threads(parts)):  # which a mix of the user's code may bring
-            receipts, traces = run_tax([Workspace(part) for part in parts], found, chosen, tell)
+            receipts, traces = run_tax(
+                [Workspace(part) for part in parts], replace(found, trace=where), chosen, tell
+            )
     top = receipts[0].rungs[0]
     tell_interrupted(progress, top.stop_reason, f"{len(top.samples_ns)} rounds")
     if mix is None:
