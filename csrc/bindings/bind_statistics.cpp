@@ -85,7 +85,6 @@ void bind_results(py::module_& m) {
       .def_property_readonly("verdict",
                              [](const Comparison& result) { return to_string(result.verdict); })
       .def_readonly("p_value", &Comparison::p_value)
-      .def_readonly("degrees_of_freedom", &Comparison::degrees_of_freedom)
       .def_readonly("units_a", &Comparison::units_a)
       .def_readonly("units_b", &Comparison::units_b)
       .def_readonly("method", &Comparison::method);
@@ -93,15 +92,8 @@ void bind_results(py::module_& m) {
 
 void bind_descriptions(py::module_& m) {
   m.def(
-      "compute_quantile",
-      [](const DoubleArray& ascending, double q) { return compute_quantile(view(ascending), q); },
-      py::arg("sorted"), py::arg("q"), "Hyndman and Fan's type 7, of ascending samples.");
-  m.def(
       "compute_median", [](const DoubleArray& samples) { return compute_median(view(samples)); },
       py::arg("samples"));
-  m.def(
-      "compute_mad", [](const DoubleArray& samples) { return compute_mad(view(samples)); },
-      py::arg("samples"), "Median absolute deviation from the median, unscaled.");
   m.def(
       "compute_median_interval",
       [](const DoubleArray& samples, double confidence) {
@@ -115,14 +107,6 @@ void bind_descriptions(py::module_& m) {
         return summarize({samples.data(), static_cast<size_t>(samples.size())});
       },
       py::arg("samples_ns"));
-}
-
-void bind_distributions(py::module_& m) {
-  m.def("student_t_cdf", &student_t_cdf, py::arg("t"), py::arg("degrees_of_freedom"));
-  m.def("student_t_quantile", &student_t_quantile, py::arg("probability"),
-        py::arg("degrees_of_freedom"));
-  m.def("normal_cdf", &normal_cdf, py::arg("z"));
-  m.def("normal_quantile", &normal_quantile, py::arg("probability"));
 }
 
 void bind_inference(py::module_& m) {
@@ -139,9 +123,6 @@ void bind_inference(py::module_& m) {
       py::arg("confidence") = defaults.confidence, py::arg("resamples") = defaults.resamples,
       py::arg("seed") = defaults.seed, py::arg("block") = defaults.block,
       "Intervals of the mean over rounds of contrasts; values has shape (rounds, columns).");
-  m.def(
-      "compute_block", [](const DoubleArray& series) { return compute_block(view(series)); },
-      py::arg("series"), "The block length that compute_joint_intervals chooses.");
   for (const auto& [name, compare] : {std::pair{"compare_paired", &compare_paired},
                                       std::pair{"compare_unpaired", &compare_unpaired}}) {
     m.def(
@@ -160,7 +141,6 @@ void bind_inference(py::module_& m) {
 void bind_statistics(py::module_& m) {
   bind_results(m);
   bind_descriptions(m);
-  bind_distributions(m);
   bind_inference(m);
 }
 

@@ -116,10 +116,6 @@ double compute_median(std::span<const int64_t> samples) {
   return find_median(std::vector<int64_t>(samples.begin(), samples.end()));
 }
 
-double compute_mad(std::span<const double> samples) {
-  return compute_mad_around(samples, compute_median(samples));
-}
-
 MedianInterval compute_median_interval(std::span<const double> samples, double confidence) {
   check_samples(samples);
   check_confidence(confidence);

@@ -24,9 +24,6 @@ struct Interval {
 [[nodiscard]] double compute_median(std::span<const double> samples);
 [[nodiscard]] double compute_median(std::span<const int64_t> samples);
 
-// Median absolute deviation from the median, unscaled (no factor 1.4826).
-[[nodiscard]] double compute_mad(std::span<const double> samples);
-
 struct MedianInterval {
   double median;
   Interval interval;

@@ -122,6 +122,19 @@ def test_a_faster_one_with_other_outputs_is_named_and_not_recommended():
     assert "onnxruntime" not in slow.recommendation
 
 
+def test_what_repeats_a_number_is_named_and_instruments_are_not():
+    checks = {"outputs": CLOSE, "baked": "aten::item in Model"}
+    flat, other = (
+        replace(make_runtime(place, latency_us), checks=checks)
+        for place, latency_us in ((FLAT, 500.0), (ORT, 400.0))
+    )
+    receipt = Receipt(rungs=(make_runtime(EAGER, 1000.0), flat), others=(other,))
+    text = receipt.recommendation
+    assert "is faster than Python eager for certain. Faster, but not recommended, is" in text
+    assert "onnxruntime/cpp (right only while a number" in text
+    assert "flat" not in text
+
+
 def test_what_has_another_baseline_is_not_recommended():
     text = make_gpu_receipt(
         make_runtime(("padded", "python"), 100.0),

@@ -6,6 +6,7 @@ import gc
 import pickle
 import random
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -461,6 +462,35 @@ def test_threads_take_turns(no_grad: None):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_call_that_would_be_recorded_does_not_wait_for_who_records_it_too(no_grad: None):
+    inner = ftax.capture(make_model(), torch.randn(2, 8))
+    begun = threading.Event()
+
+    def outer(x: torch.Tensor) -> torch.Tensor:
+        begun.set()
+        time.sleep(0.2)
+        return inner(x)
+
+    results: list[torch.Tensor] = []
+
+    def record() -> None:
+        with torch.no_grad():
+            ftax.capture(outer, torch.randn(2, 8))
+
+    def call() -> None:
+        begun.wait()
+        with torch.no_grad():
+            results.append(inner(torch.ones(3, 8)))  # a shape that nobody has recorded
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (record, call)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert torch.equal(results[0], inner.original(torch.ones(3, 8)))
 
 
 def test_a_capture_is_a_row_of_its_own_receipt(no_grad: None):

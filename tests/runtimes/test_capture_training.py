@@ -162,3 +162,19 @@ def test_an_audit_leaves_what_one_call_leaves():
     for mine, other in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.equal(mine, other)
     assert count(captured, "audited") >= 3
+
+
+def test_a_step_that_fails_with_a_planted_gradient_moves_no_weight():
+    layer, other = nn.Linear(3, 3), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([*layer.parameters(), other], lr=0.1, weight_decay=0.5)
+
+    def step(x: torch.Tensor) -> None:
+        layer.zero_grad()
+        layer(x).sum().backward()
+        optimizer.step()
+        if other.grad is not None:
+            raise ValueError("not mine")
+
+    with pytest.raises(ftax.RunnerError, match="not mine"):
+        ftax.capture(step, torch.ones(2, 3))
+    assert torch.equal(other, torch.ones(3))

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import UserDict, UserList
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import nn
 
 import ftax
 from ftax.runtimes.environment_variables import environment_with
+from ftax.steps.kept_python import keep_draws
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.state import Snapshot
 from support.small_models import normal
@@ -188,11 +189,34 @@ def read_python() -> list[Any]:
     state = NUMBERS.bit_generator.state["state"]["state"]
     kept = [list(KEPT), dict(TABLE), bytes(BYTES), vars(HOLDER), vars(LOCAL)]
     kept += [COUNT, VARIABLE.get(), DRAWS.getstate(), state, hasattr(Holder, "seen")]
+    kept += [vars(keep_in_python), read_emptied()]
     return [repr(item) for item in kept]
+
+
+def make_emptier() -> tuple[Callable[[], None], Callable[[], str]]:
+    """What empties a cell, and what says whether it is empty."""
+    cell = 1
+
+    def empty() -> None:
+        nonlocal cell
+        del cell
+
+    def read() -> str:
+        try:
+            return str(cell)
+        except NameError:
+            return "empty"
+
+    return empty, read
+
+
+empty_cell, read_emptied = make_emptier()
 
 
 def keep_in_python(x: torch.Tensor) -> torch.Tensor:
     global COUNT
+    keep_in_python.calls = 1
+    empty_cell()
     COUNT += 1
     HOLDER.count += 1
     LOCAL.count += 1
@@ -216,6 +240,9 @@ def restored_switches() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
         torch.set_float32_matmul_precision(before)
         torch.backends.cuda.enable_math_sdp(True)
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cpu", torch.bfloat16)
+        torch.backends.cudnn.benchmark = False
 
 
 def read_switches() -> list[Any]:
@@ -224,6 +251,9 @@ def read_switches() -> list[Any]:
         torch.are_deterministic_algorithms_enabled(),
         torch.get_float32_matmul_precision(),
         torch.backends.cuda.math_sdp_enabled(),
+        torch.is_autocast_enabled("cuda"),
+        torch.get_autocast_dtype("cpu"),
+        torch.backends.cudnn.benchmark,
     ]
 
 
@@ -232,6 +262,7 @@ def switch(x: torch.Tensor) -> torch.Tensor:
     torch.use_deterministic_algorithms(True)
     torch.set_float32_matmul_precision("medium")
     torch.backends.cuda.enable_math_sdp(False)
+    torch.backends.cudnn.benchmark = True
     return x + 1
 
 
@@ -270,15 +301,40 @@ def test_switches_that_a_step_sets_are_as_before() -> None:
         with torch.no_grad():
             ftax.capture(switch, (X,))
         assert read_switches() == before
+        with leave_as_found(nn.Linear(4, 4)):
+            torch.set_autocast_enabled("cuda", True)
+            torch.set_autocast_dtype("cpu", torch.float16)
+        assert read_switches() == before
 
 
-def test_a_precision_that_was_set_by_backend_is_no_obstacle() -> None:
+@pytest.mark.parametrize(
+    "change", ["pass", "torch.set_float32_matmul_precision('medium')"], ids=["none", "old"]
+)
+def test_a_precision_that_was_set_by_backend_is_as_before(change: str) -> None:
     script = (
         "import torch, ftax\n"
-        "torch.backends.mkldnn.matmul.fp32_precision = 'bf16'\n"
+        "def step(x):\n"
+        f"    {change}\n"
+        "    return x + 1\n"
+        "torch.backends.mkldnn.matmul.fp32_precision = 'tf32'\n"
         "with torch.no_grad():\n"
-        "    ftax.capture(lambda x: x + 1, (torch.ones(2),))\n"
+        "    ftax.capture(step, (torch.ones(2),))\n"
         "print(torch.backends.mkldnn.matmul.fp32_precision)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.strip() == "bf16", done.stderr
+    assert done.stdout.strip() == "tf32", done.stderr
+
+
+def test_arrays_of_a_module_are_not_copied_to_find_its_generators() -> None:
+    copied = []
+
+    class Large(np.ndarray):
+        def copy(self, order: Any = "C") -> Any:
+            copied.append(self)
+            return super().copy(order)
+
+    module = nn.Linear(4, 4)
+    module.table = np.zeros(10).view(Large)
+    with keep_draws(module):
+        module(X)
+    assert not copied

@@ -164,6 +164,12 @@ void bind_capture(py::module_& m) {
   m.def(
       "is_plain_value", [](const py::object& value) { return is_plain_value(value.ptr()); },
       py::arg("value"), "Whether it is compared by value, so that its identity says nothing.");
+  m.def(
+      "is_same_value",
+      [](const py::object& before, const py::object& now) {
+        return is_same_value(before.ptr(), now.ptr());
+      },
+      py::arg("before"), py::arg("now"), "The same object, or plain values with the same bits.");
 }
 
 }  // namespace ftax

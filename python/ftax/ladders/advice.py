@@ -14,7 +14,7 @@ from statistics import median
 from ftax.ladders.findings import Findings, Laddered
 from ftax.ladders.lines import Line
 from ftax.ladders.means import MeanRow
-from ftax.ladders.rows import RuntimeRow
+from ftax.ladders.rows import BAKED, RuntimeRow
 from ftax.runtimes.adoption import find_lines
 from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.trust import NOT_RESOLVED
@@ -38,14 +38,15 @@ def recommend(findings: Findings) -> str:
         _say_largest_line(findings),
         _say_waits(findings),
     ]
-    rows = findings.runtimes
-    able = [row for row in rows if row.is_faster and not row.excluded]
     stand_ins = findings.ladder.stand_ins
+    rows = [
+        row for row in findings.runtimes
+        if row.measurement.place in stand_ins or not row.is_rung  # others are instruments
+    ]  # fmt: skip
+    able = [row for row in rows if row.is_faster and not row.excluded]
     places = {row.measurement.place: row for row in able}
     same = next((places[place] for place in stand_ins if place in places), None)
-    other = next(
-        (row for row in able if row.measurement.place not in stand_ins and not row.is_rung), None
-    )
+    other = next((row for row in able if row.measurement.place not in stand_ins), None)
     if same is not None:
         sentences.append(_say_same_work(findings, same))
     if other is not None:
@@ -246,14 +247,14 @@ def _say_pay_back(row: RuntimeRow) -> str:
     return f"; preparing it takes {seconds:.2g} s, paid back after {row.calls_to_pay_back:,} calls"
 
 
-def _say_excluded(rows: tuple[RuntimeRow, ...], best: RuntimeRow | None) -> str:
+def _say_excluded(rows: Sequence[RuntimeRow], best: RuntimeRow | None) -> str:
     """What would have been recommended if its outputs were eager's, on any input."""
     limit_ns = None if best is None else best.latency_ns
     names: dict[str, list[str]] = {}
     found = [
         row
         for row in rows
-        if (row.excluded == row.outputs and not row.outputs_equal) or row.is_baked
+        if (row.excluded == row.outputs and not row.outputs_equal) or row.excluded.startswith(BAKED)
         if row.is_faster and (limit_ns is None or row.latency_ns < limit_ns)
     ]
     for row in found:
@@ -262,4 +263,5 @@ def _say_excluded(rows: tuple[RuntimeRow, ...], best: RuntimeRow | None) -> str:
         return ""
     verb = "is" if len(found) == 1 else "are"
     listed = (f"{', '.join(labels)} ({reason})" for reason, labels in names.items())
-    return f"Faster still, but not recommended, {verb} {', '.join(listed)}."
+    still = "" if best is None else " still"
+    return f"Faster{still}, but not recommended, {verb} {', '.join(listed)}."

@@ -96,11 +96,6 @@ class RuntimeRow:
         return self.saved_interval_ns[0] > 0
 
     @property
-    def is_baked(self) -> bool:
-        """Whether it repeats numbers that the model reads anew in each call."""
-        return bool(Checks.of(self.measurement.checks).baked)
-
-    @property
     def calls_to_pay_back(self) -> int | None:
         """See the class."""
         seconds = self.preparation.seconds
@@ -135,7 +130,8 @@ class RuntimeRow:
         }
 
 
-_BAKED = "right only while a number that the model reads of its inputs or state is the recorded one"
+# How the reason of a row begins that repeats numbers which the model reads anew in each call.
+BAKED = "right only while a number that the model reads of its inputs or state is the recorded one"
 
 
 def compute_rows(
@@ -244,7 +240,7 @@ def _exclude(
     if item.cell.runtime in references:
         return f"it is what others are compared with, and not compared with {ladder.top}"
     if baked := Checks.of(item.checks).baked:
-        return f"{_BAKED}: {baked}"
+        return f"{BAKED}: {baked}"
     return ""
 
 

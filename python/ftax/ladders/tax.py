@@ -22,7 +22,7 @@ from ftax.steps.given import Model, find_threads, load_alone, load_parts, measur
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.steps.step import Step
-from ftax.timing.session import Plan, choose_plan
+from ftax.timing.session import Plan, check_label, choose_plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def tax_with_traces(
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)
     found = TaxOptions(**wanted, keep=keep)
-    shown = choose_plan(plan("cpu") if callable(plan) else plan, label)
+    check_label(label)
+    shown = choose_plan(plan("cpu") if callable(plan) else plan)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:
         take = load_parts if mixes else load_alone
         mix, parts = take(model, inputs, check_inputs, setting)
@@ -135,7 +136,7 @@ def tax_with_traces(
             raise InvalidArgumentError(
                 "energy is asked for, but the device is 'cpu'; give device='cuda'"
             )
-        chosen = plan(device) if callable(plan) else shown
+        chosen = choose_plan(plan(device)) if callable(plan) else shown
         with use_threads(find_threads(parts)):  # which a mix of the user's code may bring
             receipts, traces = run_tax(
                 [Workspace(part) for part in parts], replace(found, trace=where), chosen, tell

@@ -21,7 +21,7 @@ from ftax.runtimes.streams import make_stream, wrap_runner
 from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.tape.flat import FlatProgram, make_flat
 from ftax.runtimes.tape.flow import find_dependent_reads
-from ftax.runtimes.tape.recording import Observer, observe
+from ftax.runtimes.tape.recording import observe
 from ftax.runtimes.tape.tape import (
     Taped,
     describe_place,
@@ -51,11 +51,9 @@ class Workspace:
         self,
         loaded: LoadedModel,
         *,
-        observer: Observer = "auto",
         many_sizes: bool = False,
     ) -> None:
         self.loaded = loaded if loaded.steady_check is None else _choose_check_inputs(loaded)
-        self.observer: Observer = observer
         self.setting = loaded.setting
         self.many_sizes = many_sizes
         self._tape_cost = self._capture_cost = Cost()
@@ -130,7 +128,7 @@ class Workspace:
                 name_faults("the model could not be taped"),
                 measure_cost(self.loaded.device) as self._tape_cost,
             ):
-                return make_tape(self.loaded, observer=self.observer)
+                return make_tape(self.loaded)
         except FtaxError as error:
             return error
 
@@ -210,7 +208,7 @@ class Workspace:
             with measure_cost(self.loaded.device) as cost:
                 loaded = replace(make(self.loaded), again=None)  # no longer what they make
             loaded = replace(loaded, steady_check=None)  # chosen for this model already
-            made = Workspace(loaded, observer=self.observer)
+            made = Workspace(loaded)
             self._variants[name] = made, cost.to_preparation()
         return self._variants[name]
 

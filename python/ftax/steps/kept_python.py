@@ -55,7 +55,7 @@ def keep_python(*starts: object, own_code: bool = False) -> Iterator[list[Any]]:
 def keep_draws(*starts: object) -> Iterator[None]:
     """Generators of random numbers that ``starts`` lead to are afterwards as they were, and they
     alone: what hooks of the user's write down stays."""
-    walk = _Walk(starts, own_code=True)
+    walk = _Walk(starts, own_code=True, copies=False)
     for _ in walk.keep():
         pass
     with keep_python(*walk.list_draws(), own_code=True):
@@ -72,8 +72,10 @@ def read_draws(source: Any) -> bytes:
 
 
 class _Walk:
-    def __init__(self, starts: tuple[object, ...], *, own_code: bool) -> None:
-        self._queue, self._own_code = deque(starts), own_code
+    """With ``copies=False`` containers and arrays are looked into and not kept."""
+
+    def __init__(self, starts: tuple[object, ...], *, own_code: bool, copies: bool = True) -> None:
+        self._queue, self._own_code, self._copies = deque(starts), own_code, copies
         self._bytes_left = _MOST_BYTES
         self._seen: dict[int, object] = {}
 
@@ -99,7 +101,7 @@ class _Walk:
             self._queue += (value.func, *value.args, *value.keywords.values())
         elif isinstance(value, dict | list | tuple | set | frozenset | deque):
             self._queue += list(value.values() if isinstance(value, dict) else value)
-            if type(value) in CONTAINERS and len(value) < _MOST:
+            if self._copies and type(value) in CONTAINERS and len(value) < _MOST:
                 yield functools.partial(_refill, value, copy.copy(value))
         elif isinstance(value, random.Random):
             yield functools.partial(value.setstate, value.getstate())
@@ -119,7 +121,7 @@ class _Walk:
             yield functools.partial(_put_items, vars(value), dict(vars(value)))
             self._queue += list(vars(value).values())
         elif isinstance(value, np.ndarray):
-            if value.nbytes <= self._bytes_left and value.flags.writeable:
+            if self._copies and value.nbytes <= self._bytes_left and value.flags.writeable:
                 self._bytes_left -= value.nbytes
                 yield functools.partial(np.copyto, value, value.copy())
         elif isinstance(value, type):
@@ -138,8 +140,8 @@ class _Walk:
         for cell in function.__closure__ or ():
             yield from self._keep_place(cell, "cell_contents")
         self._queue += (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-        for key in list(function.__dict__):
-            yield from self._keep_place(function, key)
+        yield functools.partial(_put_items, function.__dict__, dict(function.__dict__))
+        self._queue += list(function.__dict__.values())
         for name, is_written in _list_globals(function.__code__):
             space = function.__globals__
             if name in space:
@@ -186,8 +188,10 @@ class _Walk:
         self._queue.append(value)
 
         def put_back() -> None:
-            if getattr(owner, name, _ABSENT) is not value:
-                setattr(owner, name, value)
+            with suppress(AttributeError, ValueError):  # a slot or a cell that is empty now
+                if getattr(owner, name) is value:
+                    return
+            setattr(owner, name, value)
 
         yield put_back
 

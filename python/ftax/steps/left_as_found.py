@@ -28,6 +28,18 @@ _one_at_a_time = threading.RLock()
 
 
 @contextmanager
+def be_alone() -> Iterator[bool]:
+    """Whether no other thread measures or records. If so none begins meanwhile; if not, nobody
+    waits for it."""
+    is_alone = _one_at_a_time.acquire(blocking=False)
+    try:
+        yield is_alone
+    finally:
+        if is_alone:
+            _one_at_a_time.release()
+
+
+@contextmanager
 def leave_as_found(*given: Any) -> Iterator[None]:
     """Every step and module among ``given`` (a LoadedModel's too) is afterwards as it was: training
     modes, which parameters need gradients, attributes, and tensors that are no parameters; tensors

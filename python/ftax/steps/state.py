@@ -7,7 +7,6 @@ could intercept; the memory and the containers are simply not what they were.
 
 from __future__ import annotations
 
-import functools
 import random
 import weakref
 from collections import deque
@@ -167,17 +166,46 @@ def _set_deterministic(switches: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(switches[0], warn_only=switches[1])
 
 
-def _read_precision() -> str | None:
-    """None where it was set by backend, which the one switch for all does not tell."""
+# From torch 2.9 on; before, the second is not there.
+_NEW_SWITCHES: tuple[Any, ...] = (
+    torch.backends.cuda.matmul,
+    getattr(torch.backends.mkldnn, "matmul", None),
+)
+
+
+def _read_precision() -> tuple[str | None, ...]:
+    """By the one switch for all, if it tells, and by backend, where torch has that."""
     try:
-        return torch.get_float32_matmul_precision()
-    except RuntimeError:
-        return None
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # it was set by backend
+        precision = None
+    return (precision, *(getattr(item, "fp32_precision", None) for item in _NEW_SWITCHES))
 
 
-def _set_precision(precision: str | None) -> None:
+def _set_precision(precisions: tuple[str | None, ...]) -> None:
+    precision, *by_backend = precisions
     if precision is not None:
         torch.set_float32_matmul_precision(precision)
+        return
+    for item, value in zip(_NEW_SWITCHES, by_backend, strict=True):
+        item.fp32_precision = value
+
+
+def _read_autocast() -> list[tuple[bool, torch.dtype]]:
+    return [
+        (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        for device in ("cpu", "cuda")
+    ]
+
+
+def _set_autocast(switches: list[tuple[bool, torch.dtype]]) -> None:
+    for device, (is_on, dtype) in zip(("cpu", "cuda"), switches, strict=True):
+        torch.set_autocast_enabled(device, is_on)
+        torch.set_autocast_dtype(device, dtype)
+
+
+def _set_cudnn(switches: tuple[bool, bool]) -> None:
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = switches
 
 
 def _read_attention() -> tuple[bool, ...]:
@@ -214,15 +242,12 @@ _SWITCHES: tuple[tuple[str, Callable[[], Any], Callable[[Any], object]], ...] = 
         ),
         _set_deterministic,
     ),
+    ("torch's autocast", _read_autocast, _set_autocast),
+    ("torch's precision of products", _read_precision, _set_precision),
     (
-        "torch's autocast",
-        lambda: torch.is_autocast_enabled("cpu"),
-        functools.partial(torch.set_autocast_enabled, "cpu"),
-    ),
-    (
-        "torch's precision of products",
-        _read_precision,
-        _set_precision,
+        "torch's choice of cuDNN's algorithms",
+        lambda: (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic),
+        _set_cudnn,
     ),
     (
         "torch's anomaly mode",

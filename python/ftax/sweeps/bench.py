@@ -13,7 +13,7 @@ from ftax.runtimes.prepare import prepare
 from ftax.steps.given import Model, measuring
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.measurement import Measurement
-from ftax.timing.session import Plan, choose_plan, measure, require
+from ftax.timing.session import Plan, check_label, choose_plan, measure, require
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def _measure(
     **options: Unpack[SettingOptions],
 ) -> tuple[Measurement, ...]:
     setting = read_setting(options, _measure.__kwdefaults__)
-    plan = choose_plan(plan, label)
+    check_label(label)
+    plan = choose_plan(plan)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, plan) as tell:
         loaded, prepared = prepare(
             model, inputs, check_inputs, setting, runtime=runtime, hosts=hosts

@@ -152,14 +152,15 @@ class Plan:
         return plan
 
 
-def choose_plan(given: Plan | None, label: str = "") -> Plan:
-    """The plan that was given, or the default one.
-
-    Raises InvalidArgumentError for what is none, for CPUs that this process may not use, and for a
-    label that is no text: before anything is built.
-    """
+def check_label(label: object) -> None:
+    """Raises InvalidArgumentError if it is no text."""
     if not isinstance(label, str):
         raise InvalidArgumentError(f"label is {label!r}; give a text")
+
+
+def choose_plan(given: Plan | None) -> Plan:
+    """The plan that was given, or the default one. Raises InvalidArgumentError for what is none,
+    and for CPUs that this process may not use: before anything is built."""
     if given is None:
         return Plan()
     if not isinstance(given, Plan):

@@ -25,6 +25,7 @@ from ftax.runtimes.capture.gradients import note_holders
 from ftax.runtimes.capture.guards import Wraps
 from ftax.runtimes.capture.program import Program, ValueChanged
 from ftax.runtimes.capture.record import OnHostRead, find_mode, record_program, refuse_modes
+from ftax.steps.left_as_found import be_alone
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import Step
 from ftax.steps.tensors import same_bytes
@@ -192,9 +193,9 @@ class Captured(Wraps):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns for these arguments, bit for bit."""
+        if _recording.is_on:  # what is recorded calls a capture, maybe its own
+            return self._function(*args, **kwargs)
         with self._lock:
-            if _recording.is_on:  # what is recorded calls a capture, maybe its own
-                return self._function(*args, **kwargs)
             if self._grad_mode is None:
                 return self._call(args, kwargs)
             with use_autograd(self._grad_mode == "grad"):
@@ -255,6 +256,15 @@ class Captured(Wraps):
                 "on_miss='capture' records it, 'eager' calls the original"
             )
         refuse_modes(self._name)
+        with be_alone() as is_alone:
+            # Another thread measures or records, and what it runs may wait for this capture.
+            return (
+                self._record_and_run(args, kwargs)
+                if is_alone
+                else self._call_original(args, kwargs)
+            )
+
+    def _record_and_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._note_miss(args, kwargs)
         reason = self._describe_miss(args, kwargs)
         try:

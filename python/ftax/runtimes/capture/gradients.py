@@ -161,9 +161,12 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
 @contextmanager
 def _undone_writes() -> Iterator[None]:
     """An optimizer moves also weights to which only a planted gradient has led it."""
-    with Writes() as writes:
-        yield
-    writes.put_back()
+    writes = Writes()
+    try:
+        with writes:
+            yield
+    finally:
+        writes.put_back()
 
 
 def _plant(leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:

@@ -86,16 +86,9 @@ class _Contents:
     @property
     def now(self) -> object:
         items = self._read()
-        if len(items) != len(self._items) or not all(map(_is_same, self._items, items)):
+        if len(items) != len(self._items) or not all(map(_core.is_same_value, self._items, items)):
             self._items, self._now = items, object()
         return self._now
-
-
-def _is_same(before: object, now: object) -> bool:
-    """The same object, or plain values with the same bits, which their texts tell apart."""
-    return before is now or (
-        type(before) is type(now) and _core.is_plain_value(before) and repr(before) == repr(now)
-    )
 
 
 @dataclass(slots=True, kw_only=True)
