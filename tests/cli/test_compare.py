@@ -64,6 +64,8 @@ def test_results_without_labels_go_by_their_files(tmp_path):
         ([90, 110, 130], "slower", 0),
         ([90, 110, 130], "unsure", 1),
         ([200, 201, 199], "slower", 1),
+        ([103, 104, 102], "slower", 0),  # as much as two processes of the same code may differ by
+        ([103, 104, 102], "unsure", 1),
         ([200, 201, 199], "unsure", 1),
         ([50, 51, 49], "unsure", 0),
     ],
@@ -73,6 +75,18 @@ def test_a_gate_fails_on_what_it_is_told_to(tmp_path, values, fail_on, code):
     make_measurement(values, session="f" * 16).save(tmp_path / "b.jsonl")
     result = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--fail-on", fail_on)
     assert result.returncode == code, result.stdout + result.stderr
+    is_close = values == [103, 104, 102]
+    assert ("no failure" in result.stderr) == (is_close and fail_on == "slower")
+
+
+def test_a_gate_fails_on_a_small_change_between_processes(tmp_path):
+    for name, values in (("a", [1000, 1010, 990]), ("b", [1030, 1040, 1020])):
+        for process in range(5):
+            session = f"{name}{process}".rjust(16, "f")
+            item = make_measurement([value + process for value in values], session=session)
+            item.save(tmp_path / f"{name}.jsonl")
+    result = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert result.returncode == 1, result.stdout + result.stderr
 
 
 def test_other_machines_are_refused_with_exit_code_2_unless_allowed(tmp_path):
