@@ -1,11 +1,14 @@
 """The receipt as a record: it survives a file, agrees with its samples, and reads well."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from ftax import InvalidArgumentError, ResultsError
 from ftax.ladders.receipt import OperatorCost, Receipt, Unavailable
+from ftax.reports.tables.receipt_table import draw_operators
+from ftax.reports.terminal import to_text
 from support.records import make_measurement
 
 EQUAL = {"outputs": {"bitwise": True, "within_tolerance": True, "difference": 0.0, "problem": None}}
@@ -90,6 +93,17 @@ def test_a_runtime_with_wrong_outputs_is_not_recommended():
     assert "eager/cpp" not in advice and "torchscript from cpp gives back 500 ns" in advice
     assert "Faster still, but not recommended, is onnxruntime/cpp (outputs differ by" in advice
     assert "outputs differ" in text
+
+
+def test_operators_that_took_longer_than_the_tape_are_not_resolved():
+    receipt = make_receipt()
+    assert receipt.operator_doubt == ""  # 440 ns, and the tape takes 400
+    assert "not resolved" not in to_text(draw_operators(receipt, limit=5, by_kind=True))
+    slow = replace(receipt.operator_costs[1], call_ns=900.0)
+    slow_receipt = make_receipt(operator_costs=(receipt.operator_costs[0], slow))
+    text = to_text(draw_operators(slow_receipt, limit=5, by_kind=True))
+    assert text.startswith("Nothing below is resolved: looked at one by one the calls took 2.6 ")
+    assert "by host time (1,040 ns, not resolved)" in text
 
 
 def test_operators_come_dearest_first():

@@ -25,6 +25,8 @@ from ftax.runtimes.tape.waits import Wait
 from ftax.timing.candidate import Placed
 from ftax.timing.measurement import describe_doubts
 
+_MOST_OF_TAPE = 2.0  # that operator calls take, looked at one by one
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCost(Record):
@@ -143,6 +145,21 @@ class Receipt(Findings):
     def operators(self) -> tuple[OperatorCost, ...]:
         """Host time per operator call, dearest first: the answer to "which operator?"."""
         return tuple(sorted(self.operator_costs, key=lambda cost: -cost.total_ns))
+
+    @property
+    def operator_doubt(self) -> str:
+        """Why `operator_costs` are not to go by; "" if they are. They sum to the latency of the
+        tape without Python, but for the clock that is read between them."""
+        tape = next((r for r in self.rungs if r.place == self.ladder.without_python), None)
+        if tape is None or not self.operator_costs:
+            return ""
+        ratio = sum(cost.total_ns for cost in self.operator_costs) / tape.latency_ns
+        if not tape.doubt and ratio > _MOST_OF_TAPE:
+            return (
+                f"looked at one by one the calls took {ratio:.1f} times as long as in the rounds, "
+                "so something else had the CPU"
+            )
+        return tape.doubt
 
     def to_dict(self) -> dict[str, object]:
         """Plain dicts, lists and scalars; the lines are stored for other readers of the file, and

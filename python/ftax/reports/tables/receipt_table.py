@@ -43,7 +43,9 @@ def make_receipt_tables(receipt: Receipt) -> list[Rows]:
 
 def draw_operators(receipt: Receipt, *, limit: int, by_kind: bool) -> Printout:
     """Operators as they are printed; for programs all of them."""
+    doubt = receipt.operator_doubt
     return Printout(
+        head=(f"Nothing below is resolved: {doubt}.", "") if doubt else (),
         tables=(make_operator_table(receipt, limit=limit, by_kind=by_kind),),
         numbers=lambda: number_operators(receipt, by_kind=by_kind),
     )
@@ -52,11 +54,12 @@ def draw_operators(receipt: Receipt, *, limit: int, by_kind: bool) -> Printout:
 def make_operator_table(receipt: Receipt, *, limit: int, by_kind: bool) -> Rows:
     """Host time of the tape's operator calls, dearest first; summed by operator if ``by_kind``."""
     total = sum(cost.total_ns for cost in receipt.operator_costs) or 1.0
+    said = f"{format_time(total)}, {NOT_RESOLVED}" if receipt.operator_doubt else format_time(total)
     if by_kind:
-        return _make_kinds(receipt, total, limit)
+        return _make_kinds(receipt, total, said, limit)
     model = receipt.rungs[0].cell.model
     return Rows.of(
-        f"Operator calls of {model} by host time ({format_time(total)})",
+        f"Operator calls of {model} by host time ({said})",
         receipt.operators()[:limit],
         {
             "operator": "operator",
@@ -232,12 +235,12 @@ def _format_issue(found: Laddered) -> str:
     return say(issue, format_time)
 
 
-def _make_kinds(receipt: Receipt, total: float, limit: int) -> Rows:
+def _make_kinds(receipt: Receipt, total: float, said: str, limit: int) -> Rows:
     kinds: dict[str, list[float]] = {}
     for cost in receipt.operator_costs:
         kinds.setdefault(cost.operator, []).append(cost.total_ns)
     return Rows.of(
-        f"Operators of {receipt.rungs[0].cell.model} by host time ({format_time(total)})",
+        f"Operators of {receipt.rungs[0].cell.model} by host time ({said})",
         sorted(kinds.items(), key=lambda kind: -sum(kind[1]))[:limit],
         {
             "operator": "0",
