@@ -18,6 +18,7 @@ from record import RESULTS, show
 
 DOCS = Path(__file__).parents[1] / "docs"
 Records = TypeVar("Records")
+_WIDEST = 60  # of what is printed of a number; the page has all of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,10 @@ class PageOfRecords(Generic[Records]):
         chosen = options.sections or self.sections
         found = {name: self.sections[name](records) for name in chosen}
         for name, section in found.items():
-            first = {number: text.partition("\n")[0] for number, text in section.numbers.items()}
+            first = {
+                number: text.partition("\n")[0][:_WIDEST]
+                for number, text in section.numbers.items()
+            }
             show(name, ("number", "value"), list(first.items()))
             for words, holds in section.holds.items():
                 print(f"{'yes' if holds else 'NO '}  {words}")
@@ -82,11 +86,14 @@ class PageOfRecords(Generic[Records]):
     def _parse(self, doc: str | None) -> argparse.Namespace:
         names = list(self.sections)
         parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-        parser.add_argument("sections", nargs="*", metavar="section", choices=[[], *names],
+        parser.add_argument("sections", nargs="*", metavar="section",
                             help=f"{', '.join(names)}; all if left out")  # fmt: skip
         parser.add_argument("--write", action="store_true", help="write the page and its pictures")
         parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
-        return parser.parse_args()
+        options = parser.parse_args()
+        if unknown := [name for name in options.sections if name not in names]:
+            parser.error(f"there is no section {unknown[0]!r}: give {', '.join(names)}")
+        return options
 
 
 def fill(template: str, sections: Iterable[Section], *, name: str) -> str:

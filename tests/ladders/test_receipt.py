@@ -101,9 +101,9 @@ def test_operators_that_took_longer_than_the_tape_are_not_resolved():
     assert "not resolved" not in to_text(draw_operators(receipt, limit=5, by_kind=True))
     slow = replace(receipt.operator_costs[1], call_ns=900.0)
     slow_receipt = make_receipt(operator_costs=(receipt.operator_costs[0], slow))
-    text = to_text(draw_operators(slow_receipt, limit=5, by_kind=True))
+    text = to_text(draw_operators(slow_receipt, limit=5, by_kind=True), width=160)
     assert text.startswith("Nothing below is resolved: looked at one by one the calls took 2.6 ")
-    assert "by host time (1,040 ns, not resolved)" in text
+    assert "by host time (1.04 us, not resolved)" in text
 
 
 def test_operators_come_dearest_first():

@@ -147,6 +147,7 @@ def test_threads_of_a_loaded_model_are_those_it_is_measured_with():
             seen.append(torch.get_num_threads())
             return x + 1
 
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         loaded = ftax.load_model(Looks(), inputs=normal(2, 3), threads=1)
@@ -157,7 +158,7 @@ def test_threads_of_a_loaded_model_are_those_it_is_measured_with():
         ftax.py_bench(loaded, threads=2, plan=plan)
         assert set(seen) == {2}
     finally:
-        torch.set_num_threads(1)
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", ["transfers", "cold"])

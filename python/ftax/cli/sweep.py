@@ -178,7 +178,10 @@ def _choose_grids(
             "there, or leave the file out"
         )
     if is_code(str(path)) and not path.exists():
-        raise InvalidArgumentError(f"{path} is code, and no grid file: give --model {path}")
+        raise InvalidArgumentError(
+            f"{path} is code, and a sweep takes names of `ftax models` and Hugging Face folders: "
+            "measure code with `ftax tax` or `ftax bench`"
+        )
     return read_grids(path, allow_libraries=allow_libraries)
 
 

@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from statistics import median
 
 from ftax.ladders.findings import Findings, Laddered
+from ftax.ladders.ladder import AUTOGRAD
 from ftax.ladders.lines import Line
 from ftax.ladders.means import MeanRow
 from ftax.ladders.rows import BAKED, RuntimeRow
 from ftax.runtimes.adoption import find_lines
 from ftax.timing.differences import compute_difference, find_doubt_of
+from ftax.timing.mean import Timed
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time
 
@@ -175,6 +177,21 @@ def _say_python(findings: Laddered) -> str:
     return (
         f"Python costs {format_time(time_ns)} of {total} "
         f"({time_ns / findings.latency_ns:.0%}; {format_interval(interval)})."
+        f"{_say_with_autograd(findings, tape)}"
+    )
+
+
+def _say_with_autograd(findings: Laddered, tape: Timed) -> str:
+    """Where there is a rung below autograd too: what both cost."""
+    lowest = findings.rungs[-1]
+    if lowest.place == tape.place or lowest.doubt or findings.ladder.name != AUTOGRAD.name:
+        return ""
+    both_ns, interval = compute_difference(findings.rungs, 0, len(findings.rungs) - 1)
+    if interval is None or interval[0] <= 0:
+        return ""
+    share = both_ns / findings.latency_ns
+    return (
+        f" With autograd it is {format_time(both_ns)} ({share:.0%}; {format_interval(interval)})."
     )
 
 
@@ -184,10 +201,22 @@ def _say_largest_line(findings: Laddered) -> str:
     ]
     if not taxes:
         return ""
-    largest = max(taxes, key=lambda line: line.time_ns)
+    largest, *others = sorted(taxes, key=lambda line: -line.time_ns)
+    close = [line for line in others if _overlap(line, largest)]
+    told = "; their intervals do not tell which" if close else ""
+    return f"The largest part of the tax is {' or '.join(map(_say, (largest, *close)))}{told}."
+
+
+def _overlap(line: Line, other: Line) -> bool:
+    """Whether the intervals of two lines, the second of which is the larger, meet."""
+    ends, others = line.interval_ns, other.interval_ns
+    return ends is not None and others is not None and ends[1] > others[0]
+
+
+def _say(line: Line) -> str:
     return (
-        f"The largest part of the tax is {largest.name}: {format_time(largest.time_ns)} "
-        f"({largest.share_ratio:.0%}; {format_interval(largest.interval_ns)})."
+        f"{line.name}: {format_time(line.time_ns)} "
+        f"({line.share_ratio:.0%}; {format_interval(line.interval_ns)})"
     )
 
 

@@ -35,6 +35,8 @@ _OF_STEPS = {"decode": ("tokens", "cache", "sample"), "train": ("optimizer",)}
 STEP_OPTIONS = tuple(itertools.chain(*_OF_STEPS.values()))  # that a forward pass has not
 
 # Four streams per seed, and torch's CPU generator keeps 32 bits.
+_OF_PLANS = ("duration", "duration_s", "rounds", "warmup", "target_ratio", "precision", "patience",
+             "patience_s", "cpus")  # fmt: skip
 _SEED_LIMIT = 2**30
 
 
@@ -198,6 +200,11 @@ def read_setting(options: Mapping[str, Any], known: Iterable[str] | None = None)
     names = sorted({*(known or ()), *SettingOptions.__optional_keys__})
     for name in changes:
         if name not in SettingOptions.__optional_keys__:
+            if "plan" in names and name in _OF_PLANS:
+                raise InvalidArgumentError(
+                    f"{name!r} is said by a plan: plan=ftax.Plan(duration_s=5), with rounds, "
+                    "target_ratio and patience_s beside it"
+                )
             raise InvalidArgumentError(
                 f"unknown option {name!r}; {suggest(name, names)}there are {', '.join(names)}"
             )

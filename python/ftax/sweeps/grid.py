@@ -17,6 +17,7 @@ from typing import Any
 from ftax.errors import FtaxError, InvalidArgumentError, suggest
 from ftax.records.fields import FrozenMap
 from ftax.runtimes.catalogue import check_host, find_runtime
+from ftax.steps.load_code import is_code
 from ftax.steps.load_zoo import check_fits
 from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting, read_setting
@@ -317,6 +318,12 @@ def _find_zoo(model: Any) -> ModelSpec | None:
     """The entry of a zoo model; None for a folder. Raises InvalidArgumentError for neither."""
     if not isinstance(model, str):
         raise InvalidArgumentError(f"models has {model!r}; give names or paths of folders")
+    if is_code(model):
+        raise InvalidArgumentError(
+            f"models has {model!r}, which is code: a sweep makes its models in the sizes that it "
+            "asks for, from names of `ftax models` or Hugging Face folders. Measure code with "
+            "`ftax tax` or `ftax bench`, a size at a time"
+        )
     if "/" in model and all(spec.name != model for spec in list_models()):
         return None
     return find_spec(model)

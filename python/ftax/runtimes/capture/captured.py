@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from ftax import _core
@@ -110,9 +111,17 @@ def capture(
     if isinstance(what, Step) and inputs is not None:
         raise InvalidArgumentError("a step brings its inputs: leave inputs out")
     if isinstance(what, Step) and what.reset is not None:
-        raise UnsupportedError(
-            f"cannot capture {what.name}: Python keeps something that reset= brings back, and a "
-            "replay would leave it as it is: keep it in tensors that are written in place"
+        kept = (
+            "its cache is Python's, which reset= brings back: capture the call of the model with a "
+            "static cache (docs/capture.md)"
+            if what.kind == "decode"
+            else "Python keeps something that reset= brings back, and a replay would leave it as "
+            "it is: keep it in tensors that are written in place"
+        )
+        raise UnsupportedError(f"cannot capture {what.name}: {kept}")
+    if isinstance(what, nn.Module) and inputs is None:
+        raise InvalidArgumentError(
+            f"inputs are left out: give those of a call of {type(what).__name__}, or () for none"
         )
     captured = Captured(what, options)
     given = what.inputs if isinstance(what, Step) else inputs
