@@ -135,6 +135,30 @@ def test_what_repeats_a_number_is_named_and_instruments_are_not():
     assert "flat" not in text
 
 
+def test_lines_that_cannot_be_ranked_are_both_named():
+    rungs = (
+        make_runtime(EAGER, 1000.0, noise=0.02),
+        make_runtime(FLAT, 790.0, noise=-0.02),
+        make_runtime(TAPE, 600.0, noise=0.02),
+    )
+    text = Receipt(rungs=rungs).recommendation
+    assert "The largest part of the tax is model glue: 210 us (21%; " in text
+    assert " or interpreter and bindings: 190 us (19%; " in text
+    assert "; their intervals do not tell which." in text
+
+
+def test_what_autograd_costs_too_is_said():
+    rungs = (
+        make_runtime(EAGER, 1000.0),
+        make_runtime(("tape-with-autograd", "cpp"), 700.0),
+        make_runtime(TAPE, 300.0),
+    )
+    text = Receipt(rungs=rungs, ladder_name="autograd").recommendation
+    assert text.startswith("Python costs 300 us of 1,000 us (30%; ")
+    assert "). With autograd it is 700 us (70%; " in text
+    assert "The largest part of the tax is autograd: 400 us (40%; " in text
+
+
 def test_what_has_another_baseline_is_not_recommended():
     text = make_gpu_receipt(
         make_runtime(("padded", "python"), 100.0),

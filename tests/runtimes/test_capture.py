@@ -444,6 +444,17 @@ def test_it_is_not_pickled(no_grad: None, way: Callable[[object], object]):
         way(captured)
 
 
+def test_a_module_without_inputs_says_what_to_give(no_grad: None):
+    with pytest.raises(ftax.InvalidArgumentError, match="inputs are left out: give those of"):
+        ftax.capture(make_model())
+
+
+def test_a_decoded_window_is_no_step_to_capture():
+    model = ftax.load_model("llama-160m", tiny=True).module
+    with pytest.raises(ftax.UnsupportedError, match=r"its cache is Python's, .*docs/capture"):
+        ftax.capture(ftax.decode(model, context=8, tokens=2))
+
+
 def test_threads_take_turns(no_grad: None):
     model = make_model()
     captured = ftax.capture(model, torch.randn(2, 8))

@@ -139,6 +139,13 @@ def test_what_is_said_beside_a_loaded_model_changes_how_it_is_run_alone():
             loaded.run_as(changed)
 
 
+def test_how_long_to_measure_is_said_by_a_plan():
+    with pytest.raises(
+        InvalidArgumentError, match=r"'duration' is said by a plan: plan=ftax\.Plan"
+    ):
+        ftax.tax(torch.nn.ReLU(), normal(2, 3), duration=1)
+
+
 def test_threads_of_a_loaded_model_are_those_it_is_measured_with():
     seen = []
 
