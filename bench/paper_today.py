@@ -169,7 +169,8 @@ def describe_claims(records: Records) -> Section:
     return Section(
         numbers={
             "missing": "\n".join(
-                f"- `{cell.cell.label()}` on the {name_briefly(view)}: {cell.reason}."
+                f"- `{cell.cell.label()}` on the {name_briefly(view)}: "
+                f"{cell.reason.partition('; ')[0]}."  # what follows is a remedy
                 for view, cell in without
             ),
             "claims": str(len({name for group in verdicts.values() for name in group})),

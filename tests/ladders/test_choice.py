@@ -11,7 +11,8 @@ from ftax import InvalidArgumentError, UnavailableError, UnsupportedError
 from ftax.errors import tell_in_full
 from ftax.ladders.choice import choose_alternatives, list_slower
 from ftax.ladders.ladder import EAGER
-from ftax.runtimes.catalogue import RuntimeSpec, list_runtimes
+from ftax.runtimes.catalogue import list_runtimes
+from ftax.runtimes.spec import RuntimeSpec
 from ftax.timing.session import Plan
 from support.records import make_measurement
 from support.small_models import load_function

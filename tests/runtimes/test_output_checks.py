@@ -13,8 +13,9 @@ import torch
 
 import ftax
 from ftax.runtimes.candidates import check_both_inputs, check_later
-from ftax.runtimes.catalogue import RuntimeSpec, find_runtime
+from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.plugins.entry_points import prepare_entry_point
+from ftax.runtimes.spec import RuntimeSpec
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.checks import Checks, Equality

@@ -13,8 +13,9 @@ import torch
 
 from ftax.errors import UnavailableError
 from ftax.instruments.utilisation import Utilisation
-from ftax.runtimes.catalogue import RuntimeSpec, find_runtime
+from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.eager.eager import prepare_eager
+from ftax.runtimes.spec import RuntimeSpec
 from ftax.steps.setting import Setting
 from ftax.steps.work import Work
 from ftax.sweeps import cells as module

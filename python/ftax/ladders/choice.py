@@ -15,7 +15,8 @@ from ftax.errors import (
 )
 from ftax.ladders.ladder import EAGER, Ladder
 from ftax.ladders.receipt import Unavailable
-from ftax.runtimes.catalogue import RuntimeSpec, check_host, find_runtime, list_runtimes
+from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
+from ftax.runtimes.spec import RuntimeSpec
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Place
 from ftax.timing.session import Progress

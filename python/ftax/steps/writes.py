@@ -103,7 +103,7 @@ class Writes(PlainMode):
         self._kept[place] = known or _copy_memory(tensor)
 
     def suspect(self, tensor: torch.Tensor) -> None:
-        """Copy what may be written by a call that does not say so: batch norm's statistics are."""
+        """Copy what may be written by no operator call: through numpy, or by an extension."""
         place = find_storage(tensor)
         if place is not None and place not in self._kept:
             self._suspected.setdefault(place, _copy_memory(tensor))

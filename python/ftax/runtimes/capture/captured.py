@@ -21,11 +21,12 @@ from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
+from ftax.runtimes.capture.around import find_mode, refuse_modes
 from ftax.runtimes.capture.explanation import Explanation, explain
 from ftax.runtimes.capture.gradients import note_holders
 from ftax.runtimes.capture.guards import Wraps
 from ftax.runtimes.capture.program import Program, ValueChanged
-from ftax.runtimes.capture.record import OnHostRead, find_mode, record_program, refuse_modes
+from ftax.runtimes.capture.record import OnHostRead, record_program
 from ftax.steps.left_as_found import be_alone
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import Step

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -20,6 +19,8 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
 from ftax.runtimes.capture import host_reads
+from ftax.runtimes.capture.around import GlobalHooks, refuse_modes
+from ftax.runtimes.capture.autograd_left import leaves_graph
 from ftax.runtimes.capture.compiled import record_compiled
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
@@ -39,7 +40,6 @@ from ftax.steps.step_module import StepModule
 from ftax.steps.writes import find_storage
 
 OnHostRead = Literal["refuse", "check"]
-_ENGINE = "_engine_run_backward"
 
 
 class _Recorded:
@@ -51,7 +51,7 @@ class _Recorded:
         what: Callable[..., Any],
         signature: _core.Signature,
         tensors: list[torch.Tensor],
-        hooks: _GlobalHooks,
+        hooks: GlobalHooks,
     ) -> None:
         self._what, self._signature = what, signature
         self.gradients = Gradients(added=(), made=(), dropped=())
@@ -202,7 +202,7 @@ def record_program(
             "the arguments do not compare equal to themselves, so no later call could be told to "
             "be the same; give plain values, tensors and containers of them"
         )
-    hooks = _GlobalHooks()
+    hooks = GlobalHooks()
     recorded = _Recorded(what, signature, tensors, hooks)
     if on_host_read == "check" and check_inputs is None:
         # Other values may take another path, which is what each replay then finds out.
@@ -323,20 +323,27 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         with preserve_state(loaded), loaded.guard():
             call_model(loaded.call)
 
+    def run_followed() -> list[torch.Tensor]:
+        recorded.is_followed = True
+        run()
+        recorded.is_followed = False
+        followed, recorded.followed = recorded.followed, []  # or its graph would live on
+        return followed
+
     leaves = [*loaded.module.parameters(), *loaded.flat_inputs()]
     recorded.is_watched = True
     run()
     recorded.is_watched = False
     recorded.check(loaded.name)
     state = guard_state(roots, recorded.executed, loaded.device, has_autograd=loaded.has_autograd)
-    leaves_graph = _leaves_graph(recorded, run)
+    may_go_on = leaves_graph(run_followed)
     if changed := state.find_change():
         raise UnsupportedError(
             f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
             "leave as it is: keep it in a tensor that is written in place, or change it outside of "
             "the call"
         )
-    if leaves_graph and loaded.has_autograd:
+    if may_go_on and loaded.has_autograd:
         raise UnsupportedError(
             f"cannot capture {loaded.name}: autograd would have to follow its result, and a replay "
             "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
@@ -421,110 +428,6 @@ def _is_size(value: object) -> bool:
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.shape, tensor.stride(), tensor.requires_grad
-
-
-def find_mode() -> str:
-    """What around the caller does to each call something that a replay would not; "" for none."""
-    if torch._C._len_torch_dispatch_stack() + torch._C._len_torch_function_stack():
-        return (
-            "a TorchDispatchMode or TorchFunctionMode (a profiler of operators, a default device)"
-        )
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return "a transform of torch.func (vmap, grad, functionalize)"
-    if vars(torch.autograd.forward_ad)["_current_level"] >= 0:
-        return "forward-mode differentiation"
-    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-        return "hooks of saved tensors"
-    return "detect_anomaly" if torch.is_anomaly_enabled() else ""
-
-
-def refuse_modes(name: str) -> None:
-    """Raise UnsupportedError inside of a mode."""
-    if mode := find_mode():
-        raise UnsupportedError(
-            f"cannot capture {name} inside of {mode}: it does to each call what a replay would "
-            "not: call ftax.capture, and what it gives, outside of it, or give on_miss='eager'"
-        )
-
-
-class _GlobalHooks:
-    """Hooks of all modules, which are for what is recorded and not for modules of ftax around it.
-    ``put_away`` has none of them inside, but where they are ``used``."""
-
-    def __init__(self) -> None:
-        space = vars(nn.modules.module)
-        names = [name for name in space if name.startswith("_global_") and name.endswith("_hooks")]
-        self._tables = [space[name] for name in names if isinstance(space[name], dict)]
-        self._held = [dict(table) for table in self._tables]
-
-    @contextmanager
-    def put_away(self) -> Iterator[None]:
-        for table in self._tables:
-            table.clear()
-        try:
-            yield
-        finally:
-            for table, held in zip(self._tables, self._held, strict=True):
-                table.clear()
-                table.update(held)
-
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        around = [dict(table) for table in self._tables]  # those by which ftax looks on
-        for table, held in zip(self._tables, self._held, strict=True):
-            table.update(held)
-        try:
-            yield
-        finally:
-            for table, outer in zip(self._tables, around, strict=True):
-                table.clear()
-                table.update(outer)
-
-
-@contextmanager
-def _keep_roots() -> Iterator[list[Any]]:
-    """Of the backward passes that Python starts inside: the nodes of autograd where they begin."""
-    autograd: Any = torch.autograd
-    engine = getattr(autograd, _ENGINE)
-    found: list[Any] = []
-
-    def run(roots: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        found.extend(root.grad_fn for root in roots if root.grad_fn is not None)
-        return engine(roots, *args, **kwargs)
-
-    places = [autograd, autograd.graph]
-    places = [place for place in places if getattr(place, _ENGINE, None) is engine]
-    for place in places:
-        setattr(place, _ENGINE, run)
-    try:
-        yield found
-    finally:
-        for place in places:
-            setattr(place, _ENGINE, engine)
-
-
-def _leaves_graph(recorded: _Recorded, run: Callable[[], None]) -> bool:
-    """Whether a run returns anything from which autograd could go on."""
-    recorded.is_followed = True
-    with _keep_roots() as begun:
-        run()
-    recorded.is_followed = False
-    nodes = [item.grad_fn for item in recorded.followed]  # None: of a weight itself
-    recorded.followed = []  # or its graph would live on
-    used = _follow(begun)
-    return any(node not in used if node else not begun for node in nodes)
-
-
-def _follow(roots: Sequence[Any]) -> set[Any]:
-    """Nodes by which backward passes from ``roots`` have gone. They are used up, as the graph of a
-    loss is, and autograd cannot go on from there."""
-    seen, queue = set(roots), list(roots)
-    while queue:
-        for further, _ in queue.pop().next_functions:
-            if further is not None and further not in seen:
-                seen.add(further)
-                queue.append(further)
-    return seen
 
 
 def _find_leaves(*starts: object) -> list[torch.Tensor]:
