@@ -71,7 +71,7 @@ def test_missing_package_is_an_obstacle_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = find_runtime("onnxruntime")
-    monkeypatch.setattr("ftax.runtimes.catalogue.find_spec", lambda name: None)
+    monkeypatch.setattr("ftax.runtimes.spec.find_spec", lambda name: None)
     obstacle = spec.find_obstacle()
     assert obstacle is not None and "pip install onnxruntime onnx" in obstacle
 
@@ -82,10 +82,10 @@ def test_device_that_a_runtime_does_not_have_is_an_obstacle() -> None:
 
 def test_tensorrt_is_a_row_without_code(mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = find_runtime("tensorrt")
-    monkeypatch.setattr("ftax.runtimes.catalogue.find_spec", lambda name: None)
+    monkeypatch.setattr("ftax.runtimes.spec.find_spec", lambda name: None)
     with pytest.raises(UnavailableError, match=r"`pip install tensorrt`; .*runner\.h"):
         prepare(mlp, "tensorrt")
-    monkeypatch.setattr("ftax.runtimes.catalogue.find_spec", lambda name: object())
+    monkeypatch.setattr("ftax.runtimes.spec.find_spec", lambda name: object())
     obstacle = str(spec.find_obstacle())
     assert obstacle.startswith("ftax has no TensorRT runner") and "not installed" not in obstacle
 

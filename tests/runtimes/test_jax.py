@@ -32,7 +32,7 @@ def jax() -> Any:
 
 
 def test_missing_packages_are_an_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ftax.runtimes.catalogue.find_spec", lambda name: None)
+    monkeypatch.setattr("ftax.runtimes.spec.find_spec", lambda name: None)
     assert find_runtime("jax").find_obstacle() == "not installed: `pip install jax torchax`"
 
 
