@@ -83,8 +83,8 @@ def prepare_max_autotune(workspace: Workspace, host: Host) -> Candidate:
 
 
 class Compilation:
-    """One model compiled in one mode, or with one set of Inductor's options, which is not cached:
-    C++ names the files of its kernels by their path."""
+    """One model compiled in one mode, or with one set of Inductor's options. With these it is not
+    cached on a GPU, where C++ names the files of its kernels by their path."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Compilation:
         self.workspace, self.runtime = workspace, runtime
         self.mode = mode if options is None else ", ".join(options)
         self._scratch = None
-        if options is not None:
+        if options is not None and workspace.loaded.device != "cpu":
             self._scratch = Path(tempfile.mkdtemp(prefix="ftax-"))
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         given: dict[str, Any] = {"mode": mode} if options is None else {"options": dict(options)}
