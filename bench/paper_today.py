@@ -157,8 +157,8 @@ def describe_claims(records: Records) -> Section:
     """How the paper's claims fare, and what had no cell."""
     verdicts = read_verdicts(records)
     counts = {
-        "": Counter(item.today for item in verdicts.get(records.view.label, {}).values()),
-        "busy_": Counter(item.today for item in verdicts.get(records.busy.label, {}).values()),
+        "": Counter(item.today for item in verdicts[records.view.label].values()),
+        "busy_": Counter(item.today for item in verdicts[records.busy.label].values()),
     }
     without = [
         (view, cell)
@@ -202,8 +202,6 @@ def describe_busy(records: Records) -> Section:
         for name in calm
         if "cannot be tested here" not in (calm[name].today, busy[name].today)
     }
-    open_ones = [name for name, pair in pairs.items() if pair[1].today == "not resolved"]
-    same = [name for name, (one, other) in pairs.items() if one.today == other.today]
     opposed = [
         (one, other)
         for one, other in pairs.values()
@@ -212,8 +210,10 @@ def describe_busy(records: Records) -> Section:
     return Section(
         numbers={
             "both": str(len(pairs)),
-            "same": str(len(same)),
-            "only_busy_open": str(len([name for name in open_ones if name not in same])),
+            "same": str(sum(one.today == other.today for one, other in pairs.values())),
+            "only_busy_open": str(
+                sum(other.today == "not resolved" != one.today for one, other in pairs.values())
+            ),
             "only_calm_open": str(
                 sum(one.today == "not resolved" != other.today for one, other in pairs.values())
             ),

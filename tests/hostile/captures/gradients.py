@@ -11,6 +11,7 @@ from hostile.captures.table import (
     one,
     refused,
     right,
+    step_and_clear,
 )
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -335,11 +336,7 @@ def weight_that_is_never_used() -> Scene:
     optimizer = torch.optim.SGD([*net.parameters(), *unused.parameters()], lr=0.1)
 
     def step(x: Tensor) -> Tensor:
-        loss = net(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return step_and_clear(net(x).square().mean(), optimizer)
 
     return Scene(
         step,
@@ -361,10 +358,6 @@ def weight_of_another_step() -> Scene:
     optimizer.zero_grad()
 
     def step(x: Tensor) -> Tensor:
-        loss = own(trunk(x)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return step_and_clear(own(trunk(x)).square().mean(), optimizer)
 
     return Scene(step, watch=lambda: weights, around=contextlib.nullcontext)

@@ -29,6 +29,14 @@ def one(seed: int) -> tuple[Any, ...]:
     return (normal(3, 4, seed=seed),)
 
 
+def step_and_clear(loss: torch.Tensor, optimizer: Any) -> torch.Tensor:
+    """A training step from its loss on, which leaves no gradients."""
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
 @dataclass(slots=True, kw_only=True)
 class Given:
     """Arguments of a call that are not all tensors in a tuple."""

@@ -15,6 +15,7 @@ from hostile.captures.table import (
     one,
     refused,
     right,
+    step_and_clear,
 )
 from torch import Tensor, nn
 
@@ -257,11 +258,7 @@ def _clear_after(*, first_part: bool) -> Scene:
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
 
     def step(x: Tensor) -> Tensor:
-        loss = net(x).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
+        return step_and_clear(net(x).square().mean(), optimizer)
 
     def begin(at: int) -> None:
         net(one(at + 7)[0]).square().mean().backward()
