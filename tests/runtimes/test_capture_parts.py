@@ -18,6 +18,7 @@ import ftax
 from ftax import _core
 from ftax.runtimes.capture.executed import watch_code
 from ftax.runtimes.capture.guards import guard_state
+from ftax.runtimes.capture.names import list_names
 from ftax.runtimes.capture.transfers import bake_transfers
 from ftax.runtimes.tape.flow import Flow
 from ftax.runtimes.tape.recording import record
@@ -359,7 +360,7 @@ def test_code_that_ran_is_found_with_its_names():
     result, executed = watch_code(outer)
     assert result == 3.0
     assert {inner, outer} <= set(executed.list_functions())
-    assert "scale" in executed.list_names()
+    assert "scale" in list_names(executed.codes)
     state = guard_state({"outer": outer}, executed, "cpu", has_autograd=False)
     assert state.find_change() is None
     Holder.scale = 4.0

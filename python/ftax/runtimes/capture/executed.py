@@ -8,15 +8,10 @@ globals are asked of the frames.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import dis
 import gc
-import inspect
-import itertools
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -24,7 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ftax.steps.reach import is_library, list_codes
+from ftax.steps.reach import is_library
 
 _T = TypeVar("_T")
 
@@ -40,25 +35,6 @@ _ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_se
 _SEEDING = frozenset(("manual_seed", "seed"))
 _RESTORING = frozenset(("set_state", "set_offset", "graphsafe_set_state"))
 _CHECKPOINTING = str(Path("torch", "utils", "checkpoint.py"))
-_ENVIRONMENT = frozenset(("environ", "getenv"))
-_BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
-_BY_ARGUMENT = frozenset(("getattr", "hasattr"))
-# Functions of libraries that read attributes by names that stand in no code.
-_READERS = frozenset(
-    function.__code__
-    for function in (
-        *(dataclasses.asdict, dataclasses.astuple, inspect.getmembers, copy.copy, copy.deepcopy),
-        torch.nn.ParameterDict.__getitem__,
-    )
-)
-_COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
-_PATH = (
-    "LOAD_ATTR",
-    "LOAD_METHOD",
-    "CACHE",
-    "PRECALL",
-    "PUSH_NULL",
-)  # between an object and a name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,43 +72,6 @@ class Executed:
         if frozen:
             gc.freeze()
         return found
-
-    def list_names(self) -> frozenset[str]:
-        """Names by which that code can have read anything: of attributes and globals, and strings
-        that are names, as `getattr` takes them."""
-        found: set[str] = set()
-        for code in self.codes:
-            for part in list_codes(code):
-                found.update(part.co_names)
-                found.update(
-                    item for item in part.co_consts if isinstance(item, str) and item.isidentifier()
-                )
-        return frozenset(found)
-
-    def list_asked(self) -> frozenset[str]:
-        """Names of which code outside torch may ask whether there is such an attribute."""
-        own = (code for code in self.codes if not is_library(code.co_filename))
-        parts = [part for code in own for part in list_codes(code)]
-        return frozenset(
-            item
-            for part in parts
-            if _BY_ARGUMENT & set(part.co_names)
-            for item in part.co_consts
-            if isinstance(item, str) and item.isidentifier()
-        )
-
-    @property
-    def composes_names(self) -> bool:
-        """Whether code outside torch may make up the name of an attribute while it runs."""
-        if not _READERS.isdisjoint(self.codes):
-            return True
-        return any(_composes(code) for code in self.codes if not is_library(code.co_filename))
-
-    @property
-    def reads_environment(self) -> bool:
-        """Whether code outside torch names the environment."""
-        own = (code for code in self.codes if not is_library(code.co_filename))
-        return any(_ENVIRONMENT & set(part.co_names) for code in own for part in list_codes(code))
 
 
 def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
@@ -224,32 +163,3 @@ def _find_caller(frame: FrameType | None) -> str | None:
             place = f"{Path(file).name}:{frame.f_lineno}"
         frame = frame.f_back
     return place or "torch"
-
-
-def _composes(code: CodeType) -> bool:
-    """Whether it may read an attribute by a name that does not stand in it. The surprising choice:
-    a name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""
-    for part in list_codes(code):
-        if _BY_NAME & set(part.co_names):
-            return True
-        steps = [item for item in dis.get_instructions(part) if item.opname not in _PATH]
-        if any(item.opname == "MATCH_CLASS" for item in steps):
-            return True
-        if _BY_ARGUMENT & set(part.co_names):
-            if any(item.opname in _COMPOSING for item in steps):
-                return True
-            for place, item in enumerate(steps):
-                is_asked = item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT
-                if is_asked and not _is_asked_by_name(steps[place + 2 : place + 5]):
-                    return True
-    return False
-
-
-def _is_asked_by_name(steps: Sequence[dis.Instruction]) -> bool:
-    """Whether what stands behind `getattr` and an object is a name, maybe a default, and the
-    call."""
-    loads = list(itertools.takewhile(lambda item: item.opname.startswith("LOAD"), steps))
-    if not loads or loads[0].opname != "LOAD_CONST" or len(loads) == len(steps):
-        return False
-    call = steps[len(loads)]
-    return call.opname.startswith("CALL") and call.argval == 1 + len(loads)

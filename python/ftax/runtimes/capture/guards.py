@@ -8,16 +8,13 @@ guard too many costs a capture anew, one too few a wrong result.
 from __future__ import annotations
 
 import builtins
-import dis
-import enum
 import functools
-import logging
 import operator
 import os
 import sys
 import types
-from collections import OrderedDict, deque, namedtuple
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +25,25 @@ from torch import nn
 from ftax import _core
 from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients
-from ftax.steps.reach import HOLDERS, is_library, list_codes
+from ftax.runtimes.capture.inert import (
+    OF_EACH_CLASS,
+    OF_EACH_MODULE,
+    is_fixed,
+    is_inert,
+    is_inert_global,
+    is_library_name,
+    is_of_library,
+)
+from ftax.runtimes.capture.names import (
+    composes_names,
+    list_asked,
+    list_co_names,
+    list_global_names,
+    list_imports,
+    list_names,
+    reads_environment,
+)
+from ftax.steps.reach import HOLDERS, is_library
 from ftax.steps.writes import find_storage
 
 _MOST_ITEMS = 1000  # of a container that are looked at for each call
@@ -40,34 +55,8 @@ _MODULE_STATE = frozenset(
         *("_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
     )
 )
-# What cannot be changed, or leads to nothing that a forward pass reads.
-_INERT = (type, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType)
-_FOLLOWED = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
-_Pair = namedtuple("_Pair", "first")
-_FIXED = (
-    *(types.FunctionType, types.BuiltinFunctionType, types.MethodWrapperType, np.generic),
-    *(types.MethodDescriptorType, types.WrapperDescriptorType, property, classmethod),
-    *(types.GetSetDescriptorType, types.MemberDescriptorType, type(_Pair.first)),
-    *(staticmethod, enum.Enum, logging.Logger),
-)
 # Objects that read attributes by names that stand in no code.
 _READERS = (operator.attrgetter, operator.methodcaller)
-
-
-# What Python itself keeps in each module, and in each class.
-_OF_EACH_MODULE = frozenset(vars(types.ModuleType("any"))) | {
-    "__builtins__",
-    "__file__",
-    "__path__",
-}
-_OF_EACH_CLASS = frozenset(
-    (
-        *("__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__annotations__"),
-        *("__slots__", "__match_args__", "__dataclass_fields__", "__dataclass_params__"),
-        *("__abstractmethods__", "__parameters__", "__orig_bases__", "__hash__", "__new__"),
-        *("__static_attributes__", "__firstlineno__", "__annotate__", "__annotations_cache__"),
-    )
-)
 
 
 class Wraps:
@@ -133,7 +122,7 @@ def guard_state(
 ) -> GuardedState:
     """Guards of all that is reached from ``roots`` and from functions that ran, as it is now; where
     it is known what becomes of ``gradients``, also of those that the call can find."""
-    names = None if executed.composes_names else executed.list_names()
+    names = None if composes_names(executed.codes) else list_names(executed.codes)
     walk = _walk(roots, executed, names, device, has_autograd, gradients)
     if names is not None and walk.has_met_readers:
         walk = _walk(roots, executed, None, device, has_autograd, gradients)
@@ -161,7 +150,7 @@ def _walk(
         walk.visit_function(function, function.__qualname__)
     for code, space in executed.spaces:
         walk.visit_globals(code, space)
-    if executed.reads_environment:
+    if reads_environment(executed.codes):
         walk.note("environment variables")
         walk.state.guards.add_dict(os.environ._data)  # type: ignore[attr-defined]
     walk.finish()
@@ -180,8 +169,8 @@ class _Walk:
         self.state = GuardedState()
         self.gradients = gradients if names is None or "grad" in names or has_autograd else None
         self._codes, self._has_autograd = executed.codes, has_autograd
-        self._names, self._asked = names, executed.list_asked()
-        self._modules = executed.list_names()  # by which a Python module is reached in another
+        self._names, self._asked = names, list_asked(executed.codes)
+        self._modules = list_names(executed.codes)  # by which a Python module is reached in another
         self.has_met_readers = False
         self._seen: dict[int, object] = {}  # holds what is made on the way
         self._functions: dict[int, object] = {}
@@ -195,12 +184,12 @@ class _Walk:
         if isinstance(value, type):
             self._look_at_classes(value)
         elif isinstance(value, types.ModuleType):
-            if not _is_of_library(value):
+            if not is_of_library(value):
                 self._visit_python_module(value)
         elif isinstance(value, types.BuiltinFunctionType | types.MethodWrapperType):
             if not isinstance(value.__self__, types.ModuleType | type | None):  # a bound method
                 self.visit(value.__self__, f"{path}.__self__")
-        elif id(value) not in self._seen and not _is_inert(value):
+        elif id(value) not in self._seen and not is_inert(value):
             self._seen[id(value)] = value
             self._queue.append((value, path))
 
@@ -265,7 +254,7 @@ class _Walk:
 
     def _look_at_subclass(self, value: object, path: str, *plain: type) -> None:
         """Attributes of a container of a class of its own."""
-        if type(value) not in plain and not _is_library_name(type(value).__module__):
+        if type(value) not in plain and not is_library_name(type(value).__module__):
             self._look_at_object(value, path)
 
     def _is_short(self, container: Any, path: str) -> bool:
@@ -290,7 +279,7 @@ class _Walk:
         self.visit(getattr(function, "registry", None), f"{path}.registry")  # of singledispatch
         names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for name, cell in names:
-            if own or (_is_filled(cell) and not _is_of_library(cell.cell_contents)):
+            if own or (_is_filled(cell) and not is_of_library(cell.cell_contents)):
                 self.visit(cell, f"{name} of {path}")
         self.visit(function.__defaults__, f"the defaults of {path}")
         self.visit(function.__kwdefaults__, f"the defaults of {path}")
@@ -306,14 +295,14 @@ class _Walk:
         """Those that the code names. Functions and classes of libraries are not guarded: nobody
         replaces them between two calls, and there are thousands."""
         own = not is_library(code.co_filename)
-        named = set(_list_global_names(code) if own else _list_names(code))
+        named = set(list_global_names(code) if own else list_co_names(code))
         if own and "globals" in named:  # by any name
-            named.update(key for key in space if not _is_inert_global(space[key]))
+            named.update(key for key in space if not is_inert_global(space[key]))
         keys = [
             name
             for name in sorted(named)
-            if name not in _OF_EACH_MODULE
-            and (own or (name in space and not _is_inert_global(space[name])))
+            if name not in OF_EACH_MODULE
+            and (own or (name in space and not is_inert_global(space[name])))
         ]
         module = space.get("__name__", "?")
         self._guard_items(space, keys, f"globals of {module}")
@@ -323,7 +312,7 @@ class _Walk:
         for key in keys:
             self.visit(space.get(key), f"{module}.{key}")
         if own:
-            for name in _list_imports(code, space):
+            for name in list_imports(code, space):
                 self.visit(sys.modules.get(name), name)
 
     def _guard_items(self, space: dict[str, Any], keys: Iterable[str], title: str) -> None:
@@ -390,8 +379,8 @@ class _Walk:
             return
         space = getattr(value, "__dict__", None)
         has_slots = any("__slots__" in vars(kind) for kind in type(value).__mro__)
-        if _is_of_library(value) or not (isinstance(space, dict) or has_slots):
-            if not _is_fixed(value):
+        if is_of_library(value) or not (isinstance(space, dict) or has_slots):
+            if not is_fixed(value):
                 self.state.frozen.append(f"{path}, a {type(value).__qualname__}")
             return
         self.note(f"the class of {path}")
@@ -436,12 +425,12 @@ class _Walk:
 
     def _look_at_classes(self, kind: type) -> None:
         """What code names of a class of the user and of those that it derives from, methods too."""
-        if id(kind) in self._seen or _is_library_name(kind.__module__):
+        if id(kind) in self._seen or is_library_name(kind.__module__):
             return
         self._seen[id(kind)] = kind
         behind: dict[str, object] = {}  # what a class that comes later would be asked for
         for base in reversed(kind.__mro__):
-            if not _is_library_name(base.__module__):
+            if not is_library_name(base.__module__):
                 self._look_at_class(base, behind)
             behind |= vars(base)
         if type(kind) is not type:
@@ -465,7 +454,7 @@ class _Walk:
         if self._has_run(value):
             return True
         is_own = key.startswith("__") and (callable(value) or hasattr(type(value), "__get__"))
-        if is_own or key in _OF_EACH_CLASS:
+        if is_own or key in OF_EACH_CLASS:
             return False
         return self._names is None or key in self._names
 
@@ -483,42 +472,12 @@ def _find_contents(value: Any) -> Callable[[], list[Any]] | None:
     return None
 
 
-def _is_fixed(value: object) -> bool:
-    """Whether an object is a function, or another thing of which nothing can change that a result
-    may depend on."""
-    return isinstance(value, _FIXED)
-
-
 def _is_filled(cell: Any) -> bool:
     try:
         cell.cell_contents  # noqa: B018  (an empty one raises)
     except ValueError:
         return False
     return True
-
-
-def _is_inert(value: object) -> bool:
-    return value is None or isinstance(value, _INERT) or _core.is_plain_value(value)
-
-
-def _is_inert_global(value: object) -> bool:
-    """A function, class or module, of which no more than its identity could be said."""
-    return isinstance(value, (types.FunctionType, *_INERT))
-
-
-def _is_of_library(value: object) -> bool:
-    """Whether an object is of torch or of Python's own library, which keep much that changes and
-    decides nothing; not so what torch has users derive from or hand their numbers to."""
-    if isinstance(value, (*_FOLLOWED, *HOLDERS)):
-        return False
-    if isinstance(value, types.ModuleType):
-        return _is_library_name(value.__name__)
-    return _is_library_name(type(value).__module__)
-
-
-def _is_library_name(module: str | None) -> bool:
-    top = (module or "").partition(".")[0]
-    return top in ("torch", "ftax", "_pytest") or top in sys.stdlib_module_names
 
 
 def _list_missing(
@@ -538,29 +497,4 @@ def _list_missing(
 def _makes_attributes(kind: type) -> bool:
     """Whether a method of the user's answers for attributes that are not there."""
     owner = next((base for base in kind.__mro__ if "__getattr__" in vars(base)), None)
-    return owner is not None and not _is_library_name(owner.__module__)
-
-
-def _list_imports(code: types.CodeType, space: Mapping[str, Any]) -> Iterator[str]:
-    """Python modules that code imports while it runs, by their full names."""
-    for part in list_codes(code):
-        for item in dis.get_instructions(part):
-            if item.opname == "IMPORT_NAME":
-                yield str(item.argval)
-                package = str(space.get("__package__") or "")
-                while package:  # from . import settings
-                    yield f"{package}.{item.argval}".rstrip(".")
-                    package = package.rpartition(".")[0]
-
-
-def _list_global_names(code: types.CodeType) -> Iterator[str]:
-    """Of what code reads as a global, builtins that a global may come to hide included."""
-    for part in list_codes(code):
-        for item in dis.get_instructions(part):
-            if item.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                yield str(item.argval)
-
-
-def _list_names(code: types.CodeType) -> Iterator[str]:
-    for part in list_codes(code):
-        yield from part.co_names
+    return owner is not None and not is_library_name(owner.__module__)

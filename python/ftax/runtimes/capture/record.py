@@ -25,6 +25,7 @@ from ftax.runtimes.capture.compiled import record_compiled
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import GuardedState, guard_state
+from ftax.runtimes.capture.names import list_names
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
 from ftax.runtimes.tape.flow import draws_random_numbers, find_dependent_reads
 from ftax.runtimes.tape.tape import Taped, describe_place, find_other_replay, preserve_state
@@ -142,7 +143,7 @@ class _Recorded:
                 "given, which a replay would leave as it is: return what it puts there, and take "
                 "out before the call what it takes out"
             )
-        if read := self.executed.list_names().intersection(self.attributes):
+        if read := list_names(self.executed.codes).intersection(self.attributes):
             raise UnsupportedError(
                 f"cannot capture {name}: its code names {min(read)!r}, an attribute that Python "
                 "code gave to a tensor among the arguments, which no call could be compared by: "

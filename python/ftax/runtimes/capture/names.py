@@ -1,0 +1,130 @@
+"""Which names code reads: of attributes, globals and modules that it imports.
+
+The surprising choice: a string in the code that could be a name counts as one, since `getattr`
+takes it; where a name may be put together while the code runs, every attribute may be read.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import dis
+import inspect
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+import torch
+
+from ftax.steps.reach import is_library, list_codes
+
+_ENVIRONMENT = frozenset(("environ", "getenv"))
+_BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
+_BY_ARGUMENT = frozenset(("getattr", "hasattr"))
+# Functions of libraries that read attributes by names that stand in no code.
+_READERS = frozenset(
+    function.__code__
+    for function in (
+        *(dataclasses.asdict, dataclasses.astuple, inspect.getmembers, copy.copy, copy.deepcopy),
+        torch.nn.ParameterDict.__getitem__,
+    )
+)
+_COMPOSING = frozenset(("BUILD_STRING", "FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC"))
+_PATH = (
+    "LOAD_ATTR",
+    "LOAD_METHOD",
+    "CACHE",
+    "PRECALL",
+    "PUSH_NULL",
+)  # between an object and a name
+
+
+def list_names(codes: Collection[CodeType]) -> frozenset[str]:
+    """Names by which ``codes`` can have read anything: of attributes and globals, and strings that
+    are names, as `getattr` takes them."""
+    parts = [part for code in codes for part in list_codes(code)]
+    found = {name for part in parts for name in part.co_names}
+    return frozenset(found.union(*map(_list_strings, parts)))
+
+
+def list_asked(codes: Collection[CodeType]) -> frozenset[str]:
+    """Names of which code outside torch may ask whether there is such an attribute."""
+    asking = (part for part in _list_own(codes) if _BY_ARGUMENT & set(part.co_names))
+    return frozenset(name for part in asking for name in _list_strings(part))
+
+
+def composes_names(codes: Collection[CodeType]) -> bool:
+    """Whether code outside torch may make up the name of an attribute while it runs."""
+    return not _READERS.isdisjoint(codes) or any(map(_composes, _list_own(codes)))
+
+
+def reads_environment(codes: Collection[CodeType]) -> bool:
+    """Whether code outside torch names the environment."""
+    return any(_ENVIRONMENT & set(part.co_names) for part in _list_own(codes))
+
+
+def list_imports(code: CodeType, space: Mapping[str, Any]) -> Iterator[str]:
+    """Python modules that code imports while it runs, by their full names."""
+    for part in list_codes(code):
+        for item in dis.get_instructions(part):
+            if item.opname == "IMPORT_NAME":
+                yield str(item.argval)
+                package = str(space.get("__package__") or "")
+                while package:  # from . import settings
+                    yield f"{package}.{item.argval}".rstrip(".")
+                    package = package.rpartition(".")[0]
+
+
+def list_global_names(code: CodeType) -> Iterator[str]:
+    """Of what code reads as a global, builtins that a global may come to hide included."""
+    for part in list_codes(code):
+        for item in dis.get_instructions(part):
+            if item.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                yield str(item.argval)
+
+
+def list_co_names(code: CodeType) -> Iterator[str]:
+    """Names of globals and of attributes together, which stand there in a list: found sooner."""
+    for part in list_codes(code):
+        yield from part.co_names
+
+
+def _list_own(codes: Collection[CodeType]) -> list[CodeType]:
+    own = (code for code in codes if not is_library(code.co_filename))
+    return [part for code in own for part in list_codes(code)]
+
+
+def _list_strings(code: CodeType) -> list[str]:
+    strings = (item for item in code.co_consts if isinstance(item, str))
+    return [item for item in strings if item.isidentifier()]
+
+
+def _composes(code: CodeType) -> bool:
+    """Whether it may read an attribute by a name that does not stand in it. The surprising choice:
+    a name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""
+    if _BY_NAME & set(code.co_names):
+        return True
+    steps = [item for item in dis.get_instructions(code) if item.opname not in _PATH]
+    if any(item.opname == "MATCH_CLASS" for item in steps):
+        return True
+    if not _BY_ARGUMENT & set(code.co_names):
+        return False
+    if any(item.opname in _COMPOSING for item in steps):
+        return True
+    asking = (
+        place
+        for place, item in enumerate(steps)
+        if item.opname.startswith("LOAD") and item.argval in _BY_ARGUMENT
+    )
+    return not all(_is_asked_by_name(steps[place + 2 : place + 5]) for place in asking)
+
+
+def _is_asked_by_name(steps: Sequence[dis.Instruction]) -> bool:
+    """Whether what stands behind `getattr` and an object is a name, maybe a default, and the
+    call."""
+    loads = list(itertools.takewhile(lambda item: item.opname.startswith("LOAD"), steps))
+    if not loads or loads[0].opname != "LOAD_CONST" or len(loads) == len(steps):
+        return False
+    call = steps[len(loads)]
+    return call.opname.startswith("CALL") and call.argval == 1 + len(loads)
