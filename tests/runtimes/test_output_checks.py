@@ -196,6 +196,26 @@ def test_wrong_outputs_stand_beside_every_number_and_are_never_recommended() -> 
     assert any("on a second input" in text for text in comparison.warnings)
 
 
+@pytest.mark.parametrize("draws", [True, False])
+def test_where_outputs_differ_random_numbers_are_named_if_any_are_drawn(draws) -> None:
+    """As where torch.compile draws the numbers of a dropout in its own way."""
+
+    def prepare(workspace: Workspace, host: Any) -> Any:
+        eager = find_runtime("eager").prepare(workspace, "python")
+
+        def draw_others() -> list[torch.Tensor]:
+            torch.rand(3)
+            return [output + (not draws) for output in eager.run()]
+
+        return replace(eager, run=draw_others, checks=Checks(), warnings=())
+
+    other = RuntimeSpec(name="other", description="", hosts=("python",), function=prepare)
+    forward = torch.nn.functional.dropout if draws else torch.relu
+    prepared = other.prepare(Workspace(load_function(forward, POSITIVE)), "python")
+    assert not prepared.checks.judge_outputs().equal
+    assert [("random numbers alone" in text) for text in prepared.warnings] == [True] * draws
+
+
 def test_a_comparison_of_equal_outputs_says_nothing_of_them() -> None:
     a = make_measurement([100] * 5)
     comparison = ftax.compare(a, make_measurement([110] * 5, runtime="torchscript"))

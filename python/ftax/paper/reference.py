@@ -10,12 +10,13 @@ from __future__ import annotations
 import csv
 import functools
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
 from typing import Any
 
 from ftax.errors import InvalidArgumentError
+from ftax.sweeps.results import list_choices
 
 TABLES = ("table1_scaling.csv", "table2_hardware.csv", "table3_utilization.csv")
 HARDWARE_TODAY = "hardware_today.csv"  # not the paper's: GPUs as their vendors describe them
@@ -96,7 +97,10 @@ def select(*, note_has: str | None = None, **wanted: Any) -> tuple[PaperRow, ...
 
     Raises InvalidArgumentError for a name that rows have not got.
     """
-    choices = {name: _make_choices(name, value) for name, value in wanted.items()}
+    choices = {
+        name: list_choices(name, value, _FIELDS, "rows of the paper")
+        for name, value in wanted.items()
+    }
     return tuple(
         row
         for row in list_rows()
@@ -140,13 +144,3 @@ def _make_row(row: Mapping[str, str]) -> PaperRow:
 
 
 _FIELDS = (*_COLUMNS, "figure", "size", "is_padded")
-
-
-def _make_choices(name: str, value: Any) -> Collection[Any]:
-    if name not in _FIELDS:
-        raise InvalidArgumentError(
-            f"rows of the paper have no field {name!r}; there are {', '.join(_FIELDS)}"
-        )
-    if isinstance(value, Collection) and not isinstance(value, str):
-        return value
-    return (value,)

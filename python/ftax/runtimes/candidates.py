@@ -13,6 +13,8 @@ from ftax.errors import FtaxError, describe, is_out_of_memory
 from ftax.runtimes.equality import fail_equality
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model
 from ftax.steps.setting import Setting
 from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Candidate
@@ -90,3 +92,16 @@ def check_both_inputs(workspace: Workspace, prepared: Candidate) -> Checks:
     finally:
         feed(main)
     return replace(prepared.checks, outputs=outputs, second_input=second)
+
+
+def draws_random(loaded: LoadedModel) -> bool:
+    """Whether a call draws from torch's own generators."""
+    with preserve_state(loaded):
+        before = _read_generators()
+        call_model(loaded.call)
+        return not all(map(torch.equal, before, _read_generators()))
+
+
+def _read_generators() -> list[torch.Tensor]:
+    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [torch.get_rng_state(), *gpus]

@@ -17,12 +17,18 @@ from typing import Any
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError, name_faults
-from ftax.runtimes.candidates import check_both_inputs, check_later
+from ftax.runtimes.candidates import check_both_inputs, check_later, draws_random
 from ftax.runtimes.transfers import add_transfers
 from ftax.runtimes.workspace import Workspace
 from ftax.timing.candidate import Candidate, Host
 
 Prepare = Callable[[Workspace, Host], Candidate]
+
+_DRAWS_OTHERS = (
+    "may give other outputs for its random numbers alone: the model draws some, as dropout does, "
+    "and a compiler draws others; torch._inductor.config.fallback_random = True has torch.compile "
+    "draw eager's"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +123,10 @@ class RuntimeSpec:
                 if prepared.watch is None:  # or eager itself, at which a watch looks
                     again = functools.partial(check_later, prepared.checks, check)
                     prepared = replace(prepared, check_again=again)
+            known = prepared.checks.outputs is not None
+            if known and not prepared.checks.judge_outputs().equal and draws_random(loaded):
+                warnings = (*prepared.warnings, f"{self.name}/{host} {_DRAWS_OTHERS}")
+                prepared = replace(prepared, warnings=warnings)
             if workspace.setting.transfers:
                 prepared = add_transfers(workspace, prepared)
             ready = replace(prepared.preparation, ready_seconds=time.perf_counter() - start)

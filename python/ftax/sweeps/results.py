@@ -102,7 +102,10 @@ class SweepResults(Shown):
         Fields are model, runtime, host, dtype, batch, sequence, device, options (a mapping),
         machine and status. Raises InvalidArgumentError for another.
         """
-        wanted = {name: _make_choices(name, value) for name, value in fields.items()}
+        wanted = {
+            name: list_choices(name, value, FIELDS, "cells of a sweep")
+            for name, value in fields.items()
+        }
         kept = tuple(
             cell
             for cell in self.cells
@@ -212,11 +215,13 @@ def _read(path: Path) -> tuple[tuple[Any, ...], list[str]]:
     return found.records, torn
 
 
-def _make_choices(name: str, value: Any) -> Collection[Any]:
-    if name not in FIELDS:
-        raise InvalidArgumentError(
-            f"cells of a sweep have no field {name!r}; there are {', '.join(FIELDS)}"
-        )
+def list_choices(name: str, value: Any, known: Collection[str], what: str) -> Collection[Any]:
+    """The values that ``select(name=value)`` asks for, one or a collection.
+
+    Raises InvalidArgumentError, with ``what`` has no such field, for a name that is not ``known``.
+    """
+    if name not in known:
+        raise InvalidArgumentError(f"{what} have no field {name!r}; there are {', '.join(known)}")
     if isinstance(value, Collection) and not isinstance(value, str | Mapping):
         return value
     return (value,)

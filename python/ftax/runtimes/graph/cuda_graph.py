@@ -5,6 +5,7 @@ Both replay one capture, so they cannot differ in what they run, only in who lau
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -106,11 +107,6 @@ def _finish(
     launches: Launches | None,
     warnings: list[str],
 ) -> Candidate:
-    def run() -> Sequence[torch.Tensor]:
-        runner.run_once()
-        with torch.inference_mode():  # copies: the next replay writes over the outputs
-            return [output.clone() for output in captured.buffers.outputs]
-
     checks = check_on_both_inputs(
         workspace,
         lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
@@ -127,7 +123,7 @@ def _finish(
         runtime=runtime,
         host=host,
         runner=runner,
-        run=run,
+        run=functools.partial(captured.replay, runner.run_once),
         preparation=replace(
             workspace.shared_cost(graph=True),
             launches=launches,

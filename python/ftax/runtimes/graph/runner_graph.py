@@ -6,7 +6,8 @@ are, not the model. A library that notices a capture while Python runs may choos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -22,6 +23,7 @@ from ftax.runtimes.tape.capture import (
     capture_calls,
     draws_random,
     forbid_synchronising,
+    refuse_host_outputs,
 )
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
@@ -65,11 +67,6 @@ def prepare_graph(
         pointer = captured.graph.raw_cuda_graph_exec()
         runner = _core.GraphRunner(pointer, runtime, captured)
 
-    def run() -> Sequence[torch.Tensor]:
-        runner.run_once()
-        with torch.inference_mode():  # copies: the next replay writes over the outputs
-            return [output.clone() for output in captured.buffers.outputs]
-
     checks = check_on_both_inputs(
         workspace,
         lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
@@ -81,7 +78,7 @@ def prepare_graph(
         runtime=runtime,
         host=host,
         runner=runner,
-        run=run,
+        run=functools.partial(captured.replay, runner.run_once),
         preparation=preparation.also(
             capture_seconds=cost.seconds, capture_peak_device_bytes=cost.peak_device_bytes
         ),
@@ -129,15 +126,6 @@ def capture_request(
                 raise
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise UnsupportedError(f"cannot capture {runtime}: {reason}") from error
-        _check_devices(outputs, runtime)
+        refuse_host_outputs(outputs, runtime)
         random = draws_random(graph, index)
     return graph, outputs, random
-
-
-def _check_devices(outputs: Sequence[torch.Tensor], runtime: str) -> None:
-    for place, output in enumerate(outputs):
-        if output.device.type != "cuda":
-            raise UnsupportedError(
-                f"cannot capture {runtime}: its output {place} is on {output.device}, where a "
-                "graph does not write"
-            )

@@ -47,6 +47,12 @@ class CapturedGraph:
             seed_checks()
         return self.buffers.run(replay, inputs)
 
+    def replay(self, replay: Callable[[], object]) -> list[torch.Tensor]:
+        """Copies of the outputs of a replay: the next one writes over them."""
+        replay()
+        with torch.inference_mode():
+            return [output.clone() for output in self.buffers.outputs]
+
 
 def capture(
     loaded: LoadedModel,
@@ -80,7 +86,7 @@ def capture(
         except (RunnerError, torch.OutOfMemoryError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise UnsupportedError(f"cannot capture this model: {reason}") from error
-        _check_devices(outputs)
+        refuse_host_outputs(outputs, "this model")
         random = draws_random(graph, index)
     return CapturedGraph(
         graph=graph,
@@ -210,12 +216,13 @@ def forbid_synchronising() -> Iterator[None]:
             torch.cuda.set_sync_debug_mode(before)
 
 
-def _check_devices(outputs: Sequence[torch.Tensor]) -> None:
+def refuse_host_outputs(outputs: Sequence[torch.Tensor], what: str) -> None:
+    """Raises UnsupportedError for an output of ``what`` that is not on a GPU."""
     for place, output in enumerate(outputs):
         if output.device.type != "cuda":
             raise UnsupportedError(
-                f"cannot capture this model: its output {place} is on {output.device}, "
-                "where a graph does not write; return it on the GPU"
+                f"cannot capture {what}: its output {place} is on {output.device}, where a graph "
+                "does not write; return it on the GPU"
             )
 
 
