@@ -142,6 +142,18 @@ def test_the_time_left_is_the_less_of_what_the_limit_and_the_rounds_leave(monkey
     assert place._Left(None).tell("round", 0, 5) == ""
 
 
+def test_what_other_phases_did_says_nothing_of_how_long_this_one_takes(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(place.time, "monotonic", lambda: clock[0])
+    left = place._Left(30.0)
+    assert left.tell("preparing compile", 0, 7) == ""
+    clock[0] = 60.0
+    assert left.tell("preparing inductor-call", 1, 7) == ""
+    assert left.tell("cells", 3, 9) == ""  # resumed: three were there
+    clock[0] = 70.0
+    assert left.tell("cells", 5, 9) == "at most 20 s left"
+
+
 @pytest.mark.parametrize(
     ("progress", "is_told"), [(None, True), (True, True), (False, False), (print, False)]
 )

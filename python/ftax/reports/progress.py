@@ -58,11 +58,11 @@ def show_progress(what: str, *, limit_s: float | None = None) -> Iterator[Callba
 
 
 class _Left:
-    """How long it takes at most: by the time limit, and by what is done of the phase."""
+    """How long it takes at most: by the time limit, and by what was done in this phase."""
 
     def __init__(self, limit_s: float | None) -> None:
         self._limit_s = limit_s
-        self._phase = ""
+        self._phase, self._done_before = "", 0
         self._began = self._first = time.monotonic()
 
     def tell(self, phase: str, done: int, total: int) -> str:
@@ -72,10 +72,10 @@ class _Left:
             self._began = now
             if self._phase not in _OF_THE_LIMIT:
                 self._first = now
-            self._phase = phase
+            self._phase, self._done_before = phase, done
         left = []
-        if done > 0:
-            left.append((now - self._began) / done * (total - done))
+        if (gone := done - self._done_before) > 0:
+            left.append((now - self._began) / gone * (total - done))
         if self._limit_s is not None and phase in _OF_THE_LIMIT:
             left.append(self._limit_s - (now - self._first))
         return f"at most {max(0.0, min(left)):.0f} s left" if left else ""
