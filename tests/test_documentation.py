@@ -181,3 +181,20 @@ def test_results_are_read_as_documented(tmp_path):
 
 def test_the_readme_is_read_in_one_go():
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_tests_and_files_that_pages_name_are_there():
+    """The name of a test that has gone is a claim that nothing checks."""
+    tests = [path for kind in ("py", "cpp") for path in (ROOT / "tests").rglob(f"*.{kind}")]
+    known = {path.stem for path in tests}
+    known.update(
+        name
+        for path in tests
+        for name in re.findall(r"\b(test_\w+)\(", path.read_text(encoding="utf-8"))
+    )
+    places = [ROOT / "python", ROOT / "python" / "ftax", ROOT / "csrc", ROOT / "bench", ROOT]
+    for page in set(PAGES) - {EXTENDING}:
+        text = page.read_text(encoding="utf-8")
+        assert set(re.findall(r"`(?:[\w/]+/)?(test_\w+)(?:\.py)?`", text)) <= known, page
+        files = re.findall(r"`([\w/]+/\w+\.(?:py|cpp|h|cu))`", text)
+        assert all(any((place / name).exists() for place in places) for name in files), page

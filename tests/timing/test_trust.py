@@ -4,12 +4,15 @@ is recommended, compared or called a share."""
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from statistics import mean, median
 
 import pytest
 
 from ftax import compare
 from ftax.ladders.lines import Line, compute_lines
 from ftax.ladders.receipt import Receipt
+from ftax.records.store import read_records
 from ftax.reports.tables.knee_table import make_knee_tables
 from ftax.reports.tables.measurement_table import make_measurement_table
 from ftax.reports.tables.receipt_table import make_line_table
@@ -34,6 +37,8 @@ from support.runtimes_receipt import (
 )
 from support.sweeps import make_cell, make_measured
 from support.tables import read_column
+
+RESULTS = Path(__file__).parents[2] / "bench" / "results"
 
 
 def queue(measurement: Measurement, *ratios: float) -> Measurement:
@@ -250,3 +255,17 @@ def test_records_without_the_new_fields_can_be_read():
         data = {key: value for key, value in record.to_dict().items() if key != name}
         assert type(record).from_dict(data) == record
     assert "doubt" in Line.later & Comparison.later
+
+
+def test_no_result_on_record_is_doubted_for_its_mean():
+    """What docs/statistics.md says of the limit of 1.5: honest results stay far below it."""
+    receipts = [
+        receipt
+        for path in RESULTS.glob("*.jsonl")
+        for record in read_records(path, skip_bad=True).records
+        for receipt in getattr(record, "parts", (record,))
+        if isinstance(receipt, Receipt)
+    ]
+    values = [rows.values_ns for item in receipts for rows in (*item.rungs, *item.others)]
+    assert len(values) > 600
+    assert all(1 / 1.2 <= mean(item) / median(item) <= 1.2 for item in values)

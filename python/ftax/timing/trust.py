@@ -2,8 +2,8 @@
 
 A number that is not is still printed, with the words "not resolved" and the reason, and nothing is
 recommended by it. The surprising choice is how far rounds may be apart, because an honest result of
-a noisy machine has to pass: of 453 results in ``bench/results`` the mean of none is more than 1.18
-times the median of its rounds.
+a noisy machine has to pass: of more than 600 results in ``bench/results`` the mean of none is more
+than 1.2 times the median of its rounds.
 """
 
 from __future__ import annotations
