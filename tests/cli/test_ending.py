@@ -65,6 +65,14 @@ def test_a_fault_of_ftax_says_what_where_with_what_and_how_to_see_more():
     assert "Traceback (most recent call last)" in in_full.stderr
 
 
+def test_an_error_of_the_model_is_shown_in_full_where_that_is_asked_for():
+    statement = "from ftax.errors import RunnerError; raise RunnerError('of a model')"
+    assert run_failing(statement).stderr == "ftax: of a model\n"
+    in_full = run_failing(statement, FTAX_TRACEBACK="1")
+    assert in_full.returncode == 4
+    assert "ftax: of a model\nTraceback (most recent call last)" in in_full.stderr
+
+
 def test_the_help_names_the_codes():
     said = " ".join(run_command("--help", environment={"COLUMNS": "200"}).stdout.split())
     assert "0 done" in said and "70 a fault of ftax" in said and "FTAX_TRACEBACK=1" in said

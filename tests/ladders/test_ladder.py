@@ -110,7 +110,7 @@ def test_a_first_rung_that_fails_is_called_as_its_ladder_says(scripted):
 
 def test_a_ladder_that_there_is_not_is_refused_by_its_name(scripted, monkeypatch, tmp_path):
     with pytest.raises(
-        InvalidArgumentError, match=r"no ladder 'strict'; there are eager, .*scripted"
+        InvalidArgumentError, match=r"no ladder 'strict'; there is .*scripted, or the one"
     ):
         find_ladder("strict")
     measure(runtimes="none").save(tmp_path / "r.jsonl")

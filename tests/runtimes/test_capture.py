@@ -361,8 +361,9 @@ def test_what_fails_to_be_recorded_later_is_called_as_it_is(no_grad: None):
     with pytest.warns(UserWarning, match=r"called as it is.*positive-definite"):
         assert_same(captured, run, torch.eye(3), True)  # the second input has no such factors
     assert_same(captured, run, torch.eye(3), True)
-    with pytest.raises(torch.linalg.LinAlgError):
+    with pytest.raises(torch.linalg.LinAlgError) as raised:
         captured(-torch.eye(3), True)
+    assert raised.value.__context__ is None  # the model's own error, not one behind ours
     assert captured.explain().calls == {"recorded": 1, "eager": 3}
 
 

@@ -157,8 +157,9 @@ def test_state_kept_between_calls_is_refused() -> None:
     assert "gives other outputs than eager" in refusal(load_model(Counter(), inputs=normal(3, 4)))
 
 
-def test_exception_of_the_model_is_passed_on_as_the_models() -> None:
-    with pytest.raises(RunnerError, match=r"the model raised RuntimeError: shape '\[5, 5\]'"):
+def test_exception_of_the_model_is_passed_on_as_the_models_with_its_line() -> None:
+    said = r"the model raised RuntimeError: shape '\[5, 5\]'.* \(test_tape_checks.py, line \d+\)$"
+    with pytest.raises(RunnerError, match=said):
         make_tape(load_function(lambda x: x.reshape(5, 5)))
 
 

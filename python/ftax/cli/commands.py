@@ -24,9 +24,10 @@ from ftax.cli.version import show_version
 
 app = typer.Typer(
     name="ftax",
-    help="Measures the framework tax of inference and says who collects it.",
-    epilog="Exit codes: 0 done, 1 slower or not conforming, 2 wrong input, 3 not available here, "
-    "4 the model failed, 70 a fault of ftax (FTAX_TRACEBACK=1 shows all of it), 130 interrupted.",
+    help="Measures the framework tax of inference, decoding and training; says who collects it.",
+    epilog="Exit codes: 0 done, 1 slower or not conforming, 2 wrong input, 3 cannot be had here, "
+    "4 the model failed, 70 a fault of ftax, 130 interrupted. FTAX_TRACEBACK=1 shows all of an "
+    "error.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},  # of every command below, too
     pretty_exceptions_enable=False,

@@ -36,8 +36,9 @@ Sides = Annotated[
         metavar="A B...",
         help="Results files of receipts or measurements; records of one file with several labels "
         "are as many results. Or folders of sweeps, or one with several machines. Or cells to "
-        "measure now: MODEL[:RUNTIME[:HOST]], such as bert-base:torchscript:cpp; left out, they "
-        "are eager and python. The first one is what the others are compared with.",
+        "measure now: MODEL[:RUNTIME[:HOST]], such as bert-base:torchscript:cpp, or of your own "
+        "my_package.model:make:torchscript:cpp; left out, they are eager and python. The first one "
+        "is what the others are compared with.",
     ),
 ]
 

@@ -111,7 +111,7 @@ def _explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
         return _UNHEARD, ""  # how rich ends while it prints the help
     if isinstance(error, FtaxError):
-        return _choose_code(error), f"ftax: {error}"
+        return _choose_code(error), "\n".join((f"ftax: {error}", *_tell_all(error)))
     if is_out_of_memory(error):
         return FAILED, f"ftax: {describe(error)}"
     if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
@@ -129,16 +129,21 @@ def _choose_code(error: FtaxError) -> int:
 
 
 def _report(error: BaseException) -> str:
-    """What happened, where, with which versions, and what to do; with FTAX_TRACEBACK, all of it."""
+    """What happened, where, with which versions, and what to do."""
     what = "".join(traceback.format_exception_only(error)).strip()
     lines = [f"ftax: this was not foreseen, and is a fault of ftax: {what}"]
     if place := _find_place(error):
         lines.append(f"  in {place}")
     lines.append(f"  {describe_versions()}")
     lines.append("  please report it, with the command and what FTAX_TRACEBACK=1 makes of it")
-    if os.environ.get("FTAX_TRACEBACK"):
-        lines.append("".join(traceback.format_exception(error)).rstrip())
-    return "\n".join(lines)
+    return "\n".join((*lines, *_tell_all(error)))
+
+
+def _tell_all(error: BaseException) -> list[str]:
+    """The error with its traceback and all that it came from, where the environment asks for it."""
+    if not os.environ.get("FTAX_TRACEBACK"):
+        return []
+    return ["".join(traceback.format_exception(error)).rstrip()]
 
 
 def _find_place(error: BaseException) -> str | None:

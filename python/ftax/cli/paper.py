@@ -102,7 +102,10 @@ def paper(
     study = choose_study(items or [], study_setting)
     known = load_results(folder)
     first = estimate(study, known, read_times(folder))
-    say(f"{study_setting.describe()}: {first.describe()}; in {folder}")
+    say(
+        f"{study_setting.describe()}: {first.describe() if measure else 'nothing is measured'}; "
+        f"in {folder}"
+    )
     if plan:
         return
     if draw and any(item.kind == "figure" for item in study.items):

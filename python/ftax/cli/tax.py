@@ -13,9 +13,6 @@ from ftax.errors import UnavailableError
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
-from ftax.timing.session import Plan
-
-_CPU_PLAN, _GPU_PLAN = Plan(duration_s=25.0), Plan(duration_s=10.0)
 
 
 @o.takes(
@@ -63,15 +60,14 @@ def tax(
     import torch
 
     from ftax.ladders.choice import CHOICES, list_slower
-    from ftax.ladders.tax import tax_with_traces
+    from ftax.ladders.tax import tax_with_traces, usual_plan
 
     if trace is not None and not torch.cuda.is_available():
         raise UnavailableError(
             f"--trace {trace} needs a GPU, whose work it shows, and torch finds none: leave it out"
         )
     names = runtimes if runtimes in CHOICES else runtimes.split(",")
-    usual = _CPU_PLAN if (setting.device or "cpu") == "cpu" else _GPU_PLAN
-    limit_s = plan.get("duration_s", usual.duration_s)
+    limit_s = plan.get("duration_s", usual_plan(setting.device or "cpu").duration_s)
     with show_progress(model, limit_s=limit_s) as progress, keep_rounds(output.json) as keep:
         progress("building the model", 0, 1)
         receipt, traces = tax_with_traces(
@@ -79,7 +75,7 @@ def tax(
             setting=setting,
             runtimes=names,
             ladder=ladder,
-            plan=lambda device: replace(_CPU_PLAN if device == "cpu" else _GPU_PLAN, **plan),
+            plan=lambda device: replace(usual_plan(device), **plan),
             trace="here",  # this process ends with the command
             energy=energy,
             throughput=throughput,

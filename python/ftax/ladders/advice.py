@@ -233,7 +233,10 @@ def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
 
 
 def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | None) -> str:
-    name = f"{row.measurement.cell.runtime} from {row.measurement.cell.host}"
+    cell = row.measurement.cell
+    name = f"{cell.runtime} from {cell.host}"
+    if cell.runtime == "eager":  # beside the rungs of compiled code
+        name = f"{name}, without compiling,"
     sentence = f"{name} {_say_gain(row)}{_say_split(row)}{_say_pay_back(row)}"
     if same is None:
         return f"{sentence}."

@@ -351,7 +351,10 @@ def name_ladder(loaded: LoadedModel) -> str:
 
 
 def find_ladder(name: str) -> Ladder:
-    """The ladder of that name. Raises InvalidArgumentError, naming those that there are."""
+    """The ladder of that name. Raises InvalidArgumentError, naming those that can be asked for."""
     if name in LADDERS:
         return LADDERS[name]
-    raise InvalidArgumentError(f"there is no ladder {name!r}; there are {', '.join(LADDERS)}")
+    asked = ", ".join(key for key, ladder in LADDERS.items() if ladder not in FITTING)
+    raise InvalidArgumentError(
+        f"there is no ladder {name!r}; there is {asked}, or the one that fits, if it is left out"
+    )

@@ -81,7 +81,8 @@ def tax(
             throughput: also time requests back to back, in ten rounds of their own.
             rehearse: first try each alternative in a process of its own, several side by side, and
                 leave out what takes its process down; for models by name or path.
-            check_inputs, plan, progress, label, and the fields of `ftax.Setting`: as for
+            plan: `usual_plan` of the device if left out.
+            check_inputs, progress, label, and the fields of `ftax.Setting`: as for
                 `ftax.cpp_bench`.
 
     The errors are those of `cpp_bench`. A rung or an alternative that cannot be measured is listed
@@ -91,6 +92,11 @@ def tax(
     if isinstance(model, Captured):
         model, inputs = _open(model, inputs)
     return tax_with_traces(model, inputs, **options)[0]
+
+
+def usual_plan(device: str) -> Plan:
+    """A receipt's, unless one is given: on a GPU much is looked at after the rounds."""
+    return Plan(duration_s=25.0 if device == "cpu" else 10.0)
 
 
 def tax_alone(model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]) -> Receipt:
@@ -105,7 +111,7 @@ def tax_with_traces(
     inputs: Any = None,
     *,
     check_inputs: Any = None,
-    plan: Plan | Callable[[str], Plan] | None = None,
+    plan: Plan | Callable[[str], Plan] | None = None,  # of this device
     trace: TraceChoice = "auto",
     progress: ProgressChoice = None,
     label: str = "",
@@ -113,7 +119,7 @@ def tax_with_traces(
     mixes: bool = True,
     **options: Any,
 ) -> tuple[Receipt | MixReceipt, tuple[Trace, ...]]:
-    """`tax`, and the traces behind its evidence: none on a CPU. ``plan`` may be that of a device.
+    """`tax`, and the traces behind its evidence: none on a CPU.
 
     ``keep`` is given the receipt of the rounds, of each part, as soon as they are over, before
     anything looks closer: a runtime that faults on the GPU while it is traced here ends the
@@ -126,6 +132,7 @@ def tax_with_traces(
     setting = read_setting(options, TaxKeywords.__optional_keys__)
     found = TaxOptions(**wanted, keep=keep)
     check_label(label)
+    plan = plan or usual_plan
     shown = choose_plan(plan("cpu") if callable(plan) else plan)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:
         take = load_parts if mixes else load_alone

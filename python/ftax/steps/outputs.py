@@ -6,12 +6,15 @@ refused, because key-value caches are such objects and hold most of what a decod
 
 import dataclasses
 import enum
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from ftax.errors import FtaxError, RunnerError, UnsupportedError
+from ftax.steps.reach import is_library
 
 # Carry no tensor and say nothing about one.
 _PLAIN = (
@@ -21,13 +24,22 @@ _PLAIN = (
 
 
 def call_model(call: Callable[[], Any]) -> Any:
-    """``call()``, with whatever the model raises as a RunnerError; only Ctrl-C passes."""
+    """``call()``, with whatever the model raises as a RunnerError that names the line; only Ctrl-C
+    passes."""
     try:
         return call()
     except FtaxError:
         raise
     except (Exception, SystemExit) as error:
-        raise RunnerError(f"the model raised {type(error).__name__}: {_say(error)}") from error
+        said = f"the model raised {type(error).__name__}: {_say(error)}{_find_place(error)}"
+        raise RunnerError(said) from error
+
+
+def _find_place(error: BaseException) -> str:
+    """The last line that is neither ftax's, torch's nor Python's, without its folder."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not is_library(frame.filename)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 def _say(error: BaseException) -> str:

@@ -161,7 +161,7 @@ class Comparison(Result):
         }[self.verdict]
         units = f"{self.units_a} and {self.units_b} {_PLURALS[self.unit]}"
         of_a, name = self.a.split(), self.name_b
-        if name == "b":  # nobody named it
+        if name == "b" and self.b != self.a:  # nobody named it, and it can be told by what it is
             name = " ".join(word for word in self.b.split() if "=" not in word or word not in of_a)
         return f"{name} {words}: {change}, from {units}{wrong}"
 

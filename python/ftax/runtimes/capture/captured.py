@@ -277,11 +277,14 @@ class Captured(Wraps):
     def _record_and_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._note_miss(args, kwargs)
         reason = self._describe_miss(args, kwargs)
+        failure = ""
         try:
             is_recorded = self.record(args, kwargs, None)
         except RunnerError as error:
-            result = self._call_original(args, kwargs)  # if it raises, then as itself
-            self._warn("failed", f"{self._name} is called as it is, without a capture: {error}")
+            failure = str(error)
+        if failure:
+            result = self._call_original(args, kwargs)  # if it raises, then as itself, and alone
+            self._warn("failed", f"{self._name} is called as it is, without a capture: {failure}")
             self._refused.append(_core.Signature(args, kwargs))
             return result
         if not is_recorded:
