@@ -97,7 +97,7 @@ def describe_setting(records: Records) -> Section:
             "gpu": view.label,
             "busy_gpu": name_briefly(records.busy),
             "torch": facts.software.torch if facts else "?",
-            "day": " and ".join(read_days(records.folder)),
+            "day": " and ".join(", ".join(read_days(records.folder)).rsplit(", ", 1)),
             "cells": str(len(list_measured(view))),
             "busy_cells": str(len(list_measured(records.busy))),
             "minutes": f"{minutes:.0f}",
