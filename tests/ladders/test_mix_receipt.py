@@ -214,6 +214,8 @@ def test_comparing_mixes_says_what_can_be_compared():
 QUICK = ftax.Plan(rounds=4, warmup=2, round_ms=1.0, duration_s=60.0)
 PLAN = ftax.Plan(rounds=16, warmup=5, round_ms=6.0, duration_s=60.0)
 DELAY_NS = 2_000_000
+SHARE = 0.25  # of the part with the delay
+MOVED = SHARE * DELAY_NS
 
 
 def tax(mix: ftax.Mix, **options: Any) -> MixReceipt:
@@ -322,7 +324,24 @@ def make_step(wait_ns: int, batch: int) -> ftax.Step:
 
 
 def test_a_delay_in_one_part_moves_its_line_by_weight_times_delay():
-    shares = (0.25, 0.75)
+    found = measure_moves()
+    for _ in range(2):  # a neighbour that comes and goes may be in one session of three
+        if all(map(is_as_wanted, found)):
+            break
+        found = measure_moves()
+    assert all(map(is_as_wanted, found)), found
+
+
+def is_as_wanted(move):
+    """Beyond the interval: what a neighbour costs whose code evicts ours while we wait."""
+    _, wanted, (low, high) = move
+    return low - 0.1 * MOVED <= wanted <= high + 0.1 * MOVED
+
+
+def measure_moves():
+    """Of each line its name, by how much a delay in one part shall move it, and the interval of by
+    how much it does."""
+    shares = (SHARE, 1 - SHARE)
     with torch.no_grad():
         # The same mix without and with the delay, all in the same rounds.
         mix = ftax.mix([(make_step(ns, b), 1) for ns in (0, DELAY_NS) for b, ns in
@@ -355,13 +374,9 @@ def test_a_delay_in_one_part_moves_its_line_by_weight_times_delay():
                 weights[at], weights[count + at] = -sign, sign
         contrasts.append(weights)
     intervals = compute_intervals([*sides[0], *sides[1]], contrasts)
-    moved = shares[0] * DELAY_NS
+    moves = []
     for old, new, interval in zip(before, after, intervals, strict=True):
         assert interval is not None
-        wanted = moved if old.name == "model glue" else 0.0
-        # Beyond the interval: what a neighbour costs whose code evicts ours while we wait.
-        assert interval[0] - 0.1 * moved <= wanted <= interval[1] + 0.1 * moved, (
-            old.name,
-            interval,
-        )
         assert interval[0] <= new.time_ns - old.time_ns <= interval[1]
+        moves.append((old.name, MOVED if old.name == "model glue" else 0.0, interval))
+    return moves

@@ -367,6 +367,15 @@ def test_what_fails_to_be_recorded_later_is_called_as_it_is(no_grad: None):
     assert captured.explain().calls == {"recorded": 1, "eager": 3}
 
 
+def test_arguments_that_hold_themselves_are_refused_and_end_no_process(no_grad: None):
+    loop: list[Any] = [torch.ones(3)]
+    captured = ftax.capture(lambda given: given[0] + 1, ([torch.ones(3)],))
+    loop.append(loop)
+    for call in (lambda: captured(loop), lambda: ftax.capture(lambda given: given[0], (loop,))):
+        with pytest.raises(ftax.InvalidArgumentError, match="hold themselves"):
+            call()
+
+
 def test_an_explanation_says_why_a_call_was_recorded(no_grad: None):
     model = make_model()
     captured = ftax.capture(model, torch.randn(2, 8))

@@ -22,6 +22,9 @@ bool is_wrapped(const at::Tensor& tensor) {
   return tensor.key_set().has_any(kWrappers) || tensor._fw_grad(/*level=*/0).defined();
 }
 
+constexpr int kDeepest =
+    200;  // what is nested deeper holds itself, as a tree with its parents does
+
 bool is_plain_tensor(PyObject* value) {
   if (!THPVariable_CheckExact(value)) return false;
   const at::Tensor& tensor = THPVariable_Unpack(value);
@@ -55,8 +58,9 @@ bool is_dataclass(PyObject* value) {
 
 }  // namespace
 
-bool Signature::TensorFacts::fit(const at::Tensor& tensor) const {
-  return layout.fit(tensor) && tensor.requires_grad() == requires_grad;
+bool Signature::TensorFacts::fit(PyObject* value) const {
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  return Py_TYPE(value) == type && layout.fit(tensor) && tensor.requires_grad() == requires_grad;
 }
 
 Signature::Signature(const py::tuple& args, const py::dict& kwargs) {
@@ -77,8 +81,8 @@ Signature::Node Signature::read_tensor(PyObject* value, Tensors& tensors) {
   node.place = find(tensors, value);
   if (node.place == tensors.size()) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
-    facts_.push_back(
-        {InputFacts::of(tensor), tensor.requires_grad(), find_memory(tensors, tensor)});
+    facts_.push_back({InputFacts::of(tensor), Py_TYPE(value), tensor.requires_grad(),
+                      find_memory(tensors, tensor)});
     tensors.push_back(value);
   }
   return node;
@@ -94,6 +98,17 @@ void Signature::read_items(PyObject* value, Node& node, Tensors& tensors) {
 
 Signature::Node Signature::read(PyObject* value, Tensors& tensors) {
   if (THPVariable_Check(value)) return read_tensor(value, tensors);
+  if (++depth_ > kDeepest) {
+    throw InvalidArgumentError(
+        "cannot capture a call with arguments that hold themselves, or are nested deeper than " +
+        std::to_string(kDeepest) + ": give their tensors, in a list or a dictionary");
+  }
+  Node node = read_container(value, tensors);
+  --depth_;
+  return node;
+}
+
+Signature::Node Signature::read_container(PyObject* value, Tensors& tensors) {
   Node node;
   if (PyDict_CheckExact(value)) {
     node.kind = Kind::kDict;
@@ -125,9 +140,9 @@ bool Signature::match_tensor(const Node& node, PyObject* value, Tensors& tensors
   const size_t place = find(tensors, value);
   if (place != node.place) return false;
   if (place < tensors.size()) return true;
-  const at::Tensor& tensor = THPVariable_Unpack(value);
   const TensorFacts& facts = facts_[place];
-  if (!facts.fit(tensor) || find_memory(tensors, tensor) != facts.memory) return false;
+  if (!facts.fit(value)) return false;
+  if (find_memory(tensors, THPVariable_Unpack(value)) != facts.memory) return false;
   tensors.push_back(value);
   return true;
 }
@@ -202,7 +217,9 @@ py::object Signature::fill(const Node& node, const py::list& tensors) const {
   py::dict result;
   for (size_t i = 0; i < node.items.size(); ++i) result[node.keys[i]] = items[i];
   if (node.kind == Kind::kDict) return result;
-  const py::object made = node.value.attr("__new__")(node.value);
+  // Not by its class, whose own __new__ may want arguments.
+  const py::handle plain(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  const py::object made = plain.attr("__new__")(node.value);
   made.attr("__dict__").attr("update")(result);
   return made;
 }

@@ -17,7 +17,7 @@ namespace ftax {
 class Signature {
  public:
   // Throws InvalidArgumentError for a tensor of a kind that cannot be told by its facts alone (a
-  // subclass, sparse, nested).
+  // subclass, sparse, nested), and for containers that hold themselves.
   Signature(const py::tuple& args, const py::dict& kwargs);
 
   // The tensors of other arguments, each once, in the order of the signature; None where they do
@@ -40,10 +40,11 @@ class Signature {
 
   struct TensorFacts {
     InputFacts layout;
+    PyTypeObject* type;  // Tensor or Parameter, which code may ask for
     bool requires_grad;
     size_t memory;  // the first place among the tensors that has the same memory
 
-    [[nodiscard]] bool fit(const at::Tensor& tensor) const;
+    [[nodiscard]] bool fit(PyObject* value) const;
   };
 
   struct Node {
@@ -57,6 +58,7 @@ class Signature {
   using Tensors = std::vector<PyObject*>;
 
   [[nodiscard]] Node read(PyObject* value, Tensors& tensors);
+  [[nodiscard]] Node read_container(PyObject* value, Tensors& tensors);
   void read_items(PyObject* value, Node& node, Tensors& tensors);
   [[nodiscard]] bool match_items(const Node& node, PyObject* value, Tensors& tensors) const;
   [[nodiscard]] Node read_tensor(PyObject* value, Tensors& tensors);
@@ -68,6 +70,7 @@ class Signature {
 
   Node args_, kwargs_;
   std::vector<TensorFacts> facts_;
+  int depth_ = 0;  // while it is made
 };
 
 }  // namespace ftax

@@ -25,7 +25,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from ftax.steps.reach import CONTAINERS, HOLDERS, is_installed, is_library, list_codes
+from ftax.steps.reach import (
+    CONTAINERS,
+    HOLDERS,
+    is_installed,
+    is_library,
+    is_library_module,
+    list_codes,
+)
 from ftax.steps.state import is_same_container, refill
 
 _MOST = 10_000  # objects that are looked at
@@ -90,7 +97,8 @@ class _Walk:
     def list_draws(self) -> list[object]:
         """Sources of random numbers that were met."""
         kinds = (random.Random, np.random.Generator, np.random.RandomState)
-        return [item for item in self._seen.values() if isinstance(item, kinds)]
+        found = (item for item in self._seen.values() if isinstance(item, kinds))
+        return [item for item in found if not isinstance(item, random.SystemRandom)]
 
     def _keep(self, value: Any) -> Iterator[Callable[[], None]]:
         if isinstance(value, types.FunctionType):
@@ -103,6 +111,8 @@ class _Walk:
             self._queue += list(value.values() if isinstance(value, dict) else value)
             if self._copies and type(value) in CONTAINERS and len(value) < _MOST:
                 yield functools.partial(_refill, value, copy.copy(value))
+        elif isinstance(value, random.SystemRandom):
+            return  # it has no state
         elif isinstance(value, random.Random):
             yield functools.partial(value.setstate, value.getstate())
         elif isinstance(value, np.random.RandomState):
@@ -126,7 +136,12 @@ class _Walk:
                 yield functools.partial(np.copyto, value, value.copy())
         elif isinstance(value, type):
             yield from self._keep_class(value)
+        elif isinstance(value, types.BuiltinMethodType):
+            self._queue.append(value.__self__)  # of a method, what it is of
+        elif isinstance(value, torch.Tensor):
+            yield functools.partial(_put_items, vars(value), dict(vars(value)))
         elif isinstance(value, nn.Module):
+            yield functools.partial(setattr, value, "__class__", type(value))
             yield from self._keep_class(type(value))
             self._queue += list(vars(value).values())
             self._queue += list(value._modules.values())
@@ -139,6 +154,8 @@ class _Walk:
             return
         for cell in function.__closure__ or ():
             yield from self._keep_place(cell, "cell_contents")
+            with suppress(ValueError):  # it is empty
+                yield from self._keep_python_module(cell.cell_contents, function.__code__)
         self._queue += (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
         yield functools.partial(_put_items, function.__dict__, dict(function.__dict__))
         self._queue += list(function.__dict__.values())
@@ -146,19 +163,33 @@ class _Walk:
             space = function.__globals__
             if name in space:
                 self._queue.append(space[name])
+                yield from self._keep_python_module(space[name], function.__code__)
             if is_written:
                 yield functools.partial(_put_item, space, name, space.get(name, _ABSENT))
+
+    def _keep_python_module(
+        self, value: object, code: types.CodeType
+    ) -> Iterator[Callable[[], None]]:
+        """What ``code`` names of a Python module of the user's."""
+        if not isinstance(value, types.ModuleType) or is_library_module(value.__name__):
+            return
+        space = vars(value)
+        for name in {name for part in list_codes(code) for name in part.co_names}:
+            if name in space and not isinstance(space[name], types.ModuleType):
+                self._queue.append(space[name])
+                yield functools.partial(_put_item, space, name, space[name])
 
     def _keep_object(self, value: Any) -> Iterator[Callable[[], None]]:
         space = getattr(value, "__dict__", None)
         if isinstance(space, dict):
+            yield functools.partial(setattr, value, "__class__", type(value))
             self._queue += list(space.values())
             yield functools.partial(_put_items, space, dict(space))
         for kind in type(value).__mro__:
             slots = vars(kind).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
-                if not name.startswith("__"):
-                    yield from self._keep_place(value, name)
+                if name not in ("__dict__", "__weakref__"):
+                    yield from self._keep_place(value, mangle(kind, name))
         yield from self._keep_class(type(value))
 
     def _keep_class(self, kind: type) -> Iterator[Callable[[], None]]:
@@ -172,10 +203,9 @@ class _Walk:
                 yield from self._keep_place(kind, key)
 
     def _is_users(self, kind: type) -> bool:
-        top = (kind.__module__ or "").partition(".")[0]
         if kind in HOLDERS:
             return True
-        if top in ("torch", "ftax") or top in sys.stdlib_module_names:
+        if is_library_module(kind.__module__):
             return False
         module = sys.modules.get(kind.__module__)
         return not (self._own_code and is_installed(getattr(module, "__file__", None)))
@@ -194,6 +224,13 @@ class _Walk:
             setattr(owner, name, value)
 
         yield put_back
+
+
+def mangle(kind: type, name: str) -> str:
+    """The name by which an attribute of a class is there: a private one has another."""
+    if name.startswith("__") and not name.endswith("__"):
+        return f"_{kind.__name__.lstrip('_')}{name}"
+    return name
 
 
 def _refill(container: Any, before: Any) -> None:

@@ -65,12 +65,17 @@ def _refuse_odd_modules(module: nn.Module) -> None:
                 f"{where} is a ScriptModule, which TorchScript runs and not Python: save the "
                 "module with torch.jit.save, and give the file with runtime='torchscript'"
             )
-        own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
-        if any(isinstance(item, _LAZY) for item in own):
-            raise UnsupportedError(
-                f"{where} is lazy ({type(part).__name__}) and has no weights yet: call the module "
-                "once, so that it makes them"
-            )
+        refuse_lazy(part, where)
+
+
+def refuse_lazy(part: nn.Module, where: str) -> None:
+    """Raises UnsupportedError for a module that makes its own weights at the first call."""
+    own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+    if any(isinstance(item, _LAZY) for item in own):
+        raise UnsupportedError(
+            f"{where} is lazy ({type(part).__name__}) and has no weights yet: call the module "
+            "once, so that it makes them"
+        )
 
 
 def _prepare(module: nn.Module) -> tuple[str, ...]:

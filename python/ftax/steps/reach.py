@@ -43,6 +43,22 @@ def is_library(file: str) -> bool:
     return file.startswith((*PACKAGES, "<frozen "))
 
 
+def is_library_module(name: object) -> bool:
+    """Whether a Python module of this name is torch's, ftax's or Python's own, which one of the
+    user's may be named like. A name that is no string is that of something built in."""
+    if not isinstance(name, str):
+        return True
+    top = name.partition(".")[0]
+    return top in ("torch", "ftax") or _is_standard(top)
+
+
+def _is_standard(name: str) -> bool:
+    if name not in sys.stdlib_module_names:
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file is None or is_library(file)
+
+
 def is_installed(file: str | None) -> bool:
     """Whether a file came with a package that somebody else wrote."""
     return bool(file) and str(file).startswith(_INSTALLED)
@@ -106,7 +122,8 @@ def _list_inner(value: Any) -> Iterator[Any]:
 
 def _is_users(value: object) -> bool:
     """Whether it is an object of the user's own; what a logger or a lock leads to is no state."""
-    library = type(value).__module__.partition(".")[0] in sys.stdlib_module_names
+    module = type(value).__module__
+    library = not isinstance(module, str) or _is_standard(module.partition(".")[0])
     return isinstance(getattr(value, "__dict__", None), dict) and (not library or can_load(value))
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ftax.steps.reach import is_library
+from ftax.steps.reach import PACKAGES, is_library
 
 _T = TypeVar("_T")
 
@@ -34,6 +34,7 @@ _CHANGING = frozenset(
 _ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
 _SEEDING = frozenset(("manual_seed", "seed"))
 _RESTORING = frozenset(("set_state", "set_offset", "graphsafe_set_state"))
+_ASKERS = (getattr, hasattr, vars)
 _CHECKPOINTING = str(Path("torch", "utils", "checkpoint.py"))
 
 
@@ -44,6 +45,7 @@ class Executed:
     Attributes:
         codes: of all Python functions that were entered.
         spaces: the globals of each.
+        askers: those outside torch that called `getattr` or one of its kin, by whatever name.
         changing: calls of built-in functions that give another result each time, "time.time in
             model.py:12"; those that torch makes are left out.
         seeding: the first call that seeded a generator of torch's, "Generator.seed in model.py:12";
@@ -58,6 +60,7 @@ class Executed:
     restoring: str = ""
     thread: str = ""
     spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
+    askers: tuple[CodeType, ...] = ()
 
     def list_functions(self) -> list[FunctionType]:
         """All functions that live and have code that ran."""
@@ -80,6 +83,7 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     changing: dict[str, None] = {}
     seeding: dict[str, str] = {}  # the first of each method
     threads: list[str] = []
+    askers: dict[CodeType, None] = {}
 
     def see(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
@@ -91,10 +95,12 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
                 method = argument.__name__
                 seeding.setdefault(method, f"{name_function(argument)} in {place}")
         elif event == "c_call" and _changes(argument):
-            file = frame.f_code.co_filename
-            if not is_library(file) or name_function(argument).endswith("initial_seed"):
-                place = f"{Path(file).name}:{frame.f_lineno}"
+            through_torch = name_function(argument).endswith("initial_seed")
+            place = _find_caller(frame) if through_torch else _find_asker(frame)
+            if place is not None:
                 changing[f"{name_function(argument)} in {place}"] = None
+        elif event == "c_call" and argument in _ASKERS and not is_library(frame.f_code.co_filename):
+            askers[frame.f_code] = None
 
     before, collects = sys.getprofile(), gc.isenabled()
     gc.disable()  # what a collection happens to call (gc.callbacks) is no part of this call
@@ -114,6 +120,7 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         restoring=_find_first(seeding, _RESTORING),
         thread=next(iter(threads), ""),
         spaces=tuple(codes.items()),
+        askers=tuple(askers),
     )
 
 
@@ -149,6 +156,16 @@ def _sets_generator(function: Any) -> bool:
 
 def _find_first(calls: Mapping[str, str], methods: Iterable[str]) -> str:
     return next((place for method, place in calls.items() if method in methods), "")
+
+
+def _find_asker(frame: FrameType | None) -> str | None:
+    """The line of the user's that asked Python, by what of Python's own library ever; None for what
+    torch asks."""
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(PACKAGES):
+            return None
+        frame = frame.f_back
+    return None if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _find_caller(frame: FrameType | None) -> str | None:

@@ -31,7 +31,7 @@ from ftax.runtimes.capture.inert import (
     is_fixed,
     is_inert,
     is_inert_global,
-    is_library_name,
+    is_library_class,
     is_of_library,
 )
 from ftax.runtimes.capture.names import (
@@ -41,8 +41,10 @@ from ftax.runtimes.capture.names import (
     list_global_names,
     list_imports,
     list_names,
+    list_unfollowed,
     reads_environment,
 )
+from ftax.steps.kept_python import mangle
 from ftax.steps.reach import HOLDERS, is_library
 from ftax.steps.writes import find_storage
 
@@ -122,7 +124,7 @@ def guard_state(
 ) -> GuardedState:
     """Guards of all that is reached from ``roots`` and from functions that ran, as it is now; where
     it is known what becomes of ``gradients``, also of those that the call can find."""
-    names = None if composes_names(executed.codes) else list_names(executed.codes)
+    names = None if composes_names(executed.codes, executed.askers) else list_names(executed.codes)
     walk = _walk(roots, executed, names, device, has_autograd, gradients)
     if names is not None and walk.has_met_readers:
         walk = _walk(roots, executed, None, device, has_autograd, gradients)
@@ -150,6 +152,7 @@ def _walk(
         walk.visit_function(function, function.__qualname__)
     for code, space in executed.spaces:
         walk.visit_globals(code, space)
+    walk.state.frozen += list_unfollowed(executed.codes)
     if reads_environment(executed.codes):
         walk.note("environment variables")
         walk.state.guards.add_dict(os.environ._data)  # type: ignore[attr-defined]
@@ -254,7 +257,7 @@ class _Walk:
 
     def _look_at_subclass(self, value: object, path: str, *plain: type) -> None:
         """Attributes of a container of a class of its own."""
-        if type(value) not in plain and not is_library_name(type(value).__module__):
+        if type(value) not in plain and not is_library_class(type(value)):
             self._look_at_object(value, path)
 
     def _is_short(self, container: Any, path: str) -> bool:
@@ -313,7 +316,10 @@ class _Walk:
             self.visit(space.get(key), f"{module}.{key}")
         if own:
             for name in list_imports(code, space):
-                self.visit(sys.modules.get(name), name)
+                imported = sys.modules.get(name)  # or code finds out that it is not there
+                if imported is None or not is_of_library(imported):
+                    self._guard_items(sys.modules, [name], "Python modules")
+                self.visit(imported, name)
 
     def _guard_items(self, space: dict[str, Any], keys: Iterable[str], title: str) -> None:
         known = self._guarded.setdefault(id(space), set())
@@ -331,7 +337,7 @@ class _Walk:
         keys = [
             key
             for key, value in space.items()
-            if not key.startswith("__")
+            if key not in OF_EACH_MODULE
             and (
                 key in self._modules
                 if isinstance(value, types.ModuleType)
@@ -383,6 +389,9 @@ class _Walk:
             if not is_fixed(value):
                 self.state.frozen.append(f"{path}, a {type(value).__qualname__}")
             return
+        if isinstance(value, torch.jit.ScriptModule):
+            kind = type(value).__qualname__
+            self.state.frozen.append(f"attributes, modes and weights of {path}, a {kind}")
         self.note(f"the class of {path}")
         self.state.guards.add_class(value)
         if isinstance(space, dict):
@@ -417,20 +426,21 @@ class _Walk:
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name in ("__dict__", "__weakref__"):
                     continue
-                if name.startswith("__") and not name.endswith("__"):
-                    name = f"_{kind.__name__.lstrip('_')}{name}"
+                name = mangle(kind, name)
                 self.note(f"{path}.{name}")
                 self.state.guards.add_attribute(value, name)
                 self.visit(getattr(value, name, None), f"{path}.{name}")
 
     def _look_at_classes(self, kind: type) -> None:
         """What code names of a class of the user and of those that it derives from, methods too."""
-        if id(kind) in self._seen or is_library_name(kind.__module__):
+        if id(kind) in self._seen or is_library_class(kind):
             return
         self._seen[id(kind)] = kind
+        self.note(f"the bases of {kind.__qualname__}")
+        self.state.guards.add_attribute(kind, "__mro__")
         behind: dict[str, object] = {}  # what a class that comes later would be asked for
         for base in reversed(kind.__mro__):
-            if not is_library_name(base.__module__):
+            if not is_library_class(base):
                 self._look_at_class(base, behind)
             behind |= vars(base)
         if type(kind) is not type:
@@ -497,4 +507,4 @@ def _list_missing(
 def _makes_attributes(kind: type) -> bool:
     """Whether a method of the user's answers for attributes that are not there."""
     owner = next((base for base in kind.__mro__ if "__getattr__" in vars(base)), None)
-    return owner is not None and not is_library_name(owner.__module__)
+    return owner is not None and not is_library_class(owner)

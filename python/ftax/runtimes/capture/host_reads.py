@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import FtaxError, UnsupportedError
-from ftax.runtimes.tape.recording import MEMORY_READS, operator_name
+from ftax.runtimes.tape.recording import MEMORY_READS, is_sized_by_values, operator_name
 from ftax.runtimes.tape.tape import describe_place, preserve_state
 from ftax.runtimes.tape.waits import READS, find_line
 from ftax.steps.echoes import PlainMode
@@ -139,16 +139,9 @@ class _MadeSizes(PlainMode):
         self.made = self.ever = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.dynamic_output_shape in func.tags and not _is_index_of_numbers(func, args):
+        if is_sized_by_values(func, args):
             self.made = self.ever = True
         return func(*args, **(kwargs or {}))
-
-
-def _is_index_of_numbers(func: Any, args: Any) -> bool:
-    """Indexing makes a size of values where a mask is among the indices."""
-    if func._schema.name not in ("aten::index", "aten::_unsafe_index"):
-        return False
-    return all(item is None or item.dtype not in (torch.bool, torch.uint8) for item in args[1])
 
 
 def _name_size(func: Any, name: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import sys
 import types
 from collections import namedtuple
 
@@ -17,7 +16,7 @@ import torch
 from torch import nn
 
 from ftax import _core
-from ftax.steps.reach import HOLDERS
+from ftax.steps.reach import HOLDERS, is_library_module
 
 # What Python itself keeps in each module, and in each class.
 OF_EACH_MODULE = frozenset(vars(types.ModuleType("any"))) | {
@@ -68,10 +67,15 @@ def is_of_library(value: object) -> bool:
         return False
     if isinstance(value, types.ModuleType):
         return is_library_name(value.__name__)
-    return is_library_name(type(value).__module__)
+    return is_library_class(type(value))
 
 
-def is_library_name(module: str | None) -> bool:
+def is_library_class(kind: type) -> bool:
+    """Whether a class is of a library, too; that of a `torch.fx.GraphModule` is made for it."""
+    is_made = issubclass(kind, torch.fx.GraphModule) and kind is not torch.fx.GraphModule
+    return not is_made and is_library_name(kind.__module__)
+
+
+def is_library_name(module: object) -> bool:
     """Whether a Python module of this name is torch's, Python's or ftax's."""
-    top = (module or "").partition(".")[0]
-    return top in ("torch", "ftax", "_pytest") or top in sys.stdlib_module_names
+    return is_library_module(module) or str(module).startswith("_pytest.")

@@ -11,6 +11,7 @@ import dataclasses
 import dis
 import inspect
 import itertools
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any
@@ -20,8 +21,34 @@ import torch
 from ftax.steps.reach import is_library, list_codes
 
 _ENVIRONMENT = frozenset(("environ", "getenv"))
-_BY_NAME = frozenset(("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec"))
+_BY_NAME = frozenset(
+    (
+        *("vars", "__dict__", "attrgetter", "methodcaller", "eval", "exec", "format_map"),
+        "__getattribute__",
+    )
+)
 _BY_ARGUMENT = frozenset(("getattr", "hasattr"))
+# Errors by which code finds out that there is no such attribute or Python module.
+_CAUGHT = frozenset(
+    (
+        *("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "Exception"),
+        *("BaseException", "suppress"),
+    )
+)
+_FIELD = re.compile(r"\{[^{}]*\.[^{}]*\}")  # of str.format, with an attribute
+# What code asks that no guard follows, by the name that it is asked by.
+_UNFOLLOWED = {
+    **dict.fromkeys(
+        ("storage_offset", "is_leaf", "grad_fn", "_base", "_is_view", "is_inference"),
+        "what a tensor is beside its type, shape, strides, dtype, device and requires_grad",
+    ),
+    **dict.fromkeys(
+        ("import_module", "__import__"), "Python modules that are imported by a name that is made"
+    ),
+    "grad": "the gradient that a tensor among the arguments brings",
+    "__subclasses__": "which classes derive from another",
+    "argv": "the arguments of the command line",
+}
 # Functions of libraries that read attributes by names that stand in no code.
 _READERS = frozenset(
     function.__code__
@@ -51,11 +78,28 @@ def list_names(codes: Collection[CodeType]) -> frozenset[str]:
 def list_asked(codes: Collection[CodeType]) -> frozenset[str]:
     """Names of which code outside torch may ask whether there is such an attribute."""
     asking = (part for part in _list_own(codes) if _BY_ARGUMENT & set(part.co_names))
-    return frozenset(name for part in asking for name in _list_strings(part))
+    caught = (part for part in _list_own(codes) if _CAUGHT & set(part.co_names))
+    found = {name for part in asking for name in _list_strings(part)}
+    return frozenset(found.union(*(set(part.co_names) - _CAUGHT for part in caught)))
 
 
-def composes_names(codes: Collection[CodeType]) -> bool:
-    """Whether code outside torch may make up the name of an attribute while it runs."""
+def list_unfollowed(codes: Collection[CodeType]) -> list[str]:
+    """What code outside torch asks that no guard follows."""
+    names = {name for part in _list_own(codes) for name in part.co_names}
+    asked = sorted(names & set(_UNFOLLOWED))
+    return [f"{_UNFOLLOWED[name]} ({name})" for name in asked]
+
+
+def reads_versions(codes: Collection[CodeType]) -> bool:
+    """Whether code outside torch asks how often a tensor was written."""
+    return any("_version" in part.co_names for part in _list_own(codes))
+
+
+def composes_names(codes: Collection[CodeType], askers: Collection[CodeType] = ()) -> bool:
+    """Whether code outside torch may make up the name of an attribute while it runs. ``askers``
+    called `getattr` or one of its kin, maybe by another name than its own."""
+    if any(_BY_ARGUMENT.isdisjoint(code.co_names) for code in askers):
+        return True
     return not _READERS.isdisjoint(codes) or any(map(_composes, _list_own(codes)))
 
 
@@ -104,6 +148,8 @@ def _composes(code: CodeType) -> bool:
     """Whether it may read an attribute by a name that does not stand in it. The surprising choice:
     a name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""
     if _BY_NAME & set(code.co_names):
+        return True
+    if any(isinstance(item, str) and _FIELD.search(item) for item in code.co_consts):
         return True
     steps = [item for item in dis.get_instructions(code) if item.opname not in _PATH]
     if any(item.opname == "MATCH_CLASS" for item in steps):

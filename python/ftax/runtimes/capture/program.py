@@ -142,7 +142,7 @@ class Program:
         if self.checked:
             first = len(outputs) - len(self.checked)
             for value, now in zip(self.checked, outputs[first:], strict=True):
-                if now.item() != value:
+                if not _core.is_same_value(now.item(), value):  # -0.0 is not 0.0
                     raise ValueChanged
         return self._hand_out(outputs)
 

@@ -25,7 +25,7 @@ from ftax.runtimes.capture.compiled import record_compiled
 from ftax.runtimes.capture.executed import Executed, watch_code
 from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
 from ftax.runtimes.capture.guards import GuardedState, guard_state
-from ftax.runtimes.capture.names import list_names
+from ftax.runtimes.capture.names import list_names, reads_versions
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
 from ftax.runtimes.tape.flow import draws_random_numbers, find_dependent_reads
 from ftax.runtimes.tape.tape import Taped, describe_place, find_other_replay, preserve_state
@@ -33,6 +33,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.kept_python import keep_python, read_draws
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
+from ftax.steps.load_module import refuse_lazy
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.steps.reach import find_reached
@@ -64,10 +65,14 @@ class _Recorded:
         self.leaves: tuple[Any, ...] = ()
         self.followed: list[torch.Tensor] = []  # results that autograd has made
         self.is_watched = self.is_followed = self.resized = self.is_lazy = self.is_other = False
+        self._parameters = [isinstance(tensor, nn.Parameter) for tensor in tensors]
         self._hooks, self._layouts = hooks, [_layout(tensor) for tensor in tensors]
         self.executed = Executed(codes=frozenset(), changing=())
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        if any(self._parameters):  # a second input that was drawn is none
+            pairs = zip(tensors, self._parameters, strict=True)
+            tensors = tuple(_make_parameter(item) if is_one else item for item, is_one in pairs)
         args, kwargs = self._signature.fill(list(tensors))
         for leaf, grad in self.found:  # each run begins as the call that is recorded
             if leaf.grad is not grad:
@@ -149,6 +154,14 @@ class _Recorded:
                 "code gave to a tensor among the arguments, which no call could be compared by: "
                 "give it as an argument of its own"
             )
+        if self.executed.seeding:
+            raise _refuse_seeding(name, self.executed.seeding)
+        if reads_versions(self.executed.codes):
+            raise UnsupportedError(
+                f"cannot capture {name}: its code asks how often a tensor was written (_version), "
+                "which no guard follows: compute anew what depends on it, or decide outside of the "
+                "call"
+            )
         if self.executed.thread:
             raise UnsupportedError(
                 f"cannot capture {name}: it starts a thread ({self.executed.thread}), and nobody "
@@ -175,6 +188,14 @@ class _Recorded:
                     "again from tensors: return tensors in tuples, lists, dicts or dataclasses "
                     "that torch.utils._pytree knows, and leave caches out (use_cache=False)"
                 )
+
+
+def _refuse_seeding(name: str, place: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"cannot capture {name}: it sets a random generator ({place}), and a replay would go on "
+        "where the one before has ended: seed outside of the call, or give it the random tensor as "
+        "an argument"
+    )
 
 
 def record_program(
@@ -212,6 +233,10 @@ def record_program(
         function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="call"
     )
     roots = {name: what, "the arguments": signature.objects}
+    for item in find_reached(what, *signature.objects):
+        if isinstance(item, nn.Module):
+            for part in item.modules():
+                refuse_lazy(part, f"cannot capture {name}: a part of it")
     leaves = _find_leaves(what, *signature.objects, *tensors)
     recorded.found = [(leaf, leaf.grad) for leaf in leaves]
     with (
@@ -230,13 +255,8 @@ def record_program(
             taped = workspace.taped
         except UnsupportedError as error:
             raise host_reads.explain_failure(workspace.loaded, error) from error
-        seeding, restoring = recorded.executed.seeding, recorded.executed.restoring
-        if seeding or (restoring and draws_random_numbers(taped.tape)):
-            raise UnsupportedError(
-                f"cannot capture {name}: it sets a random generator ({seeding or restoring}), and "
-                "a replay would go on where the one before has ended: seed outside of the call, or "
-                "give it the random tensor as an argument"
-            )
+        if recorded.executed.restoring and draws_random_numbers(taped.tape):
+            raise _refuse_seeding(name, recorded.executed.restoring)
         _require_same_bits(workspace.loaded, taped)
         if makes_sizes:
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
@@ -350,7 +370,8 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
             "records no graph: call ftax.capture, and what it gives, under torch.no_grad() or "
             "torch.inference_mode(); or capture the whole training step, with its backward pass"
         )
-    if loaded.has_autograd:
+    # Without autograd too: an optimizer drops gradients, and evolution strategies assign them.
+    if loaded.has_autograd or "grad" in list_names(recorded.executed.codes):
         leaves += [item for item in state.tensors if item.is_leaf and item.requires_grad]
         unique = {id(leaf): leaf for leaf in leaves}
         found, recorded.found = recorded.found, []  # or what is planted would be taken away
@@ -425,6 +446,12 @@ def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
 
 def _is_size(value: object) -> bool:
     return isinstance(value, torch.Size)
+
+
+def _make_parameter(tensor: torch.Tensor) -> nn.Parameter:
+    if isinstance(tensor, nn.Parameter):
+        return tensor
+    return nn.Parameter(tensor, requires_grad=tensor.requires_grad)
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -37,6 +37,14 @@ MEMORY_READS = frozenset(
     ("tolist", "numpy", "__array__", "data_ptr", "__dlpack__", "untyped_storage", "storage")
 )
 
+# Operators that are so and that torch does not tag: sizes come from lengths, counts or places.
+_SIZED_BY_VALUES = frozenset(
+    (
+        *("aten::_pack_padded_sequence", "aten::_pad_packed_sequence", "aten::nonzero_numpy"),
+        *("aten::tensor_split.tensor_indices_or_sections", "aten::repeat_interleave.self_Tensor"),
+        *("aten::where", "torchvision::nms"),  # where without values
+    )
+)
 COMPILED_CODE = "code that torch.compile made"  # in the place of a call, which ran as written
 _FEW = 3  # shapes in a message
 
@@ -93,10 +101,15 @@ class _CallLog(PlainMode):
 
 
 def is_sized_by_values(func: Any, args: Sequence[Any]) -> bool:
+    """Whether values make a size of its results."""
+    return operator_name(func) in _SIZED_BY_VALUES or is_tagged_as_sized(func, args)
+
+
+def is_tagged_as_sized(func: Any, args: Sequence[Any]) -> bool:
     """Whether torch says so; of indexing it says so always, which is true of masks alone."""
     if torch.Tag.dynamic_output_shape not in func.tags:
         return False
-    if func is not torch.ops.aten.index.Tensor:
+    if func._schema.name not in ("aten::index", "aten::_unsafe_index"):
         return True
     return any(item is not None and item.dtype in (torch.bool, torch.uint8) for item in args[1])
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ftax.records.record import Count, Name, Record
-from ftax.runtimes.tape.recording import is_sized_by_values, operator_name
+from ftax.runtimes.tape.recording import is_tagged_as_sized, operator_name
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
@@ -68,7 +68,7 @@ class _WaitLog(PlainMode):
             return self._crosses(name, args, kwargs)
         if name in READS:
             return self._is_here(args[0])
-        return is_sized_by_values(func, args) and self._is_here(args[0])
+        return is_tagged_as_sized(func, args) and self._is_here(args[0])
 
     def _crosses(self, name: str, args: Any, kwargs: Any) -> bool:
         """Whether a copy is one between host and device, in whichever direction, that torch waits
