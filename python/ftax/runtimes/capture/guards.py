@@ -45,7 +45,7 @@ from ftax.runtimes.capture.names import (
     reads_environment,
 )
 from ftax.steps.kept_python import mangle
-from ftax.steps.reach import HOLDERS, is_library
+from ftax.steps.reach import HOLDERS, is_installed, is_library
 from ftax.steps.writes import find_storage
 
 _MOST_ITEMS = 1000  # of a container that are looked at for each call
@@ -436,8 +436,10 @@ class _Walk:
         if id(kind) in self._seen or is_library_class(kind):
             return
         self._seen[id(kind)] = kind
-        self.note(f"the bases of {kind.__qualname__}")
-        self.state.guards.add_attribute(kind, "__mro__")
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        if not is_installed(file):  # nobody gives a package's class other bases
+            self.note(f"the bases of {kind.__qualname__}")
+            self.state.guards.add_attribute(kind, "__mro__")
         behind: dict[str, object] = {}  # what a class that comes later would be asked for
         for base in reversed(kind.__mro__):
             if not is_library_class(base):
