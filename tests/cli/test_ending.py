@@ -73,6 +73,12 @@ def test_an_error_of_the_model_is_shown_in_full_where_that_is_asked_for():
     assert "ftax: of a model\nTraceback (most recent call last)" in in_full.stderr
 
 
+def test_what_to_give_is_named_as_the_command_takes_it():
+    said = "give device='cpu', or on_host_read='check'"
+    result = run_failing(f'from ftax.errors import RunnerError; raise RunnerError("{said}")')
+    assert result.stderr == "ftax: give --device cpu, or on_host_read='check'\n"
+
+
 def test_the_help_names_the_codes():
     said = " ".join(run_command("--help", environment={"COLUMNS": "200"}).stdout.split())
     assert "0 done" in said and "70 a fault of ftax" in said and "FTAX_TRACEBACK=1" in said

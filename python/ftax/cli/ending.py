@@ -8,7 +8,9 @@ answer. What is left to Python, 1 as well, is only what fails before this file i
 from __future__ import annotations
 
 import errno
+import functools
 import os
+import re
 import select
 import signal
 import sys
@@ -45,6 +47,7 @@ _OF_THE_DISK = {
     errno.EACCES, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG, errno.ENOSPC,
     errno.EPERM, errno.EROFS,
 }  # fmt: skip
+_KEYWORD = re.compile(r"\b([a-z_]+)='([\w.:-]+)'")  # as errors name what to give in Python
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -56,7 +59,7 @@ def run(app: typer.Typer, arguments: list[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BaseException as error:
-        code = _end(error)
+        code = _end(error, app)
     _let_go(sys.stdout, 1)
     _let_go(sys.stderr, 2)
     return code
@@ -82,11 +85,13 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     return 0
 
 
-def _end(error: BaseException) -> int:
+def _end(error: BaseException, app: typer.Typer) -> int:
     """Say what ended the command, if anybody hears it."""
     code, text = UNFORESEEN, f"ftax: {type(error).__name__}"  # of an error that cannot be told
     with suppress(Exception):
         code, text = _explain(error)
+        if isinstance(error, FtaxError):
+            text = _KEYWORD.sub(functools.partial(_name_option, _list_options(app)), text)
     try:
         if text:
             say(text)
@@ -95,6 +100,23 @@ def _end(error: BaseException) -> int:
     except (OSError, ValueError):  # a full disk, or nobody there, behind standard error
         pass
     return code
+
+
+def _list_options(app: typer.Typer) -> set[str]:
+    """Of all commands: "--device"."""
+    commands: Any = typer.main.get_command(app)
+    return {
+        option
+        for command in commands.commands.values()
+        for parameter in command.params
+        for option in parameter.opts
+    }
+
+
+def _name_option(options: set[str], keyword: re.Match[str]) -> str:
+    """What the command has in the place of a keyword of Python's."""
+    option = f"--{keyword[1].replace('_', '-')}"
+    return f"{option} {keyword[2]}" if option in options else keyword[0]
 
 
 def _explain(error: BaseException) -> tuple[int, str]:
