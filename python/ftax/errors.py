@@ -71,6 +71,11 @@ def suggest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {near[0]!r}? " if near else ""
 
 
+def say_count(number: int, what: str) -> str:
+    """``"1 record"``, ``"1,204 records"``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def name_type(value: object) -> str:
     """What a value is, with its article: "an int", "a Tensor"."""
     name = type(value).__name__

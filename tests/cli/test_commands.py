@@ -98,7 +98,7 @@ def test_compare_of_two_files_answers_with_an_exit_code(tmp_path):
     assert (faster.returncode, "a against b: faster" in faster.stdout) == (0, True)
     assert (equal.returncode, "(2) against" in equal.stdout) == (0, True)
     assert "tested between rounds of one process each" in slower.stdout
-    assert slower.stderr == f"appended 1 record(s) to {path}\n"
+    assert slower.stderr == f"appended 1 record to {path}\n"
     records = ftax.read_records(path).records
     assert [record.verdict for record in records] == ["slower", "faster", "equal"]
     assert "".join(str(records[0]).split()) == "".join(slower.stdout.split())

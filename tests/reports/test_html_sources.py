@@ -147,7 +147,7 @@ def test_the_command_writes_the_page_and_says_what_it_left_out(folder, tmp_path)
     assert not target.exists()
     done = CliRunner().invoke(app, [*arguments, "--skip-bad", "--title", "Two receipts"])
     assert done.exit_code == 0, done.output
-    assert "wrote 2 record(s) of 3 file(s)" in done.output
+    assert "wrote 2 records of 3 files" in done.output
     assert "left out: " in done.output
     assert "<h1>Two receipts</h1>" in target.read_text(encoding="utf-8")
 

@@ -90,7 +90,7 @@ def test_compiled_model_gives_eagers_outputs_and_is_compiled_once(
     with torch.enable_grad():  # another gradient mode: a compilation that nobody prepared
         torch.compile(mlp.module, mode="default", dynamic=False)(*mlp.args)
     (told,) = prepared.judge()
-    assert "compiled 1 time(s) during the rounds" in told
+    assert "compiled 1 time during the rounds" in told
     assert "GLOBAL_STATE changed: grad_mode" in told
 
 

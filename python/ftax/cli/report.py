@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ftax.errors import say_count
 from ftax.reports.terminal import say
 
 _MOST_PROBLEMS = 20  # on a terminal
@@ -35,8 +36,8 @@ def report(
     )
     size = output.stat().st_size / 1e6
     say(
-        f"wrote {len(sources.found)} record(s) of {len(sources.files)} file(s) to {output} "
-        f"({size:.1f} MB)"
+        f"wrote {say_count(len(sources.found), 'record')} of "
+        f"{say_count(len(sources.files), 'file')} to {output} ({size:.1f} MB)"
     )
     for problem in sources.problems[:_MOST_PROBLEMS]:
         say(f"left out: {problem}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from ftax.cli.options import Output
-from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError
+from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError, say_count
 from ftax.records.result import Shown
 from ftax.records.store import Storable, append_record, make_line
 from ftax.reports.table import Printout, Rows
@@ -146,7 +146,7 @@ def save(path: Path | None, records: Sequence[Storable]) -> None:
             append_record(path, record)
         except ResultsError as error:
             raise ResultsError(f"{error}{_rescue(records[place:])}") from error
-    say(f"appended {len(records)} record(s) to {path}")
+    say(f"appended {say_count(len(records), 'record')} to {path}")
 
 
 @contextmanager

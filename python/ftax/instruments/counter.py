@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ftax.errors import UnavailableError
+from ftax.errors import UnavailableError, say_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +71,10 @@ def find_window(points: Sequence[CounterPoint]) -> CounterWindow:
     if len(moved) < 2:
         span_s = (points[-1].at_ns - points[0].at_ns) / 1e9 if points else 0.0
         raise UnavailableError(
-            f"too short: the energy counter of the GPU moved {len(moved)} time(s) in {span_s:.2f} "
-            "s, where two steps are needed; measure for longer. A counter that never moves does "
-            "not work on this GPU or virtual machine"
+            f"too short: the energy counter of the GPU moved "
+            f"{say_count(len(moved), 'time')} in {span_s:.2f} s, where two steps are needed; "
+            "measure for longer. A counter that never moves does not work on this GPU or virtual "
+            "machine"
         )
     first, last = moved[0], moved[-1]
     # Each step happened somewhere between the reading that shows it and the one before.

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from ftax.errors import InvalidArgumentError, UnsupportedError
+from ftax.errors import InvalidArgumentError, UnsupportedError, say_count
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.steps.setting import Setting
@@ -83,7 +83,9 @@ def _prepare(module: nn.Module) -> tuple[str, ...]:
     notes = []
     training = sum(part.training for part in module.modules())
     if training:
-        notes.append(f"the module is in training mode ({training} parts): measured in eval mode")
+        notes.append(
+            f"the module is in training mode ({say_count(training, 'part')}): measured in eval mode"
+        )
     learning = sum(parameter.requires_grad for parameter in module.parameters())
     if learning:
         notes.append(f"{learning} parameters require gradients: measured without")

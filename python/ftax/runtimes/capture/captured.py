@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
+from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type, say_count
 from ftax.runtimes.capture.around import find_mode, refuse_modes
 from ftax.runtimes.capture.explanation import Explanation, explain
 from ftax.runtimes.capture.gradients import note_holders
@@ -437,7 +437,7 @@ class Captured(Wraps):
         )
 
     def __repr__(self) -> str:
-        return f"<capture of {self._name}, {len(self._programs)} recorded call(s)>"
+        return f"<capture of {self._name}, {say_count(len(self._programs), 'recorded call')}>"
 
     def _describe_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         for program in self._programs:

@@ -19,7 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import UnsupportedError
+from ftax.errors import UnsupportedError, say_count
 from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients
 from ftax.runtimes.capture.graph import GraphReplay, check_layouts, find_launch, make_like
@@ -50,7 +50,7 @@ class CompiledProgram(Program):
     @property
     def contents(self) -> str:
         """What is replayed."""
-        return f"CUDA graphs of {self.operators} compiled graph(s)"
+        return f"CUDA graphs of {say_count(self.operators, 'compiled graph')}"
 
     def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
         """As of others; none once torch has taken another graph."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ftax.errors import say_count
 from ftax.runtimes.capture.program import Program
 
 _FEW = 12  # lines of a list that is printed
@@ -57,7 +58,7 @@ class Explanation:
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {len(self.programs)} recorded call(s)"]
+        lines = [f"{self.name}: {say_count(len(self.programs), 'recorded call')}"]
         if self.calls:
             answered = ", ".join(f"{count} {how}" for how, count in sorted(self.calls.items()))
             lines.append(f"calls so far: {answered}")

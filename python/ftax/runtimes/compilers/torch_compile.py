@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ftax.errors import FtaxError, UnsupportedError, is_out_of_memory
+from ftax.errors import FtaxError, UnsupportedError, is_out_of_memory, say_count
 from ftax.runtimes.candidates import check_both_inputs, drive_python
 from ftax.runtimes.compilers.inductor import (
     caches_in,
@@ -259,7 +259,8 @@ def _judge_graphs(facts: Mapping[str, Any]) -> list[str]:
         warnings.append(f"torch.compile broke the model into {facts['graphs']} graphs{why}")
     if facts["mode"] == "reduce-overhead" and facts["cuda_graphs_skipped"]:
         warnings.append(
-            f"torch.compile ran {facts['cuda_graphs_skipped']} graph(s) without a CUDA graph"
+            f"torch.compile ran {say_count(facts['cuda_graphs_skipped'], 'graph')} without a CUDA "
+            "graph"
         )
     return warnings
 
@@ -267,7 +268,8 @@ def _judge_graphs(facts: Mapping[str, Any]) -> list[str]:
 def _judge_cache(facts: Mapping[str, Any]) -> list[str]:
     if not facts["cache_misses"]:
         return []
-    return [f"{facts['cache_misses']} graph(s) were not found in the cache and were compiled again"]
+    missed = say_count(facts["cache_misses"], "graph")
+    return [f"the cache did not have {missed}, compiled again"]
 
 
 def judge_rounds() -> list[str]:
@@ -278,7 +280,8 @@ def judge_rounds() -> list[str]:
     reasons = Counter(_list_recompilations()) - Counter(_settled.reasons)
     why = f" ({next(iter(reasons))})" if reasons else ""
     return [
-        f"torch.compile compiled {extra} time(s) during the rounds: they are not its latency{why}"
+        f"torch.compile compiled {say_count(extra, 'time')} during the rounds: they are not its "
+        f"latency{why}"
     ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 
 from ftax import _core
-from ftax.errors import UnavailableError, UnsupportedError
+from ftax.errors import UnavailableError, UnsupportedError, say_count
 from ftax.runtimes.candidates import drive_python, replay_mode
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph
@@ -57,8 +57,8 @@ def prepare_launch_replay(workspace: Workspace, host: Host) -> Candidate:
         )
     if runner.lost_programmatic_edges:
         warnings.append(
-            f"{runner.lost_programmatic_edges} kernel(s) that the graph starts early wait for the "
-            "end of the one before"
+            f"{say_count(runner.lost_programmatic_edges, 'kernel')} that the graph starts early "
+            "wait for the end of the one before"
         )
     return _finish(workspace, captured, "launch-replay", host, runner, launches, warnings)
 
@@ -114,8 +114,8 @@ def _finish(
     )
     if captured.host_reads:
         warnings.append(
-            f"the graph leaves out {len(captured.host_reads)} value(s) that the model reads back "
-            f"to the host ({captured.host_reads[0]})"
+            f"the graph leaves out {say_count(len(captured.host_reads), 'value')} that the model "
+            f"reads back to the host ({captured.host_reads[0]})"
         )
     if captured.draws_random and host == "cpp":
         warnings.append("the model draws random numbers: every replay draws the same ones")

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, RunnerError, UnsupportedError
+from ftax.errors import FtaxError, RunnerError, UnsupportedError, say_count
 from ftax.runtimes.equality import (
     Spread,
     allow_unsteady,
@@ -433,13 +433,13 @@ def _collect_warnings(
     sized = [call.name for call in seen if call.sized_by_values]
     if sized:
         warnings.append(
-            f"the shape of {len(sized)} result(s) depends on values ({sized[0]}): a size that "
+            f"values make the shape of {say_count(len(sized), 'result')} ({sized[0]}): a size that "
             "Python reads there is baked into the tape, and on a GPU it synchronises"
         )
     if host_reads:
         warnings.append(
-            f"the model reads {len(host_reads)} value(s) on the host ({host_reads[0]}); the "
-            "tape has them baked in, and on a GPU they synchronise"
+            f"the model reads {say_count(len(host_reads), 'value')} on the host ({host_reads[0]}): "
+            "baked into the tape, and waited for on a GPU"
         )
     if tape.mutations and kind == "forward":  # what a step writes is put back
         place = describe_place(tape.calls[tape.mutations[0]])
@@ -468,9 +468,9 @@ def _check_second_run(loaded: LoadedModel, tape: _core.Tape) -> tuple[str, ...]:
         return ()
     place = describe_place(tape.calls[tape.host_reads[0]])
     return (
-        f"timing only, not for repeated replay: the step reads {len(tape.host_reads)} value(s) of "
-        f"its state on the host ({place}), such as a step count of an optimizer that is not "
-        "capturable; replays compute with what the first run read",
+        "timing only, not for repeated replay: the step reads "
+        f"{say_count(len(tape.host_reads), 'value')} of its state on the host ({place}), such as "
+        "a step count of an optimizer that is not capturable; replays compute with what the first run read",
     )
 
 
