@@ -470,7 +470,8 @@ def _check_second_run(loaded: LoadedModel, tape: _core.Tape) -> tuple[str, ...]:
     return (
         "timing only, not for repeated replay: the step reads "
         f"{say_count(len(tape.host_reads), 'value')} of its state on the host ({place}), such as "
-        "a step count of an optimizer that is not capturable; replays compute with what the first run read",
+        "a step count of an optimizer that is not capturable; replays compute with what the first "
+        "run read",
     )
 
 
