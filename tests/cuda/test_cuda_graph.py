@@ -117,9 +117,7 @@ def test_host_reads_are_left_out_and_said(runtime: str, host: str) -> None:
     workspace = Workspace(load_on_gpu(lambda x: x.exp() + 0 * x.sum().item()))
     prepared = prepare(workspace, runtime, host)
     assert prepared.preparation.details["host_reads_left_out"] == 1
-    assert any(
-        "leaves out 1 value" in w and "aten::item in gate" in w for w in prepared.warnings
-    )
+    assert any("leaves out 1 value" in w and "aten::item in gate" in w for w in prepared.warnings)
     assert prepared.checks.second_input.bitwise
 
 

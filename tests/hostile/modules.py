@@ -156,12 +156,12 @@ def masked(seed: int) -> tuple[Tensor, ...]:
     return (normal(3, 4, seed=seed).abs() * (torch.arange(12).view(3, 4) > seed),)
 
 
-@marked("depends on values", inputs=masked)
+@marked("values make the shape", inputs=masked)
 def nonzero(x: Tensor) -> Tensor:
     return x.nonzero().sum(0)
 
 
-@marked("depends on values", inputs=masked)
+@marked("values make the shape", inputs=masked)
 def masked_select(x: Tensor) -> Tensor:
     return x[x > 0.1] * 2
 
@@ -171,7 +171,7 @@ def unique_values_counted(x: Tensor) -> Tensor:
     return x * len(torch.unique(x))
 
 
-@marked("depends on values", inputs=lambda seed: (torch.arange(8) % 4 > seed,))
+@marked("values make the shape", inputs=lambda seed: (torch.arange(8) % 4 > seed,))
 def mask_counted(x: Tensor) -> Tensor:
     return torch.ones(8)[x].shape[0] * torch.ones(2) + x.sum() * 0
 

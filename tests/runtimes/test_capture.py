@@ -376,6 +376,16 @@ def test_arguments_that_hold_themselves_are_refused_and_end_no_process(no_grad: 
             call()
 
 
+def test_an_operator_that_raises_does_so_as_in_eager(no_grad: None):
+    layer = nn.Embedding(4, 3)
+    captured = ftax.capture(layer, torch.tensor([1, 2]))
+    with pytest.raises(IndexError, match="out of range") as raised:
+        captured(torch.tensor([1, 9]))
+    assert raised.value.__context__ is None
+    assert_same(captured, layer, torch.tensor([3, 0]))
+    assert captured.explain().calls == {"recorded": 1, "eager": 1, "replayed": 1}
+
+
 def test_an_explanation_says_why_a_call_was_recorded(no_grad: None):
     model = make_model()
     captured = ftax.capture(model, torch.randn(2, 8))

@@ -187,7 +187,7 @@ def bincount_that_is_measured() -> Scene:
     )
 
 
-@refused("replaying aten::linalg_cholesky failed")
+@right()
 def branch_by_an_error(x: Tensor) -> Tensor:
     try:
         return torch.linalg.cholesky(x[:, :3] @ x[:, :3].T * x[0, 0].sign())

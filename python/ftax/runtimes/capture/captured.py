@@ -224,9 +224,15 @@ class Captured(Wraps):
         return self._compare(match) if self._audits_left else self._replay(match)
 
     def _replay(self, match: _Match) -> Any:
-        before = _Before(match) if match.program.checked else None
+        program = match.program
+        before = _Before(match) if program.checked else None
+        failed = False
         try:
-            result = match.program.run(match.tensors)
+            result = program.run(match.tensors)
+        except RunnerError:
+            if program.written or program.generators:
+                raise  # with an operator's name: nobody knows how far it came
+            failed = True
         except ValueChanged:
             if before is not None:
                 before.put_back()
@@ -239,6 +245,8 @@ class Captured(Wraps):
                     "slower than without a capture: record it with inputs like most (with "
                     "padding, if most have some), or do without on_host_read='check'",
                 )
+            return self._call_original(match.args, match.kwargs)
+        if failed:  # which raises its own error, and alone
             return self._call_original(match.args, match.kwargs)
         self._calls["replayed"] += 1
         self._recorded_in_a_row = 0
