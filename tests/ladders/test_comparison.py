@@ -182,7 +182,7 @@ def test_other_machines_torches_and_threads_are_refused_unless_allowed():
     assert any("9.9.9 for b" in text for text in found.warnings)
     mixed = [before, change_environment(make_receipt(run=3), torch="1.1.1")]
     with pytest.raises(InvalidArgumentError, match=r"or 1\.1\.1 for a"):
-        compare(mixed, [after, after])
+        compare(mixed, [after, change_environment(make_receipt(run=4), torch="9.9.9")])
 
 
 @pytest.mark.parametrize(
@@ -226,6 +226,15 @@ def test_machines_have_the_names_that_the_user_gives_them():
 def test_what_cannot_be_compared_is_refused_in_words(a, b, words):
     with pytest.raises(InvalidArgumentError, match=words):
         compare(a, b)
+
+
+def test_a_run_counts_once_and_sides_have_two_names():
+    one, other = make_measurement([100, 101, 102]), make_measurement([90, 91, 92])
+    with pytest.raises(InvalidArgumentError, match="the same run more than once"):
+        compare([one, one], [other, other])
+    for names in (("x",), ("x", "x")):
+        with pytest.raises(InvalidArgumentError, match="give two that differ"):
+            compare(one, other, names=names)
 
 
 def test_a_side_of_several_cells_of_one_runtime_is_refused():

@@ -2,6 +2,7 @@
 said."""
 
 import contextvars
+import itertools
 import os
 import random
 import subprocess
@@ -338,3 +339,46 @@ def test_arrays_of_a_module_are_not_copied_to_find_its_generators() -> None:
     with keep_draws(module):
         module(X)
     assert not copied
+
+
+class WritesLate(nn.Module):
+    """Every fiftieth call writes a weight, long after anybody watches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.calls = itertools.count(1)  # which nobody can put back
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if next(self.calls) % 50 == 0:
+            self.weight.mul_(0.9)
+        return x * self.weight
+
+
+def test_what_a_module_writes_late_is_put_back() -> None:
+    module = WritesLate()
+    ftax.py_bench(module, (X,), plan=ftax.Plan(rounds=3, warmup=60, round_ms=1.0))
+    assert next(module.calls) > 50
+    assert torch.equal(module.weight, torch.ones(4))
+
+
+def test_what_a_step_writes_first_in_its_fourth_call_is_put_back() -> None:
+    """Accumulation of gradients without a reset: refused, after a step of the optimizer."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    state = {"calls": 0}
+
+    def accumulate(x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        state["calls"] += 1
+        if state["calls"] % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss.detach()
+
+    with pytest.raises(ftax.UnsupportedError, match="changes from call to call"):
+        ftax.tax(ftax.step(accumulate, (X,)), plan=SHORT)
+    assert all(map(torch.equal, model.parameters(), before))
+    assert state == {"calls": 0}

@@ -14,6 +14,7 @@ from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.step_module import StepModule
 from ftax.timing.checks import Checks
+from support.small_models import normal
 
 QUICK = ftax.Plan(rounds=2, warmup=2, round_ms=2.0)
 
@@ -30,6 +31,14 @@ def holds(tensors: list[torch.Tensor], wanted: torch.Tensor) -> bool:
 
 def measure(step: ftax.Step, **options: Any) -> ftax.Measurement:
     return ftax.py_bench(step, plan=QUICK, progress=False, **options)
+
+
+def test_autocast_around_the_caller_is_part_of_the_cell() -> None:
+    layer, x = nn.Linear(4, 4), normal(3, 4)
+    assert "autocast" not in load_model(layer, inputs=(x,)).options
+    with torch.autocast("cpu", torch.bfloat16):
+        for what in (load_model(layer, inputs=(x,)), load_model(ftax.step(layer, (x,)))):
+            assert what.options["autocast"] == "cpu bfloat16"
 
 
 def test_a_function_is_a_step_with_the_name_units_and_mode_of_its_caller():

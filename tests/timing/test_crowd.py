@@ -94,6 +94,9 @@ def test_rounds_that_ended_too_early_say_what_gives_them_more() -> None:
     (slow,) = warn_of_rounds("time-limit", 1, PLAN, round_s=9.2)
     assert slow.startswith("the time limit of 4 s was over after 1 round of 9.2 s")
     assert "--duration 92 has room for 5" in slow
+    (between,) = warn_of_rounds("time-limit", 1, PLAN, round_s=0.01, whole_s=9.4)
+    assert "of 0.01 s (9.4 s with what is done between requests)" in between
+    assert "--duration 47 has room for 5" in between
     (most,) = warn_of_rounds("max-rounds", 200, PLAN)
     assert most.startswith("stopped after 200 rounds, the most for 4 s")
     assert "--duration" in most

@@ -77,6 +77,8 @@ def compare(
             f"the sides have no runtime in common: a has {texts[0]}, b has {texts[1]}"
         )
     names = names or _choose_names(*sides)
+    if len(names) != 2 or names[0] == names[1]:
+        raise InvalidArgumentError(f"names is {names!r}: give two that differ, as ('old', 'new')")
     measured = [_list_measurements(side) for side in sides]
     differing = find_differences(
         {
@@ -187,6 +189,11 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
         raise InvalidArgumentError(
             "a side of the comparison is the receipt of a mix; compare its parts, each of which is "
             "a receipt: ftax.compare(a.parts[0], b.parts[0])"
+        )
+    if any(item == other for place, item in enumerate(found) for other in found[:place]):
+        raise InvalidArgumentError(
+            "a side of the comparison has the same run more than once, which would count as "
+            "several processes: leave out the copies (a file to which it was saved twice, say)"
         )
     if len({isinstance(item, Findings) for item in found}) > 1:
         raise InvalidArgumentError(

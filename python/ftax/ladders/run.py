@@ -59,8 +59,13 @@ def run_tax(
     scenes = []
     for part, (measurements, failed) in zip(parts, measured, strict=True):
         _require_top(ladder, measurements, failed)
+        rounds = len(measurements[0].samples_ns)
         warnings = warn_of_rounds(
-            sessions[0].stop_reason, len(measurements[0].samples_ns), plan, round_s=round_s
+            sessions[0].stop_reason,
+            rounds,
+            plan,
+            round_s=round_s,
+            whole_s=sessions[0].elapsed_s / rounds if rounds else 0.0,
         )
         receipt = Receipt(
             ladder_name=ladder.name,

@@ -63,18 +63,24 @@ def _note_more_kernels(
     ]
 
 
-def warn_of_rounds(stop_reason: str, rounds: int, plan: Plan, *, round_s: float = 0.0) -> list[str]:
+def warn_of_rounds(
+    stop_reason: str, rounds: int, plan: Plan, *, round_s: float = 0.0, whole_s: float = 0.0
+) -> list[str]:
     """That the rounds ended before they were as precise as asked; empty if they did not.
 
     Args:
         round_s: how long a round took, over all runtimes.
+        whole_s: how long one took with all that lies between requests, as a step's reset does.
     """
     aim = f"before every interval was within {plan.target_ratio:.1%}"
     if stop_reason == "time-limit" and rounds < FEW_ROUNDS:
+        is_between = whole_s > 4 * round_s  # most of it passes between requests
+        between = f" ({whole_s:.2g} s with what is done between requests)" if is_between else ""
+        enough_s = FEW_ROUNDS * (whole_s if is_between else 2 * round_s)
         return [
             f"the time limit of {plan.duration_s:g} s was over after {rounds} "
-            f"round{'s' if rounds > 1 else ''} of {round_s:.2g} s, which is too few to resolve "
-            f"anything; --duration {math.ceil(2 * FEW_ROUNDS * round_s):g} has room for "
+            f"round{'s' if rounds > 1 else ''} of {round_s:.2g} s{between}, which is too few to "
+            f"resolve anything; --duration {math.ceil(enough_s):g} has room for "
             f"{FEW_ROUNDS}, fewer --runtimes need less"
         ]
     if stop_reason == "time-limit":

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError
@@ -117,7 +118,10 @@ def make_loaded(
     warnings: tuple[str, ...] = (),
     **own: Any,
 ) -> LoadedModel:
-    """The module with its inputs, and ``own`` fields; a shared parameter counts once."""
+    """The module with its inputs, and ``own`` fields; a shared parameter counts once. What autocast
+    of the caller's computes in is an option: other work than without it."""
+    if kinds := _list_autocast():
+        own["options"] = {**own.get("options", {}), "autocast": ", ".join(kinds)}
     return LoadedModel(
         module=module,
         args=pair.args,
@@ -131,6 +135,15 @@ def make_loaded(
         warnings=(*warnings, *pair.warnings),
         **own,
     )
+
+
+def _list_autocast() -> list[str]:
+    """Dtypes of the autocast that is on around the caller, by kind of device: "cpu bfloat16"."""
+    return [
+        f"{kind} {str(torch.get_autocast_dtype(kind)).removeprefix('torch.')}"
+        for kind in ("cpu", "cuda")
+        if torch.is_autocast_enabled(kind)
+    ]
 
 
 def pair_user_inputs(given: Given, device: str, seed: int) -> InputPair:

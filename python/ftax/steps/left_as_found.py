@@ -12,13 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ftax.steps.compiled_graphs import room_to_compile
 from ftax.steps.kept_python import keep_draws, keep_python
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.state import Snapshot, Switches, keep_generators, put_weights_back
 from ftax.steps.step import Step
+from ftax.steps.tensors import copy_into, same_bytes
+from ftax.steps.writes import MOST_KEPT_BYTES, count_bytes
 
 _COMPILATIONS = 16  # in grad modes and with inputs that are ftax's
 
@@ -61,11 +65,12 @@ def _leave_as_found(given: tuple[Any, ...]) -> Iterator[None]:
         if isinstance(item, LoadedModel | nn.Module)
     ]
     trees = [item.given() if isinstance(item, LoadedModel) else item for item in given]
-    kept = []
+    kept, late = [], list[tuple[torch.Tensor, torch.Tensor]]()
     for module in modules:
         snapshot = Snapshot(module, trees)
         tensors = [*module.parameters(), *snapshot.given_tensors]
         flags = [(tensor, tensor.requires_grad) for tensor in tensors]
+        late += _copy_weights(module)
         kept.append((snapshot, [(part, part.training) for part in module.modules()], flags))
     starts = [start for item in given for start in _list_starts(item)]
     switches = Switches()
@@ -93,6 +98,21 @@ def _leave_as_found(given: tuple[Any, ...]) -> Iterator[None]:
             for tensor, needs_grad in flags:
                 if tensor.requires_grad != needs_grad:
                     tensor.requires_grad_(needs_grad)
+        for weight, before in late:
+            if not same_bytes(weight, before):
+                copy_into([weight], [before])
+
+
+def _copy_weights(module: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Those of a module that is not watched: it may write some in a call that nobody foresees. What
+    is large is not copied."""
+    left = MOST_KEPT_BYTES
+    copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for weight in module.parameters():
+        if not is_lazy(weight) and (size := count_bytes(weight)) <= left:
+            left -= size
+            copies.append((weight, weight.detach().clone()))
+    return copies
 
 
 def _list_starts(item: Any) -> list[Any]:

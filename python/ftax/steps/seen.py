@@ -18,7 +18,7 @@ from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.reach import can_load, copy_containers, find_reached
 from ftax.steps.state import Snapshot, is_same_container, refill
 from ftax.steps.step import Step
-from ftax.steps.writes import Writes, find_storage
+from ftax.steps.writes import MOST_KEPT_BYTES, Writes, count_bytes, find_storage
 
 
 class Seen:
@@ -27,7 +27,7 @@ class Seen:
 
     def __init__(self, owner: nn.Module, step: Step, writes: Writes) -> None:
         self._owner, self._step, self._writes = owner, step, writes
-        self._depth = 0
+        self._depth, self._bytes_left = 0, MOST_KEPT_BYTES
         self._snapshots: list[Snapshot] = []
         self._covered: dict[int, nn.Module] = {}  # modules of which there is a snapshot
         self._in_training: list[nn.Module] = []  # which the step is to run in eval mode
@@ -79,6 +79,8 @@ class Seen:
         self._covered.update({id(inner): inner for inner in part.modules()})
         self._snapshots.append(Snapshot(part))
         self._keep_leaves(part.parameters())
+        for buffer in part.buffers():
+            self._watch_late(buffer)
 
     def _enter(self, part: nn.Module, _args: Any) -> None:
         if part is self._owner:
@@ -105,10 +107,17 @@ class Seen:
 
     def _keep_leaves(self, tensors: Any) -> None:
         for tensor in tensors:
+            self._watch_late(tensor)
             # By then a first backward pass may have run: what it made was not there before.
             grad = None if self._depth else tensor.grad
             if id(tensor) not in self._leaves:
                 self._leaves[id(tensor)] = _KeptLeaf(tensor, tensor.data, grad)
+
+    def _watch_late(self, tensor: torch.Tensor) -> None:
+        """Copy what may be written after the calls that are watched, as by every fourth one."""
+        if (size := count_bytes(tensor)) <= self._bytes_left:
+            self._bytes_left -= size
+            self._writes.suspect(tensor)
 
 
 class _KeptLeaf:

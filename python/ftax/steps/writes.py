@@ -18,6 +18,7 @@ from ftax import _core
 from ftax.steps.echoes import PlainMode
 from ftax.steps.tensors import copy_into, same_bytes
 
+MOST_KEPT_BYTES = 1 << 28  # of weights that may be written after the calls that are watched
 _UNDECLARED = _core.list_undeclared_writes()
 
 
@@ -105,7 +106,7 @@ class Writes(PlainMode):
     def suspect(self, tensor: torch.Tensor) -> None:
         """Copy what may be written by no operator call: through numpy, or by an extension."""
         place = find_storage(tensor)
-        if place is not None and place not in self._kept:
+        if place is not None and place not in self._kept and place not in self._made:
             self._suspected.setdefault(place, _copy_memory(tensor))
 
     def list_memory(self) -> list[torch.Tensor]:
@@ -147,6 +148,11 @@ def list_tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from list_tensors(item)
+
+
+def count_bytes(tensor: torch.Tensor) -> int:
+    """Of the memory that it is in; 0 for tensors that have none of their own."""
+    return 0 if find_storage(tensor) is None else tensor.untyped_storage().nbytes()
 
 
 def find_storage(tensor: torch.Tensor) -> int | None:
