@@ -25,6 +25,7 @@ from ftax.steps.setting import Setting
 from ftax.timing.differences import compute_intervals
 from ftax.timing.mean import Mean
 from ftax.timing.session import measure_together, require
+from ftax.timing.trust import find_disturbance
 from support.evidence import EAGER, FLAT, GRAPH, LAUNCHES, TAPE, make_all_evidence
 from support.records import make_measurement
 
@@ -39,7 +40,7 @@ LONG = {EAGER: [2000, 2040, 1960], FLAT: [1500, 1520, 1480], TAPE: [1200, 1210, 
 
 def make_receipt(rounds: dict[Any, list[int]], model: str = "short", **changes: Any) -> Receipt:
     """Rungs of these rounds."""
-    rungs = tuple(name(rung, values, model) for rung, values in rounds.items())
+    rungs = tuple(name(rung, values * 2, model) for rung, values in rounds.items())
     return Receipt(**{"rungs": rungs, **changes})
 
 
@@ -114,13 +115,11 @@ def test_kernels_are_told_apart_only_where_every_part_has_a_trace():
 
 
 def test_doubts_and_problems_of_a_part_are_those_of_the_mean():
-    steady = {place: [*values, *values] for place, values in LONG.items()}
-    jumpy = {**steady, FLAT: [1500] * 5 + [90_000]}
-    short = {place: [*values, *values] for place, values in SHORT.items()}
-    mix = make_mix(make_receipt(short), make_receipt(jumpy, "long"))
+    jumpy = {**LONG, FLAT: [1500, 1500, 90_000]}
+    mix = make_mix(make_receipt(SHORT), make_receipt(jumpy, "long"))
     assert mix.lines[0].doubt.startswith("flat/python: long: the mean of the rounds is")
     assert not mix.lines[0].resolved and mix.lines[2].resolved
-    rungs = [name(place, values, "long", checks=CHANGED) for place, values in LONG.items()]
+    rungs = [name(place, values * 2, "long", checks=CHANGED) for place, values in LONG.items()]
     changed = make_mix(long=Receipt(rungs=tuple(rungs)))
     (line,) = changed.lines
     assert line.problem == "not the same work: long: one call more"
@@ -133,9 +132,9 @@ def test_a_runtime_is_advised_if_every_part_can_take_it():
     def make(short: Any, long: Any) -> MixReceipt:
         script = ("torchscript", "cpp")
         return make_mix(
-            make_receipt(SHORT, others=(name(script, [100, 101, 99], "short", checks=short),)),
+            make_receipt(SHORT, others=(name(script, [100, 101, 99] * 2, "short", checks=short),)),
             make_receipt(
-                LONG, "long", others=(name(script, [300, 303, 297], "long", checks=long),)
+                LONG, "long", others=(name(script, [300, 303, 297] * 2, "long", checks=long),)
             ),
         )
 
@@ -324,12 +323,13 @@ def make_step(wait_ns: int, batch: int) -> ftax.Step:
 
 
 def test_a_delay_in_one_part_moves_its_line_by_weight_times_delay():
-    found = measure_moves()
-    for _ in range(2):  # a neighbour that comes and goes may be in one session of three
+    for _ in range(3):  # a neighbour that comes and goes may be in one session of three
+        found, disturbance = measure_moves()
         if all(map(is_as_wanted, found)):
-            break
-        found = measure_moves()
-    assert all(map(is_as_wanted, found)), found
+            return
+    if disturbance:  # who waits for longer waits for more of a neighbour's turns
+        pytest.skip(f"another process had the CPU: {disturbance}")
+    raise AssertionError(found)
 
 
 def is_as_wanted(move):
@@ -340,7 +340,7 @@ def is_as_wanted(move):
 
 def measure_moves():
     """Of each line its name, by how much a delay in one part shall move it, and the interval of by
-    how much it does."""
+    how much it does; and what disturbed the rounds."""
     shares = (SHARE, 1 - SHARE)
     with torch.no_grad():
         # The same mix without and with the delay, all in the same rounds.
@@ -379,4 +379,6 @@ def measure_moves():
         assert interval is not None
         assert interval[0] <= new.time_ns - old.time_ns <= interval[1]
         moves.append((old.name, MOVED if old.name == "model glue" else 0.0, interval))
-    return moves
+    measured = [item for session in found for item in session]
+    doubts = (item.doubt or find_disturbance(item.warnings) for item in measured)
+    return moves, next(filter(None, doubts), "")

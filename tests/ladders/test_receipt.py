@@ -28,13 +28,13 @@ WRONG = {
 def make_receipt(**changes):
     fields = {
         "rungs": (
-            make_measurement([1000, 1010, 990], checks=EQUAL),
-            make_measurement([600, 615, 585], runtime="flat", checks=EQUAL),
-            make_measurement([400, 404, 396], host="cpp", checks=EQUAL),
+            make_measurement([1000, 1010, 990] * 2, checks=EQUAL),
+            make_measurement([600, 615, 585] * 2, runtime="flat", checks=EQUAL),
+            make_measurement([400, 404, 396] * 2, host="cpp", checks=EQUAL),
         ),
         "others": (
-            make_measurement([500, 505, 495], runtime="torchscript", host="cpp", checks=CLOSE),
-            make_measurement([100, 101, 99], runtime="onnxruntime", host="cpp", checks=WRONG),
+            make_measurement([500, 505, 495] * 2, runtime="torchscript", host="cpp", checks=CLOSE),
+            make_measurement([100, 101, 99] * 2, runtime="onnxruntime", host="cpp", checks=WRONG),
         ),
         "unavailable": (Unavailable(runtime="jax", host="python", reason="not installed"),),
         "operator_costs": (

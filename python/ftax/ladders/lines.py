@@ -20,7 +20,6 @@ from ftax.records.record import Ends, Name, Record
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
 from ftax.timing.mean import Timed
 
-FEW_ROUNDS = 5  # fewer have an interval that is wide or none, and nothing to go by
 _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
 _UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
 
@@ -77,8 +76,6 @@ def compute_lines(
     traced = [found.get(rung.place) for rung in rungs]
     contrasts = [make_unit(len(rungs), i, i + 1) for i in range(len(rungs))]
     intervals = compute_intervals(rungs, contrasts)
-    rounds = len(rungs[0].values_ns)
-    few = f"{rounds} rounds are too few" if rounds < FEW_ROUNDS else ""
     lines = []
     for place, upper in enumerate(rungs[:-1]):
         lower = rungs[place + 1]
@@ -98,10 +95,10 @@ def compute_lines(
                     # What the library runs besides is part of what the step down removes.
                     may_add=not ladder.is_compared(upper.place),
                 ),
-                doubt=find_doubt_of((upper, lower, rungs[0])) or few,
+                doubt=find_doubt_of((upper, lower, rungs[0])),
             )
         )
-    doubt = find_doubt_of((rungs[-1], rungs[0])) or few
+    doubt = find_doubt_of((rungs[-1], rungs[0]))
     lines += _make_rest(rungs[-1], ladder, traced[-1], intervals[-1], top_ns, doubt)
     return tuple(lines)
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from ftax.ladders.evidence import RungEvidence, note_reference
 from ftax.ladders.ladder import EAGER, Ladder
-from ftax.ladders.lines import FEW_ROUNDS
 from ftax.timing.session import Plan
+from ftax.timing.trust import FEW_ROUNDS
 from ftax.timing.units import format_time
 
 

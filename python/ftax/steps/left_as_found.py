@@ -109,7 +109,9 @@ def _copy_weights(module: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
     left = MOST_KEPT_BYTES
     copies: list[tuple[torch.Tensor, torch.Tensor]] = []
     for weight in module.parameters():
-        if not is_lazy(weight) and (size := count_bytes(weight)) <= left:
+        if weight.is_meta or is_lazy(weight):
+            continue
+        if (size := count_bytes(weight)) <= left:
             left -= size
             copies.append((weight, weight.detach().clone()))
     return copies

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 
 from ftax import _core
 from ftax.timing.mean import Timed
+from ftax.timing.trust import say_few_rounds
 
 
 def find_doubt_of(measurements: Sequence[Timed]) -> str:
-    """Of the first of them that is in doubt, whose latency it is and why; "" if none is."""
+    """Of the first of them that is in doubt, whose latency it is and why, or that their rounds are
+    too few to tell them apart; "" if they are not."""
     for item in measurements:
         if item.doubt:
             return f"{item.place}: {item.doubt}"
-    return ""
+    return say_few_rounds(min(len(item.values_ns) for item in measurements))
 
 
 def compute_difference(
