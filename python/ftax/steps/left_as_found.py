@@ -105,7 +105,7 @@ def _leave_as_found(given: tuple[Any, ...]) -> Iterator[None]:
 
 def _copy_weights(module: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Those of a module that is not watched: it may write some in a call that nobody foresees. What
-    is large is not copied."""
+    is large is not copied, and copies are on the host: a GPU's memory is measured."""
     left = MOST_KEPT_BYTES
     copies: list[tuple[torch.Tensor, torch.Tensor]] = []
     for weight in module.parameters():
@@ -113,7 +113,7 @@ def _copy_weights(module: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
             continue
         if (size := count_bytes(weight)) <= left:
             left -= size
-            copies.append((weight, weight.detach().clone()))
+            copies.append((weight, weight.detach().to("cpu", copy=True)))
     return copies
 
 

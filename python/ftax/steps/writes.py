@@ -104,10 +104,13 @@ class Writes(PlainMode):
         self._kept[place] = known or _copy_memory(tensor)
 
     def suspect(self, tensor: torch.Tensor) -> None:
-        """Copy what may be written by no operator call: through numpy, or by an extension."""
+        """Copy what may be written by no operator call (through numpy, or by an extension) or by a
+        later one. The copy is on the host: a GPU's memory is measured."""
         place = find_storage(tensor)
-        if place is not None and place not in self._kept and place not in self._made:
-            self._suspected.setdefault(place, _copy_memory(tensor))
+        known = (self._kept, self._made, self._suspected)
+        if place is not None and all(place not in places for places in known):
+            memory = _find_whole_memory(tensor)
+            self._suspected[place] = memory, memory.to("cpu", copy=True)
 
     def list_memory(self) -> list[torch.Tensor]:
         """All that was written."""
