@@ -323,13 +323,15 @@ def make_step(wait_ns: int, batch: int) -> ftax.Step:
 
 
 def test_a_delay_in_one_part_moves_its_line_by_weight_times_delay():
-    for _ in range(3):  # a neighbour that comes and goes may be in one session of three
-        found, disturbance = measure_moves()
+    found, disturbance = measure_moves()
+    for _ in range(2):  # a neighbour that comes and goes may be in one session of three
         if all(map(is_as_wanted, found)):
-            return
-    if disturbance:  # who waits for longer waits for more of a neighbour's turns
+            break
+        found, disturbance = measure_moves()
+    is_moved = all(map(is_as_wanted, found))
+    if disturbance and not is_moved:  # who waits for longer waits for more of a neighbour's turns
         pytest.skip(f"another process had the CPU: {disturbance}")
-    raise AssertionError(found)
+    assert is_moved, found
 
 
 def is_as_wanted(move):

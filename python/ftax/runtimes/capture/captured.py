@@ -226,31 +226,32 @@ class Captured(Wraps):
     def _replay(self, match: _Match) -> Any:
         program = match.program
         before = _Before(match) if program.checked else None
-        failed = False
         try:
             result = program.run(match.tensors)
-        except RunnerError:
-            if program.written or program.generators:
-                raise  # with an operator's name: nobody knows how far it came
-            failed = True
         except ValueChanged:
             if before is not None:
                 before.put_back()
-            self._changed += 1
-            if self._changed >= _MANY and self._changed > self._calls["replayed"]:
-                self._warn(
-                    "checked",
-                    f"{self._changed} calls of the capture of {self._name} read other numbers than "
-                    "the recorded ones, so that each was replayed and then done again, which is "
-                    "slower than without a capture: record it with inputs like most (with "
-                    "padding, if most have some), or do without on_host_read='check'",
-                )
-            return self._call_original(match.args, match.kwargs)
-        if failed:  # which raises its own error, and alone
-            return self._call_original(match.args, match.kwargs)
-        self._calls["replayed"] += 1
-        self._recorded_in_a_row = 0
-        return result
+            self._note_change()
+        except RunnerError:
+            if program.written or program.generators:
+                raise  # with an operator's name: nobody knows how far it came
+        else:
+            self._calls["replayed"] += 1
+            self._recorded_in_a_row = 0
+            return result
+        return self._call_original(match.args, match.kwargs)  # what it raises, it raises alone
+
+    def _note_change(self) -> None:
+        """Warn once of numbers that are others in most calls."""
+        self._changed += 1
+        if self._changed >= _MANY and self._changed > self._calls["replayed"]:
+            self._warn(
+                "checked",
+                f"{self._changed} calls of the capture of {self._name} read other numbers than the "
+                "recorded ones, so that each was replayed and then done again, which is slower "
+                "than without a capture: record it with inputs like most (with padding, if most "
+                "have some), or do without on_host_read='check'",
+            )
 
     def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._calls["eager"] += 1
@@ -289,7 +290,7 @@ class Captured(Wraps):
         try:
             is_recorded = self.record(args, kwargs, None)
         except RunnerError as error:
-            failure = str(error)
+            failure = str(error) or type(error).__name__
         if failure:
             result = self._call_original(args, kwargs)  # if it raises, then as itself, and alone
             self._warn("failed", f"{self._name} is called as it is, without a capture: {failure}")
