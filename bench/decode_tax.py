@@ -8,6 +8,7 @@ is drawn: the gap between two lines is the tax, in the unit that a user waits in
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,44 +97,50 @@ def find_knees(options: argparse.Namespace, folder: Path) -> list[ftax.Knee]:
     return found
 
 
-def make_panels(view: View) -> list[Panel]:
-    """Per model: a token over its context and its batch, and a prompt over its length."""
+def make_panels(views: Sequence[View]) -> list[Panel]:
+    """Per model: a token over its context and its batch, and a prompt over its length. Lines of
+    each kind of machine that measured."""
     panels = []
-    for model in dict.fromkeys(cell.cell.model for cell in view.every):
+    every = [cell for view in views for cell in view.every if cell.status == "measured"]
+    for model in dict.fromkeys(cell.cell.model for cell in every):
         for step, x_name in (("decode", "context"), ("decode", "batch"), ("forward", "context")):
-            cells = [
-                cell for cell in view.every
-                if (cell.cell.model, cell.cell.step) == (model, step) and cell.status == "measured"
-            ]  # fmt: skip
-            of_batch = [cell for cell in cells if cell.cell.sequence == find_batch_context(cells)]
-            chosen = of_batch if x_name == "batch" else [c for c in cells if c.cell.batch == 1]
             series = [
                 Series(
                     label=label, style=label, source=view.label, measured=True,
-                    points=make_points(chosen, runtime, x_name, view),
+                    points=make_points(choose_cells(view, model, step, x_name), runtime, view),
                 )
-                for runtime, label in _LINES.items()
+                for view in views for runtime, label in _LINES.items()
             ]  # fmt: skip
             what = "a prompt" if step == "forward" else "a decoded token"
-            drawn = tuple(one for one in series if len(one.points) > 1)
-            if drawn:
+            drawn = tuple(one for one in series if one.points)
+            if any(len(one.points) > 1 for one in drawn):
                 panels.append(Panel(title=f"{model}, {what}", series=drawn, x_name=x_name))
     return panels
 
 
-def find_batch_context(cells: list[SweepCell]) -> int | None:
-    """The context at which the batch was varied."""
+def choose_cells(view: View, model: str, step: str, x_name: str) -> list[tuple[int, SweepCell]]:
+    """The cells of a panel, each with its place on the axis: those of one batch, or of one
+    context."""
+    cells = [
+        cell for cell in view.every
+        if (cell.cell.model, cell.cell.step) == (model, step) and cell.status == "measured"
+    ]  # fmt: skip
+    if x_name == "context":
+        return [(cell.cell.sequence or 0, cell) for cell in cells if cell.cell.batch == 1]
     several = {cell.cell.sequence for cell in cells if cell.cell.batch > 1}
-    return min(several, key=str, default=None)
+    context = min(several, key=str, default=None)  # at which the batch was varied
+    return [(cell.cell.batch, cell) for cell in cells if cell.cell.sequence == context]
 
 
-def make_points(cells: list[SweepCell], runtime: str, x_name: str, view: View) -> tuple[Point, ...]:
+def make_points(
+    cells: Sequence[tuple[int, SweepCell]], runtime: str, view: View
+) -> tuple[Point, ...]:
     """Of one line, in ms a token of each text."""
-    found = []
-    for cell in cells:
-        if f"{cell.cell.runtime}/{cell.cell.host}" == runtime:
-            x = cell.cell.batch if x_name == "batch" else cell.cell.sequence or 0
-            found.append(divide(make_point(cell, x, view.drift), cell.cell.units))
+    found = [
+        divide(make_point(cell, x, view.drift), cell.cell.units)
+        for x, cell in cells
+        if f"{cell.cell.runtime}/{cell.cell.host}" == runtime
+    ]
     return tuple(sorted(found, key=lambda point: point.x))
 
 
@@ -157,25 +164,27 @@ def list_figures(panels: list[Panel], results: SweepResults) -> list[Figure]:
         Figure(name="cells without a number", values=(float(missing),), unit="cells", at_most=0),
     ]
     for panel in panels:
-        lines = {series.label: series.points for series in panel.series}
-        eager, lowest = lines.get(_LINES["eager/python"]), panel.series[-1].points
-        if eager is None:
-            continue
-        for slow in (eager[0], eager[-1]):
-            fast = next((point for point in lowest if point.x == slow.x), None)
-            if fast is not None:
-                tax = 100 * (1 - fast.latency_ms / slow.latency_ms)
-                name = f"tax of {panel.title}, {panel.x_name} {slow.x:g}"
-                found.append(Figure(name=name, values=(tax,), unit="%"))
+        for source in dict.fromkeys(series.source for series in panel.series):
+            lines = {one.label: one.points for one in panel.series if one.source == source}
+            eager, lowest = lines.get(_LINES["eager/python"]), [*lines.values()][-1]
+            if eager is None:
+                continue
+            for slow in (eager[0], eager[-1]):
+                fast = next((point for point in lowest if point.x == slow.x), None)
+                if fast is not None:
+                    tax = 100 * (1 - fast.latency_ms / slow.latency_ms)
+                    name = f"tax of {panel.title}, {panel.x_name} {slow.x:g}, {source}"
+                    found.append(Figure(name=name, values=(tax,), unit="%"))
     return found
 
 
-def draw(view: View, panels: list[Panel]) -> None:
+def draw(views: Sequence[View]) -> None:
     """The picture of docs/steps.md."""
+    machines = " and ".join(view.label for view in views)
     sheet = Sheet(
-        item="decode", title=f"Decoding and reading a prompt, {view.label}",
+        item="decode", title=f"Decoding and reading a prompt, {machines}",
         note="ms a token of each text, or a prompt; greedy, a static cache, batch 1 or a context "
-        f"of {_BATCH_CONTEXT}", panels=tuple(panels),
+        f"of {_BATCH_CONTEXT}", panels=tuple(make_panels(views)),
     )  # fmt: skip
     _, png = save_sheet(sheet, _PICTURE)
     png.unlink()  # the page shows the other
@@ -195,21 +204,20 @@ def main() -> None:
     options = parser.parse_args()
     folder = (options.results or RESULTS) / "decode"
     if options.draw:
-        view = split_views(SweepResults.load(folder))[0]
-        draw(view, make_panels(view))
+        draw(split_views(SweepResults.load(folder)))
         return
     results = sweep(
         make_grids(options), folder, resume=True, quick=options.quick,
         time_limit_s=options.time_limit, trace=False,
     )  # fmt: skip
     knees = find_knees(options, folder) if options.knee_seconds else []
-    panels = make_panels(split_views(results)[0])
+    panels = make_panels(split_views(results))
     rows = [
-        (panel.title, panel.x_name, series.label,
+        (panel.title, panel.x_name, series.label, series.source,
          " ".join(f"{point.x:g}:{point.latency_ms:.3g}" for point in series.points))
         for panel in panels for series in panel.series
     ]  # fmt: skip
-    show("ms", ("what", "over", "line", "size: ms"), rows, left=4)
+    show("ms", ("what", "over", "line", "machine", "size: ms"), rows, left=5)
     knee_rows = [(k.cell.model, k.over, k.verdict, str(k.last_on), str(k.first_off)) for k in knees]
     show("knees", ("model", "over", "verdict", "last on", "first off"), knee_rows, left=3)
     finish(__file__, options, list_figures(panels, results),
