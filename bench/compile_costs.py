@@ -1,16 +1,15 @@
 """Receipts of a compiled call, each line held against its layer called alone.
 
 Guards: the guard manager, asked by itself on the locals of a call. AOTAutograd's and Inductor's
-wrappers: called around code that does nothing. On a GPU, the generated Python: its calls, times
-what one costs in generated code that has more of them. The surprising choice: none of these is a
-difference of rungs.
+wrappers: called around code that does nothing. The generated Python: each of its calls made once
+more with the same arguments, and timed. The surprising choice: none of these is a difference of
+rungs.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import dis
 import functools
 import re
 import statistics
@@ -18,11 +17,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
+from types import CodeType, FrameType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
-from torch.nn import functional
 
 import ftax
 from ftax.ladders.receipt import Receipt
@@ -31,7 +29,6 @@ from ftax.records.store import read_records
 from ftax.runtimes.compilers.taken_apart import Parts, take_apart
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
-from ftax.steps.load import load_model
 from record import (
     RESULTS,
     Figure,
@@ -50,13 +47,16 @@ _BATCHES = (1, 8)
 _CALLS = 300
 _WAYS = ("each its own", "one for all", "past the limit")
 _LENGTHS, _LONGEST, _TURNS = (1, 2, 4, 8), 8, 3
-_FEW, _MANY = 16, 64  # calls of generated code that prices one
-_CALLED = {  # the names in the bytecode of generated Python
-    "Triton kernel": r"triton_\w+",
-    "matrix product": r"\w*mm",
-    "attention": r"_scaled_dot_product\w*",
-    "convolution": r"convolution",
+_KINDS = {  # of what generated Python calls, by its name there
+    "Triton kernels": r"triton_\w+\.run",
+    "kernels in C++": r"cpp_\w+",
+    "matrix products": r".*\w*mm(\.\w+)?",
+    "attention": r".*_scaled_dot_product\w*\.\w+",
+    "convolutions": r".*convolution(\.\w+)?",
+    "memory": r"empty_strided\w*|reinterpret_tensor",
+    "tests": r"assert_\w+",
 }
+_PLAIN = (torch.Tensor, torch.dtype, str, int, float, tuple, list, dict, type(None))
 _ALONE = {
     "guards": "guards",
     "AOTAutograd's wrappers": "AOTAutograd",
@@ -134,69 +134,77 @@ def time_alone(loaded: Any) -> dict[str, float]:
     return {"guards": guards, **time_wrappers(parts)}
 
 
-def price_launches(device: str) -> dict[str, float]:
-    """ns that the host takes for one more call of each kind in generated Python, with the
-    allocation of its result and the looks at what it is given."""
-    found = {}
+class Noted(NamedTuple):
+    """A call of generated Python."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Listener:
+    """Stands in for a global of generated Python: notes what is called through it."""
+
+    def __init__(self, name: str, item: Any, noted: list[Noted]) -> None:
+        self._name, self._item, self._noted = name, item, noted
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._item, name)
+        leads_on = callable(found) or isinstance(found, ModuleType)
+        return Listener(f"{self._name}.{name}", found, self._noted) if leads_on else found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make the call, and note it."""
+        self._noted.append(Noted(self._name, self._item, args, kwargs))
+        return self._item(*args, **kwargs)
+
+
+def note_calls(parts: Parts) -> list[Noted]:
+    """What the generated Python calls in one call of it, in that order."""
+    generated: Any = parts._generated
+    # On a GPU its work stands in functions of its own, for the pieces that a CUDA graph could hold.
+    pieces = [generated, *getattr(getattr(generated, "__self__", None), "partitions", ())]
+    functions = [getattr(piece, "__func__", piece) for piece in pieces]
+    names = functions[0].__globals__
+    used = {name for function in functions for name in function.__code__.co_names if name in names}
+    kept = {name: names[name] for name in used if not isinstance(names[name], _PLAIN)}
+    noted: list[Noted] = []
+    names.update({name: Listener(name, item, noted) for name, item in kept.items()})
+    try:
+        parts.call_generated()
+    finally:
+        names.update(kept)
+    return noted
+
+
+def time_calls(parts: Parts, device: str) -> dict[str, float]:
+    """ns that the host takes for what the generated Python calls, by kind: each call timed alone,
+    one after the other, with the arguments that it had."""
     with torch.inference_mode():
-        for kind, (function, given) in make_chains(device).items():
-            few, many = (time_generated(function, given[:count], device) for count in (_FEW, _MANY))
-            found[kind] = (many - few) / (_MANY - _FEW)
+        noted = note_calls(parts)
+        times: list[list[int]] = [[] for _ in noted]
+        nothing = []
+        for count in range(_CALLS):
+            if device != "cpu" and count % 4 == 0:
+                torch.cuda.synchronize()
+            for call, own in zip(noted, times, strict=True):
+                start = time.perf_counter_ns()
+                call.function(*call.args, **call.kwargs)
+                own.append(time.perf_counter_ns() - start)
+            start = time.perf_counter_ns()
+            nothing.append(time.perf_counter_ns() - start)
+    clock = statistics.median(nothing)
+    found = dict.fromkeys([*_KINDS, "the rest"], 0.0)
+    for call, own in zip(noted, times, strict=True):
+        found[name_kind(call.name)] += statistics.median(own) - clock
     return found
 
 
-def make_chains(device: str) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
-    """Of each kind of call a function that makes as many of them as it is given items."""
-    half = functools.partial(torch.zeros, device=device, dtype=torch.float16)
-
-    def add(items: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        return [item + 1 for item in items]
-
-    def multiply(items: Sequence[Sequence[torch.Tensor]]) -> torch.Tensor:
-        result = text
-        for weight, bias in items:
-            result = functional.linear(result, weight, bias)
-        return result
-
-    def attend(items: Sequence[torch.Tensor]) -> torch.Tensor:
-        result = heads
-        for item in items:
-            result = functional.scaled_dot_product_attention(result, item, item)
-        return result
-
-    def convolve(items: Sequence[torch.Tensor]) -> torch.Tensor:
-        result = image
-        for item in items:
-            result = functional.conv2d(result, item, padding=1)
-        return result
-
-    text, heads, image = half(2, 8, 16), half(1, 2, 16, 16), half(1, 16, 8, 8)
-    # Each its own size, or kernels are joined.
-    vectors = [torch.zeros(256 * (count + 1), device=device) for count in range(_MANY)]
-    return {
-        "Triton kernel": (add, vectors),
-        "matrix product": (multiply, [(half(16, 16), half(16)) for _ in range(_MANY)]),
-        "attention": (attend, [half(1, 2, 16, 16) for _ in range(_MANY)]),
-        "convolution": (convolve, [half(16, 16, 3, 3) for _ in range(_MANY)]),
-    }
-
-
-def time_generated(function: Callable[..., Any], items: Sequence[Any], device: str) -> float:
-    """ns of the issue of a function's generated Python."""
-    torch._dynamo.reset()
-    parts = take_apart(Workspace(load_model(ftax.step(lambda given: function(given), (items,)))))
-    return time_call(parts.call_generated, device)
-
-
-def count_calls(parts: Parts) -> dict[str, int]:
-    """Of generated Python, by kind. Its source may be gone."""
-    generated: Any = parts._generated
-    code = getattr(generated, "__func__", generated).__code__
-    loaded = [str(step.argval) for step in dis.get_instructions(code) if "LOAD" in step.opname]
-    return {
-        kind: sum(re.fullmatch(pattern, name) is not None for name in loaded)
-        for kind, pattern in _CALLED.items()
-    }
+def name_kind(name: str) -> str:
+    """Of a call, by its name in generated Python."""
+    kinds = (kind for kind, pattern in _KINDS.items() if re.fullmatch(pattern, name))
+    return next(kinds, "the rest")
 
 
 def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -206,11 +214,11 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
         model, batch=batch, tiny=options.tiny, device=options.device,
         dtype="fp16" if on_gpu else "fp32",
     )  # fmt: skip
-    found: dict[str, Any] = {}
+    # Now: what has been traced leaves a process that is slower.
     parts = take_apart(Workspace(loaded))
-    found["calls"] = count_calls(parts)
-    if on_gpu:  # now: what has been traced leaves a process that is slower
-        found["issue_ns"] = time_call(parts.call_generated, options.device)
+    with use_threads(1 if not on_gpu else None):
+        issue_ns = time_call(parts.call_generated, options.device)
+        calls_ns = time_calls(parts, options.device)
     plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
     receipt = ftax.tax(
         loaded, ladder="compile", plan=plan, runtimes="none", operators=False, trace="here",
@@ -219,7 +227,9 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
     keep_receipt(__file__, options, receipt)
     with use_threads(1 if not on_gpu else None):
         alone = time_alone(loaded)
-    return {**found, **judge(receipt), "alone_ns": alone}
+    return {
+        **judge(receipt), "alone_ns": alone, "issue_ns": issue_ns, "calls_ns": calls_ns,
+    }  # fmt: skip
 
 
 def take_shapes(options: argparse.Namespace) -> dict[str, Any]:
@@ -291,7 +301,7 @@ def agrees(line: tuple[float, Any], alone_ns: float) -> bool:
     return within or abs(alone_ns - time_ns) <= 0.1 * abs(time_ns)
 
 
-def list_figures(cells: dict[str, dict[str, Any]], prices: dict[str, float]) -> list[Figure]:
+def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
     """Over all cells that ran."""
     found = [Figure(name="cells", values=(float(len(cells)),), unit="cells")]
     if not cells:
@@ -314,18 +324,17 @@ def list_figures(cells: dict[str, dict[str, Any]], prices: dict[str, float]) -> 
             )
         )  # fmt: skip
     ratios = [
-        sum(prices[kind] * count for kind, count in cell["calls"].items()) / cell["issue_ns"]
+        sum(cell["calls_ns"].values()) / cell["issue_ns"]
         for cell in cells.values()
-        if prices and "issue_ns" in cell and "calls" in cell
+        if "calls_ns" in cell  # cells of an earlier version have none
     ]
     if ratios:
         found.append(
             Figure(
-                name="calls times their price, over generated Python", values=tuple(ratios),
+                name="calls alone, over generated Python", values=tuple(ratios),
                 unit="x", at_least=0.9, at_most=1.1,
             )
         )  # fmt: skip
-    found += [Figure(name=f"a {name}", values=(ns,), unit="ns") for name, ns in prices.items()]
     return found
 
 
@@ -376,7 +385,6 @@ def main() -> None:
         found = read_records(RESULTS / "compile.jsonl").records
         draw([item for item in found if isinstance(item, Receipt)], _PICTURE)
         return
-    on_gpu = options.device != "cpu"
     cells = take_parts(
         __file__,
         {
@@ -386,18 +394,23 @@ def main() -> None:
                 for batch in _BATCHES
             },
             "shapes": lambda: take_shapes(options),
-            **({"prices": lambda: price_launches(options.device)} if on_gpu else {}),
         },
         options,
     )
     names = list(cells)
-    shapes, prices = cells.pop("shapes", None), cells.pop("prices", {})
+    shapes = cells.pop("shapes", None)
+    cells.pop("prices", None)  # of an earlier version
     rows = [
         (name, line, f"{time_ns / 1e3:,.1f}",
          f"{cell['alone_ns'][_ALONE[line]] / 1e3:,.1f}" if line in _ALONE else "-")
         for name, cell in cells.items() for line, (time_ns, _) in cell["lines"].items()
     ]  # fmt: skip
     show("compiled calls, us", ("cell", "line", "in the receipt", "alone"), rows, left=2)
+    called = [
+        (name, kind, f"{ns / 1e3:,.1f}", f"{cell['issue_ns'] / 1e3:,.1f}")
+        for name, cell in cells.items() for kind, ns in cell.get("calls_ns", {}).items() if ns
+    ]  # fmt: skip
+    show("what generated Python calls, us", ("cell", "kind", "alone", "in all"), called, left=2)
     environment = collect_environment(device=options.device).to_dict()
     if shapes is not None:
         show(
@@ -406,7 +419,7 @@ def main() -> None:
             [(way, *(f"{value:,.0f}" for value in by_count.values()))
              for way, by_count in shapes["shapes_us"].items()],
         )  # fmt: skip
-    finish(__file__, options, list_figures(cells, prices), raw=names, environment=environment)
+    finish(__file__, options, list_figures(cells), raw=names, environment=environment)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ import pytest
 import torch
 from torch import nn
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+from torch._inductor.utils import align_inputs_from_check_idxs
+from torch.utils._ordered_set import OrderedSet
 
 import ftax
 from ftax import UnsupportedError, _core
@@ -67,6 +69,21 @@ def test_the_pieces_of_a_call_give_its_outputs(workspace: Workspace):
     for rung in rungs:
         assert rung.checks.judge_outputs().equal
         assert torch.equal(rung.run()[0], rungs[0].run()[0])
+
+
+def test_what_copies_inputs_to_even_addresses_is_no_generated_code(workspace: Workspace):
+    parts = take_apart(workspace)
+    made = parts._generated
+    parts._code.current_callable = align_inputs_from_check_idxs(made, [0], OrderedSet())
+    try:  # as Inductor does for inputs on a GPU
+        around = taken_apart.Parts(parts.compilation)
+        assert around._generated is made
+        for piece in (around.call_graph, around.call_code, around.call_generated):
+            assert torch.equal(around.run_with(piece)[0], around.compilation.run()[0])
+        with around._replacing_generated(lambda _: ["another"]):
+            assert around.call_code() == ["another"]
+    finally:
+        parts._code.current_callable = made
 
 
 def test_a_piece_that_holds_other_tensors_than_a_call_is_found(workspace: Workspace):

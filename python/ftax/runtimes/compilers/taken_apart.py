@@ -130,7 +130,8 @@ class Parts:
             self._wrapped, "_torchdynamo_orig_callable", self._wrapped
         )
         self._code = _find_code(self._graph, name)
-        self._generated: Callable[[list[Any]], Any] = self._code.current_callable
+        self._place = _find_generated(self._code)
+        self._generated: Callable[[list[Any]], Any] = getattr(*self._place)
         given: list[Any] = []
 
         def note(inputs: list[Any]) -> Any:
@@ -160,7 +161,7 @@ class Parts:
 
     def list_tuned(self) -> dict[str, Any]:
         """What was chosen for each of Triton's kernels in the generated Python, by their names."""
-        names = getattr(self._generated, "__func__", self._generated).__globals__
+        names = _unbind(self._generated).__globals__
         kernels = [item for item in names.values() if len(getattr(item, "launchers", ())) == 1]
         return {kernel.fn.__name__: kernel.launchers[0].config for kernel in kernels}
 
@@ -187,12 +188,12 @@ class Parts:
 
     @contextmanager
     def _replacing_generated(self, other: Callable[[list[Any]], Any]) -> Iterator[None]:
-        before = self._code.current_callable
-        self._code.current_callable = other
+        before = getattr(*self._place)
+        setattr(*self._place, other)
         try:
             yield
         finally:
-            self._code.current_callable = before
+            setattr(*self._place, before)
 
 
 @contextmanager
@@ -320,6 +321,23 @@ def _find_code(graph: Callable[..., Any], name: str) -> Any:
         f"cannot take the compiled {name} apart: Inductor's code was not found behind "
         f"AOTAutograd's function in this torch ({torch.__version__})"
     )
+
+
+def _find_generated(code: Any) -> tuple[Any, str]:
+    """What holds the function that Inductor generated, and by which name: Inductor's object, or a
+    function around it that copies inputs whose addresses are odd, as on a GPU."""
+    holder, name = code, "current_callable"
+    while True:
+        function = _unbind(getattr(holder, name))
+        names = function.__code__.co_freevars
+        if "model" not in names:
+            return holder, name
+        holder, name = function.__closure__[names.index("model")], "cell_contents"
+
+
+def _unbind(function: Any) -> Any:
+    """A function, or that of a method."""
+    return getattr(function, "__func__", function)
 
 
 def _leads_on(item: object) -> bool:
