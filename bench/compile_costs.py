@@ -64,17 +64,13 @@ _ALONE = {
 }
 
 
-def time_call(
-    call: Callable[[], object], device: str = "cpu", before: Callable[[], object] = int
-) -> float:
-    """Median ns of a call, in the grad mode of the rungs; on a GPU of its issue, in a queue that
-    never fills. ``before`` each runs what has the caches as they are in a whole call."""
+def time_call(call: Callable[[], object], before: Callable[[], object]) -> float:
+    """Median ns of a call, in the grad mode of the rungs. ``before`` each runs what has the caches
+    as they are in a whole call."""
     times = []
     with torch.inference_mode():
-        for count in range(_CALLS):
+        for _ in range(_CALLS):
             before()
-            if device != "cpu" and count % 4 == 0:
-                torch.cuda.synchronize()
             start = time.perf_counter_ns()
             call()
             times.append(time.perf_counter_ns() - start)
@@ -178,9 +174,10 @@ def note_calls(parts: Parts) -> list[Noted]:
     return noted
 
 
-def time_calls(parts: Parts, device: str) -> dict[str, float]:
-    """ns that the host takes for what the generated Python calls, by kind: each call timed alone,
-    one after the other, with the arguments that it had."""
+def time_calls(parts: Parts, device: str) -> tuple[float, dict[str, float]]:
+    """ns that the host takes for the generated Python, and for what it calls, by kind: each call
+    timed alone, one after the other, with the arguments that it had. By turns."""
+    whole: list[int] = []
     with torch.inference_mode():
         noted = note_calls(parts)
         times: list[list[int]] = [[] for _ in noted]
@@ -188,6 +185,9 @@ def time_calls(parts: Parts, device: str) -> dict[str, float]:
         for count in range(_CALLS):
             if device != "cpu" and count % 4 == 0:
                 torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            parts.call_generated()
+            whole.append(time.perf_counter_ns() - start)
             for call, own in zip(noted, times, strict=True):
                 start = time.perf_counter_ns()
                 call.function(*call.args, **call.kwargs)
@@ -198,7 +198,7 @@ def time_calls(parts: Parts, device: str) -> dict[str, float]:
     found = dict.fromkeys([*_KINDS, "the rest"], 0.0)
     for call, own in zip(noted, times, strict=True):
         found[name_kind(call.name)] += statistics.median(own) - clock
-    return found
+    return statistics.median(whole), found
 
 
 def name_kind(name: str) -> str:
@@ -214,22 +214,17 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
         model, batch=batch, tiny=options.tiny, device=options.device,
         dtype="fp16" if on_gpu else "fp32",
     )  # fmt: skip
-    # Now: what has been traced leaves a process that is slower.
-    parts = take_apart(Workspace(loaded))
-    with use_threads(1 if not on_gpu else None):
-        issue_ns = time_call(parts.call_generated, options.device)
-        calls_ns = time_calls(parts, options.device)
     plan = ftax.Plan(duration_s=options.duration, patience_s=options.duration / 2)
-    receipt = ftax.tax(
-        loaded, ladder="compile", plan=plan, runtimes="none", operators=False, trace="here",
-        progress=False,
-    )  # fmt: skip
-    keep_receipt(__file__, options, receipt)
-    with use_threads(1 if not on_gpu else None):
+    with use_threads(None if on_gpu else 1):
+        # First: what has been traced leaves a process that is slower.
+        issue_ns, calls_ns = time_calls(take_apart(Workspace(loaded)), options.device)
+        receipt = ftax.tax(
+            loaded, ladder="compile", plan=plan, runtimes="none", operators=False, trace="here",
+            progress=False,
+        )  # fmt: skip
+        keep_receipt(__file__, options, receipt)
         alone = time_alone(loaded)
-    return {
-        **judge(receipt), "alone_ns": alone, "issue_ns": issue_ns, "calls_ns": calls_ns,
-    }  # fmt: skip
+    return {**judge(receipt), "alone_ns": alone, "issue_ns": issue_ns, "calls_ns": calls_ns}
 
 
 def take_shapes(options: argparse.Namespace) -> dict[str, Any]:
