@@ -386,6 +386,20 @@ def test_an_operator_that_raises_does_so_as_in_eager(no_grad: None):
     assert captured.explain().calls == {"recorded": 1, "eager": 1, "replayed": 1}
 
 
+def test_a_replay_that_fails_where_eager_does_not_is_told_once(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return torch.linalg.cholesky(x)
+        except torch.linalg.LinAlgError:
+            return x + 1
+
+    captured = ftax.capture(run, torch.eye(3), check_inputs=2 * torch.eye(3))
+    with pytest.warns(UserWarning, match=r"a replay of .*run failed where .*positive-definite"):
+        assert_same(captured, run, -torch.eye(3))
+    assert_same(captured, run, -torch.eye(3))  # warnings are errors in tests: it is told once
+    assert captured.explain().calls == {"recorded": 1, "eager": 2}
+
+
 def test_an_explanation_says_why_a_call_was_recorded(no_grad: None):
     model = make_model()
     captured = ftax.capture(model, torch.randn(2, 8))

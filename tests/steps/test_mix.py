@@ -35,6 +35,7 @@ STEP = ftax.step(torch.sin, (torch.ones(3),))
         ([(STEP, -1.0)], r"part 0 is -1\.0"),
         ([(STEP, math.nan)], "part 0 is nan"),
         ([(STEP, math.inf)], "part 0 is inf"),
+        ([(STEP, 10**400)], "part 0 is 10+: give a finite number"),
         ([(STEP, True)], "part 0 is True"),
         ([(STEP, "1")], "part 0 is '1'"),
         ([(STEP, 1), (STEP, 2)], "part 1 of a mix is there already: .*the sum of its weights"),

@@ -4,6 +4,7 @@ and whoever measures it leaves everything as it was."""
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -180,6 +181,12 @@ def test_a_reset_that_raises_is_told():
         measure(ftax.step(torch.sin, (torch.ones(3),), reset=reset))
 
 
+def test_units_may_be_a_number_of_numpy():
+    units = ftax.step(torch.sin, units=np.int64(8)).units
+    assert units == 8
+    assert type(units) is int
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
@@ -187,6 +194,8 @@ def test_a_reset_that_raises_is_told():
         (lambda: ftax.step(torch.sin, units=0), InvalidArgumentError, "units is 0"),
         (lambda: ftax.step(torch.sin, reset=3), InvalidArgumentError, "reset is an int"),
         (lambda: ftax.step(torch.sin, state=[1]), InvalidArgumentError, "state holds"),
+        (lambda: ftax.step(torch.sin, state=None), InvalidArgumentError, "state is a NoneType"),
+        (lambda: ftax.step(torch.sin, state=torch.ones(2)), InvalidArgumentError, r"\(tensor,\)"),
         (lambda: ftax.step(lambda: None), UnsupportedError, "returns nothing"),
         (lambda: ftax.step(lambda: 1 / 0), RunnerError, "call 1 .*ZeroDivisionError"),
         (lambda: ftax.step(lambda: {"a": 1}), UnsupportedError, "returns a dict.*no tensor"),
@@ -212,6 +221,22 @@ def test_a_failure_in_a_later_call_is_told():
 
     with pytest.raises(RunnerError, match=r"call 3 of the step run: .*ValueError: third"):
         load_model(ftax.step(run, (torch.ones(3),)))
+
+
+def test_what_a_loss_keeps_in_python_is_brought_back_by_reset():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen: list[int] = []
+
+    def loss(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        seen.append(len(seen))
+        return sum((module(x).sum() for _ in seen), start=torch.zeros(()))
+
+    with pytest.raises(UnsupportedError, match="bring that back by reset="):
+        load_model(ftax.train(model, loss, optimizer, (torch.ones(2, 3),)))
+    step = ftax.train(model, loss, optimizer, (torch.ones(2, 3),), reset=seen.clear)
+    assert ftax.py_bench(step, plan=QUICK).cell.step == "train"
+    assert not seen  # as it was found
 
 
 def test_a_mode_that_a_step_does_not_have_is_refused():

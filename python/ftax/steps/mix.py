@@ -7,8 +7,10 @@ measured as what they are, in the same rounds, and the mean is computed of them.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from torch import nn
@@ -46,8 +48,8 @@ class Mix:
         for place, (part, weight) in enumerate(self.parts):
             if not _is_part(part):
                 raise InvalidArgumentError(f"part {place} of a mix is {_describe(part)}: {_PARTS}")
-            is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-            if not is_number or not 0 < weight < math.inf:
+            is_number = isinstance(weight, Real) and not isinstance(weight, bool)
+            if not is_number or not 0 < weight <= sys.float_info.max:
                 raise InvalidArgumentError(
                     f"the weight of part {place} is {weight!r}: give a finite number above 0, such "
                     "as how many of its requests come in a second"

@@ -8,8 +8,9 @@ list that grows, a position) has to be brought back by the user's own `reset`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, overload
 
 import torch
@@ -61,10 +62,12 @@ class Step:
             raise InvalidArgumentError(
                 f"reset is {name_type(self.reset)}: give a function without arguments"
             )
-        if not isinstance(self.units, int) or isinstance(self.units, bool) or self.units < 1:
+        is_whole = isinstance(self.units, Integral) and not isinstance(self.units, bool)
+        if not is_whole or self.units < 1:
             raise InvalidArgumentError(
                 f"units is {self.units!r}: give how many tokens or samples one run makes, 1 or more"
             )
+        object.__setattr__(self, "units", int(self.units))  # a record has no number of numpy
         for item in self.state:
             if not isinstance(item, torch.Tensor):
                 raise InvalidArgumentError(
@@ -134,6 +137,11 @@ def step(
 
     Raises InvalidArgumentError for arguments of other kinds.
     """
+
+    if isinstance(state, torch.Tensor) or not isinstance(state, Iterable):
+        raise InvalidArgumentError(
+            f"state is {name_type(state)}: give a sequence of tensors, such as (tensor,)"
+        )
 
     def make(chosen: Callable[..., Any]) -> Step:
         return Step(

@@ -26,6 +26,7 @@ def train(
     batch: Any,
     *,
     check_batch: Any = None,
+    reset: Callable[[], object] | None = None,
     set_to_none: bool = True,
     name: str | None = None,
 ) -> Step:
@@ -42,6 +43,7 @@ def train(
         batch: what ``loss`` is called with after the model, in the forms of inputs of
             `ftax.load_model`; its samples are the units.
         check_batch: another batch of the same shapes; drawn like ``batch`` if left out.
+        reset: as for `ftax.step`: brings back what the loss, a hook or the model keeps in Python.
         set_to_none: of `Optimizer.zero_grad`.
         name: by which results know it; the model's class if left out.
 
@@ -66,6 +68,7 @@ def train(
         function=run,
         inputs=(args, kwargs),
         check_inputs=check_batch,
+        reset=reset,
         units=int(first.shape[0]) if first is not None and first.dim() else 1,
         name=name or type(model).__name__,
         kind="train",

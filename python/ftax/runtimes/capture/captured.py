@@ -226,20 +226,29 @@ class Captured(Wraps):
     def _replay(self, match: _Match) -> Any:
         program = match.program
         before = _Before(match) if program.checked else None
+        failure = ""
         try:
             result = program.run(match.tensors)
         except ValueChanged:
             if before is not None:
                 before.put_back()
             self._note_change()
-        except RunnerError:
+        except RunnerError as error:
             if program.written or program.generators:
                 raise  # with an operator's name: nobody knows how far it came
+            failure = str(error)
         else:
             self._calls["replayed"] += 1
             self._recorded_in_a_row = 0
             return result
-        return self._call_original(match.args, match.kwargs)  # what it raises, it raises alone
+        result = self._call_original(match.args, match.kwargs)  # what it raises, it raises alone
+        if failure:
+            self._warn(
+                "replay",
+                f"a replay of {self._name} failed where {self._name} itself does not, and every "
+                f"such call is done by {self._name}: {failure}",
+            )
+        return result
 
     def _note_change(self) -> None:
         """Warn once of numbers that are others in most calls."""
