@@ -88,6 +88,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(obstacle)
 
 
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _quick_workers() -> Iterator[None]:
     with forked_workers(ftax.workers.process) if can_fork() else nullcontext():

@@ -15,12 +15,6 @@ from ftax.steps.kept_cache import name_cache
 pytestmark = pytest.mark.needs_cuda
 
 
-@pytest.fixture
-def no_grad() -> Iterator[None]:
-    with torch.no_grad():
-        yield
-
-
 def make_model() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).eval().cuda()

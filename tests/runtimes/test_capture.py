@@ -4,14 +4,12 @@ anew, refused or told."""
 import copy
 import gc
 import pickle
-import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,12 +20,6 @@ from ftax.runtimes.capture.program import TapeReplay
 from support.captures import assert_same, count, make_model
 
 SCALE = 2.0
-
-
-@pytest.fixture
-def no_grad() -> Iterator[None]:
-    with torch.no_grad():
-        yield
 
 
 # Replays
@@ -200,6 +192,19 @@ def test_statistics_that_no_schema_says_are_written(
     assert captured.explain().calls["replayed"] >= 2
 
 
+def test_an_explanation_says_why_a_call_was_recorded(no_grad: None):
+    model = make_model()
+    captured = ftax.capture(model, torch.randn(2, 8))
+    replace_part(model)
+    captured(torch.randn(2, 8))
+    captured(torch.randn(3, 8))
+    newest, second, first = captured.explain().programs
+    assert "[3, 8]" in newest.reason and "'1' of" in second.reason and first.reason == ""
+    text = str(captured.explain())
+    assert text.count("compared before") == 3
+    assert text.count("torch's switches") == 1
+
+
 def test_weights_that_are_written_in_place_need_nothing(no_grad: None):
     model = make_model()
     captured = ftax.capture(model, torch.randn(2, 8))
@@ -237,202 +242,6 @@ def test_autocast_is_another_call(no_grad: None):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert captured(torch.randn(2, 8)).dtype == torch.bfloat16
     assert captured(torch.randn(2, 8)).dtype == torch.float32
-
-
-# Refusals
-
-
-def test_a_branch_on_values_is_refused_with_its_line(no_grad: None):
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if x.sum() > 0 else x - 1
-
-    with pytest.raises(ftax.UnsupportedError, match=r"test_capture\.py:\d+ in run.*torch\.where"):
-        ftax.capture(run, torch.ones(4))
-
-
-def test_a_size_that_values_make_is_refused_where_python_reads_it(no_grad: None):
-    captured = ftax.capture(lambda x: x[x > 0].sum(), torch.randn(4))
-    assert captured(torch.tensor([1.0, -1.0, 2.0, -3.0])).item() == 3.0
-    with pytest.raises(ftax.UnsupportedError, match=r"test_capture\.py"):
-        ftax.capture(lambda x: x / x[x > 0].numel(), torch.randn(4))
-
-
-def test_memory_that_python_reads_is_refused(no_grad: None):
-    with pytest.raises(ftax.UnsupportedError, match=r"Tensor.tolist at test_capture.py"):
-        ftax.capture(lambda x: x + x.tolist()[0], torch.randn(4))
-
-
-def test_a_number_that_depends_on_nothing_is_baked_in(no_grad: None):
-    def run(x: torch.Tensor) -> torch.Tensor:
-        position = torch.arange(4)
-        return x + position if bool((position.diff() == 1).all()) else x
-
-    captured = ftax.capture(run, torch.randn(4))
-    assert_same(captured, run, torch.randn(4))
-    assert captured.explain().programs[0].baked == ("aten::is_nonzero in the model itself",)
-
-
-def test_a_number_can_be_compared_after_each_replay(no_grad: None):
-    total = torch.zeros(1)
-
-    def run(x: torch.Tensor) -> torch.Tensor:
-        total.add_(x.sum())
-        return total * 2 if bool((x > 0).any()) else total - 1
-
-    captured = ftax.capture(run, torch.ones(4), on_host_read="check")
-    captured(torch.ones(4))
-    assert total.item() == 4.0
-    found = captured(-torch.ones(4))  # goes the other way: done again, from the same state
-    assert (total.item(), found.item()) == (0.0, -1.0)
-    assert (count(captured, "replayed"), count(captured, "eager")) == (1, 1)
-
-
-@pytest.mark.parametrize("draw", [random.random, np.random.rand, np.random.default_rng(0).random])
-def test_random_numbers_that_are_not_torchs_are_refused_at_once(
-    no_grad: None, draw: Callable[[], float]
-):
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return -x if draw() < 1e-6 else x + 1  # which no try would show
-
-    with pytest.raises(ftax.UnsupportedError, match="draws random numbers of"):
-        ftax.capture(run, torch.ones(2))
-
-
-def test_a_number_that_is_returned_is_told(no_grad: None):
-    with pytest.raises(ftax.UnsupportedError, match=r"returns a number .*call \.item\(\) on"):
-        ftax.capture(lambda x: x.sum().item(), torch.ones(2))
-
-
-def test_numbers_that_mostly_differ_are_told(no_grad: None):
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if bool((x > 0).any()) else x - 1
-
-    captured = ftax.capture(run, torch.ones(4), on_host_read="check")
-    for _ in range(7):
-        captured(-torch.ones(4))
-    with pytest.warns(UserWarning, match="slower than without a capture"):
-        captured(-torch.ones(4))
-
-
-def test_what_is_not_done_again_is_listed(no_grad: None, capsys: pytest.CaptureFixture[str]):
-    def run(x: torch.Tensor) -> torch.Tensor:
-        print("hello")
-        return x + 1
-
-    frozen = ftax.capture(run, torch.ones(2)).explain().programs[0].frozen
-    assert any("print in test_capture.py" in item for item in frozen)
-    assert "hello" in capsys.readouterr().out
-
-
-def test_what_changes_python_is_refused(no_grad: None):
-    class Counter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.calls = 0
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            return x + 1
-
-    with pytest.raises(ftax.UnsupportedError, match=r"each call changes 'calls' of Counter"):
-        ftax.capture(Counter(), torch.ones(2))
-
-
-def test_a_result_that_autograd_would_follow_is_refused():
-    with pytest.raises(ftax.UnsupportedError, match=r"torch\.no_grad\(\)"):
-        ftax.capture(make_model(), torch.randn(2, 8))
-
-
-def test_a_refusal_can_call_the_original(no_grad: None):
-    def run(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if x.sum() > 0 else x - 1
-
-    with pytest.warns(UserWarning, match="without a capture"):
-        captured = ftax.capture(run, torch.ones(4), on_refusal="eager")
-    assert_same(captured, run, -torch.ones(4))
-    assert "reads a number" in str(captured.explain())
-
-
-def test_what_fails_to_be_recorded_later_is_called_as_it_is(no_grad: None):
-    def run(x: torch.Tensor, factorised: bool) -> torch.Tensor:
-        return torch.linalg.cholesky(x) if factorised else x + 1
-
-    captured = ftax.capture(run, (torch.eye(3), False))
-    with pytest.warns(UserWarning, match=r"called as it is.*positive-definite"):
-        assert_same(captured, run, torch.eye(3), True)  # the second input has no such factors
-    assert_same(captured, run, torch.eye(3), True)
-    with pytest.raises(torch.linalg.LinAlgError) as raised:
-        captured(-torch.eye(3), True)
-    assert raised.value.__context__ is None  # the model's own error, not one behind ours
-    assert captured.explain().calls == {"recorded": 1, "eager": 3}
-
-
-def test_arguments_that_hold_themselves_are_refused_and_end_no_process(no_grad: None):
-    loop: list[Any] = [torch.ones(3)]
-    captured = ftax.capture(lambda given: given[0] + 1, ([torch.ones(3)],))
-    loop.append(loop)
-    for call in (lambda: captured(loop), lambda: ftax.capture(lambda given: given[0], (loop,))):
-        with pytest.raises(ftax.InvalidArgumentError, match="hold themselves"):
-            call()
-
-
-def test_an_operator_that_raises_does_so_as_in_eager(no_grad: None):
-    layer = nn.Embedding(4, 3)
-    captured = ftax.capture(layer, torch.tensor([1, 2]))
-    with pytest.raises(IndexError, match="out of range") as raised:
-        captured(torch.tensor([1, 9]))
-    assert raised.value.__context__ is None
-    assert_same(captured, layer, torch.tensor([3, 0]))
-    assert captured.explain().calls == {"recorded": 1, "eager": 1, "replayed": 1}
-
-
-def test_a_replay_that_fails_where_eager_does_not_is_told_once(no_grad: None):
-    def run(x: torch.Tensor) -> torch.Tensor:
-        try:
-            return torch.linalg.cholesky(x)
-        except torch.linalg.LinAlgError:
-            return x + 1
-
-    captured = ftax.capture(run, torch.eye(3), check_inputs=2 * torch.eye(3))
-    with pytest.warns(UserWarning, match=r"a replay of .*run failed where .*positive-definite"):
-        assert_same(captured, run, -torch.eye(3))
-    assert_same(captured, run, -torch.eye(3))  # warnings are errors in tests: it is told once
-    assert captured.explain().calls == {"recorded": 1, "eager": 2}
-
-
-def test_an_explanation_says_why_a_call_was_recorded(no_grad: None):
-    model = make_model()
-    captured = ftax.capture(model, torch.randn(2, 8))
-    replace_part(model)
-    captured(torch.randn(2, 8))
-    captured(torch.randn(3, 8))
-    newest, second, first = captured.explain().programs
-    assert "[3, 8]" in newest.reason and "'1' of" in second.reason and first.reason == ""
-    text = str(captured.explain())
-    assert text.count("compared before") == 3
-    assert text.count("torch's switches") == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"kind": "fast"}, "kind is 'fast'"),
-        ({"on_miss": None}, "on_miss is None"),
-        ({"max_shapes": 0}, "max_shapes is 0"),
-        ({"kind": "graph"}, "no CUDA graphs"),
-    ],
-)
-def test_wrong_options_are_told(no_grad: None, options: dict[str, object], words: str):
-    with pytest.raises(ftax.InvalidArgumentError, match=words):
-        ftax.capture(make_model(), torch.randn(2, 8), **options)
-
-
-def test_what_cannot_be_called_and_what_is_captured_already_are_told(no_grad: None):
-    with pytest.raises(ftax.InvalidArgumentError, match="cannot be called"):
-        ftax.capture(3, torch.ones(1))
-    captured = ftax.capture(make_model(), torch.randn(2, 8))
-    with pytest.raises(ftax.InvalidArgumentError, match="captured already"):
-        ftax.capture(captured, torch.randn(2, 8))
 
 
 # What it says of itself, and its end

@@ -3,7 +3,6 @@
 import gc
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,12 +23,6 @@ from ftax.runtimes.tape.flow import Flow
 from ftax.runtimes.tape.recording import record
 from support.captures import assert_same
 from support.small_models import load_function
-
-
-@pytest.fixture
-def no_grad() -> Iterator[None]:
-    with torch.no_grad():
-        yield
 
 
 def test_values_flow_through_views_and_writes():

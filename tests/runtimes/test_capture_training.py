@@ -11,12 +11,6 @@ import ftax
 from support.captures import count, make_model
 
 
-@pytest.fixture
-def no_grad() -> Iterator[None]:
-    with torch.no_grad():
-        yield
-
-
 def make_training(
     make: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer],
 ) -> tuple[nn.Module, torch.optim.Optimizer, Callable[..., torch.Tensor]]:
