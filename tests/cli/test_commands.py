@@ -176,6 +176,16 @@ def test_ops_names_operators_and_modules():
     assert "encoder.layer.11.attention" in result.stdout
 
 
+def test_a_sweep_in_which_nothing_was_measured_is_no_success(tmp_path):
+    huge = run("sweep", "--model", "bert-base", "--tiny", "--batch", str(2**62), "--quick",
+               "-o", str(tmp_path / "huge"))  # fmt: skip
+    assert huge.returncode == 4
+    assert "1 failed" in huge.stderr and "no cell was measured" in huge.stderr
+    odd = run("sweep", "--model", "layer-norm", "--runtime", "onnxruntime-cuda-graph", "--quick",
+              "-o", str(tmp_path / "odd"))  # fmt: skip
+    assert odd.returncode in (2, 3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

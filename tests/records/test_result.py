@@ -1,5 +1,6 @@
 """What a prompt, a notebook and a data frame get of a result, and that a prompt gets one line."""
 
+import random
 import sys
 from dataclasses import dataclass, fields
 
@@ -20,6 +21,15 @@ from support.report_results import make_environments, make_knee
 from support.runtimes_receipt import CLOSE, ORT, make_cpu_receipt, make_gpu_receipt, make_runtime
 from support.sweeps import MACHINE, make_cell, make_measured
 from support.traces import make_repeated_trace
+
+
+def test_printing_draws_no_random_number_of_the_user():
+    receipt = make_cpu_receipt()
+    before = random.getstate()
+    assert str(receipt)
+    assert receipt._repr_html_()
+    assert random.getstate() == before
+
 
 HOSTILE = '<script>x</script>&"'
 

@@ -3,6 +3,7 @@ warnings of the page."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,20 @@ def test_results_are_not_written_over(folder, tmp_path):
         write_report([folder], tmp_path)
     with pytest.raises(InvalidArgumentError, match="choose a path"):
         write_report([folder / "receipts.jsonl"], tmp_path / "gone" / "report.html")
+
+
+def test_what_is_no_file_is_not_replaced_and_a_link_stays_one(folder, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidArgumentError, match="no regular file; name one"):
+        write_report([folder], pipe)
+    assert pipe.is_fifo()
+    (tmp_path / "link.html").symlink_to(tmp_path / "page.html")  # not there yet
+    write_report([folder], tmp_path / "link.html")
+    write_report([folder], tmp_path / "link.html")
+    assert (tmp_path / "link.html").is_symlink()
+    assert not (tmp_path / "page.html").is_symlink()
+    assert (tmp_path / "page.html").read_bytes().startswith(b"<!doctype html>")
 
 
 def test_a_page_is_written_over(folder, tmp_path):

@@ -275,6 +275,20 @@ def test_what_a_step_keeps_in_python_is_as_before() -> None:
     assert read_python() == before
 
 
+def test_what_a_loss_and_hooks_of_an_optimizer_keep_in_python_is_as_before() -> None:
+    model, noted = nn.Linear(3, 1), [0]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(lambda *_: noted.append(1))
+    step = ftax.train(model, lambda m, x: m(keep_in_python(x)).sum(), optimizer, torch.ones(2, 3))
+    before = read_python()
+    with leave_as_found(step):
+        step(torch.ones(2, 3))
+        assert all(old != new for old, new in zip(before, read_python(), strict=True))
+        assert noted == [0, 1]
+    assert read_python() == before
+    assert noted == [0]
+
+
 def test_of_a_module_generators_are_as_before_and_what_hooks_note_stays() -> None:
     class Draws(nn.Module):
         def __init__(self) -> None:

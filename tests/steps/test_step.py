@@ -239,12 +239,46 @@ def test_what_a_loss_keeps_in_python_is_brought_back_by_reset():
     assert not seen  # as it was found
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda m, o, x: ftax.train(m, lambda m, x: (m(x),), o, x), "loss returns a tuple: give"),
+        (lambda m, o, x: ftax.train(m, lambda m, x: m(x), o, x), "a tensor of 2 numbers: give one"),
+        (lambda m, o, x: ftax.train(m, lambda m, x: m(x).sum(), o, None), "batch is a NoneType"),
+        (lambda m, o, x: ftax.train(m, lambda m, x: m(x).sum(), o, x[:0]), "batch has no samples"),
+    ],
+)
+def test_what_is_no_training_step_is_refused_in_words(make: Callable[..., Any], words: str):
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(InvalidArgumentError, match=words):
+        load_model(make(model, optimizer, torch.ones(2, 3)))
+
+
+def test_a_step_of_a_lazy_module_says_what_to_do():
+    model = nn.Sequential(nn.LazyLinear(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = ftax.train(model, lambda m, x: m(x).sum(), optimizer, torch.ones(2, 3))
+    with pytest.raises(UnsupportedError, match=r"lazy \(LazyLinear\).*call the module once"):
+        load_model(step)
+
+
+def test_a_label_that_marks_nothing_is_drawn_as_it_is():
+    labels = torch.tensor([-100, 0, 1, 2, -100, 1])
+    step = ftax.step(lambda x: x + 1, labels)
+    drawn = load_model(step).check_args[0]
+    assert set(drawn.tolist()) <= set(labels.tolist())
+    assert not torch.equal(drawn, labels)
+
+
 def test_a_mode_that_a_step_does_not_have_is_refused():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = ftax.train(model, lambda module, x: module(x).sum(), optimizer, (torch.ones(2, 3),))
     with pytest.raises(InvalidArgumentError, match="a train step runs in grad mode"):
         load_model(step, grad_mode="no_grad")
+    with pytest.raises(InvalidArgumentError, match="a train step runs in grad mode: leave it out"):
+        load_model("llama", tiny=True, step="train", grad_mode="no_grad")
     with pytest.raises(InvalidArgumentError, match="a decode step runs in inference mode"):
         load_model("llama", tiny=True, step="decode", grad_mode="no_grad")
     with pytest.raises(InvalidArgumentError, match="optimizer is LBFGS"):

@@ -22,6 +22,12 @@ def write(folder, *records):
     return SweepResults.load(folder)
 
 
+@pytest.mark.parametrize("value", [0.0, -1.0, 1e-320, 1e300])
+def test_a_time_that_no_clock_gives_is_no_result(value):
+    with pytest.raises(InvalidArgumentError, match=r"values_ns.* a time in ns, 0\.001 to"):
+        make_measured(make_cell(), values_ns=(1.0, value))
+
+
 def test_the_last_line_of_a_cell_counts(tmp_path):
     later = make_measured(A, busy_ns=1.0)
     results = write(tmp_path, MACHINE, make_measured(A), make_measured(B), later)

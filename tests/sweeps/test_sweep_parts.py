@@ -202,6 +202,9 @@ def test_facts_are_scalars_and_faults_have_a_name():
     assert choose_status(UnsupportedError("no")) == "unavailable"
     assert choose_status(UnavailableError("no")) == "unavailable"
     assert choose_status(ValueError("no")) == choose_status("no") == "failed"
+    full = UnavailableError("no room in the cache")
+    full.__cause__ = OSError("no space left")  # there may be some another time
+    assert choose_status(full) == "failed"
 
 
 @pytest.mark.parametrize(

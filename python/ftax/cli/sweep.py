@@ -150,6 +150,11 @@ def sweep(
         raise typer.Exit(130)
     if results.is_late:
         say(f"the time is up; go on with --resume -o {output}")
+        return
+    found = {cell.status for cell in results.cells}
+    if "measured" not in found:
+        say("no cell was measured")
+        raise typer.Exit(4 if "failed" in found else 3)
 
 
 def _show(results: SweepResults, output: Path, form: o.Output) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -35,8 +36,7 @@ class Shown:
         return self.draw()
 
     def _repr_html_(self) -> str:
-        html: str = find("ftax.reports.notebook:to_html")(self.draw())
-        return html
+        return self._write("ftax.reports.notebook:to_html")
 
     def to_dataframe(self) -> Any:
         """Its numbers as a pandas.DataFrame: times in ns, intervals in columns of their own, the
@@ -48,8 +48,14 @@ class Shown:
         return self.draw().to_numbers().to_dataframe()
 
     def __str__(self) -> str:
-        text: str = find("ftax.reports.terminal:to_text")(self.draw())
-        return text
+        return self._write("ftax.reports.terminal:to_text")
+
+    def _write(self, form: str) -> str:
+        drawn = random.getstate()  # rich draws numbers of Python's, which may be the user's seed
+        try:
+            return str(find(form)(self.draw()))
+        finally:
+            random.setstate(drawn)
 
 
 class Stored(Record):

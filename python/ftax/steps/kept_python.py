@@ -145,11 +145,15 @@ class _Walk:
             yield from self._keep_class(type(value))
             self._queue += list(vars(value).values())
             self._queue += list(value._modules.values())
+        elif isinstance(value, torch.optim.Optimizer):  # the rest of it is put back by who runs it
+            self._queue += (value._optimizer_step_pre_hooks, value._optimizer_step_post_hooks)
         elif not isinstance(value, _ENDS) and self._is_users(type(value)):
             yield from self._keep_object(value)
 
     def _keep_function(self, function: types.FunctionType) -> Iterator[Callable[[], None]]:
         file = function.__code__.co_filename
+        if (function.__module__ or "").startswith("ftax."):  # what it was handed is the user's
+            self._queue += [cell.cell_contents for cell in function.__closure__ or ()]
         if is_library(file) or (self._own_code and is_installed(file)):
             return
         for cell in function.__closure__ or ():

@@ -80,7 +80,8 @@ def _load_named_step(
         what = "a module" if isinstance(model, nn.Module) else model
         raise InvalidArgumentError(
             f"step is {setting.step!r}, which is of models by name, and this is {what}: give "
-            "ftax.decode(...) or ftax.train(...) of it, or a function that returns one"
+            "ftax.decode(...) or ftax.train(...) of it, or a function that returns one, and leave "
+            "step out"
         )
     if given is not None:
         raise InvalidArgumentError(

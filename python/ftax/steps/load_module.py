@@ -10,13 +10,13 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ftax.errors import InvalidArgumentError, UnsupportedError, say_count
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
+from ftax.steps.state import refuse_lazy
 from ftax.steps.user_inputs import Given, split_inputs
 
 
@@ -53,9 +53,6 @@ def load_module(module: nn.Module, setting: Setting, given: Given | None) -> Loa
     )
 
 
-_LAZY = (UninitializedBuffer, UninitializedParameter)
-
-
 def _refuse_odd_modules(module: nn.Module) -> None:
     """Raises UnsupportedError for modules that are none of Python, and those that are not ready."""
     for name, part in module.named_modules():
@@ -66,16 +63,6 @@ def _refuse_odd_modules(module: nn.Module) -> None:
                 "module with torch.jit.save, and give the file with runtime='torchscript'"
             )
         refuse_lazy(part, where)
-
-
-def refuse_lazy(part: nn.Module, where: str) -> None:
-    """Raises UnsupportedError for a module that makes its own weights at the first call."""
-    own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
-    if any(isinstance(item, _LAZY) for item in own):
-        raise UnsupportedError(
-            f"{where} is lazy ({type(part).__name__}) and has no weights yet: call the module "
-            "once, so that it makes them"
-        )
 
 
 def _prepare(module: nn.Module) -> tuple[str, ...]:

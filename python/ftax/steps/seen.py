@@ -16,7 +16,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.reach import can_load, copy_containers, find_reached
-from ftax.steps.state import Snapshot, is_same_container, refill
+from ftax.steps.state import Snapshot, is_same_container, refill, refuse_lazy
 from ftax.steps.step import Step
 from ftax.steps.writes import MOST_KEPT_BYTES, Writes, count_bytes, find_storage
 
@@ -76,6 +76,8 @@ class Seen:
     def _keep_module(self, part: nn.Module) -> None:
         if id(part) in self._covered or _is_swapped(part):
             return
+        for inner in part.modules():
+            refuse_lazy(inner, "a module that the step calls")
         self._covered.update({id(inner): inner for inner in part.modules()})
         self._snapshots.append(Snapshot(part))
         self._keep_leaves(part.parameters())

@@ -109,6 +109,10 @@ class Setting:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}: give True or False")
         if self.step == "train":
+            if self.grad_mode == "no_grad":
+                raise InvalidArgumentError(
+                    "grad_mode is 'no_grad', but a train step runs in grad mode: leave it out"
+                )
             object.__setattr__(self, "grad_mode", "grad")
         if not _is_int(self.seed) or not 0 <= self.seed < _SEED_LIMIT:
             raise InvalidArgumentError(

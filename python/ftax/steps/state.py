@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from ftax.errors import name_type
+from ftax.errors import UnsupportedError, name_type
 from ftax.steps.tensors import copy_into, same_bytes
 
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed
@@ -361,3 +362,13 @@ def keep_generators() -> Iterator[None]:
     finally:
         random.setstate(python)
         np.random.set_state(numpy)
+
+
+def refuse_lazy(part: nn.Module, where: str) -> None:
+    """Raises UnsupportedError for a module that makes its own weights at the first call."""
+    own = [*part.parameters(recurse=False), *part.buffers(recurse=False)]
+    if any(is_lazy(item) for item in own):
+        raise UnsupportedError(
+            f"{where} is lazy ({type(part).__name__}) and has no weights yet: call the module "
+            "once, so that it makes them"
+        )

@@ -6,7 +6,7 @@ measured in another way than any function's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -56,24 +56,40 @@ def train(
     def run(*args: Any, **kwargs: Any) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=set_to_none)
         value = loss(model, *args, **kwargs)
+        if not isinstance(value, torch.Tensor) or value.numel() != 1:
+            raise InvalidArgumentError(_describe_loss(value))
         value.backward()
         optimizer.step()
         return value
 
+    if not isinstance(batch, torch.Tensor | tuple | list | Mapping):
+        raise InvalidArgumentError(
+            f"batch is {name_type(batch)}: give what loss is called with after the model: a "
+            "tensor, (x, y) or {'name': x}"
+        )
     args, kwargs = split_inputs(batch)
     first = next(
         (item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)), None
     )
+    samples = int(first.shape[0]) if first is not None and first.dim() else 1
+    if samples == 0:
+        raise InvalidArgumentError("batch has no samples: give one of at least 1")
     return Step(
         function=run,
         inputs=(args, kwargs),
         check_inputs=check_batch,
         reset=reset,
-        units=int(first.shape[0]) if first is not None and first.dim() else 1,
+        units=samples,
         name=name or type(model).__name__,
         kind="train",
         grad_mode="grad",
     )
+
+
+def _describe_loss(value: Any) -> str:
+    is_tensor = isinstance(value, torch.Tensor)
+    what = f"a tensor of {value.numel()} numbers" if is_tensor else name_type(value)
+    return f"loss returns {what}: give one number, such as cross_entropy(model(x), y)"
 
 
 def _check(model: Any, loss: Any, optimizer: Any) -> None:

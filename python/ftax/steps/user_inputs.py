@@ -361,6 +361,8 @@ def _draw(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     low, high = int(wide.min()), min(int(wide.max()), 2**63 - 2)
     if constant:
         low, high = min(low, 0), max(high, 0)
+    elif low < 0:  # a mark, as a label of -100: what lies between means nothing
+        return values.flatten()[torch.randint(values.numel(), values.shape, generator=generator)]
     return torch.randint(low, high + 1, values.shape, generator=generator)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, say_count
 from ftax.machines.differences import DECIDING, describe_difference, find_differences
 from ftax.records.record import JsonScalar
 from ftax.sweeps.record import GPU, REPETITION, SweepCell, SweepMachine, drop_options
@@ -130,6 +130,11 @@ def compare_sweeps(
         left_out.append(
             f"{apart} cells were measured by several machines of a side, none of which is on both: "
             "compare sweeps of one machine each"
+        )
+    if same := sum(change.a == change.b for change in changes):
+        left_out.append(
+            f"{say_count(same, 'compared cell')} of one run on both sides: it differs from itself "
+            "in nothing"
         )
     if one_round:
         left_out.append(f"{one_round} cells have a single round on a side, which has no spread")

@@ -77,8 +77,11 @@ def count(loaded: LoadedModel) -> tuple[dict[str, int], str]:
 
 
 def choose_status(error: BaseException | str) -> str:
-    """ "unavailable" for what cannot be had here or not of this model, however often one tries."""
-    final = isinstance(error, UnavailableError | UnsupportedError)
+    """ "unavailable" for what cannot be had here or not of this model, however often one tries. A
+    disk that refused to be written may do so another time."""
+    final = isinstance(error, UnavailableError | UnsupportedError) and not isinstance(
+        error.__cause__, OSError
+    )
     return "unavailable" if final else "failed"
 
 

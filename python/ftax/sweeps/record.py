@@ -30,7 +30,9 @@ GPU = "gpu"  # the option of a cell that wants a kind of GPU: a part of its name
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
 
-Amount = Annotated[float, Rule("a number of at least 0", lambda value: value >= 0)]
+_MOST = 2.0**63  # as of nanoseconds
+Amount = Annotated[float, Rule("a number from 0 to 2**63", lambda value: 0 <= value < _MOST)]
+RoundTime = Annotated[float, Rule("a time in ns, 0.001 to 2**63", lambda ns: 1e-3 <= ns < _MOST)]
 Status = Literal["measured", "failed", "unavailable"]
 
 
@@ -148,7 +150,7 @@ class SweepCell(Stored):
     machine: Name
     status: Status
     reason: str = ""
-    values_ns: tuple[Amount, ...] = ()
+    values_ns: tuple[RoundTime, ...] = ()
     busy_ns: Amount | None = None
     kernel_ns: Amount | None = None
     kernels: Count | None = None

@@ -41,9 +41,9 @@ def write_report(
 
     Raises:
         ResultsError: a path has no results, or a line cannot be read and ``skip_bad`` is not given.
-        InvalidArgumentError: ``output`` is a file that is no HTML page, or cannot be written.
+        InvalidArgumentError: ``output`` exists and is no HTML page, or cannot be written.
     """
-    target = Path(output)
+    target = Path(os.path.realpath(output))  # what a link names is written, and the link stays
     _check_target(target)
     sources = read_sources(paths, skip_bad=skip_bad)
     text = make_page(
@@ -115,7 +115,9 @@ def _check_target(target: Path) -> None:
     """A page may be written anew; results must not be written over."""
     if target.is_dir():
         raise InvalidArgumentError(f"{target} is a folder; name a file, such as report.html")
-    if not target.is_file() or target.stat().st_size == 0:
+    if target.exists() and not target.is_file():
+        raise InvalidArgumentError(f"{target} is no regular file; name one, such as report.html")
+    if not target.exists() or target.stat().st_size == 0:
         return
     with target.open("rb") as file:
         start = file.read(len(_START))

@@ -33,10 +33,10 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.kept_python import keep_python, read_draws
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
-from ftax.steps.load_module import refuse_lazy
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
 from ftax.steps.reach import find_reached
+from ftax.steps.state import refuse_lazy
 from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
 from ftax.steps.writes import find_storage

@@ -231,9 +231,11 @@ def dispatch_key_works(*, has_autograd: bool = False) -> bool:
     weight = torch.ones(2, 2, requires_grad=has_autograd)
     seen = ["aten::t", "aten::mm"] if has_autograd else ["aten::linear"]
     try:
-        tape, _ = _record_with_key(
-            lambda: torch.nn.functional.linear(x, weight), [x], [weight], "cpu", None, has_autograd
-        )
+        with torch.autocast("cpu", enabled=False):  # the answer is kept, and a caller's is not
+            tape, _ = _record_with_key(
+                lambda: torch.nn.functional.linear(x, weight),
+                [x], [weight], "cpu", None, has_autograd,
+            )  # fmt: skip
     except UnavailableError:
         return False
     return bool(tape.operators == seen)
