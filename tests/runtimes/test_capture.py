@@ -318,6 +318,23 @@ def test_threads_take_turns(no_grad: None):
     assert wrong == []
 
 
+def test_a_call_is_recorded_while_other_threads_work(no_grad: None):
+    ended, x = threading.Event(), torch.ones(4)
+
+    def work() -> None:
+        while not ended.is_set():
+            torch.add(x, 1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        model = make_model()
+        assert_same(ftax.capture(model, torch.randn(2, 8)), model, torch.randn(2, 8))
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_a_call_that_would_be_recorded_does_not_wait_for_who_records_it_too(no_grad: None):
     inner = ftax.capture(make_model(), torch.randn(2, 8))
     begun = threading.Event()

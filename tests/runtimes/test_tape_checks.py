@@ -1,6 +1,7 @@
 """What a tape is refused for, what it warns of, and that checking it leaves the model as it was."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch.nn.functional as F
 from torch import library, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.eager.eager import prepare_flat
@@ -40,6 +42,23 @@ def test_host_reads_are_listed_with_their_place() -> None:
     taped = make_tape(load_inside(lambda x: x + 0 * x.sum().item()))
     assert taped.checks.details["host_reads"] == ["aten::item in gate"]
     assert any("reads 1 value on the host (aten::item in" in w for w in taped.warnings)
+
+
+def test_work_that_other_threads_do_is_no_tapes() -> None:
+    weight = normal(4, 4)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(torch.add, weight, 1).result()  # its thread is there before anybody looks
+
+        def call(x: torch.Tensor) -> torch.Tensor:
+            beside = pool.submit(torch.mm, weight, weight)
+            result = x + 1
+            beside.result()
+            return result
+
+        told = refusal(load_inside(call))
+        assert "another thread called operators (aten::mm was the first)" in told
+    make_tape(load_inside(lambda x: x + 1))  # nobody watches any more
+    assert _core.unwatch_other_threads() == ""
 
 
 def test_truth_of_a_tensor_is_a_host_read() -> None:

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "tape/call_log.h"
 #include "tape/dispatch_scope.h"
+#include "tape/other_threads.h"
 #include "tape/recorder.h"
 #include "tape/tape.h"
 
@@ -129,6 +130,10 @@ void bind_recorder(py::module_& m) {
             return calls;
           },
           "Of each call its name, the shapes of its tensors, the integers given to it, its depth.");
+  m.def("watch_other_threads", &watch_other_threads,
+        "Note operators that other threads call, but for those of a backward pass.");
+  m.def("unwatch_other_threads", &unwatch_other_threads,
+        "The first that they called since; empty if none.");
 }
 
 }  // namespace ftax

@@ -11,7 +11,7 @@ check returns it. Whether later calls are the same work is watched while they ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -287,7 +287,9 @@ def _record(loaded: LoadedModel, observer: Observer) -> _core.Tape:
 
 def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     sequence = tape.visible_operators
-    with preserve_state(loaded):
+    # Beside a capture other threads may serve other requests.
+    alone = nullcontext() if loaded.kind == "call" else _refuse_other_threads()
+    with preserve_state(loaded), alone:
         calls = observe(loaded.call, has_autograd=loaded.has_autograd)
     seen = [call.name for call in calls if call.depth == 0]
     agree = seen == sequence
@@ -300,6 +302,22 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
             f"operators that it calls: {_describe_divergence(sequence, seen)}{hint}"
         )
     return calls
+
+
+@contextmanager
+def _refuse_other_threads() -> Iterator[None]:
+    """Raises UnsupportedError if other threads call operators meanwhile: no tape has those."""
+    _core.watch_other_threads()
+    try:
+        yield
+    finally:
+        first = _core.unwatch_other_threads()
+    if first:
+        raise UnsupportedError(
+            f"cannot tape this model: while it ran, another thread called operators ({first} was "
+            "the first), and a tape has those of one thread alone: make them in the thread that is "
+            "measured, or have other threads rest while it is"
+        )
 
 
 def _follow(
