@@ -951,7 +951,7 @@ def event_loop(x: Tensor) -> Tensor:
         loop.close()
 
 
-@refused("on a second input")
+@refused("another thread called operators")
 def other_thread(x: Tensor) -> Tensor:
     found: list[Tensor] = []
     thread = threading.Thread(target=lambda: found.append(x.exp()))
@@ -960,7 +960,7 @@ def other_thread(x: Tensor) -> Tensor:
     return found[0] + 1
 
 
-@refused(OTHER)
+@refused("another thread called operators")
 def other_thread_writes(x: Tensor) -> Tensor:
     y = torch.zeros_like(x)
     thread = threading.Thread(target=torch.inference_mode()(lambda: y.copy_(x)))

@@ -24,7 +24,12 @@ from ftax.timing.comparison import Comparison
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import QUEUED, Measurement, describe_doubts
 from ftax.timing.session import _describe_disturbance
-from ftax.timing.trust import find_doubt, find_doubt_of_mean, find_doubt_of_waits
+from ftax.timing.trust import (
+    find_disturbance,
+    find_doubt,
+    find_doubt_of_mean,
+    find_doubt_of_waits,
+)
 from support.evidence import EAGER, FLAT, TAPE
 from support.records import make_measurement
 from support.report_results import make_environments, make_knee
@@ -266,6 +271,8 @@ def test_no_result_on_record_is_doubted_for_its_mean():
         for receipt in getattr(record, "parts", (record,))
         if isinstance(receipt, Receipt)
     ]
-    values = [rows.values_ns for item in receipts for rows in (*item.rungs, *item.others)]
-    assert len(values) > 600
-    assert all(1 / 1.2 <= mean(item) / median(item) <= 1.2 for item in values)
+    found = [rows for item in receipts for rows in (*item.rungs, *item.others)]
+    assert len(found) > 600
+    for rows in found:  # a host may disturb all rounds, and says so
+        most = 1.4 if find_disturbance(rows.warnings) else 1.2
+        assert 1 / most <= mean(rows.values_ns) / median(rows.values_ns) <= most
