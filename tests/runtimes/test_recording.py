@@ -42,7 +42,8 @@ def test_importing_ftax_and_recording_leave_the_dispatcher_as_it_was() -> None:
 @pytest.mark.parametrize("has_autograd", [False, True])
 def test_this_torch_offers_the_dispatch_keys(has_autograd: bool) -> None:
     recording.dispatch_key_works.cache_clear()
-    with torch.autocast("cpu", torch.bfloat16):  # whose answer would be kept for who has it off
+    # Whose answer would be kept for who has them off.
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         assert recording.dispatch_key_works(has_autograd=has_autograd)
 
 

@@ -56,9 +56,11 @@ def train(
     def run(*args: Any, **kwargs: Any) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=set_to_none)
         value = loss(model, *args, **kwargs)
-        if not isinstance(value, torch.Tensor) or value.numel() != 1:
-            raise InvalidArgumentError(_describe_loss(value))
-        value.backward()
+        try:
+            value.backward()
+        except (AttributeError, RuntimeError) as error:  # looked at here: a check would be timed
+            _refuse_loss(value, error)
+            raise
         optimizer.step()
         return value
 
@@ -86,10 +88,14 @@ def train(
     )
 
 
-def _describe_loss(value: Any) -> str:
+def _refuse_loss(value: Any, error: Exception) -> None:
     is_tensor = isinstance(value, torch.Tensor)
+    if is_tensor and value.numel() == 1:
+        return
     what = f"a tensor of {value.numel()} numbers" if is_tensor else name_type(value)
-    return f"loss returns {what}: give one number, such as cross_entropy(model(x), y)"
+    raise InvalidArgumentError(
+        f"loss returns {what}: give one number, such as cross_entropy(model(x), y)"
+    ) from error
 
 
 def _check(model: Any, loss: Any, optimizer: Any) -> None:

@@ -329,7 +329,7 @@ def _find_generated(code: Any) -> tuple[Any, str]:
     holder, name = code, "current_callable"
     while True:
         function = _unbind(getattr(holder, name))
-        names = function.__code__.co_freevars
+        names = getattr(getattr(function, "__code__", None), "co_freevars", ())
         if "model" not in names:
             return holder, name
         holder, name = function.__closure__[names.index("model")], "cell_contents"

@@ -227,17 +227,18 @@ def find_host_reads(
 @functools.cache
 def dispatch_key_works(*, has_autograd: bool = False) -> bool:
     """Whether this torch lets the dispatch key observe calls: probed once with a real call."""
-    x = torch.ones(1, 2)
-    weight = torch.ones(2, 2, requires_grad=has_autograd)
     seen = ["aten::t", "aten::mm"] if has_autograd else ["aten::linear"]
-    try:
-        with torch.autocast("cpu", enabled=False):  # the answer is kept, and a caller's is not
-            tape, _ = _record_with_key(
-                lambda: torch.nn.functional.linear(x, weight),
-                [x], [weight], "cpu", None, has_autograd,
-            )  # fmt: skip
-    except UnavailableError:
-        return False
+    # The answer is kept, and is not to be that of the modes that who asked first was in.
+    with torch.inference_mode(False), torch.autocast("cpu", enabled=False):
+        x, weight = torch.ones(1, 2), torch.ones(2, 2, requires_grad=has_autograd)
+
+        def call() -> torch.Tensor:
+            return torch.nn.functional.linear(x, weight)
+
+        try:
+            tape, _ = _record_with_key(call, [x], [weight], "cpu", None, has_autograd)
+        except UnavailableError:
+            return False
     return bool(tape.operators == seen)
 
 
