@@ -66,7 +66,8 @@ $(VENV)/.built: $(VENV)/.dependencies $(SOURCES)
 test: test-cpp test-python
 
 test-python: build
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not timing"
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m timing
 
 # The torch-free core alone, with its own tests; $(1) is a preset of CMakePresets.json.
 define run_core_tests

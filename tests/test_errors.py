@@ -70,6 +70,16 @@ def test_other_messages_are_left_alone_but_for_their_lines():
     assert not is_out_of_memory("CUPTI ran out of buffers")
 
 
+def test_of_the_stack_of_an_error_in_python_the_innermost_own_line_is_named():
+    said = (
+        "eager raised ValueError: no\nmore\n\nAt:\n  /a/site-packages/torch/nn/of.py(9): relu\n"
+        "  /home/me/my model.py(24): forward\n  /home/me/run.py(3): <module>\n"
+    )
+    assert describe(said) == "eager raised ValueError: no more (my model.py, line 24)"
+    assert describe("x\n\nAt:\n  /a/site-packages/b.py(9): c\n") == "x (b.py, line 9)"
+    assert describe("At: noon\n  it failed") == "At: noon it failed"
+
+
 def test_errors_of_torch_become_ours_and_ours_pass():
     with pytest.raises(RunnerError, match="flat: stream capture"), name_faults("flat"):
         raise RuntimeError("stream capture failed")

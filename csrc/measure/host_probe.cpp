@@ -26,7 +26,7 @@ constexpr int64_t kShortWaitNs = 100'000;  // a sleeping thread that is woken wa
 constexpr int64_t kLookEveryNs = 500'000;  // of which a look takes half a percent
 constexpr int kQuietLooks = 10;  // one after the other, before a neighbour is said to have left
 constexpr int64_t kBetweenLooksNs = 200'000;
-constexpr int kLooksPerPoll = 250;
+constexpr int64_t kPollEveryNs = 50'000'000;
 constexpr size_t kLeastQuietRounds = 5, kManyQuietRounds = 20;
 
 int64_t time_chain() {
@@ -139,13 +139,16 @@ void HostProber::wait_for_core(HostProbe& probe, int64_t limit_ns,
                                const std::function<void()>& poll) {
   if (!is_shared(probe.wide_ns)) return;
   const int64_t start = now_ns();
+  int64_t polled = start;
   int quiet = 0;
-  for (int looks = 1; quiet < kQuietLooks && now_ns() - start < limit_ns; ++looks) {
+  while (quiet < kQuietLooks && now_ns() - start < limit_ns) {
     // Busily: who sleeps gives the core away, and finds it cold.
     for (const int64_t until = now_ns() + kBetweenLooksNs; now_ns() < until;) {
     }
     quiet = is_shared(time_wide()) ? 0 : quiet + 1;
-    if (looks % kLooksPerPoll == 0) poll();
+    if (now_ns() - polled < kPollEveryNs) continue;
+    poll();
+    polled = now_ns();
   }
   probe.waited_ns = now_ns() - start;
   probe.left = quiet == kQuietLooks;

@@ -52,7 +52,7 @@ struct Call {
   std::vector<int> written;   // slots of arguments into whose memory it writes
   std::vector<int> shared;    // slots of arguments in whose memory a result is, whatever the schema
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
-  bool grad_mode = false;     // under which it was made, where a program has autograd
+  bool grad_mode = false;     // under which it was made
   bool hidden = false;        // made inside a binding that hides it from Python (torch.tensor)
 
   [[nodiscard]] std::string operator_name() const;  // "aten::add.Tensor", or "ftax::fill"
@@ -81,7 +81,9 @@ struct Program {
   std::vector<int> mutations;       // calls that write into a constant or an input
   std::vector<at::Tensor> bare;     // leaves whose gradients are gone when Python is done
   bool inference_mode = false;      // recorded under inference mode
-  bool has_autograd = false;        // a replay records autograd's graph and runs its engine
+  // Each call runs under its own grad mode, as where a replay records autograd's graph. Below
+  // autograd a few kernels ask for it too: oneDNN's LSTM keeps what its backward pass needs.
+  bool keeps_grad_mode = false;
 };
 
 // The program without the calls that only return a number to Python. What was made of the number is

@@ -56,8 +56,7 @@ bool is_size(const c10::OperatorHandle& op, const c10::Argument& returned) {
 Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
                    c10::Device device, Level level)
     : device_(device), level_(level), state_(ThreadState::capture(device)) {
-  // A replay below autograd needs none.
-  program_.has_autograd = level_ == Level::kWithAutograd;
+  program_.keeps_grad_mode = level_ != Level::kAboveAutograd;
   program_.inference_mode = state_.inference || level_ == Level::kBelowAutograd;
   for (const at::Tensor& input : inputs) {
     held_.push_back(input);

@@ -133,7 +133,7 @@ void Tape::run_backward(const Backward& backward) {
 
 void Tape::call(size_t index) {
   std::optional<c10::AutoGradMode> mode;
-  if (program_.has_autograd) mode.emplace(program_.calls[index].grad_mode);
+  if (program_.keeps_grad_mode) mode.emplace(program_.calls[index].grad_mode);
   if (program_.calls[index].backward.has_value()) {
     run_backward(*program_.calls[index].backward);
     return;

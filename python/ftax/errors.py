@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 import torch
@@ -56,6 +57,9 @@ _REMEDY = (
     "choose a smaller batch or sequence, name fewer runtimes, or free memory on the device "
     "(nvidia-smi shows who holds it)"
 )
+# The stack behind what pybind11 says of an error in Python, the innermost call first.
+_STACK = re.compile(r"\s*\bAt:\n(?P<calls>(?:  \S.*\(\d+\): .*\n?)+)")
+_CALL = re.compile(r"  (?P<file>.*)\((?P<line>\d+)\): ")
 _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 _FOLDERS = re.compile(r"(?<![\w.:/~])~?/(?:[^\s/\"':]+/)+")
 _MOST_CHARACTERS = 20_000
@@ -110,13 +114,20 @@ def is_out_of_memory(error: BaseException | str) -> bool:
 
 def describe(error: BaseException | str) -> str:
     """One line for people; with a remedy if memory ran out."""
-    text = " ".join(str(error).split())
+    text = " ".join(_STACK.sub(_name_place, str(error)).split())
     if not is_out_of_memory(error) or _REMEDY in text:
         return text
     text = " ".join(_SENTENCE.split(text)[:_SENTENCES]).rstrip(".")
     if "out of memory" not in text.lower():
         text = f"out of memory: {text}" if text else "out of memory"  # Python's own says nothing
     return f"{text}; {_REMEDY}"
+
+
+def _name_place(stack: re.Match[str]) -> str:
+    """The innermost place that is not an installed package's, without its folder."""
+    calls = [*_CALL.finditer(stack["calls"])]
+    own = next((call for call in calls if "site-packages" not in call["file"]), calls[0])
+    return f" ({PurePath(own['file']).name}, line {own['line']})"
 
 
 def tell_in_full(error: BaseException) -> str:

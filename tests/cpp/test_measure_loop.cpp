@@ -5,6 +5,7 @@
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -274,7 +275,7 @@ TEST(a_thread_that_is_woken_for_each_short_request_waits_for_nobody) {
   if (!tells_waits()) return;
   // On a busy machine some do wait; a few us of each of 2,000 would be all of them, in each try.
   double least = 1.0;
-  for (int i = 0; i < 5 && least >= 0.5; ++i) least = std::min(least, wake_for_each_request());
+  for (int i = 0; i < 20 && least >= 0.5; ++i) least = std::min(least, wake_for_each_request());
   CHECK(least < 0.5);
 }
 
@@ -287,27 +288,34 @@ TEST(a_round_in_which_a_thread_waited_is_disturbed) {
 
 #if defined(__x86_64__)
 TEST(the_chain_is_as_many_cycles_long_as_it_says) {
-  // Additions of a register that wait for each other take a cycle each on any processor. Those of a
-  // small constant do not: Intel's since Golden Cove make them while they rename registers.
-  const auto time_additions = [] {
+  // Multiplications that wait for each other take three cycles each on any x86-64 of today. What
+  // additions take is not as plain: some processors make those of a small constant while they rename
+  // registers, and a neighbour on the core's other thread slows those that it competes with.
+  const auto time_multiplications = [] {
     const int64_t start = now_ns();
     uint64_t value = static_cast<uint64_t>(start);
     const uint64_t other = value | 1;
-    for (int64_t i = 0; i < kChainCycles / 4; ++i) {
-      asm volatile("add %1, %0\n\tadd %1, %0\n\tadd %1, %0\n\tadd %1, %0"
-                   : "+r"(value)
-                   : "r"(other));
+    for (int64_t i = 0; i < kChainCycles / 3; ++i) {
+      asm volatile("imul %1, %0" : "+r"(value) : "r"(other));
     }
-    return now_ns() - start;
+    return static_cast<double>(now_ns() - start);
   };
   HostProber prober;
-  double chain_ns = 1e18, additions_ns = 1e18;  // the fastest of each: neighbours only lengthen
+  std::vector<std::pair<double, double>> tries;  // the ns that one takes, and its ratio
   for (int i = 0; i < 1000; ++i) {
-    chain_ns = std::min(chain_ns, static_cast<double>(prober.probe().loop_ns));
-    additions_ns = std::min(additions_ns, static_cast<double>(time_additions()));
+    const double before_ns = time_multiplications();
+    const auto chain_ns = static_cast<double>(prober.probe().loop_ns);
+    const double after_ns = time_multiplications();
+    const double around_ns = before_ns + after_ns;
+    tries.emplace_back(chain_ns + around_ns, 2 * chain_ns / around_ns);
   }
-  CHECK(chain_ns > 0.97 * additions_ns);
-  CHECK(chain_ns < 1.03 * additions_ns);
+  // Neighbours lengthen, so the fastest tries had none; the clock is one for all three of a try.
+  std::sort(tries.begin(), tries.end());
+  std::vector<double> ratios;
+  for (size_t i = 0; i < 21; ++i) ratios.push_back(tries[i].second);
+  std::sort(ratios.begin(), ratios.end());
+  CHECK(ratios[10] > 0.97);
+  CHECK(ratios[10] < 1.03);
 }
 #endif
 

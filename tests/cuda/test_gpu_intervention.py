@@ -22,8 +22,8 @@ from ftax.ladders.intervention import (
 from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
-from ftax.timing.differences import compute_intervals
 from ftax.timing.session import Plan, measure, require
+from support.delays import find_moves
 
 pytestmark = pytest.mark.needs_cuda
 
@@ -68,11 +68,8 @@ def rungs(workspace):
 
 def measure_exposed(baseline, treated):
     """Change of latency of each line with its interval, ns."""
-    measurements = require(measure(load(Chain()), [*baseline, *treated], PLAN))
-    contrasts = weigh_lines(len(LINES))
-    latencies = [m.latency_ns for m in measurements]
-    changes = [sum(w * x for w, x in zip(weights, latencies, strict=True)) for weights in contrasts]
-    return list(zip(changes, compute_intervals(measurements, contrasts), strict=True))
+    found = require(measure(load(Chain()), [*baseline, *treated], PLAN))
+    return find_moves(found[: len(LINES)], found[len(LINES) :])
 
 
 def find_issue_times(prepared):
@@ -122,13 +119,6 @@ def compare_changes(baseline, treated, expected):
                 f"{high:.0f}), host {issued:.0f}"
             )
     return unexpected
-
-
-def test_weights_make_lines_that_sum_to_the_first_rung():
-    assert weigh_lines(2) == [[-1.0, 1.0, 1.0, -1.0], [0.0, -1.0, 0.0, 1.0]]
-    assert [sum(column) for column in zip(*weigh_lines(5), strict=True)] == [
-        -1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0,
-    ]  # fmt: skip
 
 
 def test_a_delay_in_forward_is_model_glue(rungs):

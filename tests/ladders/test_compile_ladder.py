@@ -34,8 +34,8 @@ from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
-from ftax.timing.differences import compute_intervals
 from ftax.timing.session import measure, require
+from support.delays import find_moves, wait
 from support.small_models import load_function, normal
 
 pytestmark = pytest.mark.slow
@@ -97,15 +97,9 @@ def test_a_piece_that_holds_other_tensors_than_a_call_is_found(workspace: Worksp
     assert not rung.checks.judge_outputs().equal
 
 
-def wait() -> None:
-    end = time.perf_counter_ns() + DELAY_NS
-    while time.perf_counter_ns() < end:
-        pass
-
-
 def delay(function: Callable[..., Any]) -> Callable[..., Any]:
     def delayed(*args: Any) -> Any:
-        wait()
+        wait(DELAY_NS)
         return function(*args)
 
     return delayed
@@ -131,6 +125,7 @@ def plant_in_inductors_wrapper(parts: Parts) -> AbstractContextManager[None]:
     return parts._replacing_generated(delay(parts._generated))
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("plant", "line"),
     [
@@ -159,23 +154,15 @@ def test_a_delay_lies_in_the_line_of_its_layer(
         return replace(rung, runner=runner)
 
     planted = [plant_in(rung) for rung in rungs]
-    count, shifts = len(rungs), {}
-    for _ in range(3):  # a neighbour may spoil a try, and not three
-        found = require(measure(workspace.loaded, [*rungs, *planted], PLAN))
-        assert [item.name for item in compute_lines(found[:count], ladder=COMPILE)][:-1] == LINES
-        contrasts = []
-        for place in range(count - 1):
-            weights = [0.0] * (2 * count)
-            weights[place], weights[place + 1] = -1.0, 1.0
-            weights[count + place], weights[count + place + 1] = 1.0, -1.0
-            contrasts.append(weights)
-        shifts = {
-            name: (low / DELAY_NS, high / DELAY_NS)
-            for name, (low, high) in zip(LINES, compute_intervals(found, contrasts), strict=True)
-        }
-        if all(low - 0.3 <= (name == line) <= high + 0.3 for name, (low, high) in shifts.items()):
-            return
-    pytest.fail(str(shifts))
+    found = require(measure(workspace.loaded, [*rungs, *planted], PLAN))
+    before, after = found[: len(rungs)], found[len(rungs) :]
+    assert [item.name for item in compute_lines(before, ladder=COMPILE)][:-1] == LINES
+    shifts = {
+        name: (low / DELAY_NS, high / DELAY_NS)
+        for name, (_, (low, high)) in zip(LINES, find_moves(before, after)[:-1], strict=True)
+    }
+    for name, (low, high) in shifts.items():
+        assert low - 0.3 <= (name == line) <= high + 0.3, shifts
 
 
 class Adds(nn.Module):
@@ -187,6 +174,7 @@ class Adds(nn.Module):
         return x * (1 + sum(self.numbers))  # Dynamo guards each of them
 
 
+@pytest.mark.timing
 def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
     counts = [0, 200, 400, 600]  # of more a small cache would lose some between the calls
@@ -197,23 +185,21 @@ def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
         parts.append((workspace.loaded, prepare_rungs(workspace)[:3]))
         entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(find_code(workspace))
         checks.append((entries[0].guard_manager, find_locals(workspace)))
-    for _ in range(6):  # beside other tests some turns are of no use
-        with use_threads(1):
-            # One after the other: in the same rounds they would push each other's guards out of
-            # the cache, and then the more of them there are, the more each costs.
-            turns = [[measure(*part, PLAN) for part in parts] for _ in range(_TURNS)]
-        times = [[[m.latency_ns for m in require(one)] for one in turn] for turn in turns]
-        whole, unguarded, inside = np.moveaxis(np.array(times), 2, 0)  # each by turn and count
-        guards, frames = np.median(whole - unguarded, axis=0), np.median(unguarded - inside, axis=0)
-        noise = np.ptp(unguarded - inside, axis=0).max()
-        fit = np.corrcoef(counts, guards)[0, 1] ** 2
-        alone = time_check(*checks[-1]) - time_check(*checks[0])
-        grown = guards[-1] - guards[0]
-        is_alone = abs(frames[-1] - frames[0]) < max(0.1 * grown, noise)
-        # Called alone they are warm in the cache; beside a neighbour each call finds them cold.
-        if fit > 0.95 and is_alone and 0.5 * alone < grown < 2.5 * alone:
-            return
-    pytest.fail(f"guards {guards}, frame evaluation {frames}, R2 {fit}, called alone {alone}")
+    with use_threads(1):
+        # One after the other: in the same rounds they would push each other's guards out of
+        # the cache, and then the more of them there are, the more each costs.
+        turns = [[measure(*part, PLAN) for part in parts] for _ in range(_TURNS)]
+    times = [[[m.latency_ns for m in require(one)] for one in turn] for turn in turns]
+    whole, unguarded, inside = np.moveaxis(np.array(times), 2, 0)  # each by turn and count
+    guards, frames = np.median(whole - unguarded, axis=0), np.median(unguarded - inside, axis=0)
+    noise = np.ptp(unguarded - inside, axis=0).max()
+    found = f"guards {guards}, frame evaluation {frames} ({noise})"
+    assert np.corrcoef(counts, guards)[0, 1] ** 2 > 0.95, found
+    grown = guards[-1] - guards[0]
+    assert abs(frames[-1] - frames[0]) < max(0.1 * grown, noise), found
+    # Called alone they are warm in the cache; beside a neighbour each call finds them cold.
+    alone = time_check(*checks[-1]) - time_check(*checks[0])
+    assert 0.5 * alone < grown < 2.5 * alone, (found, alone)
 
 
 def find_code(workspace: Workspace) -> Any:

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import ftax
-from ftax.ladders.intervention import DelayedForward, delay_binding, delay_operators
+from ftax.ladders.intervention import DelayedForward, delay_binding, delay_operators, weigh_lines
 from ftax.ladders.ladder import EAGER
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
-from ftax.timing.differences import compute_intervals
 from ftax.timing.session import Plan, measure, require
+from support.delays import find_moves
 
 LAYERS = 8
 LINES = ("model glue", "interpreter and bindings", "operators")
@@ -50,18 +50,8 @@ def measure_changes(baseline, treated):
     """Change of each line with its interval, ns: (treated - baseline), measured in shared
     rounds."""
     loaded = load(Chain())
-    measurements = require(measure(loaded, [*baseline, *treated], PLAN))
-    contrasts = []
-    for rung in range(3):
-        weights = [0.0] * 6
-        weights[rung], weights[3 + rung] = -1.0, 1.0
-        if rung < 2:
-            weights[rung + 1], weights[3 + rung + 1] = 1.0, -1.0
-        contrasts.append(weights)
-    intervals = compute_intervals(measurements, contrasts)
-    latencies = [m.latency_ns for m in measurements]
-    changes = [sum(w * x for w, x in zip(weights, latencies, strict=True)) for weights in contrasts]
-    return dict(zip(LINES, zip(changes, intervals, strict=True), strict=True))
+    found = require(measure(loaded, [*baseline, *treated], PLAN))
+    return dict(zip(LINES, find_moves(found[:3], found[3:]), strict=True))
 
 
 def assert_only(changes, line, expected_ns):
@@ -73,6 +63,7 @@ def assert_only(changes, line, expected_ns):
         assert abs(change) < 0.5 * expected_ns, changes
 
 
+@pytest.mark.timing
 def test_a_delay_in_forward_is_model_glue():
     module = Chain()
     changes = measure_changes(
@@ -81,6 +72,7 @@ def test_a_delay_in_forward_is_model_glue():
     assert_only(changes, "model glue", 200_000)
 
 
+@pytest.mark.timing
 def test_a_delay_in_a_binding_is_interpreter_and_bindings():
     rungs = prepare_rungs(load(Chain()))
     baseline = delay_binding(rungs, nn.functional, "linear", 0)
@@ -90,6 +82,7 @@ def test_a_delay_in_a_binding_is_interpreter_and_bindings():
     assert not hasattr(nn.functional.linear, "__wrapped__")
 
 
+@pytest.mark.timing
 def test_a_delay_in_each_operator_call_is_operators():
     loaded = load(Chain())
     baseline = delay_operators(prepare_rungs(loaded), 0)
@@ -98,6 +91,13 @@ def test_a_delay_in_each_operator_call_is_operators():
     assert operators == 2 * LAYERS
     changes = measure_changes(baseline, treated)
     assert_only(changes, "operators", operators * 20_000)
+
+
+def test_weights_make_lines_that_sum_to_the_first_rung():
+    assert weigh_lines(2) == [[-1.0, 1.0, 1.0, -1.0], [0.0, -1.0, 0.0, 1.0]]
+    assert [sum(column) for column in zip(*weigh_lines(5), strict=True)] == [
+        -1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0,
+    ]  # fmt: skip
 
 
 def test_delays_cannot_be_negative():

@@ -3,7 +3,6 @@ are planted in one part and weigh as much as it does."""
 
 import json
 import math
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +21,10 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import load_parts, measuring
 from ftax.steps.load import load_model
 from ftax.steps.setting import Setting
-from ftax.timing.differences import compute_intervals
 from ftax.timing.mean import Mean
 from ftax.timing.session import measure_together, require
 from ftax.timing.trust import find_disturbance
+from support.delays import find_moves, wait
 from support.evidence import EAGER, FLAT, GRAPH, LAUNCHES, TAPE, make_all_evidence
 from support.records import make_measurement
 
@@ -306,12 +305,6 @@ def test_a_part_whose_calls_change_leaves_no_tax_of_the_mean():
     assert len(mix.parts[0].lines) == 3 and not mix.parts[0].work_problem
 
 
-def wait(ns: int) -> None:
-    end = time.perf_counter_ns() + ns
-    while time.perf_counter_ns() < end:
-        pass
-
-
 def make_step(wait_ns: int, batch: int) -> ftax.Step:
     layer = nn.Linear(16, 16)
 
@@ -322,12 +315,9 @@ def make_step(wait_ns: int, batch: int) -> ftax.Step:
     return ftax.step(run, (torch.randn(batch, 16),), name=f"batch {batch}, {wait_ns} ns")
 
 
+@pytest.mark.timing
 def test_a_delay_in_one_part_moves_its_line_by_weight_times_delay():
     found, disturbance = measure_moves()
-    for _ in range(2):  # a neighbour that comes and goes may be in one session of three
-        if all(map(is_as_wanted, found)):
-            break
-        found, disturbance = measure_moves()
     is_moved = all(map(is_as_wanted, found))
     if disturbance and not is_moved:  # who waits for longer waits for more of a neighbour's turns
         pytest.skip(f"another process had the CPU: {disturbance}")
@@ -367,18 +357,8 @@ def measure_moves():
         for first in (0, 2)
     ]
     before, after = (compute_lines(side, ladder=ladder) for side in sides)
-    count = len(places)
-    contrasts = []
-    for rung in range(count):
-        weights = [0.0] * (2 * count)
-        for at, sign in ((rung, 1.0), (rung + 1, -1.0)):
-            if at < count:
-                weights[at], weights[count + at] = -sign, sign
-        contrasts.append(weights)
-    intervals = compute_intervals([*sides[0], *sides[1]], contrasts)
     moves = []
-    for old, new, interval in zip(before, after, intervals, strict=True):
-        assert interval is not None
+    for old, new, (_, interval) in zip(before, after, find_moves(*sides), strict=True):
         assert interval[0] <= new.time_ns - old.time_ns <= interval[1]
         moves.append((old.name, MOVED if old.name == "model glue" else 0.0, interval))
     measured = [item for session in found for item in session]

@@ -4,7 +4,6 @@ Each delay is a busy wait many times as long as its line's interval, and stands 
 equal wait of no length, so that what the call itself costs is not part of it.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -23,18 +22,12 @@ from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Candidate
-from ftax.timing.differences import compute_intervals
 from ftax.timing.session import measure as measure_candidates
 from ftax.timing.session import require
+from support.delays import find_moves, wait
 
 DELAY_NS = 1_000_000
 PLAN = ftax.Plan(rounds=16, warmup=5, round_ms=6.0, duration_s=60.0)
-
-
-def wait(ns: int) -> None:
-    end = time.perf_counter_ns() + ns
-    while time.perf_counter_ns() < end:
-        pass
 
 
 def measure(step: ftax.Step) -> Receipt:
@@ -57,36 +50,19 @@ def find_shifts(before: ftax.Step, after: ftax.Step) -> dict[str, tuple[float, f
     with use_threads(1):
         found = require(measure_candidates(loaded, [*old, *new], PLAN))
     names = [line.name for line in compute_lines(found[: len(old)], ladder=ladder)]
-    count = len(old)
-    contrasts = []
-    for rung in range(count):
-        weights = [0.0] * (2 * count)
-        for place, sign in ((rung, 1.0), (rung + 1, -1.0)):
-            if place < count:
-                weights[place], weights[count + place] = -sign, sign
-        contrasts.append(weights)
-    intervals = compute_intervals(found, contrasts)
+    moves = find_moves(found[: len(old)], found[len(old) :])
     return {
         name: (low / DELAY_NS, high / DELAY_NS)
-        for name, (low, high) in zip(names, intervals, strict=True)
+        for name, (_, (low, high)) in zip(names, moves, strict=True)
     }
 
 
-def check_shifts(
-    find: Callable[[], dict[str, tuple[float, float]]], line: str | None, delays: float
-) -> None:
+def check_shifts(shifts: dict[str, tuple[float, float]], line: str | None, delays: float) -> None:
     """The delay lies in its line's interval, and 0 in all others', give or take what a neighbour
-    costs whose code evicts ours from the caches while we spin. A neighbour that comes and goes may
-    spoil a try, and not three; a delay in the wrong line spoils all."""
-    for _ in range(3):
-        shifts = find()
-        wanted = {name: delays if name == line else 0.0 for name in shifts}
-        if all(
-            low - 0.3 * delays <= wanted[name] <= high + 0.3 * delays
-            for name, (low, high) in shifts.items()
-        ):
-            return
-    pytest.fail(str(shifts))
+    costs whose code evicts ours from the caches while we spin."""
+    for name, (low, high) in shifts.items():
+        wanted = delays if name == line else 0.0
+        assert low - 0.3 * delays <= wanted <= high + 0.3 * delays, shifts
 
 
 class Waiting(nn.Module):
@@ -130,6 +106,7 @@ def make_train(place: str, wait_ns: int) -> ftax.Step:
     return ftax.step(run, (torch.randn(4, 16),), reset=reset, units=4)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     ("place", "line"),
     [
@@ -140,14 +117,12 @@ def make_train(place: str, wait_ns: int) -> ftax.Step:
     ],
 )
 def test_a_delay_in_training_lies_in_its_line(place: str, line: str | None):
-    def find() -> dict[str, tuple[float, float]]:
-        shifts = find_shifts(make_train(place, 0), make_train(place, DELAY_NS))
-        assert list(shifts) == ["Python and bindings", "autograd", "operators"]
-        return shifts
-
-    check_shifts(find, line, 1.0)
+    shifts = find_shifts(make_train(place, 0), make_train(place, DELAY_NS))
+    assert list(shifts) == ["Python and bindings", "autograd", "operators"]
+    check_shifts(shifts, line, 1.0)
 
 
+@pytest.mark.timing
 def test_a_delay_in_the_library_lies_in_its_line():
     model = load_model("llama", tiny=True, sequence=4).module
     step = decode(model, context=4, tokens=1)
@@ -161,7 +136,7 @@ def test_a_delay_in_the_library_lies_in_its_line():
 
         return replace(step, through_library=slower)
 
-    check_shifts(lambda: find_shifts(make(0), make(3 * DELAY_NS)), "library loop", 3.0)
+    check_shifts(find_shifts(make(0), make(3 * DELAY_NS)), "library loop", 3.0)
 
 
 def test_the_ladder_of_decoding_begins_with_the_library():
@@ -184,6 +159,7 @@ def test_the_ladder_of_decoding_begins_with_the_library():
     assert "decode step of 4 tokens" in text and "a token" in text
 
 
+@pytest.mark.timing
 def test_a_step_with_state_costs_what_it_costs_without() -> None:
     """Putting back is outside the timed region."""
     memory = torch.zeros(1 << 16)  # large: once a round

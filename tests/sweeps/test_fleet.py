@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ftax.errors import RunnerError, UnavailableError
+from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.records.store import read_records
 from ftax.sweeps.record import SweepCell
 from ftax.sweeps.results import SweepResults
@@ -192,17 +192,18 @@ def test_each_machine_measures_each_cell_and_odd_software_only_if_asked(cluster,
 
 
 @pytest.mark.parametrize(
-    ("address", "message"),
+    ("on", "kind", "message"),
     [
-        ("127.0.0.1:9", "there is no Ray cluster at 127.0.0.1:9: .*`ray start --head` prints"),
-        ("nowhere", "give HOST:PORT, such as 10.0.0.1:6379, or leave it out"),
-        ("ray://localhost:10001", "give HOST:PORT"),
-        ("localhost:99999", "give HOST:PORT"),
+        ("ray=127.0.0.1:9", UnavailableError, "there is no Ray cluster at 127.0.0.1:9: .*`ray sta"),
+        ("ray=nowhere", InvalidArgumentError, "give HOST:PORT, such as 10.0.0.1:6379, or leave it"),
+        ("ray=ray://localhost:10001", InvalidArgumentError, "give HOST:PORT"),
+        ("ray=localhost:99999", InvalidArgumentError, "give HOST:PORT"),
+        ("ray=", InvalidArgumentError, "on is 'ray='; give 'local', or 'ray' or 'ray=HOST:PORT'"),
     ],
 )
-def test_what_is_no_cluster_is_named(address, message, tmp_path):
-    with pytest.raises(UnavailableError, match=message):
-        sweep_one(tmp_path, f"ray={address}")
+def test_what_is_no_cluster_is_named(on, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
+        sweep_one(tmp_path, on)
     assert not (tmp_path / "swept").exists()
 
 

@@ -225,7 +225,7 @@ def test_killed_in_every_way_a_sweep_ends_with_the_same_cells(tmp_path, monkeypa
     finally:
         other.kill()
         other.wait()
-    wait_until(lambda: not any(is_running(pid) for pid in workers), limit_s=10)
+    wait_until(lambda: not any(is_running(pid) for pid in workers))
 
     results = run_sweep([GRID], tmp_path, resume=True, quick=True, threads=1)
     assert {cell.cell for cell in results.cells} == set(GRID.cells())

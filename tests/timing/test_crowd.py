@@ -1,12 +1,12 @@
 """Runners that disturb each other, and hosts that only look as if they did."""
 
-import time
 from collections.abc import Callable
 
 from ftax import _core
 from ftax.ladders.warnings import warn_of_rounds
 from ftax.timing.crowd import check_crowd, judge_crowd
 from ftax.timing.session import Plan
+from support.delays import wait
 from support.records import make_measurement
 
 PLAN = Plan(round_ms=6.0, duration_s=4.0)
@@ -20,12 +20,6 @@ def make_runner(function: Callable[[], object]) -> _core.Runner:
     return _core.PythonRunner(function, "spin", device="cpu", grad_mode=_core.GradMode.inference)
 
 
-def spin(us: float) -> None:
-    end = time.perf_counter_ns() + us * 1e3
-    while time.perf_counter_ns() < end:
-        pass
-
-
 class Eager:
     """Takes longer for a while after another runner has run."""
 
@@ -33,11 +27,11 @@ class Eager:
         self.longer, self.disturbed = longer, 0
 
     def __call__(self) -> None:
-        spin(200 * (self.longer if self.disturbed > 0 else 1))
+        wait(200e3 * (self.longer if self.disturbed > 0 else 1))
         self.disturbed -= 1
 
     def run_other(self) -> None:
-        spin(200)
+        wait(200e3)
         self.disturbed = _AFTERMATH
 
 

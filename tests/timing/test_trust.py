@@ -29,6 +29,7 @@ from ftax.timing.trust import (
     find_doubt,
     find_doubt_of_mean,
     find_doubt_of_waits,
+    find_growth,
 )
 from support.evidence import EAGER, FLAT, TAPE
 from support.records import make_measurement
@@ -60,6 +61,17 @@ def test_rounds_that_agree_are_believed():
     assert find_doubt([100.0, 110.0, 90.0], queued_ratio=0.1) == ""
     assert find_doubt([100.0, 118.0 * 2, 100.0]) == ""  # 1.45 times the median
     assert find_doubt_of_mean([100.0, 110.0], (90.0, 120.0)) == ""
+
+
+def test_rounds_that_become_longer_all_along_are_found():
+    rising = [100.0 + 2 * i + (7 * i) % 5 for i in range(30)]
+    growth = find_growth(rising)
+    assert growth is not None and 1.3 < growth < 1.6
+    assert find_growth(rising[::-1]) is None
+    assert find_growth(rising[:19]) is None  # too few to tell
+    assert find_growth([100.0 + i / 10 for i in range(30)]) is None  # by 3 %
+    assert find_growth([100.0] * 15 + [200.0] * 5 + [100.0] * 10) is None  # a neighbour
+    assert find_growth([100.0] * 30) is None
 
 
 def test_a_mean_far_from_the_median_of_its_rounds_is_not():
@@ -276,3 +288,4 @@ def test_no_result_on_record_is_doubted_for_its_mean():
     for rows in found:  # a host may disturb all rounds, and says so
         most = 1.4 if find_disturbance(rows.warnings) else 1.2
         assert 1 / most <= mean(rows.values_ns) / median(rows.values_ns) <= most
+        assert find_growth(rows.values_ns) is None  # a neighbour comes and goes

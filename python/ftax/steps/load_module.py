@@ -126,8 +126,8 @@ def resolve_dtype(module: nn.Module, setting: Setting, first: torch.Tensor | Non
     names: dict[torch.dtype, Dtype] = {value: key for key, value in TORCH_DTYPES.items()}
     if found not in names:
         raise UnsupportedError(
-            f"the module is in {found}, and ftax measures {', '.join(TORCH_DTYPES)}: "
-            "convert it, for example with module.float()"
+            f"it computes in {found}, and ftax measures {', '.join(TORCH_DTYPES)}: convert "
+            "weights and inputs, for example with .float()"
         )
     if setting.dtype is not None and setting.dtype != names[found]:
         raise InvalidArgumentError(

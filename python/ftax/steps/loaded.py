@@ -138,7 +138,8 @@ class LoadedModel(Subject):
         if self.finish is None:
             raise UnsupportedError(
                 f"{self.name} runs on inputs that were given, so ftax cannot make some of another "
-                "size: give a function from a batch to inputs in their place"
+                "size: give a module with a function from a batch to inputs in their place, or "
+                "measure a step of each size"
             )
         sizes = {"batch": batch, "sequence": sequence}
         changes = {name: size for name, size in sizes.items() if size is not None}

@@ -194,8 +194,8 @@ def open_sites(
 ) -> Sites:
     """Where to measure. Raises InvalidArgumentError for what is no such place, UnavailableError for
     one that cannot be had."""
-    engine, _, address = on.partition("=")
-    if engine == "ray":
+    engine, equals, address = on.partition("=")
+    if engine == "ray" and bool(equals) == bool(address):
         from ftax.sweeps.fleet import RaySites
 
         return RaySites(cells, address, threads=threads, is_mixed=mixed, end_at=end_at, tell=tell)

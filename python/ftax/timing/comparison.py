@@ -24,6 +24,7 @@ from ftax.records.result import Result
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED, find_disturbance, find_doubt, find_doubt_of_waits
+from ftax.timing.units import name_interval
 
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
 DEFAULT_MARGIN = 0.05
@@ -151,7 +152,7 @@ class Comparison(Result):
             side, _, why = self.doubt.partition(": ")
             return f"{NOT_RESOLVED} ({self.name_a if side == 'a' else self.name_b}): {why}{wrong}"
         low, high = self.ratio_interval
-        interval = f"{self.confidence:.0%} interval {low - 1:+.1%} to {high - 1:+.1%}"
+        interval = f"{name_interval(self.confidence)} {low - 1:+.1%} to {high - 1:+.1%}"
         change = f"{self.ratio - 1:+.1%} ({interval})"
         words = {
             "faster": "is faster",

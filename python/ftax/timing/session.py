@@ -28,7 +28,7 @@ from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.checks import SameWork
 from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
-from ftax.timing.trust import DISTURBED_IN
+from ftax.timing.trust import DISTURBED_IN, find_growth
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
 Mode = Literal["latency", "throughput"]
@@ -382,6 +382,14 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
         yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
     if disturbed:
         yield _describe_disturbance(len(rounds.values_ns), disturbed)
+    left_out = set(disturbed)
+    counted = [value for place, value in enumerate(rounds.values_ns) if place not in left_out]
+    if (growth := find_growth(counted)) is not None:
+        yield (
+            f"its rounds became longer all along, the last {growth:.2f} times as long as the "
+            "first: either its Python does more from call to call (reset= puts such state back), "
+            "or the machine became slower; its latency is that of these rounds alone"
+        )
 
 
 def _look_between(progress: Progress | None, works: Sequence[Watch]) -> Progress | None:

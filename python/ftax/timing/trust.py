@@ -8,6 +8,7 @@ than 1.2 times the median of its rounds.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
 
 from ftax import _core
@@ -18,6 +19,10 @@ DISTURBED_IN = "the host was disturbed in"  # how the warning begins that says s
 FEW_ROUNDS = 5  # fewer have an interval that is wide or none, and nothing to go by
 _MOST_QUEUED = 0.5  # of the requests of the middle round: a median of more is one that waited
 _FARTHEST = 1.5  # times, either way, that the mean of rounds may be their median
+# Of the results in ``bench/results`` none has such a trend: a neighbour comes and goes.
+_FEW_OF_A_FIFTH = 4  # rounds
+_TREND = 0.7  # correlation of ranks
+_GROWN = 1.1
 
 
 def say_few_rounds(rounds: int) -> str:
@@ -65,6 +70,24 @@ def find_doubt(values_ns: Sequence[float], *, queued_ratio: float | None = None)
             "measure on a machine that is left alone"
         )
     return ""
+
+
+def find_growth(values_ns: Sequence[float]) -> float | None:
+    """How many times as long the last fifth of some rounds took as the first, if they became longer
+    all along; None if not, or if they are too few to tell."""
+    fifth = len(values_ns) // 5
+    if fifth < _FEW_OF_A_FIFTH:
+        return None
+    ranks = [0] * len(values_ns)
+    for rank, place in enumerate(sorted(range(len(values_ns)), key=values_ns.__getitem__)):
+        ranks[place] = rank
+    first, last = (
+        max(_core.compute_median(list(some)), 1.0)
+        for some in (values_ns[:fifth], values_ns[-fifth:])
+    )
+    ratio = last / first
+    trend = statistics.correlation(ranks, range(len(ranks)))
+    return ratio if trend > _TREND and ratio > _GROWN else None
 
 
 def find_doubt_of_mean(

@@ -48,6 +48,11 @@ def format_latency(
     return format_time(time_ns, like_ns) + mark
 
 
+def name_interval(confidence: float) -> str:
+    """``"95% interval"``, with as many digits as it takes: 99.9999 is not 100."""
+    return f"{100 * confidence:.8g}% interval"
+
+
 def format_interval(interval_ns: tuple[float, ...] | None) -> str:
     """``'11.9 to 12.8 us'``, or a dash where there is none."""
     if interval_ns is None:

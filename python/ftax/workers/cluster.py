@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftax.errors import FtaxError, RunnerError, UnavailableError, describe
+from ftax.errors import FtaxError, InvalidArgumentError, RunnerError, UnavailableError, describe
 from ftax.workers.child import name_kind
 from ftax.workers.process import Stop, Stopped, Worker, WorkerDied, make_error
 
@@ -58,7 +58,7 @@ class Cluster:
     """The Ray cluster at an address ("10.0.0.1:6379"), or the one that this machine belongs to.
 
     Raises UnavailableError if Ray is not installed, there is no cluster, or it has another version
-    of Ray or Python.
+    of Ray or Python; InvalidArgumentError for an address that is none.
     """
 
     def __init__(self, address: str = "") -> None:
@@ -359,10 +359,11 @@ def read_environment(pid: int) -> dict[str, str]:
 
 
 def _check_address(address: str) -> None:
-    """Raise UnavailableError, within seconds, unless somebody listens there."""
+    """Raise InvalidArgumentError for what is no address, and UnavailableError, within seconds,
+    unless somebody listens there."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536 or "://" in address:
-        raise UnavailableError(
+        raise InvalidArgumentError(
             f"the address of the Ray cluster is {address!r}; give HOST:PORT, such as "
             "10.0.0.1:6379, or leave it out on a machine of the cluster"
         )

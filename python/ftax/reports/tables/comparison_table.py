@@ -11,7 +11,7 @@ from ftax.reports.tables.measurement_table import make_measurement_table, number
 from ftax.timing.comparison import Comparison, LineChange
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_interval, format_time
+from ftax.timing.units import format_interval, format_time, name_interval
 
 COLUMNS = (
     "part", "name", "a", "b", "cell_a", "cell_b", "a_ns", "b_ns", "ratio", "ratio_low",
@@ -124,13 +124,13 @@ def make_change_table(comparisons: Sequence[Comparison]) -> Rows:
             )
             for item in items
         ]
+    interval = name_interval(comparisons[0].confidence)
     return Rows(
         title=f"Against {comparisons[0].name_a}",
-        columns=("runtime", "result", "latency", "change", f"{comparisons[0].confidence:.0%} "
-                 "interval", "verdict"),
-        numeric=("latency", "change", f"{comparisons[0].confidence:.0%} interval"),
+        columns=("runtime", "result", "latency", "change", interval, "verdict"),
+        numeric=("latency", "change", interval),
         rows=tuple(rows),
-    )  # fmt: skip
+    )
 
 
 def make_line_change_table(comparison: Comparison) -> Rows:
@@ -145,7 +145,7 @@ def make_line_change_table(comparison: Comparison) -> Rows:
         interval_ns=(whole_ns * (low - 1), whole_ns * (high - 1)),
         verdict=comparison.verdict,
     )
-    interval = f"{comparison.confidence:.0%} interval"
+    interval = name_interval(comparison.confidence)
     return Rows(
         title=f"{b} against {a}, line by line",
         columns=("what", a, b, "difference", interval, "verdict"),

@@ -9,7 +9,7 @@ from ftax.reports.table import Cell, Printout, Rows
 from ftax.sweeps.knee.record import Knee, KneePoint
 from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.side_by_side import mark_software, name_machines
-from ftax.timing.units import format_time
+from ftax.timing.units import format_time, name_interval
 
 _KNEE: Mapping[str, Field] = {  # the same in each row
     **BARE_CELL,
@@ -82,7 +82,7 @@ def make_knee_table(knees: Sequence[Knee], names: Sequence[str] = ()) -> Rows:
 
 def make_point_table(knee: Knee, machine: str = "") -> Rows:
     """The probed sizes, smallest first; ``machine`` is told where there are several."""
-    interval = f"{knee.confidence:.0%} interval"
+    interval = name_interval(knee.confidence)
     gate: dict[str, Cell] = {
         "issue": ("issue_ns", format_time),
         "device": ("device_ns", format_time),

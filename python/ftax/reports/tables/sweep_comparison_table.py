@@ -9,7 +9,7 @@ from ftax.reports.numbers import Numbers, Scalar, read_all
 from ftax.reports.options import describe_options
 from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
 from ftax.reports.tables.comparison_table import COLUMNS, RUNTIME
-from ftax.timing.units import format_latency
+from ftax.timing.units import format_latency, name_interval
 
 if TYPE_CHECKING:
     from ftax.sweeps.comparison import CellChange, SweepComparison
@@ -57,7 +57,7 @@ def make_cell_change_table(comparison: SweepComparison, *, is_whole: bool = Fals
     for name, values in told.items():
         known = dict(zip(map(id, every), values, strict=True))
         columns[name] = lambda item, known=known: known[id(item)]
-    interval = f"{every[0].result.confidence:.0%} interval"
+    interval = name_interval(every[0].result.confidence)
     columns |= {
         comparison.name_a: lambda item: _format_side(item, "a"),
         comparison.name_b: lambda item: _format_side(item, "b"),
