@@ -295,6 +295,20 @@ def test_slow_requests_end_with_the_time_limit(mlp: LoadedModel) -> None:
         assert "a single round has no interval" in measurement.doubt
 
 
+@pytest.mark.timing
+def test_python_that_does_more_from_call_to_call_is_told(mlp: LoadedModel) -> None:
+    kept: list[float] = []
+
+    def grow() -> None:
+        kept.append(5000.0)
+        wait(200_000 + sum(kept))
+
+    growing, steady = require(run(mlp, grow, lambda: wait(200_000), rounds=25, warmup=5))
+    (warning,) = (text for text in growing.warnings if "longer all along" in text)
+    assert 1.2 < float(warning.split("the last ")[1].split()[0]) < 20
+    assert not any("longer all along" in text for text in steady.warnings)
+
+
 def test_a_measurement_says_how_many_requests_waited(mlp: LoadedModel) -> None:
     (measurement,) = require(run(mlp, lambda: None, rounds=3))
     assert len(measurement.queued_ratios) == 3

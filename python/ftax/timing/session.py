@@ -382,9 +382,9 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
         yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
     if disturbed:
         yield _describe_disturbance(len(rounds.values_ns), disturbed)
-    left_out = set(disturbed)
-    counted = [value for place, value in enumerate(rounds.values_ns) if place not in left_out]
-    if (growth := find_growth(counted)) is not None:
+    values_ns = rounds.values_ns
+    counted = _core.choose_rounds(len(values_ns), disturbed)
+    if (growth := find_growth([values_ns[place] for place in counted])) is not None:
         yield (
             f"its rounds became longer all along, the last {growth:.2f} times as long as the "
             "first: either its Python does more from call to call (reset= puts such state back), "
