@@ -191,6 +191,12 @@ def test_units_may_be_a_number_of_numpy():
     ("make", "error", "words"),
     [
         (lambda: ftax.step(3), InvalidArgumentError, "cannot be called"),
+        (
+            lambda: ftax.step(torch.sin, name="a\nb"),
+            InvalidArgumentError,
+            r"name is .a.nb.: give a line",
+        ),
+        (lambda: ftax.step(torch.sin, name=5), InvalidArgumentError, "name is 5: give a line"),
         (lambda: ftax.step(torch.sin, units=0), InvalidArgumentError, "units is 0"),
         (lambda: ftax.step(torch.sin, reset=3), InvalidArgumentError, "reset is an int"),
         (lambda: ftax.step(torch.sin, state=[1]), InvalidArgumentError, "state holds"),

@@ -17,7 +17,7 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.step import Step
+from ftax.steps.step import Step, check_name
 
 Part = Step | LoadedModel | tuple[nn.Module, Any]
 
@@ -109,8 +109,7 @@ def mix(parts: Iterable[tuple[Part, float]], *, name: str = "mix") -> Mix:
         pairs = [(part, weight) for part, weight in parts]
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(f"the parts of a mix are no pairs: {_FORMS}") from error
-    if not isinstance(name, str) or not name:
-        raise InvalidArgumentError(f"name is {name!r}: give a string that is not empty")
+    check_name(name)
     return Mix(parts=tuple(pairs), name=name)
 
 

@@ -62,6 +62,7 @@ class Step:
             raise InvalidArgumentError(
                 f"reset is {name_type(self.reset)}: give a function without arguments"
             )
+        check_name(self.name)
         is_whole = isinstance(self.units, Integral) and not isinstance(self.units, bool)
         if not is_whole or self.units < 1:
             raise InvalidArgumentError(
@@ -86,6 +87,12 @@ class Step:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself: what is decorated stays what it was."""
         return self.function(*args, **kwargs)
+
+
+def check_name(name: object) -> None:
+    """Raise InvalidArgumentError for what is no line of text, by which results could be known."""
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise InvalidArgumentError(f"name is {name!r}: give a line of text that is not empty")
 
 
 @overload
