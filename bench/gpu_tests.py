@@ -37,6 +37,7 @@ _GPU = ("tests/cuda", "tests/instruments")
 _PARTS = {
     "beside": "beside the GPU",
     "sharing": "sharing the GPU",
+    "timing": "measured times",
     "alone": "alone on the GPU",
 }
 _SHARING = (
@@ -156,10 +157,12 @@ def run_parts(
     """The parts of the suite that were asked for, each as soon as it is done."""
     deadline = time.monotonic() + limit_s
     shared = [f"--ignore={file}" for file in _SHARING]
+    without_gpu = ["tests", *(f"--ignore={folder}" for folder in _GPU)]
     arguments = {
-        "beside": [*spread("loadfile"), "tests", *(f"--ignore={folder}" for folder in _GPU)],
+        "beside": ["-m", "not timing", *spread("loadfile"), *without_gpu],
         # Not by file: each test compiles for itself, and one file has most of them.
         "sharing": [*spread("worksteal"), *_SHARING],
+        "timing": ["-m", "timing", *without_gpu],
         "alone": [*(files or _GPU), *shared],
     }
     together = [name for name in ("beside", "sharing") if name in parts]
@@ -169,6 +172,8 @@ def run_parts(
         ]
         for run in as_completed(begun):
             yield run.result()
+    if "timing" in parts:
+        yield run_pytest(_PARTS["timing"], arguments["timing"], deadline - time.monotonic())
     if "alone" not in parts:
         return
     gpus = torch.cuda.device_count()

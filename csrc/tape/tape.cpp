@@ -132,8 +132,10 @@ void Tape::run_backward(const Backward& backward) {
 }
 
 void Tape::call(size_t index) {
-  std::optional<c10::AutoGradMode> mode;
-  if (program_.keeps_grad_mode) mode.emplace(program_.calls[index].grad_mode);
+  const bool mode = program_.calls[index].grad_mode;
+  if (program_.keeps_grad_mode && mode != c10::GradMode::is_enabled()) {
+    c10::GradMode::set_enabled(mode);
+  }
   if (program_.calls[index].backward.has_value()) {
     run_backward(*program_.calls[index].backward);
     return;
@@ -204,6 +206,7 @@ void Tape::rethrow(const Call& call) {
 }
 
 void Tape::run() {
+  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
   size_t i = 0;
   try {
     for (; i < program_.calls.size(); ++i) execute(i);
@@ -218,6 +221,7 @@ void Tape::run_call(size_t index) {
     throw InvalidArgumentError("the tape has " + std::to_string(program_.calls.size()) +
                                " calls; there is no call " + std::to_string(index));
   }
+  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
   try {
     execute(index);
   } catch (...) {
@@ -260,6 +264,7 @@ std::vector<StepCost> Tape::profile(int repetitions, const std::function<void()>
     throw InvalidArgumentError("repetitions is " + std::to_string(repetitions) +
                                "; give 1 or more");
   }
+  const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
   const size_t count = program_.calls.size();
   std::vector<std::vector<int64_t>> build(count), calls(count), release(count);
   size_t i = 0;

@@ -12,12 +12,14 @@ import torch.nn.functional as F
 from torch import library, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import ftax
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.eager.eager import prepare_flat
 from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from support.small_models import Lambda, load_function, normal
@@ -59,6 +61,23 @@ def test_work_that_other_threads_do_is_no_tapes() -> None:
         assert "another thread called operators (aten::mm was the first)" in told
     make_tape(load_inside(lambda x: x + 1))  # nobody watches any more
     assert _core.unwatch_other_threads() == ""
+
+
+def test_threads_that_share_a_kernels_work_are_no_others() -> None:
+    """Attention's backward pass allocates in each of them."""
+    query = torch.randn(2, 4, 64, 16, requires_grad=True)
+    optimizer = torch.optim.SGD([query], lr=0.1)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.scaled_dot_product_attention(query, x, x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with use_threads(2):
+        step = ftax.step(run, (torch.randn(2, 4, 64, 16),))
+        assert make_tape(load_model(step)).checks.judge_outputs().equal
 
 
 def test_truth_of_a_tensor_is_a_host_read() -> None:
