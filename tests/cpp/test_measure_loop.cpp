@@ -289,8 +289,8 @@ TEST(a_round_in_which_a_thread_waited_is_disturbed) {
 #if defined(__x86_64__)
 TEST(the_chain_is_as_many_cycles_long_as_it_says) {
   // Multiplications that wait for each other take three cycles each on any x86-64 of today. What
-  // additions take is not as plain: some processors make those of a small constant while they rename
-  // registers, and a neighbour on the core's other thread slows those that it competes with.
+  // additions take is not as plain: some processors make those of a small constant while they
+  // rename registers, and a neighbour on the core's other thread slows those that it competes with.
   const auto time_multiplications = [] {
     const int64_t start = now_ns();
     uint64_t value = static_cast<uint64_t>(start);
