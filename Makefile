@@ -65,9 +65,11 @@ $(VENV)/.built: $(VENV)/.dependencies $(SOURCES)
 
 test: test-cpp test-python
 
+# Tests of measured times come after the others, and run alone.
+TESTS ?= tests
 test-python: build
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not timing"
-	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m timing
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not timing" $(TESTS)
+	OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -m timing $(TESTS)
 
 # The torch-free core alone, with its own tests; $(1) is a preset of CMakePresets.json.
 define run_core_tests
@@ -131,8 +133,7 @@ CUDA_TORCH ?= torch==2.14.1
 
 # The oldest torch that is supported (cmake/ftax_torch.py), and the tests of what meets torch.
 oldest:
-	$(MAKE) build VENV=.venv-oldest TORCH=torch==2.8.0
-	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n $(WORKERS) --dist worksteal $(TORCH_TESTS)
+	$(MAKE) test-python VENV=.venv-oldest TORCH=torch==2.8.0 TESTS="$(TORCH_TESTS)"
 TORCH_TESTS := $(addprefix tests/,machines steps timing runtimes ladders)
 
 clean:

@@ -73,6 +73,7 @@ def test_other_messages_are_left_alone_but_for_their_lines():
 def test_of_the_stack_of_an_error_in_python_the_innermost_own_line_is_named():
     said = (
         "eager raised ValueError: no\nmore\n\nAt:\n  /a/site-packages/torch/nn/of.py(9): relu\n"
+        "  /usr/lib/python3.12/contextlib.py(8): inner\n"
         "  /home/me/my model.py(24): forward\n  /home/me/run.py(3): <module>\n"
     )
     assert describe(said) == "eager raised ValueError: no more (my model.py, line 24)"

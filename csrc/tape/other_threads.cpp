@@ -31,7 +31,7 @@ Watch& get_watch() {
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (torch::autograd::get_current_graph_task_id() != -1) return nullptr;  // a backward pass
-  if (at::in_parallel_region()) return nullptr;  // part of a kernel, as of attention's backward
+  if (at::in_parallel_region()) return nullptr;  // of a kernel, as attention's backward
   Watch& watch = get_watch();
   const std::scoped_lock lock(watch.mutex);
   const bool is_other = watch.handle.has_value() && std::this_thread::get_id() != watch.asked;

@@ -58,8 +58,9 @@ _REMEDY = (
     "(nvidia-smi shows who holds it)"
 )
 # The stack behind what pybind11 says of an error in Python, the innermost call first.
-_STACK = re.compile(r"\s*\bAt:\n(?P<calls>(?:  \S.*\(\d+\): .*\n?)+)")
+_STACK = re.compile(r"\bAt:\n(?P<calls>(?:  \S.*\(\d+\): .*\n?)+)")
 _CALL = re.compile(r"  (?P<file>.*)\((?P<line>\d+)\): ")
+_INSTALLED = re.compile(r"(site|dist)-packages|[/\\]lib[/\\]python3")
 _SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 _FOLDERS = re.compile(r"(?<![\w.:/~])~?/(?:[^\s/\"':]+/)+")
 _MOST_CHARACTERS = 20_000
@@ -124,10 +125,10 @@ def describe(error: BaseException | str) -> str:
 
 
 def _name_place(stack: re.Match[str]) -> str:
-    """The innermost place that is not an installed package's, without its folder."""
+    """The innermost place that was not installed, without its folder."""
     calls = [*_CALL.finditer(stack["calls"])]
-    own = next((call for call in calls if "site-packages" not in call["file"]), calls[0])
-    return f" ({PurePath(own['file']).name}, line {own['line']})"
+    own = next((call for call in calls if not _INSTALLED.search(call["file"])), calls[0])
+    return f"({PurePath(own['file']).name}, line {own['line']})"
 
 
 def tell_in_full(error: BaseException) -> str:

@@ -145,8 +145,6 @@ void bind_capture(py::module_& m) {
       .def("add_switches", &Guards::add_switches, py::arg("device"))
       .def("find_change", &Guards::find_change,
            "A place that is not as it was, by the order of adding; -1: none.")
-      .def("may_run", &Guards::may_run,
-           "Whether a replay can begin before find_change: no memory is elsewhere, no mode is on.")
       .def("find_key", &Guards::find_key, py::arg("place"),
            "Of a dictionary that changed: the key whose value did; None: another place.")
       .def("__len__", &Guards::size);

@@ -19,7 +19,6 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <algorithm>
 #include <string_view>
 #include <typeinfo>
 #include <utility>
@@ -374,15 +373,6 @@ int64_t Guards::find_change() {
     if (!holds(places_[place])) return static_cast<int64_t>(place);
   }
   return -1;
-}
-
-bool Guards::may_run() const {
-  if (!switches_.has_value() || !hold_switches()) return false;
-  return std::all_of(tensors_.begin(), tensors_.end(), [](const TensorState& expected) {
-    if (!expected.is_strided) return false;
-    return expected.memory == nullptr ||
-           find_memory(*expected.tensor.unsafeGetTensorImpl()) == expected.memory;
-  });
 }
 
 py::object Guards::find_key(size_t index) const {

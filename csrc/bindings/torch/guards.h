@@ -41,9 +41,6 @@ class Guards {
   // A place that is not as it was, by the order in which they were added; -1: none. Expects the
   // GIL.
   [[nodiscard]] int64_t find_change();
-  // Whether what was recorded can run before all else is looked at: no tensor's memory is
-  // elsewhere, which it might read after it was freed, and no mode sees its copies of inputs.
-  [[nodiscard]] bool may_run() const;
   // In a dictionary that changed, the first key whose value did; None where it is another place.
   [[nodiscard]] py::object find_key(size_t place) const;
   [[nodiscard]] size_t size() const { return places_.size(); }

@@ -8,8 +8,8 @@ than 1.2 times the median of its rounds.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from ftax import _core
 
@@ -19,10 +19,8 @@ DISTURBED_IN = "the host was disturbed in"  # how the warning begins that says s
 FEW_ROUNDS = 5  # fewer have an interval that is wide or none, and nothing to go by
 _MOST_QUEUED = 0.5  # of the requests of the middle round: a median of more is one that waited
 _FARTHEST = 1.5  # times, either way, that the mean of rounds may be their median
-# Of the results in ``bench/results`` none has such a trend: a neighbour comes and goes.
-_FEW_OF_A_FIFTH = 4  # rounds
-_TREND = 0.7  # correlation of ranks
-_GROWN = 1.1
+_FEW_TO_GROW = 20  # rounds: fewer have fifths of which nothing is known
+_GROWN, _STEADILY = 0.1, 0.1  # of the first; of all of that, from each fifth to the next
 
 
 def say_few_rounds(rounds: int) -> str:
@@ -74,20 +72,16 @@ def find_doubt(values_ns: Sequence[float], *, queued_ratio: float | None = None)
 
 def find_growth(values_ns: Sequence[float]) -> float | None:
     """How many times as long the last fifth of some rounds took as the first, if they became longer
-    all along; None if not, or if they are too few to tell."""
-    fifth = len(values_ns) // 5
-    if fifth < _FEW_OF_A_FIFTH:
+    all along; None if not, or if they are too few to tell. A neighbour that comes, or a clock that
+    falls, makes one step and no more."""
+    if len(values_ns) < _FEW_TO_GROW:
         return None
-    ranks = [0] * len(values_ns)
-    for rank, place in enumerate(sorted(range(len(values_ns)), key=values_ns.__getitem__)):
-        ranks[place] = rank
-    first, last = (
-        max(_core.compute_median(list(some)), 1.0)
-        for some in (values_ns[:fifth], values_ns[-fifth:])
-    )
-    ratio = last / first
-    trend = statistics.correlation(ranks, range(len(ranks)))
-    return ratio if trend > _TREND and ratio > _GROWN else None
+    bounds = [len(values_ns) * part // 5 for part in range(6)]
+    fifths = [_core.compute_median(list(values_ns[begin:end])) for begin, end in pairwise(bounds)]
+    grown = fifths[-1] - fifths[0]
+    if grown <= _GROWN * fifths[0] or min(b - a for a, b in pairwise(fifths)) < _STEADILY * grown:
+        return None
+    return fifths[-1] / max(fifths[0], 1.0)
 
 
 def find_doubt_of_mean(

@@ -214,22 +214,11 @@ class Captured(Wraps):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for place, program in enumerate(self._programs):
             tensors = program.match(args, kwargs)
-            if tensors is None:
-                continue
-            ran = None if self._audits_left else program.run_ahead(tensors)
-            if ran is None and not program.holds():
-                continue
-            if place:
-                self._programs.insert(0, self._programs.pop(place))
-            if ran is not None:
-                self._note_replay()
-                return ran[0]
-            return self._run(_Match(program, tensors, args, kwargs))
+            if tensors is not None:
+                if place:
+                    self._programs.insert(0, self._programs.pop(place))
+                return self._run(_Match(program, tensors, args, kwargs))
         return self._miss(args, kwargs)
-
-    def _note_replay(self) -> None:
-        self._calls["replayed"] += 1
-        self._recorded_in_a_row = 0
 
     def _run(self, match: _Match) -> Any:
         return self._compare(match) if self._audits_left else self._replay(match)
@@ -249,7 +238,8 @@ class Captured(Wraps):
                 raise  # with an operator's name: nobody knows how far it came
             failure = str(error)
         else:
-            self._note_replay()
+            self._calls["replayed"] += 1
+            self._recorded_in_a_row = 0
             return result
         result = self._call_original(match.args, match.kwargs)  # what it raises, it raises alone
         if failure:
@@ -320,7 +310,7 @@ class Captured(Wraps):
         program, in_a_row = self._programs[0], self._recorded_in_a_row
         program.reason = reason
         tensors = program.match(args, kwargs)
-        if tensors is None or not program.holds():  # or it would be recorded for ever
+        if tensors is None:  # or it would be recorded for ever
             return self._call_original(args, kwargs)
         result = self._run(_Match(program, tensors, args, kwargs))
         self._recorded_in_a_row = in_a_row  # the first replay of a recording says nothing

@@ -165,7 +165,7 @@ class Doors:
         *,
         borrows: bool,
     ) -> None:
-        self.is_stale = self.leaves_no_trace = False
+        self.is_stale = False
         self.memory_bytes = 0
         self.places: list[int] = []
         self.graphs = 0

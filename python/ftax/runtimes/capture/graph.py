@@ -87,7 +87,6 @@ class GraphReplay:
         self._launch = launch
         self._outputs = _group(buffers.outputs, self._inputs, buffers.constants)
         self._writes_inputs = buffers.mutated
-        self.leaves_no_trace = not (captured.draws_random or buffers.mutated)
         self._stream: torch.cuda.Stream | None = None  # of the last replay
         self._number = -1  # of that stream
 

@@ -29,7 +29,6 @@ class Replay(Protocol):
 
     memory_bytes: int
     places: list[int]  # of the outputs that are handed out
-    leaves_no_trace: bool  # it writes memory of its own alone, and draws no random numbers
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The outputs at ``places``, of the caller's grad mode."""
@@ -72,7 +71,6 @@ class Program:
             one; "" where all calls are alike.
         tree, leaves: of the result; among the leaves TENSOR stands for one.
         given: tensors that it was recorded with, which are not held.
-        runs_ahead: whether a replay may begin before it is known that Python is as it was.
     """
 
     signature: _core.Signature
@@ -92,7 +90,6 @@ class Program:
     tree: pytree.TreeSpec
     leaves: tuple[Any, ...]
     given: Sequence[torch.Tensor]
-    runs_ahead: bool = field(init=False)
     _reached: frozenset[int] = field(init=False)  # ids of tensors that the call reaches by itself
     _same: tuple[int, ...] = field(init=False)  # which of them the given ones are
     _shared: frozenset[int | None] = field(init=False)  # memory that no argument may have
@@ -104,9 +101,6 @@ class Program:
         on_gpu = self.written if self.kind == "graph" else ()
         self._shared = frozenset(map(find_storage, on_gpu)) - set(map(find_storage, self.given))
         self.given = ()
-        changes = self.gradients.added or self.gradients.made or self.gradients.dropped
-        is_pure = not (self.written or self.generators or self.checked or changes)
-        self.runs_ahead = is_pure and self.replay.leaves_no_trace
 
     @property
     def contents(self) -> str:
@@ -114,13 +108,11 @@ class Program:
         return f"{self.kind} of {self.operators} operator calls"
 
     def match(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
-        """The tensors of a call with such arguments; None for another call."""
+        """The tensors of a call that this program stands for; None for another call."""
         tensors = self.signature.match(args, kwargs)
-        return tensors if tensors is not None and self.takes(tensors) else None
-
-    def holds(self) -> bool:
-        """Whether Python is as it was."""
-        return self.state.guards.find_change() < 0
+        if tensors is None or self.state.guards.find_change() >= 0:
+            return None
+        return tensors if self.takes(tensors) else None
 
     def takes(self, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether they can stand for those that this was recorded with. Recorded with a weight,
@@ -143,20 +135,6 @@ class Program:
         pairs = zip(tensors, self.replay.list_inputs(tensors), strict=True)
         lent = [given if id(given) in self._reached else own for given, own in pairs]
         return self.signature.fill(lent)
-
-    def run_ahead(self, tensors: list[torch.Tensor]) -> tuple[Any] | None:
-        """What the call returns, Python being compared while the device computes; None if it is
-        not as it was, and what was computed is nobody's. Once is enough: a call that finds it
-        changed each time would have the device compute in vain each time."""
-        if not self.runs_ahead or not self.state.guards.may_run():
-            return None
-        try:
-            outputs = self.replay(tensors)
-        except RunnerError:
-            self.runs_ahead = False
-            return None
-        self.runs_ahead = self.holds()
-        return (self._hand_out(outputs),) if self.runs_ahead else None
 
     def run(self, tensors: list[torch.Tensor]) -> Any:
         """What the call returns. Raises ValueChanged if a value that was read is another now."""
@@ -182,8 +160,6 @@ class Program:
 
 class TapeReplay:
     """Runs the tape on the tensors themselves."""
-
-    leaves_no_trace = False  # and nothing computes while Python is compared
 
     def __init__(self, tape: _core.Tape) -> None:
         self._tape = tape
