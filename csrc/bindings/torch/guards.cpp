@@ -54,9 +54,18 @@ constexpr int kManyAlarms = 8;
 
 PyObject* read_cell(PyObject* cell) { return PyCell_GET(cell); }
 
-c10::TensorImpl* find_gradient(const at::Tensor& tensor) {
-  const at::Tensor& gradient = tensor.grad();
-  return gradient.defined() ? gradient.unsafeGetTensorImpl() : nullptr;
+struct Autograd {
+  bool requires_grad = false;
+  c10::TensorImpl* gradient = nullptr;  // it has none
+};
+
+// As its own functions say, of which each takes longer than all else that is asked of a tensor.
+Autograd read_autograd(const c10::TensorImpl& tensor) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(tensor.autograd_meta());
+  if (meta == nullptr) return {};
+  const bool followed =
+      meta->is_view_ ? tensor.requires_grad() : meta->requires_grad_ || meta->grad_fn_ != nullptr;
+  return {followed, meta->grad_.defined() ? meta->grad_.unsafeGetTensorImpl() : nullptr};
 }
 
 // Which hooks these are, in one number; 0 for none. Those of Python share one of C++, with a table
@@ -207,11 +216,12 @@ void Guards::add_tensor(const at::Tensor& tensor, bool gradient, bool hooks) {
   const bool in_memory = strided && tensor.has_storage();
   const at::IntArrayRef sizes = strided ? tensor.sizes() : at::IntArrayRef();
   const at::IntArrayRef strides = strided ? tensor.strides() : at::IntArrayRef();
+  const Autograd autograd = read_autograd(*tensor.unsafeGetTensorImpl());
   tensors_.push_back({tensor, in_memory ? find_memory(*tensor.unsafeGetTensorImpl()) : nullptr,
                       in_memory ? tensor.storage_offset() : 0,
                       static_cast<uint32_t>(layouts_.size()), static_cast<uint32_t>(sizes.size()),
-                      places_.size(), tensor.dtype(), tensor.requires_grad(), strided,
-                      gradient ? std::optional(find_gradient(tensor)) : std::nullopt,
+                      places_.size(), tensor.dtype(), autograd.requires_grad, strided,
+                      gradient ? std::optional(autograd.gradient) : std::nullopt,
                       hooks ? std::optional(mix_hooks(tensor)) : std::nullopt});
   layouts_.insert(layouts_.end(), sizes.begin(), sizes.end());
   layouts_.insert(layouts_.end(), strides.begin(), strides.end());
@@ -220,10 +230,11 @@ void Guards::add_tensor(const at::Tensor& tensor, bool gradient, bool hooks) {
 
 bool Guards::holds(const TensorState& expected) const {
   const c10::TensorImpl& now = *expected.tensor.unsafeGetTensorImpl();
-  if (now.dtype() != expected.dtype || now.requires_grad() != expected.requires_grad) return false;
-  if (expected.gradient.has_value() && find_gradient(expected.tensor) != *expected.gradient) {
+  const Autograd autograd = read_autograd(now);
+  if (now.dtype() != expected.dtype || autograd.requires_grad != expected.requires_grad) {
     return false;
   }
+  if (expected.gradient.has_value() && autograd.gradient != *expected.gradient) return false;
   if (expected.hooks.has_value() && mix_hooks(expected.tensor) != *expected.hooks) return false;
   if (!expected.is_strided) return true;
   if (expected.memory != nullptr &&
