@@ -134,7 +134,7 @@ def test_inputs_of_any_size_are_a_function(folder):
     assert load_model("service:make_sized").batch == 1
     with pytest.raises(InvalidArgumentError, match="does not take a batch and a sequence"):
         load_model("service:make_sized", sequence=4)
-    with pytest.raises(UnsupportedError, match="give a module with a function from a batch to inputs"):
+    with pytest.raises(UnsupportedError, match="a module with a function from a batch to inputs"):
         load_model("service:make").with_size(batch=7)
     plan = Plan(rounds=8, round_ms=0.1, duration_s=20.0)
     knee = ftax.knee("service:make_sized", high=2, plan=plan)
