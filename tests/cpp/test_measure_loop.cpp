@@ -295,8 +295,10 @@ TEST(the_chain_is_as_many_cycles_long_as_it_says) {
     const int64_t start = now_ns();
     uint64_t value = static_cast<uint64_t>(start);
     const uint64_t other = value | 1;
-    for (int64_t i = 0; i < kChainCycles / 3; ++i) {
-      asm volatile("imul %1, %0" : "+r"(value) : "r"(other));
+    for (int64_t i = 0; i < kChainCycles / 12; ++i) {  // four, or the loop takes as long
+      asm volatile("imul %1, %0\n\timul %1, %0\n\timul %1, %0\n\timul %1, %0"
+                   : "+r"(value)
+                   : "r"(other));
     }
     return static_cast<double>(now_ns() - start);
   };
