@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ftax.timing.units import format_clock, format_interval, format_rounds, format_time
+from ftax.timing.units import (
+    format_clock,
+    format_interval,
+    format_rounds,
+    format_time,
+    name_interval,
+)
 from support.records import make_measurement
 
 
@@ -25,6 +31,12 @@ def test_a_time_has_three_digits_and_its_unit(time_ns, text):
 )  # fmt: skip
 def test_both_ends_of_an_interval_have_one_unit(interval_ns, text):
     assert format_interval(interval_ns) == text
+
+
+def test_no_confidence_short_of_all_is_called_all():
+    assert name_interval(0.95) == "95% interval"
+    assert name_interval(0.57) == "57% interval"  # 100 times it is 56.99999999999999
+    assert name_interval(0.9999999) == "99.99999% interval"
 
 
 def test_rounds_that_do_not_count_are_told():
