@@ -7,7 +7,7 @@ runners with and without it share their compiled model and their rounds.
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +29,9 @@ from ftax.runtimes.candidates import core_grad_mode
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.compilers import taken_apart
 from ftax.runtimes.compilers.taken_apart import Parts, take_apart
+from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.compiled_graphs import list_asked_guards
 from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Candidate
@@ -139,14 +141,14 @@ def test_a_delay_lies_in_the_line_of_its_layer(
 ):
     rungs = prepare_rungs(workspace)
     parts = take_apart(workspace)
-    skips = {"compile-without-guards"}
+    guards = list_asked_guards(parts.compilation.run)
 
     def plant_in(rung: Candidate) -> Candidate:
+        skipped = guards if rung.runtime == "compile-without-guards" else ()
+
         @contextmanager
         def scope() -> Iterator[None]:
-            skip = rung.runtime in skips
-            stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=skip)
-            with stance, plant(parts):
+            with taken_apart._skipping(skipped) if skipped else nullcontext(), plant(parts):
                 yield
 
         mode = core_grad_mode(workspace.setting)
@@ -172,6 +174,54 @@ class Adds(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * (1 + sum(self.numbers))  # Dynamo guards each of them
+
+
+def test_no_guard_is_asked_where_they_are_skipped_not_even_of_tensors(workspace: Workspace):
+    compilation = find_compilation(workspace)
+    guards = list_asked_guards(compilation.run)
+    assert len(guards) == 1
+    other = workspace.loaded.args[0].clone().requires_grad_()  # what a guard of tensors refuses
+    with torch.inference_mode(), torch._dynamo.config.patch(error_on_recompile=True):
+        with torch.compiler.set_stance("default", skip_guard_eval_unsafe=True):
+            with pytest.raises(RuntimeError, match="Recompilation triggered"):
+                compilation.module(other)  # the stance alone asks it
+        with taken_apart._skipping(guards):
+            compilation.module(other)
+        with pytest.raises(RuntimeError, match="requires_grad"):
+            compilation.module(other)  # asked again
+
+
+class Twice(nn.Module):
+    """Two layers that share their code and are compiled each for itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(2.0), Layer(3.0)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            torch._dynamo.graph_break()
+            x = layer(x)
+        return x
+
+
+class Layer(nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.register_buffer("shift", torch.full((int(factor),), factor))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x * self.factor + self.shift.sum()
+
+
+def test_two_compilations_of_one_function_are_still_told_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    workspace = Workspace(load_model(Twice(), inputs=normal(3, 4), check_inputs=normal(3, 4, seed=1)))
+    rung = find_runtime("compile-without-guards").prepare(workspace, "python")
+    assert rung.checks.judge_outputs().equal
+    assert any("2 compilations of" in text for text in rung.warnings), rung.warnings
 
 
 @pytest.mark.timing
@@ -240,18 +290,22 @@ def test_what_is_not_one_graph_is_not_taken_apart(monkeypatch, tmp_path):
     assert any("broke the model into 2 graphs" in text for text in receipt.rungs[0].warnings)
 
 
-def test_a_step_with_a_backward_pass_is_not_taken_apart(monkeypatch, tmp_path):
+def test_a_step_with_a_backward_pass_has_guards_and_one_line_below(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
     model = nn.Linear(4, 1)
     step = ftax.train(
         model, lambda module, x: module(x).square().mean(),
         torch.optim.SGD(model.parameters(), lr=0.1), (normal(3, 4),),
     )  # fmt: skip
-    workspace = Workspace(load_model(step))
-    with pytest.raises(UnsupportedError, match="does not run without its guards"):
-        find_runtime("compile-without-guards").prepare(workspace, "python")
-    with pytest.raises(UnsupportedError, match="it has a backward pass"):
-        find_runtime("compile-graph").prepare(workspace, "python")
+    receipt = ftax.tax(
+        step, ladder="compile", runtimes="none", progress=False,
+        plan=ftax.Plan(rounds=3, warmup=2, round_ms=1.0),
+    )  # fmt: skip
+    assert [rung.place for rung in receipt.rungs] == PYTHON[:2]
+    assert all(Checks.of(rung.checks).judge_outputs().equal for rung in receipt.rungs)
+    assert not [text for text in receipt.warnings if "during the rounds" in text]
+    reasons = {item.runtime: item.reason for item in receipt.unavailable}
+    assert "it has a backward pass" in reasons["compile-graph"]
 
 
 def test_a_receipt_of_the_whole_ladder(workspace: Workspace):

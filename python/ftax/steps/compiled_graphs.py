@@ -10,6 +10,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -68,6 +69,27 @@ def list_called_graphs(
         for home, name, graph in graphs:
             home[name] = graph
     return called
+
+
+def list_asked_guards(run: Callable[[], object]) -> list[Any]:
+    """The trees of guards (torch's GuardManagerWrapper) of the code that a call runs."""
+    from torch._dynamo.guards import GuardManagerWrapper
+
+    ran: set[CodeType] = set()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            ran.add(frame.f_code)
+
+    before = sys.getprofile()
+    sys.setprofile(torch.compiler.disable(note))  # or it would be compiled like what it looks at
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    trees = [item for item in gc.get_objects() if issubclass(type(item), GuardManagerWrapper)]
+    entries = ((tree, getattr(tree, "cache_entry", None)) for tree in trees)
+    return [tree for tree, entry in entries if entry is not None and entry.code in ran]
 
 
 def _list_graphs(spaces: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, Any]]:
