@@ -22,7 +22,7 @@ from torch._inductor.utils import align_inputs_from_check_idxs
 from torch.utils._ordered_set import OrderedSet
 
 import ftax
-from ftax import UnsupportedError, _core
+from ftax import _core
 from ftax.ladders.ladder import COMPILE
 from ftax.ladders.lines import compute_lines
 from ftax.runtimes.candidates import core_grad_mode
@@ -182,9 +182,9 @@ def test_no_guard_is_asked_where_they_are_skipped_not_even_of_tensors(workspace:
     assert len(guards) == 1
     other = workspace.loaded.args[0].clone().requires_grad_()  # what a guard of tensors refuses
     with torch.inference_mode(), torch._dynamo.config.patch(error_on_recompile=True):
-        with torch.compiler.set_stance("default", skip_guard_eval_unsafe=True):
-            with pytest.raises(RuntimeError, match="Recompilation triggered"):
-                compilation.module(other)  # the stance alone asks it
+        stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
+        with stance, pytest.raises(RuntimeError, match="Recompilation triggered"):
+            compilation.module(other)  # which the stance alone asks
         with taken_apart._skipping(guards):
             compilation.module(other)
         with pytest.raises(RuntimeError, match="requires_grad"):
@@ -218,7 +218,9 @@ class Layer(nn.Module):
 
 def test_two_compilations_of_one_function_are_still_told_apart(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    workspace = Workspace(load_model(Twice(), inputs=normal(3, 4), check_inputs=normal(3, 4, seed=1)))
+    workspace = Workspace(
+        load_model(Twice(), inputs=normal(3, 4), check_inputs=normal(3, 4, seed=1))
+    )
     rung = find_runtime("compile-without-guards").prepare(workspace, "python")
     assert rung.checks.judge_outputs().equal
     assert any("2 compilations of" in text for text in rung.warnings), rung.warnings
