@@ -28,11 +28,11 @@ from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import collect_environment
 from ftax.records.store import read_records
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.compilers.taken_apart import Parts, take_apart
+from ftax.runtimes.compilers.taken_apart import Parts, _make_piece, take_apart
 from ftax.runtimes.compilers.torch_compile import Compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
-from ftax.timing.differences import compute_difference
+from ftax.timing.differences import compute_intervals
 from ftax.timing.session import measure, require
 from record import (
     RESULTS,
@@ -127,18 +127,25 @@ def time_wrappers(parts: Parts) -> dict[str, float]:
     return {"Inductor": inner, "AOTAutograd": outer - inner}
 
 
-def time_unguarded(workspace: Workspace, plan: ftax.Plan) -> tuple[float, Any]:
-    """By how many ns the rung without guards takes longer than the same model that was compiled
-    without any, in the same rounds, and the interval of that."""
+def time_left(workspace: Workspace, plan: ftax.Plan) -> tuple[float, Any]:
+    """By how many ns more a call takes than its graph where guards are skipped, than where the same
+    model was compiled without any; in the same rounds, with the interval of that."""
     without = {
         "guard_filter_fn": torch.compiler.skip_all_guards_unsafe,
         "verbose_progress": False,  # as ever; with equal options torch takes what it has compiled
     }
+    other = Compilation(workspace, "compiled-without-guards", options=without)
     prepared = [
         find_runtime("compile-without-guards").prepare(workspace, "python"),
-        Compilation(workspace, "compiled-without-guards", options=without).prepare("python"),
+        find_runtime("compile-graph").prepare(workspace, "python"),
+        other.prepare("python"),
     ]
-    return compute_difference(require(measure(workspace.loaded, prepared, plan)), 0, 1)
+    parts = Parts(other)
+    prepared.append(_make_piece(workspace, "its-graph", "python", parts, parts.call_graph))
+    measured = require(measure(workspace.loaded, prepared, plan))
+    weights = (1.0, -1.0, -1.0, 1.0)
+    more_ns = sum(weight * item.latency_ns for weight, item in zip(weights, measured, strict=True))
+    return more_ns, compute_intervals(measured, [weights])[0]
 
 
 def time_alone(workspace: Workspace) -> dict[str, float]:
@@ -244,9 +251,9 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
         keep_receipt(__file__, options, receipt)
         workspace = Workspace(loaded)
         alone = time_alone(workspace)
-        unguarded = time_unguarded(workspace, plan)
+        left = time_left(workspace, plan)
     return {
-        **judge(receipt), "alone_ns": alone, "unguarded_ns": unguarded, "issue_ns": issue_ns,
+        **judge(receipt), "alone_ns": alone, "left_ns": left, "issue_ns": issue_ns,
         "calls_ns": calls_ns,
     }  # fmt: skip
 
@@ -317,9 +324,9 @@ def agrees(cell: dict[str, Any], line: str) -> bool:
     """Whether another measure of a layer lies within 10 % of its line, or within its interval: for
     guards what the rung without them has left, and for others the layer called alone."""
     time_ns, interval = cell["lines"][line]
-    if line == "guards" and "unguarded_ns" in cell:  # cells of an earlier version have none
-        off_ns, around = cell["unguarded_ns"]
-        return abs(off_ns) <= 0.1 * abs(time_ns) or (around and around[0] <= 0.0 <= around[1])
+    if line == "guards" and "left_ns" in cell:  # cells of an earlier version have none
+        left_ns, around = cell["left_ns"]
+        return abs(left_ns) <= 0.1 * abs(time_ns) or (around and around[0] <= 0.0 <= around[1])
     alone_ns = cell["alone_ns"][_ALONE[line]]
     within = interval is not None and interval[0] <= alone_ns <= interval[1]
     return within or abs(alone_ns - time_ns) <= 0.1 * abs(time_ns)
