@@ -42,7 +42,7 @@ _INSIDE = ("torch._inductor", "torch._functorch", "torch._dynamo")
 
 def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
     """The compiled callable, told to take the only code that it has without asking whether it
-    fits. Raises UnsupportedError where torch then compiles again, as for some training steps."""
+    fits. Raises UnsupportedError where torch then compiles again."""
     compilation = find_compilation(workspace)
     asked = list_asked_guards(compilation.run)
     counts = Counter(map(_name_code, asked))
@@ -371,8 +371,8 @@ def _name_code(tree: Any) -> str:
 
 @contextmanager
 def _skipping(guards: Sequence[Any]) -> Iterator[None]:
-    """Nothing is asked of these trees of guards. The stance alone leaves their tests of tensors, a
-    third of the time for the buffers of a ResNet-50."""
+    """Nothing is asked of these trees of guards. The stance alone still makes their tests of
+    tensors, which for the buffers of a ResNet are a good part."""
     from torch._C._dynamo.guards import RootGuardManager
 
     asked = [tree.diff_guard_root for tree in guards]
