@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ftax.steps.profiling_hook import profiling_hook
+
 _PREFIX = "__compiled_fn_"
 
 
@@ -81,12 +83,8 @@ def list_asked_guards(run: Callable[[], object]) -> list[Any]:
         if event == "call":
             ran.add(frame.f_code)
 
-    before = sys.getprofile()
-    sys.setprofile(torch.compiler.disable(note))  # or it would be compiled like what it looks at
-    try:
+    with profiling_hook(torch.compiler.disable(note)):  # else compiled like what it looks at
         run()
-    finally:
-        sys.setprofile(before)
     trees = [item for item in gc.get_objects() if issubclass(type(item), GuardManagerWrapper)]
     entries = ((tree, getattr(tree, "cache_entry", None)) for tree in trees)
     return [tree for tree, entry in entries if entry is not None and entry.code in ran]

@@ -9,7 +9,6 @@ globals are asked of the frames.
 from __future__ import annotations
 
 import gc
-import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ftax.steps.profiling_hook import profiling_hook
 from ftax.steps.reach import PACKAGES, is_library
 
 _T = TypeVar("_T")
@@ -102,17 +102,14 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         elif event == "c_call" and argument in _ASKERS and not is_library(frame.f_code.co_filename):
             askers[frame.f_code] = None
 
-    before, collects = sys.getprofile(), gc.isenabled()
+    collects = gc.isenabled()
     gc.disable()  # what a collection happens to call (gc.callbacks) is no part of this call
-    sys.setprofile(see)
     try:
-        result = call()
+        with profiling_hook(see):
+            result = call()
     finally:
-        sys.setprofile(before if callable(before) else None)
         if collects:
             gc.enable()
-        if before is not None and not callable(before):
-            before.enable()  # of cProfile, which is set in C
     return result, Executed(
         codes=frozenset(codes),
         changing=tuple(changing),
