@@ -28,7 +28,7 @@ from ftax.ladders.receipt import Receipt
 from ftax.machines.environment import collect_environment
 from ftax.records.store import read_records
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.compilers.taken_apart import Parts, _make_piece, take_apart
+from ftax.runtimes.compilers.taken_apart import Parts, make_piece, take_apart
 from ftax.runtimes.compilers.torch_compile import Compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
@@ -121,7 +121,7 @@ def time_wrappers(parts: Parts) -> dict[str, float]:
         return results
 
     generated = parts.call_generated
-    with parts._replacing_generated(do_nothing):
+    with parts.replacing_generated(do_nothing):
         inner = time_call(parts.call_code, before=generated)
         outer = time_call(parts.call_graph, before=generated)
     return {"Inductor": inner, "AOTAutograd": outer - inner}
@@ -141,7 +141,7 @@ def time_left(workspace: Workspace, plan: ftax.Plan) -> tuple[float, Any]:
         other.prepare("python"),
     ]
     parts = Parts(other)
-    prepared.append(_make_piece(workspace, "its-graph", "python", parts, parts.call_graph))
+    prepared.append(make_piece(workspace, "its-graph", "python", parts, parts.call_graph))
     measured = require(measure(workspace.loaded, prepared, plan))
     weights = (1.0, -1.0, -1.0, 1.0)
     more_ns = sum(weight * item.latency_ns for weight, item in zip(weights, measured, strict=True))
@@ -184,7 +184,7 @@ class Listener:
 
 def note_calls(parts: Parts) -> list[Noted]:
     """What the generated Python calls in one call of it, in that order."""
-    generated: Any = parts._generated
+    generated: Any = parts.generated
     # On a GPU its work stands in functions of its own, for the pieces that a CUDA graph could hold.
     pieces = [generated, *getattr(getattr(generated, "__self__", None), "partitions", ())]
     functions = [getattr(piece, "__func__", piece) for piece in pieces]

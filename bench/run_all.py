@@ -32,6 +32,7 @@ _SCRIPTS = {
     "fleet": (),
     "captures": (),
     "compile_costs": (),
+    "compile_delays": (),
     "step_receipts": (),
     "step_delays": (),
     "decode_tax": (),
@@ -59,7 +60,9 @@ _QUICK = {
                    "--knee-seconds", "5"),
 }  # fmt: skip
 # Scripts of either device: what they are given without a GPU.
-_OF_EITHER = ("captures", "compile_costs", "step_receipts", "step_delays", "decode_tax")
+_OF_EITHER = (
+    "captures", "compile_costs", "compile_delays", "step_receipts", "step_delays", "decode_tax",
+)  # fmt: skip
 _WITHOUT_GPU = ("--device", "cpu", "--tiny")
 
 

@@ -6,8 +6,8 @@ runners with and without it share their compiled model and their rounds.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,12 +23,12 @@ from torch.utils._ordered_set import OrderedSet
 
 import ftax
 from ftax import _core
+from ftax.ladders.intervention import DELAYED_LAYERS, prepare_with_delayed_layer
 from ftax.ladders.ladder import COMPILE
 from ftax.ladders.lines import compute_lines
-from ftax.runtimes.candidates import core_grad_mode
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.compilers import taken_apart
-from ftax.runtimes.compilers.taken_apart import Parts, take_apart
+from ftax.runtimes.compilers.taken_apart import take_apart
 from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import list_asked_guards
@@ -36,15 +36,14 @@ from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Candidate
 from ftax.timing.checks import Checks
-from ftax.timing.session import measure, require
-from support.delays import find_moves, wait
+from ftax.timing.session import measure, measure_together, require
+from support.delays import find_moves
 from support.small_models import load_function, normal
 
 pytestmark = pytest.mark.slow
 DELAY_NS = 1_000_000
 PLAN = ftax.Plan(rounds=16, warmup=5, round_ms=4.0, duration_s=60.0)
 PYTHON = COMPILE.list_places("cpu")[:-1]  # without the generated C++, which takes long to make
-_TURNS = 5
 LINES = ["guards", "frame evaluation", "AOTAutograd's wrappers", "Inductor's wrapper"]
 
 
@@ -75,14 +74,14 @@ def test_the_pieces_of_a_call_give_its_outputs(workspace: Workspace):
 
 def test_what_copies_inputs_to_even_addresses_is_no_generated_code(workspace: Workspace):
     parts = take_apart(workspace)
-    made = parts._generated
+    made = parts.generated
     parts._code.current_callable = align_inputs_from_check_idxs(made, [0], OrderedSet())
     try:  # as Inductor does for inputs on a GPU
         around = taken_apart.Parts(parts.compilation)
-        assert around._generated is made
+        assert around.generated is made
         for piece in (around.call_graph, around.call_code, around.call_generated):
             assert torch.equal(around.run_with(piece)[0], around.compilation.run()[0])
-        with around._replacing_generated(lambda _: ["another"]):
+        with around.replacing_generated(lambda _: ["another"]):
             assert around.call_code() == ["another"]
     finally:
         parts._code.current_callable = made
@@ -99,63 +98,11 @@ def test_a_piece_that_holds_other_tensors_than_a_call_is_found(workspace: Worksp
     assert not rung.checks.judge_outputs().equal
 
 
-def delay(function: Callable[..., Any]) -> Callable[..., Any]:
-    def delayed(*args: Any) -> Any:
-        wait(DELAY_NS)
-        return function(*args)
-
-    return delayed
-
-
-@contextmanager
-def plant_below_dynamo(parts: Parts) -> Iterator[None]:
-    """In what AOTAutograd made: Dynamo's bytecode calls it, and so does its rung."""
-    before = parts._graph
-    parts._graph = delay(before)
-    try:
-        with parts._replacing_graph(delay(parts._wrapped)):
-            yield
-    finally:
-        parts._graph = before
-
-
-def plant_in_bytecode(parts: Parts) -> AbstractContextManager[None]:
-    return parts._replacing_graph(delay(parts._wrapped))
-
-
-def plant_in_inductors_wrapper(parts: Parts) -> AbstractContextManager[None]:
-    return parts._replacing_generated(delay(parts._generated))
-
-
 @pytest.mark.timing
-@pytest.mark.parametrize(
-    ("plant", "line"),
-    [
-        (plant_in_bytecode, "frame evaluation"),
-        (plant_below_dynamo, "AOTAutograd's wrappers"),
-        (plant_in_inductors_wrapper, "Inductor's wrapper"),
-    ],
-)
-def test_a_delay_lies_in_the_line_of_its_layer(
-    workspace: Workspace, plant: Callable[[Parts], AbstractContextManager[None]], line: str
-):
+@pytest.mark.parametrize("layer", DELAYED_LAYERS)
+def test_a_delay_lies_in_the_line_of_its_layer(workspace: Workspace, layer: str):
     rungs = prepare_rungs(workspace)
-    parts = take_apart(workspace)
-    guards = list_asked_guards(parts.compilation.run)
-
-    def plant_in(rung: Candidate) -> Candidate:
-        skipped = guards if rung.runtime == "compile-without-guards" else ()
-
-        @contextmanager
-        def scope() -> Iterator[None]:
-            with taken_apart._skipping(skipped) if skipped else nullcontext(), plant(parts):
-                yield
-
-        mode = core_grad_mode(workspace.setting)
-        runner = _core.PythonRunner(rung.runner.callable, "planted", "cpu", mode, scope=scope)
-        return replace(rung, runner=runner)
-
-    planted = [plant_in(rung) for rung in rungs]
+    planted = prepare_with_delayed_layer(workspace, layer, DELAY_NS)
     found = require(measure(workspace.loaded, [*rungs, *planted], PLAN))
     before, after = found[: len(rungs)], found[len(rungs) :]
     assert [item.name for item in compute_lines(before, ladder=COMPILE)][:-1] == LINES
@@ -164,7 +111,7 @@ def test_a_delay_lies_in_the_line_of_its_layer(
         for name, (_, (low, high)) in zip(LINES, find_moves(before, after)[:-1], strict=True)
     }
     for name, (low, high) in shifts.items():
-        assert low - 0.3 <= (name == line) <= high + 0.3, shifts
+        assert low - 0.3 <= (name == layer) <= high + 0.3, shifts
 
 
 class Adds(nn.Module):
@@ -185,7 +132,7 @@ def test_no_guard_is_asked_where_they_are_skipped_not_even_of_tensors(workspace:
         stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
         with stance, pytest.raises(RuntimeError, match="Recompilation triggered"):
             compilation.module(other)  # which the stance alone asks
-        with taken_apart._skipping(guards):
+        with taken_apart.skipping_guards(guards):
             compilation.module(other)
         with pytest.raises(RuntimeError, match="requires_grad"):
             compilation.module(other)  # asked again
@@ -229,7 +176,7 @@ def test_two_compilations_of_one_function_are_still_told_apart(monkeypatch, tmp_
 @pytest.mark.timing
 def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    counts = [0, 200, 400, 600]  # of more a small cache would lose some between the calls
+    counts = [200, 500, 1000, 2000]
     parts, checks = [], []
     for count in counts:
         x, other = normal(3, 4), normal(3, 4, seed=1)
@@ -237,18 +184,17 @@ def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
         parts.append((workspace.loaded, prepare_rungs(workspace)[:3]))
         entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(find_code(workspace))
         checks.append((entries[0].guard_manager, find_locals(workspace)))
-    with use_threads(1):
-        # One after the other: in the same rounds they would push each other's guards out of
-        # the cache, and then the more of them there are, the more each costs.
-        turns = [[measure(*part, PLAN) for part in parts] for _ in range(_TURNS)]
-    times = [[[m.latency_ns for m in require(one)] for one in turn] for turn in turns]
-    whole, unguarded, inside = np.moveaxis(np.array(times), 2, 0)  # each by turn and count
-    guards, frames = np.median(whole - unguarded, axis=0), np.median(unguarded - inside, axis=0)
-    noise = np.ptp(unguarded - inside, axis=0).max()
-    found = f"guards {guards}, frame evaluation {frames} ({noise})"
+    with use_threads(1):  # all in the same rounds: hosts become slower and faster
+        sessions = measure_together(parts, replace(PLAN, rounds=40))
+    times = [
+        [statistics.median(rung.values_ns) for rung in require(session)] for session in sessions
+    ]
+    whole, unguarded, inside = np.array(times).T
+    guards, frames = whole - unguarded, unguarded - inside
+    found = f"guards {guards}, frame evaluation {frames}"
     assert np.corrcoef(counts, guards)[0, 1] ** 2 > 0.95, found
     grown = guards[-1] - guards[0]
-    assert abs(frames[-1] - frames[0]) < max(0.1 * grown, noise), found
+    assert abs(frames[-1] - frames[0]) < 0.2 * grown, found
     # Called alone they are warm in the cache; beside a neighbour each call finds them cold.
     alone = time_check(*checks[-1]) - time_check(*checks[0])
     assert 0.5 * alone < grown < 2.5 * alone, (found, alone)

@@ -1,15 +1,16 @@
 """Known delays, put in on purpose: the proof that a receipt puts time on the right line.
 
 A delay in a module's forward must appear as model glue, a delay in a binding as interpreter and
-bindings, a delay in each operator call as operators (on a GPU: dispatch), and each on no other line
-(docs/intervention.md). Delays spin instead of sleeping, because a sleep also pays for the
-scheduler.
+bindings, a delay in each operator call as operators (on a GPU: dispatch), a delay in a layer of
+torch.compile as that layer, and each on no other line (docs/intervention.md). Delays spin instead
+of sleeping, because a sleep also pays for the scheduler.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,15 @@ from torch import nn
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, name_type
+from ftax.runtimes.candidates import grad_mode
+from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers.taken_apart import skipping_guards, take_apart
 from ftax.runtimes.eager.eager import prepare_eager, prepare_flat
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.compiled_graphs import list_asked_guards
 from ftax.timing.candidate import Candidate
+
+DELAYED_LAYERS = ("frame evaluation", "AOTAutograd's wrappers", "Inductor's wrapper")
 
 
 def spin(delay_ns: int) -> None:
@@ -144,6 +151,55 @@ def delay_launches(
             "can be delayed"
         )
     return [wrap(item) for item in prepared]
+
+
+def prepare_with_delayed_layer(workspace: Workspace, layer: str, delay_ns: int) -> list[Candidate]:
+    """The rungs of a compiled call that Python drives, in which a layer waits ``delay_ns`` first.
+
+    ``layer`` is one of `DELAYED_LAYERS`, by the name of its line. What waits is put in for each
+    round and taken out after it, so that delayed and other runners share compiled model and rounds.
+    """
+    parts = take_apart(workspace)
+    guards = list_asked_guards(parts.compilation.run)
+
+    def delay(function: Callable[..., Any]) -> Callable[..., Any]:
+        def delayed(*args: Any) -> Any:
+            spin(delay_ns)
+            return function(*args)
+
+        return delayed
+
+    call, graph = parts.compilation.call, parts.call_graph
+    plant: Callable[[], AbstractContextManager[None]] = {
+        "frame evaluation": lambda: parts.replacing_graph(delay(parts.graph)),
+        "AOTAutograd's wrappers": lambda: parts.replacing_graph(delay(parts.graph)),
+        "Inductor's wrapper": lambda: parts.replacing_generated(delay(parts.generated)),
+    }[layer]
+    pieces: dict[str, Callable[[], Any]] = {
+        "compile": call,
+        "compile-without-guards": call,
+        # Dynamo's bytecode calls it: without a delay where that is the layer above.
+        "compile-graph": delay(graph) if layer == "AOTAutograd's wrappers" else graph,
+        "inductor-graph": parts.call_code,
+        "inductor-call": parts.call_generated,
+    }
+
+    def prepare(runtime: str) -> Candidate:
+        @contextmanager
+        def scope() -> Iterator[None]:
+            with ExitStack() as stack:
+                if runtime == "compile-without-guards":
+                    stack.enter_context(skipping_guards(guards))
+                stack.enter_context(plant())
+                yield
+
+        bare = _core.PythonRunner(
+            pieces[runtime], runtime, workspace.loaded.device, grad_mode(workspace), scope=scope
+        )
+        rung = find_runtime(runtime).prepare(workspace, "python")
+        return replace(rung, runner=workspace.on_stream(bare))
+
+    return [prepare(runtime) for runtime in pieces]
 
 
 def weigh_lines(rungs: int) -> list[list[float]]:

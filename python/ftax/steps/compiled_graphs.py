@@ -75,7 +75,8 @@ def list_called_graphs(
 
 def list_asked_guards(run: Callable[[], object]) -> list[Any]:
     """The trees of guards (torch's GuardManagerWrapper) of the code that a call runs."""
-    from torch._dynamo.guards import GuardManagerWrapper
+    from torch._dynamo.convert_frame import input_codes
+    from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
     ran: set[CodeType] = set()
 
@@ -85,9 +86,9 @@ def list_asked_guards(run: Callable[[], object]) -> list[Any]:
 
     with profiling_hook(torch.compiler.disable(note)):  # else compiled like what it looks at
         run()
-    trees = [item for item in gc.get_objects() if issubclass(type(item), GuardManagerWrapper)]
-    entries = ((tree, getattr(tree, "cache_entry", None)) for tree in trees)
-    return [tree for tree, entry in entries if entry is not None and entry.code in ran]
+    written = [code for code in (reference() for reference in input_codes.seen) if code is not None]
+    entries = [entry for code in written for entry in _debug_get_cache_entry_list(code)]
+    return [entry.guard_manager for entry in entries if entry.code in ran]
 
 
 def _list_graphs(spaces: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, Any]]:

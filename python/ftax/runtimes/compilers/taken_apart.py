@@ -47,7 +47,7 @@ def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
     asked = list_asked_guards(compilation.run)
     counts = Counter(map(_name_code, asked))
     sole = [tree for tree in asked if counts[_name_code(tree)] == 1]
-    skip_guards = functools.partial(_skipping, sole)
+    skip_guards = functools.partial(skipping_guards, sole)
     runner = _core.PythonRunner(
         compilation.call,
         "compile-without-guards",
@@ -83,19 +83,19 @@ def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
 def prepare_graph(workspace: Workspace, host: Host) -> Candidate:
     """What Dynamo's bytecode calls: AOTAutograd's function, on the weights and inputs of a call."""
     parts = take_apart(workspace)
-    return _make_piece(workspace, "compile-graph", host, parts, parts.call_graph)
+    return make_piece(workspace, "compile-graph", host, parts, parts.call_graph)
 
 
 def prepare_inductor_graph(workspace: Workspace, host: Host) -> Candidate:
     """What AOTAutograd calls: Inductor's object around the code that it generated."""
     parts = take_apart(workspace)
-    return _make_piece(workspace, "inductor-graph", host, parts, parts.call_code)
+    return make_piece(workspace, "inductor-graph", host, parts, parts.call_code)
 
 
 def prepare_inductor_call(workspace: Workspace, host: Host) -> Candidate:
     """The generated Python alone."""
     parts = take_apart(workspace)
-    return _make_piece(workspace, "inductor-call", host, parts, parts.call_generated)
+    return make_piece(workspace, "inductor-call", host, parts, parts.call_generated)
 
 
 def prepare_inductor_cpp_call(workspace: Workspace, host: Host) -> Candidate:
@@ -104,7 +104,7 @@ def prepare_inductor_cpp_call(workspace: Workspace, host: Host) -> Candidate:
     with _tuned_as(take_apart(workspace).list_tuned()):
         compilation.prepare(host)
     parts = Parts(compilation)
-    return _make_piece(workspace, "inductor-cpp-call", host, parts, parts.call_generated)
+    return make_piece(workspace, "inductor-cpp-call", host, parts, parts.call_generated)
 
 
 def prepare_inductor_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
@@ -140,19 +140,19 @@ class Parts:
             )
         self._home, self._name, self._wrapped, self._args = called[0]
         # Dynamo keeps itself out of the graph by one more function around it.
-        self._graph: Callable[..., Any] = getattr(
+        self.graph: Callable[..., Any] = getattr(
             self._wrapped, "_torchdynamo_orig_callable", self._wrapped
         )
-        self._code = _find_code(self._graph, name)
+        self._code = _find_code(self.graph, name)
         self._place = _find_generated(self._code)
-        self._generated: Callable[[list[Any]], Any] = getattr(*self._place)
+        self.generated: Callable[[list[Any]], Any] = getattr(*self._place)
         given: list[Any] = []
 
         def note(inputs: list[Any]) -> Any:
             given.append(list(inputs))  # a copy: generated code empties the list
-            return self._generated(inputs)
+            return self.generated(inputs)
 
-        with self._replacing_generated(note):
+        with self.replacing_generated(note):
             compilation.run()
         if len(given) != 1:
             raise UnsupportedError(
@@ -163,7 +163,7 @@ class Parts:
 
     def call_graph(self) -> Any:
         """AOTAutograd's function."""
-        return self._graph(*self._args)
+        return self.graph(*self._args)
 
     def call_code(self) -> Any:
         """Inductor's object."""
@@ -171,29 +171,30 @@ class Parts:
 
     def call_generated(self) -> Any:
         """The generated code."""
-        return self._generated(list(self._inputs))
+        return self.generated(list(self._inputs))
 
     def list_tuned(self) -> dict[str, Any]:
         """What was chosen for each of Triton's kernels in the generated Python, by their names."""
-        names = _unbind(self._generated).__globals__
+        names = _unbind(self.generated).__globals__
         kernels = [item for item in names.values() if len(getattr(item, "launchers", ())) == 1]
         return {kernel.fn.__name__: kernel.launchers[0].config for kernel in kernels}
 
     def run_with(self, piece: Callable[[], Any]) -> list[torch.Tensor]:
         """Outputs of a whole call, in which ``piece`` stands where its like does."""
         if piece == self.call_graph:
-            with self._replacing_graph(lambda *_: piece()):
+            with self.replacing_graph(lambda *_: piece()):
                 return self.compilation.run()
 
         def stand_in(_: list[Any]) -> Any:
-            with self._replacing_generated(self._generated):  # which the piece may come to
+            with self.replacing_generated(self.generated):  # which the piece may come to
                 return piece()
 
-        with self._replacing_generated(stand_in):
+        with self.replacing_generated(stand_in):
             return self.compilation.run()
 
     @contextmanager
-    def _replacing_graph(self, other: Callable[..., Any]) -> Iterator[None]:
+    def replacing_graph(self, other: Callable[..., Any]) -> Iterator[None]:
+        """Dynamo's bytecode calls ``other`` meanwhile."""
         self._home[self._name] = torch.compiler.disable(other)
         try:
             yield
@@ -201,7 +202,8 @@ class Parts:
             self._home[self._name] = self._wrapped
 
     @contextmanager
-    def _replacing_generated(self, other: Callable[[list[Any]], Any]) -> Iterator[None]:
+    def replacing_generated(self, other: Callable[[list[Any]], Any]) -> Iterator[None]:
+        """Inductor's object calls ``other`` meanwhile."""
         before = getattr(*self._place)
         setattr(*self._place, other)
         try:
@@ -247,13 +249,14 @@ def take_apart(workspace: Workspace) -> Parts:
     return workspace.keep("compile in parts", lambda: Parts(find_compilation(workspace)))
 
 
-def _make_piece(
+def make_piece(
     workspace: Workspace,
     runtime: str,
     host: Host,
     parts: Parts,
     piece: Callable[[], Any],
 ) -> Candidate:
+    """A rung that runs ``piece``, a method of ``parts``."""
     runner = drive_python(workspace, runtime, piece)
     return _make(parts.compilation, runtime, host, runner, lambda: parts.run_with(piece))
 
@@ -370,7 +373,7 @@ def _name_code(tree: Any) -> str:
 
 
 @contextmanager
-def _skipping(guards: Sequence[Any]) -> Iterator[None]:
+def skipping_guards(guards: Sequence[Any]) -> Iterator[None]:
     """Nothing is asked of these trees of guards. The stance alone still makes their tests of
     tensors, which for the buffers of a ResNet are a good part."""
     from torch._C._dynamo.guards import RootGuardManager
