@@ -24,13 +24,13 @@ def test_calls_of_generated_python_are_noted_and_made(in_pieces, monkeypatch, tm
     with use_threads(1):
         workspace = Workspace(load_model(model, inputs=normal(3, 16)))
         parts = take_apart(workspace)
-        before = dict(parts._generated.__func__.__globals__)
+        before = dict(parts.generated.__func__.__globals__)
         with torch.inference_mode():
             noted = compile_costs.note_calls(parts)
         whole_ns, times = compile_costs.time_calls(parts, "cpu")
-    assert hasattr(parts._generated.__self__, "partitions")
-    assert bool(parts._generated.__self__.partitions) == in_pieces
-    assert parts._generated.__func__.__globals__ == before
+    assert hasattr(parts.generated.__self__, "partitions")
+    assert bool(parts.generated.__self__.partitions) == in_pieces
+    assert parts.generated.__func__.__globals__ == before
     kinds = [compile_costs.name_kind(call.name) for call in noted]
     assert kinds.count("matrix products") == 2
     assert kinds.count("kernels in C++") == 1
