@@ -84,12 +84,14 @@ def take_guards(options: argparse.Namespace) -> dict[str, Any]:
     sessions = [require(session) for session in measure_together(parts, plan)]
     times = [[statistics.median(rung.values_ns) for rung in session] for session in sessions]
     guards, below = ([rung[k] - rung[k + 1] for rung in times] for k in (0, 1))
+    each_ns = statistics.linear_regression(_COUNTS, guards).slope
     return {
         "counts": _COUNTS,
         "guards_ns": guards,
         "below_ns": below,
+        "each_ns": each_ns,
         "fit": statistics.correlation(_COUNTS, guards) ** 2,
-        "beside": abs(below[-1] - below[0]) / (guards[-1] - guards[0]),
+        "beside": abs(below[-1] - below[0]) / abs(guards[-1] - guards[0]),
     }
 
 
@@ -106,6 +108,7 @@ def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
         ]
         show("us of a call, by how many guards it has", ("guards", "line", "line below"), rows)
         figures += [
+            Figure(name="guards: each", values=(added["each_ns"],), unit="ns", at_least=1.0),
             Figure(name="guards: R squared", values=(added["fit"],), unit="", at_least=_LEAST_FIT),
             Figure(
                 name="guards: line below, of what is added", values=(added["beside"],), unit="",

@@ -28,10 +28,9 @@ from ftax.ladders.ladder import COMPILE
 from ftax.ladders.lines import compute_lines
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.compilers import taken_apart
-from ftax.runtimes.compilers.taken_apart import take_apart
+from ftax.runtimes.compilers.taken_apart import find_guards, skipping_guards, take_apart
 from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.compiled_graphs import list_asked_guards
 from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.timing.candidate import Candidate
@@ -123,19 +122,60 @@ class Adds(nn.Module):
         return x * (1 + sum(self.numbers))  # Dynamo guards each of them
 
 
-def test_no_guard_is_asked_where_they_are_skipped_not_even_of_tensors(workspace: Workspace):
-    compilation = find_compilation(workspace)
-    guards = list_asked_guards(compilation.run)
-    assert len(guards) == 1
-    other = workspace.loaded.args[0].clone().requires_grad_()  # what a guard of tensors refuses
-    with torch.inference_mode(), torch._dynamo.config.patch(error_on_recompile=True):
-        stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
-        with stance, pytest.raises(RuntimeError, match="Recompilation triggered"):
-            compilation.module(other)  # which the stance alone asks
-        with taken_apart.skipping_guards(guards):
-            compilation.module(other)
-        with pytest.raises(RuntimeError, match="requires_grad"):
-            compilation.module(other)  # asked again
+class Scales(nn.Module):
+    """With code of its own: no other test may have left a compilation of it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+
+def test_no_guard_is_asked_where_they_are_skipped_not_even_of_tensors(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    with use_threads(1):
+        workspace = Workspace(load_model(Scales(), inputs=normal(3, 4)))
+        compilation = find_compilation(workspace)
+        guards, warnings = find_guards(compilation)
+        assert (len(guards), warnings) == (1, ())
+        before = guards[0].diff_guard_root
+        other = workspace.loaded.args[0].clone().requires_grad_()  # a guard of tensors refuses it
+
+        def asks_the_stance_alone() -> None:
+            stance = torch.compiler.set_stance("default", skip_guard_eval_unsafe=True)
+            with stance, pytest.raises(RuntimeError, match="Recompilation triggered"):
+                compilation.module(other)
+
+        with torch.inference_mode():
+            asks_the_stance_alone()
+            with skipping_guards(guards):
+                assert torch.equal(compilation.module(other), other * 3)
+            asks_the_stance_alone()
+            with pytest.raises(ValueError, match="mine"), skipping_guards(guards):
+                raise ValueError("mine")
+            asks_the_stance_alone()
+        assert guards[0].diff_guard_root is before
+
+
+class Branches(nn.Module):
+    """Compiled once for each number that it reads, which only the inputs tell apart."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale(x, int(x.sum() > 0) + 2)
+
+    def scale(self, x: torch.Tensor, factor: int) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return x * factor
+
+
+@pytest.mark.skipif(torch.__version__ < "2.9", reason="torch 2.8 compiles it again: refused")
+def test_a_compilation_that_only_the_other_input_needs_is_told_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    inputs, others = torch.ones(3, 4), -torch.ones(3, 4)
+    with use_threads(1):
+        workspace = Workspace(load_model(Branches(), inputs=inputs, check_inputs=others))
+        rung = find_runtime("compile-without-guards").prepare(workspace, "python")
+    assert rung.checks.judge_outputs().equal
+    assert any("2 compilations of" in text for text in rung.warnings), rung.warnings
+    assert torch.equal(workspace.loaded.flat_inputs()[0], inputs)
 
 
 class Twice(nn.Module):
@@ -178,14 +218,17 @@ def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
     counts = [200, 500, 1000, 2000]
     parts, checks = [], []
-    for count in counts:
-        x, other = normal(3, 4), normal(3, 4, seed=1)
-        workspace = Workspace(load_model(Adds(count), inputs=(x,), check_inputs=(other,)))
-        parts.append((workspace.loaded, prepare_rungs(workspace)[:3]))
-        entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(find_code(workspace))
-        checks.append((entries[0].guard_manager, find_locals(workspace)))
-    with use_threads(1):  # all in the same rounds: hosts become slower and faster
+    with use_threads(1):  # all of it: TorchDynamo compiles again for another number
+        for count in counts:
+            x, other = normal(3, 4), normal(3, 4, seed=1)
+            workspace = Workspace(load_model(Adds(count), inputs=(x,), check_inputs=(other,)))
+            parts.append((workspace.loaded, prepare_rungs(workspace)[:3]))
+            entries = torch._dynamo.eval_frame._debug_get_cache_entry_list(find_code(workspace))
+            checks.append((entries[0].guard_manager, find_locals(workspace)))
+        # All in the same rounds: hosts become slower and faster.
         sessions = measure_together(parts, replace(PLAN, rounds=40))
+        # Called alone they are warm in the cache; beside a neighbour each call finds them cold.
+        alone = time_check(*checks[-1]) - time_check(*checks[0])
     times = [
         [statistics.median(rung.values_ns) for rung in require(session)] for session in sessions
     ]
@@ -195,8 +238,6 @@ def test_guards_that_are_added_lie_in_their_line_alone(monkeypatch, tmp_path):
     assert np.corrcoef(counts, guards)[0, 1] ** 2 > 0.95, found
     grown = guards[-1] - guards[0]
     assert abs(frames[-1] - frames[0]) < 0.2 * grown, found
-    # Called alone they are warm in the cache; beside a neighbour each call finds them cold.
-    alone = time_check(*checks[-1]) - time_check(*checks[0])
     assert 0.5 * alone < grown < 2.5 * alone, (found, alone)
 
 

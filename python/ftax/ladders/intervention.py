@@ -20,10 +20,9 @@ from ftax import _core
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.runtimes.candidates import grad_mode
 from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.compilers.taken_apart import skipping_guards, take_apart
+from ftax.runtimes.compilers.taken_apart import find_guards, skipping_guards, take_apart
 from ftax.runtimes.eager.eager import prepare_eager, prepare_flat
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.compiled_graphs import list_asked_guards
 from ftax.timing.candidate import Candidate
 
 DELAYED_LAYERS = ("frame evaluation", "AOTAutograd's wrappers", "Inductor's wrapper")
@@ -158,9 +157,14 @@ def prepare_with_delayed_layer(workspace: Workspace, layer: str, delay_ns: int) 
 
     ``layer`` is one of `DELAYED_LAYERS`, by the name of its line. What waits is put in for each
     round and taken out after it, so that delayed and other runners share compiled model and rounds.
+    Raises InvalidArgumentError for another layer.
     """
+    if layer not in DELAYED_LAYERS:
+        raise InvalidArgumentError(
+            f"layer is {layer!r}; a delay can be put into {', '.join(DELAYED_LAYERS)}"
+        )
     parts = take_apart(workspace)
-    guards = list_asked_guards(parts.compilation.run)
+    guards, _ = find_guards(parts.compilation)
 
     def delay(function: Callable[..., Any]) -> Callable[..., Any]:
         def delayed(*args: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ftax.steps.profiling_hook import profiling_hook
+from ftax.steps.profiling_hook import watch_calls
 
 _PREFIX = "__compiled_fn_"
 
@@ -73,8 +73,9 @@ def list_called_graphs(
     return called
 
 
-def list_asked_guards(run: Callable[[], object]) -> list[Any]:
-    """The trees of guards (torch's GuardManagerWrapper) of the code that a call runs."""
+def find_asked_guards(run: Callable[[], object]) -> dict[CodeType, list[Any]]:
+    """The trees of guards (torch's GuardManagerWrapper) of the compiled code that a call runs, by
+    the code of the function that was compiled."""
     from torch._dynamo.convert_frame import input_codes
     from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
@@ -84,11 +85,14 @@ def list_asked_guards(run: Callable[[], object]) -> list[Any]:
         if event == "call":
             ran.add(frame.f_code)
 
-    with profiling_hook(torch.compiler.disable(note)):  # else compiled like what it looks at
-        run()
-    written = [code for code in (reference() for reference in input_codes.seen) if code is not None]
-    entries = [entry for code in written for entry in _debug_get_cache_entry_list(code)]
-    return [entry.guard_manager for entry in entries if entry.code in ran]
+    watch_calls(torch.compiler.disable(note), run)  # else compiled like what it looks at
+    found: dict[CodeType, list[Any]] = {}
+    for code in [reference() for reference in input_codes.seen]:
+        entries = [] if code is None else _debug_get_cache_entry_list(code)
+        asked = [entry.guard_manager for entry in entries if entry.code in ran]
+        if code is not None and asked:
+            found[code] = asked
+    return found
 
 
 def _list_graphs(spaces: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, Any]]:

@@ -1,22 +1,27 @@
-"""Python's profiling hook, lent for a while. The surprising choice: cProfile, which is set in C and
-cannot be put back through the hook, is started again."""
+"""Python's profiling hook, lent for one call.
+
+The surprising choice: a function and no context manager, whose own frames the hook would see. And
+cProfile, which before Python 3.12 is set in C and cannot be put back through the hook, is started
+again.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
-@contextmanager
-def profiling_hook(see: Callable[[FrameType, str, Any], object]) -> Iterator[None]:
-    """``see`` is told of this thread's calls; who was told before is told again afterwards."""
+def watch_calls(see: Callable[[FrameType, str, Any], object], call: Callable[[], _T]) -> _T:
+    """What ``call`` returns. ``see`` is told of this thread's calls meanwhile; who was told before
+    is told again afterwards."""
     before = sys.getprofile()
     sys.setprofile(see)
     try:
-        yield
+        return call()
     finally:
         sys.setprofile(before if callable(before) else None)
         if before is not None and not callable(before):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ftax.steps.profiling_hook import profiling_hook
+from ftax.steps.profiling_hook import watch_calls
 from ftax.steps.reach import PACKAGES, is_library
 
 _T = TypeVar("_T")
@@ -105,8 +105,7 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     collects = gc.isenabled()
     gc.disable()  # what a collection happens to call (gc.callbacks) is no part of this call
     try:
-        with profiling_hook(see):
-            result = call()
+        result = watch_calls(see, call)
     finally:
         if collects:
             gc.enable()

@@ -13,9 +13,9 @@ from __future__ import annotations
 import functools
 import gc
 import types
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.graph.runner_graph import capture_request
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.compiled_graphs import list_asked_guards, list_called_graphs
+from ftax.steps.compiled_graphs import find_asked_guards, list_called_graphs
 from ftax.steps.loaded import flatten_tensors
+from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Buffers, Candidate, Host
 
 _FURTHEST = 10_000  # objects that are looked at on the way from a graph to its code
@@ -41,23 +42,20 @@ _INSIDE = ("torch._inductor", "torch._functorch", "torch._dynamo")
 
 
 def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
-    """The compiled callable, told to take the only code that it has without asking whether it
-    fits. Raises UnsupportedError where torch then compiles again."""
+    """The compiled callable, told to take the code that it has without asking whether it fits.
+    Raises UnsupportedError where torch then compiles again."""
     compilation = find_compilation(workspace)
-    asked = list_asked_guards(compilation.run)
-    counts = Counter(map(_name_code, asked))
-    sole = [tree for tree in asked if counts[_name_code(tree)] == 1]
-    skip_guards = functools.partial(skipping_guards, sole)
+    guards, warnings = find_guards(compilation)
     runner = _core.PythonRunner(
         compilation.call,
         "compile-without-guards",
         workspace.loaded.device,
         grad_mode(workspace),
-        scope=skip_guards,
+        scope=functools.partial(skipping_guards, guards),
     )
 
     def run() -> Sequence[torch.Tensor]:
-        with skip_guards():
+        with skipping_guards(guards):
             return compilation.run()
 
     try:
@@ -70,14 +68,7 @@ def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
             f"{describe_failure(error)}"
         ) from error
     made = _make(compilation, "compile-without-guards", host, runner, run)
-    if len(sole) == len(asked):
-        return made
-    name, count = counts.most_common(1)[0]
-    text = (
-        f"a call runs {count} compilations of {name}, told apart by their tests of tensors: these "
-        "are still made without guards, so the line is short of them"
-    )
-    return replace(made, warnings=(text,))
+    return replace(made, warnings=warnings)
 
 
 def prepare_graph(workspace: Workspace, host: Host) -> Candidate:
@@ -366,10 +357,31 @@ def _leads_on(item: object) -> bool:
     return isinstance(item, kinds) or type(item).__module__.startswith(_INSIDE)
 
 
-def _name_code(tree: Any) -> str:
-    """The function whose compiled code has these guards."""
-    code = tree.cache_entry.code
-    return f"{code.co_name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+def find_guards(compilation: Compilation) -> tuple[list[Any], tuple[str, ...]]:
+    """The trees of guards that can be left out, since no other compilation of their function runs,
+    and what is to be said of the others."""
+    loaded = compilation.workspace.loaded
+    inputs = loaded.flat_inputs()
+    main = [tensor.detach().clone() for tensor in inputs]
+
+    def run_on_both() -> None:
+        compilation.run()
+        try:
+            copy_into(inputs, loaded.flat_check_inputs())
+            with suppress(RuntimeError):  # which the check of outputs says
+                compilation.run()
+        finally:
+            copy_into(inputs, main)
+
+    asked = find_asked_guards(run_on_both)
+    warnings = tuple(
+        f"a call runs {len(trees)} compilations of {code.co_name} ({Path(code.co_filename).name}:"
+        f"{code.co_firstlineno}), which torch tells apart by tests of tensors and of what once "
+        "differed: these are still made without guards, so the line is short of them"
+        for code, trees in asked.items()
+        if len(trees) > 1
+    )
+    return [trees[0] for trees in asked.values() if len(trees) == 1], warnings
 
 
 @contextmanager
@@ -378,18 +390,22 @@ def skipping_guards(guards: Sequence[Any]) -> Iterator[None]:
     tensors, which for the buffers of a ResNet are a good part."""
     from torch._C._dynamo.guards import RootGuardManager
 
-    asked = [tree.diff_guard_root for tree in guards]
+    before = [tree.diff_guard_root for tree in guards]
+    ours = [RootGuardManager() for _ in guards]  # held to the end: torch has their addresses
     try:
-        for tree in guards:
-            _ask_instead(tree, RootGuardManager())
+        for tree, root in zip(guards, ours, strict=True):
+            _ask_instead(tree, root)
         with torch.compiler.set_stance("default", skip_guard_eval_unsafe=True):
             yield
     finally:
-        for tree, root in zip(guards, asked, strict=True):
-            _ask_instead(tree, root)
+        for tree, root, own in zip(guards, before, ours, strict=True):
+            if tree.diff_guard_root is own:
+                _ask_instead(tree, root)
 
 
 def _ask_instead(tree: Any, root: Any) -> None:
     """Where guards are skipped, ``root`` is what is still asked."""
     tree.diff_guard_root = root
-    tree.cache_entry.update_diff_guard_root_manager()
+    entry = tree.cache_entry
+    if entry is not None:  # None: what it was compiled for is gone
+        entry.update_diff_guard_root_manager()
