@@ -123,7 +123,7 @@ def time_wrappers(parts: Parts) -> dict[str, float]:
     return {"Inductor": inner, "AOTAutograd": outer - inner}
 
 
-def time_left(workspace: Workspace, plan: ftax.Plan) -> tuple[float, Any]:
+def time_rest_of_guards(workspace: Workspace, plan: ftax.Plan) -> tuple[float, Any]:
     """By how many ns more a call takes than its graph where guards are skipped, than where the same
     model was compiled without any; in the same rounds, with the interval of that."""
     without = {
@@ -247,7 +247,7 @@ def take_costs(model: str, batch: int, options: argparse.Namespace) -> dict[str,
         keep_receipt(__file__, options, receipt)
         workspace = Workspace(loaded)
         alone = time_alone(workspace)
-        left = time_left(workspace, plan)
+        left = time_rest_of_guards(workspace, plan)
     return {
         **judge(receipt), "alone_ns": alone, "left_ns": left, "issue_ns": issue_ns,
         "calls_ns": calls_ns,
