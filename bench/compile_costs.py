@@ -318,16 +318,14 @@ def judge(receipt: Receipt) -> dict[str, Any]:
 
 def agrees(cell: dict[str, Any], line: str) -> bool:
     """Whether another measure of a layer lies within 10 % of its line, or within its interval. Of
-    guards it is what the rung without them has left: within 10 % of none, and known as closely."""
+    guards it is what a call without them saves: the line, and what that rung has left of them."""
     time_ns, interval = cell["lines"][line]
-    limit = 0.1 * abs(time_ns)
     if line == "guards" and "left_ns" in cell:  # cells of an earlier version have none
-        left_ns, around = cell["left_ns"]
-        ends = [left_ns] if around is None else around
-        return abs(left_ns) <= limit or (min(ends) <= 0.0 <= max(ends) <= min(ends) + 2 * limit)
-    alone_ns = cell["alone_ns"][_ALONE[line]]
-    within = interval is not None and interval[0] <= alone_ns <= interval[1]
-    return within or abs(alone_ns - time_ns) <= limit
+        other_ns = time_ns + cell["left_ns"][0]
+    else:
+        other_ns = cell["alone_ns"][_ALONE[line]]
+    within = interval is not None and interval[0] <= other_ns <= interval[1]
+    return within or abs(other_ns - time_ns) <= 0.1 * abs(time_ns)
 
 
 def list_figures(cells: dict[str, dict[str, Any]]) -> list[Figure]:
