@@ -49,7 +49,7 @@ from record import (
 _PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "compile-lines.svg"
 _MODELS = ("bert-base", "resnet-50", "gpt2")
 _BATCHES = (1, 8)
-_CALLS = 300
+_CALLS = 600
 _WAYS = ("each its own", "one for all", "past the limit")
 _LENGTHS, _LONGEST, _TURNS = (1, 2, 4, 8), 8, 3
 _KINDS = {  # of what generated Python calls, by its name there
@@ -69,17 +69,18 @@ _ALONE = {
 }
 
 
-def time_call(call: Callable[[], object], before: Callable[[], object]) -> float:
-    """Median ns of a call, in the grad mode of the rungs. ``before`` each runs what has the caches
-    as they are in a whole call."""
-    times = []
+def time_each(*calls: Callable[[], object], before: Callable[[], object]) -> list[float]:
+    """Median ns of each call, by turns, in the grad mode of the rungs. ``before`` each runs what
+    has the caches as they are in a whole call."""
+    times: list[list[int]] = [[] for _ in calls]
     with torch.inference_mode():
         for _ in range(_CALLS):
-            before()
-            start = time.perf_counter_ns()
-            call()
-            times.append(time.perf_counter_ns() - start)
-    return float(statistics.median(times))
+            for call, own in zip(calls, times, strict=True):
+                before()
+                start = time.perf_counter_ns()
+                call()
+                own.append(time.perf_counter_ns() - start)
+    return [float(statistics.median(own)) for own in times]
 
 
 def find_frame(call: Callable[[], object]) -> tuple[Any, dict[str, Any]]:
@@ -118,8 +119,7 @@ def time_wrappers(parts: Parts) -> dict[str, float]:
 
     generated = parts.call_generated
     with parts.replacing_generated(do_nothing):
-        inner = time_call(parts.call_code, before=generated)
-        outer = time_call(parts.call_graph, before=generated)
+        inner, outer = time_each(parts.call_code, parts.call_graph, before=generated)
     return {"Inductor": inner, "AOTAutograd": outer - inner}
 
 
@@ -148,7 +148,7 @@ def time_alone(workspace: Workspace) -> dict[str, float]:
     """ns of each layer that can be called alone."""
     parts = take_apart(workspace)
     manager, names = find_frame(parts.compilation.call)
-    guards = time_call(lambda: manager.check(names), before=parts.call_generated)
+    (guards,) = time_each(lambda: manager.check(names), before=parts.call_generated)
     return {"guards": guards, **time_wrappers(parts)}
 
 
