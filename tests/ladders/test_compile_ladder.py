@@ -23,6 +23,7 @@ from torch.utils._ordered_set import OrderedSet
 
 import ftax
 from ftax import _core
+from ftax.errors import UnsupportedError
 from ftax.ladders.intervention import DELAYED_LAYERS, prepare_with_delayed_layer
 from ftax.ladders.ladder import COMPILE
 from ftax.ladders.lines import compute_lines
@@ -277,6 +278,45 @@ def test_what_is_not_one_graph_is_not_taken_apart(monkeypatch, tmp_path):
     reasons = {item.runtime: item.reason for item in receipt.unavailable}
     assert "it has 2 graphs" in reasons["compile-graph"]
     assert any("broke the model into 2 graphs" in text for text in receipt.rungs[0].warnings)
+
+
+@torch.compiler.disable
+def add_twice(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 + 1
+
+
+class EndsEagerly(nn.Module):
+    """One graph, and a part that is not compiled."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return add_twice(x * 2)
+
+
+def test_what_runs_beside_the_graph_is_not_taken_for_the_way_to_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    workspace = Workspace(load_model(EndsEagerly(), inputs=normal(3, 4)))
+    with pytest.raises(UnsupportedError, match=r"a call runs aten::add\.Tensor beside its graph"):
+        take_apart(workspace)
+
+
+def test_graphs_of_code_that_was_generated_are_found(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    scales = torch.fx.symbolic_trace(Scales())  # its globals are of no module
+    assert take_apart(Workspace(load_model(scales, inputs=normal(3, 4)))).generated is not None
+    torch._dynamo.reset()
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scales = scales
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x * 3
+            torch._dynamo.graph_break()
+            return self.scales(x)
+
+    with pytest.raises(UnsupportedError, match="it has 2 graphs"):
+        take_apart(Workspace(load_model(Both(), inputs=normal(3, 4))))
 
 
 def test_a_step_with_a_backward_pass_has_guards_and_one_line_below(monkeypatch, tmp_path):

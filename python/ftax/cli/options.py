@@ -152,7 +152,7 @@ def make_setting(
         str | None, _in_setting("Attention implementation: sdpa or eager.")
     ] = None,
     use_cache: Annotated[
-        bool, _in_setting("Return the key-value cache (GPT-2).", "--use-cache")
+        bool, _in_setting("Return the key-value cache (decoders and Mamba).", "--use-cache")
     ] = False,
     step: Annotated[
         str,

@@ -58,8 +58,9 @@ def prepare_path(
         )
     if inputs is None:
         raise InvalidArgumentError(
-            f"{path.name} needs inputs: pass inputs=tensor, a tuple of arguments, or for ONNX a "
-            "dict of tensors by input name"
+            f"{path.name} needs inputs, which only Python can give: "
+            f"ftax.cpp_bench({str(path)!r}, inputs, runtime={own!r}), of a tensor, a tuple of "
+            "arguments, or for ONNX a dict of tensors by input name"
         )
     if kind == "torchscript":
         values, device = _positional(inputs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ class CalledGraph(NamedTuple):
 def runs_compiled_code(run: Callable[[], object]) -> bool:
     """Whether a call runs any graph: a stance, a limit of compilations or a frame that Dynamo has
     given up may leave it as it was written."""
-    return bool(list_called_graphs(run) or list_called_graphs(run, _list_spaces()))
+    return bool(list_called_graphs(run))
 
 
 @contextmanager
@@ -49,12 +49,10 @@ def room_to_compile(more: int) -> Iterator[None]:
         yield
 
 
-def list_called_graphs(
-    run: Callable[[], object], spaces: Iterable[dict[str, Any]] | None = None
-) -> list[CalledGraph]:
-    """Those that a call runs, in their order, of functions with these globals; None: of modules."""
+def list_called_graphs(run: Callable[[], object]) -> list[CalledGraph]:
+    """Those that a call runs, in their order."""
     called: list[CalledGraph] = []
-    graphs = list(_list_graphs(_list_modules() if spaces is None else spaces))
+    graphs = list(_list_graphs())
 
     def record(home: dict[str, Any], name: str, graph: Callable[..., Any]) -> Callable[..., Any]:
         def recorder(*args: Any) -> Any:
@@ -95,22 +93,11 @@ def find_asked_guards(run: Callable[[], object]) -> dict[CodeType, list[Any]]:
     return found
 
 
-def _list_graphs(spaces: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """All that bytecode of Dynamo's calls, in the globals of the functions that it stands for."""
-    seen = set()
-    for home in spaces:
-        if id(home) in seen:
-            continue
-        seen.add(id(home))
+def _list_graphs() -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """All that bytecode of Dynamo's calls, in the globals of the functions that it stands for: of
+    modules, and of code that was run by `exec`, as that of a `torch.fx.GraphModule`."""
+    spaces = [getattr(module, "__dict__", None) for module in list(sys.modules.values())]
+    spaces += (item for item in gc.get_objects() if type(item) is dict and "__builtins__" in item)
+    for home in {id(space): space for space in spaces if isinstance(space, dict)}.values():
         for key in [key for key in home if isinstance(key, str) and key.startswith(_PREFIX)]:
             yield home, key, home[key]
-
-
-def _list_modules() -> list[dict[str, Any]]:
-    spaces = (getattr(module, "__dict__", None) for module in list(sys.modules.values()))
-    return [space for space in spaces if isinstance(space, dict)]
-
-
-def _list_spaces() -> list[dict[str, Any]]:
-    """Globals of functions that are of no module: code that was run by `exec`."""
-    return [item for item in gc.get_objects() if type(item) is dict and "__builtins__" in item]

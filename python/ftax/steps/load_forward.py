@@ -41,9 +41,9 @@ def load_forward(model: Any, setting: Setting, given: Given | None) -> LoadedMod
     if kind == "hf_folder":
         return load_folder(Path(model), setting, given)
     raise UnsupportedError(
-        f"{os.fspath(model)}, a file of {kind}, has no Python module to measure: "
-        f"`ftax bench {os.fspath(model)} --runtime {_RUNTIME_OF_FILE[kind]}` runs it, and so does "
-        f"runtime={_RUNTIME_OF_FILE[kind]!r}"
+        f"{os.fspath(model)}, a file of {kind}, has no Python module to measure; from Python, with "
+        f"its inputs: ftax.cpp_bench({os.fspath(model)!r}, inputs, "
+        f"runtime={_RUNTIME_OF_FILE[kind]!r})"
     )
 
 

@@ -134,6 +134,13 @@ class Parts:
         self.graph: Callable[..., Any] = getattr(
             self._wrapped, "_torchdynamo_orig_callable", self._wrapped
         )
+        beside = self._list_operators_beside()
+        if beside:
+            raise UnsupportedError(
+                f"cannot take the compiled {name} apart: a call runs {', '.join(beside[:3])} "
+                "beside its graph, and its parts follow one another only where the whole model is "
+                "one graph (TORCH_LOGS=graph_breaks names the lines)"
+            )
         self._code = _find_code(self.graph, name)
         self._place = _find_generated(self._code)
         self.generated: Callable[[list[Any]], Any] = getattr(*self._place)
@@ -151,6 +158,27 @@ class Parts:
                 "times"
             )
         self._inputs: list[Any] = given[0]
+
+    def _list_operators_beside(self) -> list[str]:
+        """Operators that a call runs outside of its graph, those that only make a view left out: of
+        a part that was not compiled, or is compiled by itself."""
+        log = _core.CallLog()
+
+        def leave_out(*args: Any) -> Any:
+            log.stop()
+            try:
+                return self.graph(*args)
+            finally:
+                log.start()
+
+        with self.replacing_graph(leave_out), self.compilation.as_timed():
+            log.start()
+            try:
+                self.compilation.call()
+            finally:
+                log.stop()
+        names = dict.fromkeys(name for name, *_ in log.calls)
+        return [name for name in names if not _makes_view(name)]
 
     def call_graph(self) -> Any:
         """AOTAutograd's function."""
@@ -341,6 +369,13 @@ def _find_generated(code: Any) -> tuple[Any, str]:
         if "model" not in names:
             return holder, name
         holder, name = function.__closure__[names.index("model")], "cell_contents"
+
+
+def _makes_view(operator: str) -> bool:
+    """Whether all that it gives shares memory with what it was given; "aten::view"."""
+    name, _, overload = operator.partition(".")
+    returns = torch._C._get_schema(name, overload).returns
+    return all(item.alias_info is not None and not item.alias_info.is_write for item in returns)
 
 
 def _unbind(function: Any) -> Any:

@@ -163,10 +163,16 @@ class Compilation:
 
     def run(self) -> list[torch.Tensor]:
         """Copies of the outputs of a call as it is timed."""
-        with preserve_state(self.workspace.loaded), _as_timed(self.workspace):
+        with self.as_timed():
             # Copies: a CUDA graph of the next run writes over the outputs.
             outputs = flatten_outputs((self.call(), self.workspace.loaded.list_returned()))
             return [output.detach().clone() for output in outputs]
+
+    @contextmanager
+    def as_timed(self) -> Iterator[None]:
+        """In the modes of the timed loop, and whatever a call writes is put back."""
+        with preserve_state(self.workspace.loaded), _as_timed(self.workspace):
+            yield
 
     def _compile_afresh(self, folder: Path) -> Mapping[str, object]:
         """Compile with empty caches, which stay in ``folder``."""
@@ -177,7 +183,8 @@ class Compilation:
         if not stats.get("unique_graphs") and not list_called_graphs(self.run):
             raise UnsupportedError(
                 f"torch.compile finds nothing to compile in {self.workspace.loaded.name}: it would "
-                "be eager"
+                "be eager (if torch has given up such a call earlier in this process, which it "
+                "does not say, torch._dynamo.reset() has it try again)"
             )
         return {
             "mode": self.mode,
