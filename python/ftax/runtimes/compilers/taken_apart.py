@@ -177,7 +177,7 @@ class Parts:
                 self.compilation.call()
             finally:
                 log.stop()
-        names = dict.fromkeys(name for name, *_ in log.calls)
+        names = dict.fromkeys(name for name, _, _, depth in log.calls if depth == 0)
         return [name for name in names if not _makes_view(name)]
 
     def call_graph(self) -> Any:
