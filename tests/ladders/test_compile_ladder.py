@@ -276,7 +276,7 @@ def test_what_is_not_one_graph_is_not_taken_apart(monkeypatch, tmp_path):
     )  # fmt: skip
     assert [rung.place for rung in receipt.rungs] == PYTHON[:2]
     reasons = {item.runtime: item.reason for item in receipt.unavailable}
-    assert "it has 2 graphs" in reasons["compile-graph"]
+    assert "test_compile_ladder.py:" in reasons["compile-graph"]
     assert any("broke the model into 2 graphs" in text for text in receipt.rungs[0].warnings)
 
 
@@ -295,8 +295,78 @@ class EndsEagerly(nn.Module):
 def test_what_runs_beside_the_graph_is_not_taken_for_the_way_to_it(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
     workspace = Workspace(load_model(EndsEagerly(), inputs=normal(3, 4)))
-    with pytest.raises(UnsupportedError, match=r"a call runs aten::add\.Tensor beside its graph"):
+    with pytest.raises(
+        UnsupportedError, match=r"it is broken \(Skip \w+ `torch\.compiler\.disable"
+    ):
         take_apart(workspace)
+    (warning,) = find_runtime("compile").prepare(workspace, "python").warnings
+    assert "into 1 graph and what is beside them" in warning
+    compilation = find_compilation(workspace)
+    compilation.breaks = []  # the other sign of it
+    with pytest.raises(UnsupportedError, match=r"a call runs aten::add\.Tensor beside its graph"):
+        taken_apart.Parts(compilation)
+
+
+class Doubles(nn.Module):
+    """Code of its own, which nothing else has torch give up."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def test_what_compiled_once_and_does_not_now_is_no_compiled_row(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+
+    def prepare() -> None:
+        torch._dynamo.reset()
+        find_runtime("compile").prepare(
+            Workspace(load_model(Doubles(), inputs=normal(3, 4))), "python"
+        )
+
+    prepare()  # from now on it is cached
+    refused = pytest.raises(UnsupportedError, match=r"set_stance\('force_eager'\) is in effect")
+    with torch.compiler.set_stance("force_eager"), refused:
+        prepare()
+    refused = pytest.raises(UnsupportedError, match="switched off, by TORCH_COMPILE_DISABLE")
+    with torch._dynamo.config.patch(disable=True), refused:
+        prepare()
+    torch._dynamo.reset()  # it has given the function up
+
+
+class Counts(nn.Module):
+    """Compiled again for the second call, and without a break."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * 2 if self.calls > 1 else x * 3
+
+
+def test_recompilations_are_no_breaks(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    prepared = find_runtime("compile").prepare(
+        Workspace(load_model(Counts(), inputs=normal(3))), "python"
+    )
+    assert any("compiled the model 2 times" in text for text in prepared.warnings)
+    assert not any("broke" in text for text in prepared.warnings)
+
+
+def test_a_compiled_model_is_told_that_it_is_compiled_once_more(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    model = torch.compile(Doubles(), backend="aot_eager")
+    workspace = Workspace(load_model(model, inputs=normal(3, 4)))
+    prepared = find_runtime("compile").prepare(workspace, "python")
+    assert any("the backend, mode and options" in text for text in prepared.warnings)
+
+
+def test_a_step_with_autograd_and_nothing_to_follow_is_taken_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    loaded = load_model(ftax.step(lambda x: torch.tanh(x * 2), (normal(3, 4),)))
+    assert loaded.has_autograd
+    assert take_apart(Workspace(loaded)).generated is not None
 
 
 def test_graphs_of_code_that_was_generated_are_found(monkeypatch, tmp_path):
@@ -315,8 +385,9 @@ def test_graphs_of_code_that_was_generated_are_found(monkeypatch, tmp_path):
             torch._dynamo.graph_break()
             return self.scales(x)
 
-    with pytest.raises(UnsupportedError, match="it has 2 graphs"):
-        take_apart(Workspace(load_model(Both(), inputs=normal(3, 4))))
+    workspace = Workspace(load_model(Both(), inputs=normal(3, 4)))
+    (warning,) = find_runtime("compile").prepare(workspace, "python").warnings
+    assert "into 2 graphs" in warning
 
 
 def test_a_step_with_a_backward_pass_has_guards_and_one_line_below(monkeypatch, tmp_path):
@@ -334,7 +405,7 @@ def test_a_step_with_a_backward_pass_has_guards_and_one_line_below(monkeypatch, 
     assert all(Checks.of(rung.checks).judge_outputs().equal for rung in receipt.rungs)
     assert not [text for text in receipt.warnings if "during the rounds" in text]
     reasons = {item.runtime: item.reason for item in receipt.unavailable}
-    assert "it has a backward pass" in reasons["compile-graph"]
+    assert "a backward pass has a graph of its own" in reasons["compile-graph"]
 
 
 def test_a_receipt_of_the_whole_ladder(workspace: Workspace):

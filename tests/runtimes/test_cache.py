@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ftax.errors import UnavailableError, UnsupportedError
-from ftax.runtimes.cache import cache_root, get_or_make
+from ftax.runtimes.cache import cache_root, get_or_make, make_key
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
@@ -33,6 +33,23 @@ def test_second_preparation_comes_from_the_cache(mlp: LoadedModel) -> None:
     assert (first.preparation.from_cache, second.preparation.from_cache) == (False, True)
     assert second.preparation.made_seconds == first.preparation.made_seconds
     assert only_artefact().stat().st_mtime_ns == changed_ns
+
+
+class Sparse(nn.Module):
+    def __init__(self, last: float) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.diag(torch.tensor([1.0, 2.0, 3.0, last])).to_sparse())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sparse.mm(self.kept, x)
+
+
+def test_sparse_weights_tell_models_apart() -> None:
+    keys = [
+        make_key("any", load_model(Sparse(last), inputs=normal(4, 2)), {}, ())
+        for last in (4.0, 4.0, 5.0)
+    ]
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_truncated_artefact_is_made_again(mlp: LoadedModel) -> None:

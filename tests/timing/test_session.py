@@ -18,7 +18,7 @@ import torch
 
 import ftax
 from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
@@ -71,6 +71,13 @@ def fail_at(call: int, error: BaseException) -> Callable[[], None]:
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="python is a int, which cannot be called"):
         make_python_runner(3)  # type: ignore[arg-type]
+
+
+def test_under_torchs_profiler_nothing_is_timed_and_no_memory_is_metered(mlp: LoadedModel) -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        prepared = find_runtime("eager").prepare(Workspace(mlp), "cpp")
+        with pytest.raises(UnavailableError, match="torch's profiler is on"):
+            measure(mlp, [prepared], Plan(rounds=1))
 
 
 def test_python_runner_runs_under_its_gradient_mode() -> None:

@@ -214,8 +214,10 @@ def _digest_module(digest: hashlib.blake2b, module: nn.Module) -> None:
 
 
 def _digest_tensor(tensor: torch.Tensor) -> str:
-    digest = hashlib.blake2b(f"{tuple(tensor.shape)} {tensor.dtype}".encode(), digest_size=16)
-    plain = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    kind = f"{tuple(tensor.shape)} {tensor.dtype} {tensor.layout}"
+    digest = hashlib.blake2b(kind.encode(), digest_size=16)
+    dense = tensor.detach().to_dense() if tensor.layout is not torch.strided else tensor.detach()
+    plain = dense.cpu().contiguous().reshape(-1).view(torch.uint8)
     digest.update(plain.numpy().data)
     return digest.hexdigest()
 

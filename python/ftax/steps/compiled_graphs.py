@@ -7,9 +7,11 @@ bytecode stands for, by standing in for each of them during one call.
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import torch
 from ftax.steps.profiling_hook import watch_calls
 
 _PREFIX = "__compiled_fn_"
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_(\d+)")
 
 
 class CalledGraph(NamedTuple):
@@ -69,6 +72,21 @@ def list_called_graphs(run: Callable[[], object]) -> list[CalledGraph]:
         for home, name, graph in graphs:
             home[name] = graph
     return called
+
+
+def list_breaks(run: Callable[[], object]) -> list[str]:
+    """Where a call leaves compiled code: "model.py:12 in forward". TorchDynamo makes a function of
+    what comes after, and names it so."""
+    found: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        place = _RESUMED.fullmatch(frame.f_code.co_name) if event == "call" else None
+        if place is not None:
+            file = Path(frame.f_code.co_filename).name
+            found[f"{file}:{place[2]} in {place[1]}"] = None
+
+    watch_calls(torch.compiler.disable(note), run)  # else compiled like what it looks at
+    return list(found)
 
 
 def find_asked_guards(run: Callable[[], object]) -> dict[CodeType, list[Any]]:

@@ -17,8 +17,10 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any, Literal, Self
 
+import torch
+
 from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, check_fields
+from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, check_fields
 from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
@@ -236,8 +238,13 @@ def measure_together(
     Meanwhile the first candidate of each part that can be watched is, whether its calls stay the
     same work, the parts by turns; not ``in_a_row`` after the rounds, where another process measures
     then. What the models write beside their weights is put back afterwards.
-    Raises KeyboardInterrupt only if nothing was measured yet.
+    Raises KeyboardInterrupt only if nothing was measured yet, UnavailableError under torch's
+    profiler.
     """
+    if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        raise UnavailableError(
+            "torch's profiler is on, and would be timed too: measure outside of it"
+        )
     device = parts[0][0].device
     environment = collect_environment(device=device)
     before = collect_condition()

@@ -117,17 +117,26 @@ class Parts:
     def __init__(self, compilation: Compilation) -> None:
         self.compilation = compilation
         name = compilation.workspace.loaded.name
-        if compilation.workspace.loaded.has_autograd:
-            raise UnsupportedError(
-                f"cannot take the compiled {name} apart: it has a backward pass, so that its parts "
-                "do not follow one another"
-            )
         called = list_called_graphs(compilation.run)
-        if len(called) != 1:
-            why = f"it has {len(called)} graphs" if called else "no graph of it was found"
+        given = [item for graph in called for item in graph.args if torch.is_tensor(item)]
+        if compilation.workspace.loaded.has_autograd and any(x.requires_grad for x in given):
+            raise UnsupportedError(
+                f"cannot take the compiled {name} apart: autograd is on, and a backward pass has a "
+                "graph of its own, so that the parts do not follow one another (where there is "
+                "none, grad_mode='no_grad')"
+            )
+        breaks = compilation.breaks[:3]
+        if len(called) != 1 or breaks:
+            why = (
+                f"it is broken ({', '.join(breaks)})"
+                if breaks
+                else f"it has {len(called)} graphs"
+                if called
+                else "no graph stays for a second call (TORCH_LOGS=recompiles says why)"
+            )
             raise UnsupportedError(
                 f"cannot take the compiled {name} apart: {why}, and its parts follow one another "
-                "only where the whole model is one graph (TORCH_LOGS=graph_breaks names the lines)"
+                "only where the whole model is one graph"
             )
         self._home, self._name, self._wrapped, self._args = called[0]
         # Dynamo keeps itself out of the graph by one more function around it.
@@ -139,25 +148,25 @@ class Parts:
             raise UnsupportedError(
                 f"cannot take the compiled {name} apart: a call runs {', '.join(beside[:3])} "
                 "beside its graph, and its parts follow one another only where the whole model is "
-                "one graph (TORCH_LOGS=graph_breaks names the lines)"
+                "one graph"
             )
         self._code = _find_code(self.graph, name)
         self._place = _find_generated(self._code)
         self.generated: Callable[[list[Any]], Any] = getattr(*self._place)
-        given: list[Any] = []
+        calls: list[Any] = []
 
         def note(inputs: list[Any]) -> Any:
-            given.append(list(inputs))  # a copy: generated code empties the list
+            calls.append(list(inputs))  # a copy: generated code empties the list
             return self.generated(inputs)
 
         with self.replacing_generated(note):
             compilation.run()
-        if len(given) != 1:
+        if len(calls) != 1:
             raise UnsupportedError(
-                f"cannot take the compiled {name} apart: a call runs Inductor's code {len(given)} "
+                f"cannot take the compiled {name} apart: a call runs Inductor's code {len(calls)} "
                 "times"
             )
-        self._inputs: list[Any] = given[0]
+        self._inputs: list[Any] = calls[0]
 
     def _list_operators_beside(self) -> list[str]:
         """Operators that a call runs outside of its graph, those that only make a view left out: of

@@ -8,6 +8,7 @@ other rehearsal would leave a compilation for the first timed request.
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import tempfile
 import time
@@ -36,7 +37,7 @@ from ftax.runtimes.compilers.inductor import (
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.compiled_graphs import list_called_graphs, room_to_compile
+from ftax.steps.compiled_graphs import list_breaks, list_called_graphs, room_to_compile
 from ftax.steps.outputs import flatten_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.preparation import Preparation
@@ -104,12 +105,14 @@ class Compilation:
         with without_warnings():
             self.module: Any = torch.compile(loaded.function, dynamic=False, **given)
         self.preparation = Preparation()  # what it took, once it is prepared
+        self.breaks: list[str] = []  # why and where a call leaves compiled code
         self.call: functools.partial[Any] = functools.partial(
             self.module, *loaded.args, **loaded.kwargs
         )
 
     def prepare(self, host: Host) -> Candidate:
         """Compile it, from the cache if it was compiled before, and rehearse."""
+        _ = self.workspace.reference  # what the model raises is not the compiler's fault
         try:
             # What other models compiled counts too, where they share code.
             with room_to_compile(_COMPILATIONS):
@@ -146,7 +149,14 @@ class Compilation:
     ) -> Candidate:
         """Check its outputs, and make requests until it does not compile any more."""
         workspace, self.preparation = self.workspace, preparation
-        warnings = [*warnings, *_judge_graphs(facts)]
+        places = list_breaks(self.run)  # none where what comes last is not compiled
+        self.breaks = [*facts["graph_break_reasons"][:1], *(f"at {place}" for place in places)]
+        warnings = [*warnings, *self._judge_graphs(facts)]
+        if workspace.is_compiled and self.runtime == "compile":
+            warnings.append(
+                "what was compiled is compiled once more, by Inductor with its defaults and for "
+                "fixed sizes: the backend, mode and options that it had are left out"
+            )
         runner = drive_python(workspace, self.runtime, self.call)
         prepared = Candidate(
             runtime=self.runtime,
@@ -180,12 +190,6 @@ class Compilation:
         library = self._compile(folder / _CACHES)
         stats = count_since(before, "stats")
         breaks = count_since(before, "graph_break")
-        if not stats.get("unique_graphs") and not list_called_graphs(self.run):
-            raise UnsupportedError(
-                f"torch.compile finds nothing to compile in {self.workspace.loaded.name}: it would "
-                "be eager (if torch has given up such a call earlier in this process, which it "
-                "does not say, torch._dynamo.reset() has it try again)"
-            )
         return {
             "mode": self.mode,
             "graphs": stats.get("unique_graphs", 0),
@@ -212,13 +216,41 @@ class Compilation:
 
     def _compile(self, caches: Path) -> str | None:
         """Make the first requests; the library that the compiler had to be told of."""
-        loaded = self.workspace.loaded
+        loaded, before = self.workspace.loaded, read_counters()
         what = f"torch.compile (mode {self.mode}) of {loaded.name}"
-        with _name_failure(what), time_limit(None, what), caches_in(caches):
-            with sound_compiler() as library, preserve_state(loaded), _as_timed(self.workspace):
-                self.call()
-                self.call()  # CUDA graphs are recorded, kernels loaded
-            return library
+        with (
+            _name_failure(what),
+            time_limit(None, what),
+            caches_in(caches),
+            sound_compiler() as library,
+            self.as_timed(),
+        ):
+            self.call()
+            self.call()  # CUDA graphs are recorded, kernels loaded
+        # Also where the caches are those of a process in which something was compiled.
+        if not (count_since(before, "stats").get("unique_graphs") or list_called_graphs(self.run)):
+            raise UnsupportedError(_say_why_nothing(loaded.name))
+        return library
+
+    def _judge_graphs(self, facts: Mapping[str, Any]) -> list[str]:
+        warnings = []
+        if self.breaks:
+            called = {(id(item.home), item.name) for item in list_called_graphs(self.run)}
+            warnings.append(
+                f"torch.compile broke the model into {say_count(len(called), 'graph')} and what is "
+                f"beside them ({', '.join(self.breaks[:_REASONS])})"
+            )
+        elif facts["graphs"] > 1:
+            warnings.append(
+                f"torch.compile compiled the model {facts['graphs']} times: what it was compiled "
+                "for had changed (TORCH_LOGS=recompiles says what)"
+            )
+        if facts["mode"] == "reduce-overhead" and facts["cuda_graphs_skipped"]:
+            warnings.append(
+                f"torch.compile ran {say_count(facts['cuda_graphs_skipped'], 'graph')} without a "
+                "CUDA graph"
+            )
+        return warnings
 
     def _rehearse(self, request: Any) -> list[str]:
         """Requests as the timed loop makes them; what is wrong if they do not settle."""
@@ -258,18 +290,22 @@ def _name_failure(what: str) -> Iterator[None]:
         raise UnsupportedError(f"{what} failed: {describe_failure(error)}") from error
 
 
-def _judge_graphs(facts: Mapping[str, Any]) -> list[str]:
-    warnings = []
-    if facts["graphs"] > 1:
-        reasons = facts["graph_break_reasons"]
-        why = f" ({reasons[0]})" if reasons else ""
-        warnings.append(f"torch.compile broke the model into {facts['graphs']} graphs{why}")
-    if facts["mode"] == "reduce-overhead" and facts["cuda_graphs_skipped"]:
-        warnings.append(
-            f"torch.compile ran {say_count(facts['cuda_graphs_skipped'], 'graph')} without a CUDA "
-            "graph"
+def _say_why_nothing(name: str) -> str:
+    stance: str = torch._dynamo.eval_frame._stance.stance
+    if torch._dynamo.config.disable or os.environ.get("TORCHDYNAMO_DISABLE") == "1":
+        return (
+            f"torch.compile leaves {name} as it is: it is switched off, by TORCH_COMPILE_DISABLE, "
+            "TORCHDYNAMO_DISABLE or torch._dynamo.config.disable"
         )
-    return warnings
+    if stance != "default":
+        return (
+            f"torch.compile leaves {name} as it is: torch.compiler.set_stance({stance!r}) is in "
+            "effect"
+        )
+    return (
+        f"torch.compile finds nothing to compile in {name}: it would be eager (if torch has given "
+        "up such a call earlier in this process, torch._dynamo.reset() has it try again)"
+    )
 
 
 def _judge_cache(facts: Mapping[str, Any]) -> list[str]:

@@ -27,9 +27,8 @@ from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 
 _IS_COMPILED = (
-    f"{COMPILED}: what is called eager is the compiled code, called as you call it; with "
-    "ladder='compile' (--ladder compile) what was compiled is compiled once more, with torch's own "
-    "defaults, and taken apart"
+    f"{COMPILED}: what is called eager is the compiled code, called as you call it; "
+    "ladder='compile' (--ladder compile) compiles it once more and takes that apart"
 )
 
 

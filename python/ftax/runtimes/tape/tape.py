@@ -414,7 +414,10 @@ def _check_outputs(
 
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
-    """Peak bytes above the start, of one inference each, with the outputs alive at the end."""
+    """Peak bytes above the start, of one inference each, with the outputs alive at the end. None
+    where torch's profiler is on, which uses the same place and would take our meter for its own."""
+    if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        return {}
     _drop_gradients(loaded)
     with preserve_state(loaded), loaded.guard():
         eager = _core.measure_peak_bytes(lambda: call_model(loaded.call), loaded.device)
@@ -467,8 +470,8 @@ def _collect_warnings(
         )
     if equality.has_nan:
         warnings.append("the outputs contain NaN, so equality of outputs says little")
-    if memory["peak_memory_ratio"] > _MEMORY_LIMIT:
-        ratio = memory["peak_memory_ratio"]
+    ratio = memory.get("peak_memory_ratio", 1.0)
+    if ratio > _MEMORY_LIMIT:
         warnings.append(f"the tape's peak memory is {ratio:.2f} times eager's")
     return tuple(warnings)
 
