@@ -77,7 +77,7 @@ def test_under_torchs_profiler_nothing_is_timed_and_no_memory_is_metered(mlp: Lo
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         prepared = find_runtime("eager").prepare(Workspace(mlp), "cpp")
         with pytest.raises(UnavailableError, match="torch's profiler is on"):
-            measure(mlp, [prepared], Plan(rounds=1))
+            measure(mlp, [prepared], Plan())
 
 
 def test_python_runner_runs_under_its_gradient_mode() -> None:
