@@ -300,7 +300,7 @@ def test_what_runs_beside_the_graph_is_not_taken_for_the_way_to_it(monkeypatch, 
     ):
         take_apart(workspace)
     (warning,) = find_runtime("compile").prepare(workspace, "python").warnings
-    assert "into 1 graph and what is beside them" in warning
+    assert "into 1 graph and code that is not compiled" in warning
     compilation = find_compilation(workspace)
     compilation.breaks = []  # the other sign of it
     with pytest.raises(UnsupportedError, match=r"a call runs aten::add\.Tensor beside its graph"):
@@ -327,10 +327,15 @@ def test_what_compiled_once_and_does_not_now_is_no_compiled_row(monkeypatch, tmp
     refused = pytest.raises(UnsupportedError, match=r"set_stance\('force_eager'\) is in effect")
     with torch.compiler.set_stance("force_eager"), refused:
         prepare()
-    refused = pytest.raises(UnsupportedError, match="switched off, by TORCH_COMPILE_DISABLE")
-    with torch._dynamo.config.patch(disable=True), refused:
+    refused = pytest.raises(UnsupportedError, match="force_backend")
+    with torch.compiler.set_stance("default", force_backend="eager"), refused:
         prepare()
-    torch._dynamo.reset()  # it has given the function up
+    refused = pytest.raises(UnsupportedError, match="switched off, by TORCH_COMPILE_DISABLE")
+    try:
+        with torch._dynamo.config.patch(disable=True), refused:
+            prepare()
+    finally:
+        torch._dynamo.reset()  # it has given the function up
 
 
 class Counts(nn.Module):
@@ -367,6 +372,46 @@ def test_a_step_with_autograd_and_nothing_to_follow_is_taken_apart(monkeypatch, 
     loaded = load_model(ftax.step(lambda x: torch.tanh(x * 2), (normal(3, 4),)))
     assert loaded.has_autograd
     assert take_apart(Workspace(loaded)).generated is not None
+
+
+@torch.compiler.disable
+def add_in_place(x: torch.Tensor) -> torch.Tensor:
+    torch._foreach_add_([x], 1.0)  # it returns nothing
+    return x
+
+
+def test_what_writes_and_returns_nothing_makes_no_view(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    compilation = find_compilation(Workspace(load_function(lambda x: add_in_place(x * 2))))
+    compilation.breaks = []
+    with pytest.raises(UnsupportedError, match=r"a call runs aten::_foreach_add_\.Scalar beside"):
+        taken_apart.Parts(compilation)
+
+
+class Halves(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+
+class BreaksInALoop(nn.Module):
+    """TorchDynamo gives up the function that has the loop, and compiles what it calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Doubles(), Halves()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+            torch._dynamo.graph_break()
+        return x
+
+
+def test_a_break_in_a_loop_is_no_recompilation(monkeypatch, tmp_path):
+    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
+    workspace = Workspace(load_model(BreaksInALoop(), inputs=normal(3, 4)))
+    (warning,) = find_runtime("compile").prepare(workspace, "python").warnings
+    assert "broke the model into 2 graphs and code that is not compiled" in warning
 
 
 def test_graphs_of_code_that_was_generated_are_found(monkeypatch, tmp_path):

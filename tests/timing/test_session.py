@@ -76,7 +76,8 @@ def test_what_cannot_be_called_is_refused() -> None:
 def test_under_torchs_profiler_nothing_is_timed_and_no_memory_is_metered(mlp: LoadedModel) -> None:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         prepared = find_runtime("eager").prepare(Workspace(mlp), "cpp")
-        with pytest.raises(UnavailableError, match="torch's profiler is on"):
+        assert "eager_peak_bytes" not in prepared.checks.details
+        with pytest.raises(UnavailableError, match="is on, and would be timed too"):
             measure(mlp, [prepared], Plan())
 
 

@@ -28,7 +28,14 @@ from ftax.steps.given import name_parts
 from ftax.timing.candidate import Candidate, Place
 from ftax.timing.crowd import find_round_s
 from ftax.timing.measurement import Measurement
-from ftax.timing.session import Plan, Progress, Session, measure_together, quiet
+from ftax.timing.session import (
+    Plan,
+    Progress,
+    Session,
+    measure_together,
+    quiet,
+    require_no_profiler,
+)
 
 
 def run_tax(
@@ -39,6 +46,7 @@ def run_tax(
 
     Raises only if a first rung itself fails, or an argument is wrong.
     """
+    require_no_profiler()  # before what takes minutes
     ladder = _choose_ladder(workspaces, options)
     places = ladder.list_places(workspaces[0].loaded.device)
     alternatives = _choose_alternatives(workspaces, options, ladder)

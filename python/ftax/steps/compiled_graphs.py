@@ -6,7 +6,6 @@ bytecode stands for, by standing in for each of them during one call.
 
 from __future__ import annotations
 
-import gc
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
 
 _PREFIX = "__compiled_fn_"
@@ -75,8 +75,8 @@ def list_called_graphs(run: Callable[[], object]) -> list[CalledGraph]:
 
 
 def list_breaks(run: Callable[[], object]) -> list[str]:
-    """Where a call leaves compiled code: "model.py:12 in forward". TorchDynamo makes a function of
-    what comes after, and names it so."""
+    """Where a call comes back to compiled code: "model.py:12 in forward". TorchDynamo makes a
+    function of what comes after a break, and names it so."""
     found: dict[str, None] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -85,7 +85,7 @@ def list_breaks(run: Callable[[], object]) -> list[str]:
             file = Path(frame.f_code.co_filename).name
             found[f"{file}:{place[2]} in {place[1]}"] = None
 
-    watch_calls(torch.compiler.disable(note), run)  # else compiled like what it looks at
+    _watch(note, run)
     return list(found)
 
 
@@ -101,7 +101,7 @@ def find_asked_guards(run: Callable[[], object]) -> dict[CodeType, list[Any]]:
         if event == "call":
             ran.add(frame.f_code)
 
-    watch_calls(torch.compiler.disable(note), run)  # else compiled like what it looks at
+    _watch(note, run)
     found: dict[CodeType, list[Any]] = {}
     for code in [reference() for reference in input_codes.seen]:
         entries = [] if code is None else _debug_get_cache_entry_list(code)
@@ -111,11 +111,17 @@ def find_asked_guards(run: Callable[[], object]) -> dict[CodeType, list[Any]]:
     return found
 
 
+def _watch(see: Callable[[FrameType, str, Any], object], run: Callable[[], object]) -> None:
+    watch_calls(torch.compiler.disable(see), run)  # else compiled like what it looks at
+
+
 def _list_graphs() -> Iterator[tuple[dict[str, Any], str, Any]]:
     """All that bytecode of Dynamo's calls, in the globals of the functions that it stands for: of
     modules, and of code that was run by `exec`, as that of a `torch.fx.GraphModule`."""
     spaces = [getattr(module, "__dict__", None) for module in list(sys.modules.values())]
-    spaces += (item for item in gc.get_objects() if type(item) is dict and "__builtins__" in item)
+    spaces += (
+        item for item in list_living_objects() if type(item) is dict and "__builtins__" in item
+    )
     for home in {id(space): space for space in spaces if isinstance(space, dict)}.values():
         for key in [key for key in home if isinstance(key, str) and key.startswith(_PREFIX)]:
             yield home, key, home[key]

@@ -224,6 +224,14 @@ def measure(
     return session
 
 
+def require_no_profiler() -> None:
+    """Raises UnavailableError under torch's profiler."""
+    if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        raise UnavailableError(
+            "torch's profiler (or emit_nvtx) is on, and would be timed too: measure outside of it"
+        )
+
+
 def measure_together(
     parts: Sequence[tuple[Subject, Sequence[Candidate]]],
     plan: Plan,
@@ -241,10 +249,7 @@ def measure_together(
     Raises KeyboardInterrupt only if nothing was measured yet, UnavailableError under torch's
     profiler.
     """
-    if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
-        raise UnavailableError(
-            "torch's profiler is on, and would be timed too: measure outside of it"
-        )
+    require_no_profiler()
     device = parts[0][0].device
     environment = collect_environment(device=device)
     before = collect_condition()

@@ -185,8 +185,8 @@ class Doors:
         called = {(id(item.home), item.name): item for item in list_called_graphs(loaded.call)}
         if not called:
             raise UnsupportedError(
-                f"cannot capture {loaded.name}: {COMPILED}, but no graph of it was found in the "
-                "globals of an imported module: define it in one"
+                f"cannot capture {loaded.name}: {COMPILED}, but no call was seen to run a graph of "
+                "it (a stance, torch's limit of compilations, or TorchDynamo has given it up)"
             )
         before = torch.cuda.memory_reserved(self._device)
         borrows = self._borrows and len(called) == 1

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
 from ftax.steps.reach import PACKAGES, is_library
 
@@ -64,17 +65,11 @@ class Executed:
 
     def list_functions(self) -> list[FunctionType]:
         """All functions that live and have code that ran."""
-        frozen = gc.get_freeze_count() > 0  # which hides objects from those that look for them
-        if frozen:
-            gc.unfreeze()
-        found = [
+        return [
             item
-            for item in gc.get_objects()
+            for item in list_living_objects()
             if type(item) is FunctionType and item.__code__ in self.codes
         ]
-        if frozen:
-            gc.freeze()
-        return found
 
 
 def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:

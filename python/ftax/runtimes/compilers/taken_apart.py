@@ -119,25 +119,24 @@ class Parts:
         name = compilation.workspace.loaded.name
         called = list_called_graphs(compilation.run)
         given = [item for graph in called for item in graph.args if torch.is_tensor(item)]
-        if compilation.workspace.loaded.has_autograd and any(x.requires_grad for x in given):
-            raise UnsupportedError(
-                f"cannot take the compiled {name} apart: autograd is on, and a backward pass has a "
-                "graph of its own, so that the parts do not follow one another (where there is "
-                "none, grad_mode='no_grad')"
-            )
-        breaks = compilation.breaks[:3]
-        if len(called) != 1 or breaks:
-            why = (
-                f"it is broken ({', '.join(breaks)})"
-                if breaks
-                else f"it has {len(called)} graphs"
-                if called
-                else "no graph stays for a second call (TORCH_LOGS=recompiles says why)"
-            )
-            raise UnsupportedError(
+
+        def refuse(why: str) -> UnsupportedError:
+            return UnsupportedError(
                 f"cannot take the compiled {name} apart: {why}, and its parts follow one another "
-                "only where the whole model is one graph"
+                "only where the whole call is one graph"
             )
+
+        if compilation.workspace.loaded.has_autograd and any(x.requires_grad for x in given):
+            raise refuse(
+                "autograd is on, and a backward pass has a graph of its own (if you never call "
+                "backward, measure with grad_mode='no_grad')"
+            )
+        if compilation.breaks:
+            raise refuse(f"it is broken ({', '.join(compilation.breaks[:3])})")
+        if not called:
+            raise refuse("no graph stays for a second call (TORCH_LOGS=recompiles says why)")
+        if len(called) > 1:
+            raise refuse(f"it has {len(called)} graphs (TORCH_LOGS=graph_breaks says where)")
         self._home, self._name, self._wrapped, self._args = called[0]
         # Dynamo keeps itself out of the graph by one more function around it.
         self.graph: Callable[..., Any] = getattr(
@@ -145,11 +144,7 @@ class Parts:
         )
         beside = self._list_operators_beside()
         if beside:
-            raise UnsupportedError(
-                f"cannot take the compiled {name} apart: a call runs {', '.join(beside[:3])} "
-                "beside its graph, and its parts follow one another only where the whole model is "
-                "one graph"
-            )
+            raise refuse(f"a call runs {', '.join(beside[:3])} beside its graph")
         self._code = _find_code(self.graph, name)
         self._place = _find_generated(self._code)
         self.generated: Callable[[list[Any]], Any] = getattr(*self._place)
@@ -384,7 +379,8 @@ def _makes_view(operator: str) -> bool:
     """Whether all that it gives shares memory with what it was given; "aten::view"."""
     name, _, overload = operator.partition(".")
     returns = torch._C._get_schema(name, overload).returns
-    return all(item.alias_info is not None and not item.alias_info.is_write for item in returns)
+    aliases = [item.alias_info for item in returns]  # none: it writes into what it is given
+    return bool(aliases) and all(item is not None and not item.is_write for item in aliases)
 
 
 def _unbind(function: Any) -> Any:

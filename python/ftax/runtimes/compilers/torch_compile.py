@@ -113,6 +113,11 @@ class Compilation:
     def prepare(self, host: Host) -> Candidate:
         """Compile it, from the cache if it was compiled before, and rehearse."""
         _ = self.workspace.reference  # what the model raises is not the compiler's fault
+        if getattr(torch._dynamo.eval_frame._stance, "backend", None) is not None:
+            raise UnsupportedError(
+                "torch.compiler.set_stance(force_backend=...) is in effect: what torch.compile "
+                "would give is that backend's"
+            )
         try:
             # What other models compiled counts too, where they share code.
             with room_to_compile(_COMPILATIONS):
@@ -149,10 +154,11 @@ class Compilation:
     ) -> Candidate:
         """Check its outputs, and make requests until it does not compile any more."""
         workspace, self.preparation = self.workspace, preparation
-        places = list_breaks(self.run)  # none where what comes last is not compiled
-        self.breaks = [*facts["graph_break_reasons"][:1], *(f"at {place}" for place in places)]
+        # Where what comes last is not compiled nothing is resumed, and the reason alone tells.
+        reasons, places = facts["graph_break_reasons"][:1], list_breaks(self.run)
+        self.breaks = [*reasons, *(f"at {place}" for place in places)]
         warnings = [*warnings, *self._judge_graphs(facts)]
-        if workspace.is_compiled and self.runtime == "compile":
+        if workspace.is_compiled and self.runtime.startswith("compile"):
             warnings.append(
                 "what was compiled is compiled once more, by Inductor with its defaults and for "
                 "fixed sizes: the backend, mode and options that it had are left out"
@@ -234,11 +240,12 @@ class Compilation:
 
     def _judge_graphs(self, facts: Mapping[str, Any]) -> list[str]:
         warnings = []
-        if self.breaks:
-            called = {(id(item.home), item.name) for item in list_called_graphs(self.run)}
+        called = {(id(item.home), item.name) for item in list_called_graphs(self.run)}
+        if self.breaks or len(called) > 1:
+            why = ", ".join(self.breaks[:_REASONS]) or "TORCH_LOGS=graph_breaks says where"
             warnings.append(
-                f"torch.compile broke the model into {say_count(len(called), 'graph')} and what is "
-                f"beside them ({', '.join(self.breaks[:_REASONS])})"
+                f"torch.compile broke the model into {say_count(len(called), 'graph')} and code "
+                f"that is not compiled ({why})"
             )
         elif facts["graphs"] > 1:
             warnings.append(
