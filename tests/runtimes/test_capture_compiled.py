@@ -188,7 +188,7 @@ def test_a_replay_that_gives_other_bits_is_refused(
         patch.setattr(module, "find_launch", lambda _: lambda: None)  # of a graph that does nothing
         with pytest.raises(UnsupportedError, match="does not give its bits"):
             record(fake, net, X)
-    with pytest.raises(UnsupportedError, match="no graph of it was found"):
+    with pytest.raises(UnsupportedError, match="no call was seen to run a graph of it"):
         record(fake, Net().eval(), X)
 
 

@@ -41,14 +41,14 @@ def test_torchscript_is_known_whatever_its_name(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2)), str(path))
     assert describe_path(path) == "torchscript"
-    with pytest.raises(UnsupportedError, match=r"file of torchscript.*--runtime torchscript"):
+    with pytest.raises(UnsupportedError, match=r"file of torchscript.*runtime='torchscript'"):
         load_model(path)
 
 
 def test_onnx_is_known_whatever_its_name(tmp_path: Path) -> None:
     path = write(tmp_path / "model.bin", ONNX)
     assert describe_path(str(path)) == "onnx"
-    with pytest.raises(UnsupportedError, match=r"file of onnx.*--runtime onnxruntime"):
+    with pytest.raises(UnsupportedError, match=r"file of onnx.*runtime='onnxruntime'"):
         load_model(path)
 
 
