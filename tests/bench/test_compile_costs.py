@@ -1,4 +1,4 @@
-"""What generated Python calls is noted, also where a GPU's kind of it keeps its work in pieces."""
+"""Calls of generated Python are noted, also where a GPU keeps them in pieces; what agrees does."""
 
 import compile_costs
 import pytest
@@ -57,3 +57,25 @@ def test_calls_of_generated_python_are_noted_and_made(in_pieces, monkeypatch, tm
 )
 def test_kinds_of_calls(name, kind):
     assert compile_costs.name_kind(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("guards", "left_ns", "known", "agrees"),
+    [
+        ((100.0, (90.0, 110.0)), 5.0, True, True),
+        ((100.0, (80.0, 120.0)), 18.0, True, True),  # beyond 10 %, within its interval
+        ((100.0, (90.0, 110.0)), -20.0, True, False),
+        ((100.0, (40.0, 160.0)), 50.0, False, True),  # 12 % of the call: it would always agree
+        ((100.0, None), 5.0, False, True),
+    ],
+)
+def test_a_line_is_held_against_another_measure_where_it_is_known(guards, left_ns, known, agrees):
+    cell = {
+        "lines": {"guards": guards}, "latency_ns": 1000.0, "left_ns": (left_ns, None),
+        "sum_error": 0.0,
+    }  # fmt: skip
+    assert compile_costs.is_known(cell, "guards") is known
+    assert compile_costs.agrees(cell, "guards") is agrees
+    figures = {item.name: item.values for item in compile_costs.list_figures({"cell": cell})}
+    expected = (float(agrees),) if known else None
+    assert figures.get("lines that agree with another measure") == expected
