@@ -31,7 +31,7 @@ from ftax.runtimes.tape.tape import (
     run_eager,
     settle,
 )
-from ftax.steps.compiled_graphs import runs_compiled_code
+from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import LoadedModel
 from ftax.timing.checks import Equality
 from ftax.timing.preparation import Preparation
@@ -78,7 +78,7 @@ class Workspace:
 
     def _runs_compiled_now(self) -> bool:
         with preserve_state(self.loaded), self.loaded.guard():
-            return runs_compiled_code(self.loaded.call)
+            return bool(list_called_graphs(self.loaded.call))
 
     @cached_property
     def reference(self) -> tuple[torch.Tensor, ...]:

@@ -33,12 +33,6 @@ class CalledGraph(NamedTuple):
     args: tuple[Any, ...]
 
 
-def runs_compiled_code(run: Callable[[], object]) -> bool:
-    """Whether a call runs any graph: a stance, a limit of compilations or a frame that Dynamo has
-    given up may leave it as it was written."""
-    return bool(list_called_graphs(run))
-
-
 @contextmanager
 def room_to_compile(more: int) -> Iterator[None]:
     """Inside, a function may be compiled so many times more than torch's limit allows: past it a
@@ -53,7 +47,8 @@ def room_to_compile(more: int) -> Iterator[None]:
 
 
 def list_called_graphs(run: Callable[[], object]) -> list[CalledGraph]:
-    """Those that a call runs, in their order."""
+    """Those that a call runs, in their order: none where a stance, a limit of compilations or a
+    frame that Dynamo has given up leaves it as it was written."""
     called: list[CalledGraph] = []
     graphs = list(_list_graphs())
 

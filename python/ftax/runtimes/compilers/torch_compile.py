@@ -240,6 +240,7 @@ class Compilation:
 
     def _judge_graphs(self, facts: Mapping[str, Any]) -> list[str]:
         warnings = []
+        # Not facts["graphs"]: of a function that this process has compiled before none is made.
         called = {(id(item.home), item.name) for item in list_called_graphs(self.run)}
         if self.breaks or len(called) > 1:
             why = ", ".join(self.breaks[:_REASONS]) or "TORCH_LOGS=graph_breaks says where"

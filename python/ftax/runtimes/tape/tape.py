@@ -414,7 +414,7 @@ def _check_outputs(
 
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
-    """Peak bytes above the start, of one inference each, with the outputs alive at the end. None
+    """Peak bytes above the start, of one inference each, with the outputs alive at the end. Nothing
     where torch's profiler is on, which uses the same place and would take our meter for its own."""
     if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
         return {}
