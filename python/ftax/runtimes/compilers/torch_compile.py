@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ from ftax.runtimes.compilers.inductor import (
     without_warnings,
 )
 from ftax.runtimes.cost import measure_cost
+from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import list_breaks, list_called_graphs, room_to_compile
@@ -276,12 +277,10 @@ class Compilation:
 @contextmanager
 def _as_timed(workspace: Workspace) -> Iterator[None]:
     """The gradient mode and the stream of the timed loop."""
-    on_cpu = workspace.loaded.device == "cpu"
-    stream = nullcontext() if on_cpu else torch.cuda.stream(workspace.stream)
     # no_grad is no_grad also where the caller is in inference mode, as for the timed loop.
     mode = workspace.setting.grad_mode
     inference, grad = torch.inference_mode(mode == "inference"), mode == "grad"
-    with stream, inference, torch.set_grad_enabled(grad):
+    with enter_stream(workspace.stream), inference, torch.set_grad_enabled(grad):
         yield
 
 
