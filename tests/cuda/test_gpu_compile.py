@@ -39,8 +39,9 @@ def test_each_rung_runs_the_kernels_of_the_compiled_call(rows, width):
 
 def test_outputs_are_not_read_before_the_device_has_made_them(monkeypatch, tmp_path):
     monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    model = nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval()
-    workspace = Workspace(load_model(model, inputs=torch.randn(1024, 64), device="cuda"))
+    model = nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval().cuda()
+    inputs = torch.randn(1024, 64, device="cuda")
+    workspace = Workspace(load_model(model, inputs=inputs))
     prepared = find_runtime("compile").prepare(workspace, "python")
     compilation = find_compilation(workspace)
     call: Any = compilation.call
