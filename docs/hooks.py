@@ -34,7 +34,7 @@ _LOADED = re.compile(
 _COMMANDS = """# Commands
 
 Made from the commands themselves when this site is built; `ftax COMMAND --help` prints the same.
-What exit codes mean is [a table of its own](traps.md#how-a-command-ends).
+What exit codes mean is [a table of its own](failures.md#how-a-command-ends).
 """
 
 
