@@ -1,18 +1,11 @@
 """A compiled call on a GPU, taken apart down to its kernels, which are the same on every rung."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import nn
 
 import ftax
 from ftax.ladders.ladder import COMPILE
-from ftax.runtimes.candidates import check_both_inputs
-from ftax.runtimes.catalogue import find_runtime
-from ftax.runtimes.compilers.torch_compile import find_compilation
-from ftax.runtimes.workspace import Workspace
-from ftax.steps.load import load_model
 from ftax.timing.checks import Checks
 
 pytestmark = pytest.mark.needs_cuda
@@ -35,21 +28,3 @@ def test_each_rung_runs_the_kernels_of_the_compiled_call(rows, width):
     assert [item.same_kernels for item in receipt.evidence[1:]] == [True] * (len(receipt.rungs) - 1)
     assert sum(line.time_ns for line in receipt.lines) == pytest.approx(receipt.latency_ns)
     assert {"guards", "generated Python", "kernels"} <= {line.name for line in receipt.lines}
-
-
-def test_outputs_are_not_read_before_the_device_has_made_them(monkeypatch, tmp_path):
-    monkeypatch.setenv("FTAX_CACHE", str(tmp_path))
-    model = nn.Sequential(nn.Linear(64, 64), nn.GELU()).eval().cuda()
-    inputs = torch.randn(1024, 64, device="cuda")
-    workspace = Workspace(load_model(model, inputs=inputs))
-    prepared = find_runtime("compile").prepare(workspace, "python")
-    compilation = find_compilation(workspace)
-    call: Any = compilation.call
-
-    def call_late() -> object:
-        torch.cuda._sleep(100_000_000)  # some 50 ms of the device
-        return call()
-
-    compilation.call = call_late  # type: ignore[assignment]
-    checks = check_both_inputs(workspace, prepared)
-    assert checks.judge_outputs().equal, checks

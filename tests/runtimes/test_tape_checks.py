@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import count
 from typing import Any
 
@@ -17,7 +18,7 @@ from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.eager.eager import prepare_flat
-from ftax.runtimes.tape.tape import make_tape
+from ftax.runtimes.tape.tape import make_tape, refuse_unawaited_copies
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
@@ -101,6 +102,28 @@ def test_value_read_back_and_written_into_the_output_is_refused() -> None:
     # The output is the input itself: compared without a copy, it would always equal itself.
     text = refusal(load_inside(lambda x: x.add_(x.sum().item())))
     assert "a second input" in text
+
+
+@pytest.mark.parametrize(
+    ("function", "refused"),
+    [
+        (lambda x, w: x.to("cpu", non_blocking=True, copy=True) + w, True),
+        (lambda x, w: x.to("cpu", torch.float64, non_blocking=True) + w, True),
+        (lambda x, w: w.copy_(x, non_blocking=True) + 1, True),
+        (lambda x, w: torch.empty(4, device="cpu").copy_(x, True) + w, True),
+        (lambda x, w: w.copy_(x) + x.to("cpu", copy=True), False),
+        (lambda x, w: x.to(torch.float64, non_blocking=True) + w, False),
+        (lambda x, w: x.clone().copy_(w, True) + 1, False),
+    ],
+)
+def test_a_copy_to_the_host_that_something_unseen_waits_for_is_refused(
+    function: Any, refused: bool
+) -> None:
+    pinned = torch.zeros(4)  # here x stands for a tensor of a GPU
+    tape = make_tape(load_function(lambda x: function(x, pinned), normal(4))).tape
+    expected = pytest.raises(UnsupportedError, match="without waiting")
+    with expected if refused else nullcontext():
+        refuse_unawaited_copies(tape)
 
 
 def test_branch_on_data_is_refused_with_operator_and_module() -> None:

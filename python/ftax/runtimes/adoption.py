@@ -16,6 +16,7 @@ with torch.inference_mode():  # each request
 _CAPTURE = """\
 graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
 with torch.inference_mode():
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # warm up
         for _ in range(3):
             model(*inputs)
@@ -56,7 +57,9 @@ for item, x in zip(session.get_inputs(), inputs):
     binding.bind_input(item.name, device, 0, dtype, x.shape, x.data_ptr())
 for item in session.get_outputs():
     binding.bind_output(item.name, device)
-session.run_with_iobinding(binding)  # each request: fill `inputs`, run
+if device == "cuda":
+    torch.cuda.current_stream().synchronize()  # the session has a stream of its own
+session.run_with_iobinding(binding)  # each request: fill `inputs`, wait, run
 outputs = binding.copy_outputs_to_cpu()  # or get_outputs(), where they are"""
 
 

@@ -104,6 +104,9 @@ class GraphReplay:
             stream = torch.cuda.current_stream()
             if self._stream is not None:
                 stream.wait_stream(self._stream)  # which may still read inputs and write results
+            for item in (*self._inputs, *self._captured.buffers.constants):
+                if item.is_cuda:
+                    item.record_stream(stream)  # on which it is read when this capture is dropped
             self._stream, self._number = stream, number
         copied = self._own.take(tensors)
         self._launch()

@@ -38,9 +38,13 @@ def prepare_jax(workspace: Workspace, host: Host) -> Candidate:
     """The model jitted by JAX; what XLA compiled is kept on disk.
 
     Raises UnavailableError if JAX does not import or has no such device, UnsupportedError if
-    torchax cannot trace the model or XLA cannot compile it.
+    torchax cannot trace the model, XLA cannot compile it, or transfers are asked for.
     """
     loaded = workspace.loaded
+    if workspace.setting.transfers:
+        raise UnsupportedError(
+            "transfers of JAX are not measured: it reads memory and has streams of its own"
+        )
     jax, torchax = _import_packages()
     device = _find_device(jax, loaded.device)
     precision = choose_precision(loaded)

@@ -18,6 +18,7 @@ from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.replays import check_on_both_inputs
+from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.tape.capture import (
     CapturedGraph,
     capture_calls,
@@ -115,7 +116,7 @@ def capture_request(
         stream = torch.cuda.Stream()
         torch.cuda.synchronize()
         try:
-            with torch.cuda.stream(stream), torch.inference_mode():
+            with enter_stream(stream), torch.inference_mode():
                 for _ in range(_REHEARSALS):
                     request()
                 with forbid_synchronising():  # a failed capture would leave torch half-way through

@@ -17,6 +17,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
+from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.tape.tape import Taped, describe_place, preserve_state, seed_checks
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.timing.candidate import Buffers
@@ -77,7 +78,7 @@ def capture(
         stream = torch.cuda.Stream()
         torch.cuda.synchronize()
         try:
-            with torch.cuda.stream(stream), torch.inference_mode():
+            with enter_stream(stream), torch.inference_mode():
                 tape.run()  # whatever happens only once happens here
                 loaded.prepare()  # or each run would move a position on, past the end of a cache
                 _rehearse(tape)

@@ -90,6 +90,8 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
         works = dispatch_key_works(has_autograd=loaded.has_autograd)
         observer = "dispatch-key" if works else "python"
     tape = _record(loaded, observer)
+    if loaded.device != "cpu":
+        refuse_unawaited_copies(tape)
     seen = _check_sequence(loaded, tape)
     equality = _check_outputs(loaded, tape, reference)
     _check_path(loaded, tape, seen)
@@ -366,6 +368,33 @@ def _find_copies_to_host(calls: Sequence[dict[str, Any]], device: str) -> Iterat
         to_host = any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)
         if to_host and call["operator"].split(".")[0] in _COPIES:
             yield describe_place(call)
+
+
+def refuse_unawaited_copies(tape: _core.Tape) -> None:
+    """Raises UnsupportedError for a copy to the host that nobody waits for: the wait that comes
+    later (of an event, a stream) is no operator call, and a replay would read too early."""
+    on_host = {slot for slot, tensor in tape.constants if tensor.device.type == "cpu"}
+    for call in tape.calls:
+        name, _, overload = call["operator"].partition(".")
+        constants = [value for kind, value in call["arguments"] if kind == "const"]
+        to_host = torch.device("cpu") in constants
+        if to_host:
+            on_host.update(call["outputs"])
+        if name in _COPIES:
+            schema = torch._C._get_schema(name, overload)
+            place = [item.name for item in schema.arguments].index("non_blocking")
+            early = to_host and call["arguments"][place][1] is True
+        elif name == "aten::copy_":
+            target, source, is_early = (value for _, value in call["arguments"])
+            early = is_early is True and target in on_host and source not in on_host
+        else:
+            continue
+        if early:
+            raise UnsupportedError(
+                f"cannot tape this model: {describe_place(call)} copies to the host without "
+                "waiting (non_blocking=True), and what waits for it later is no operator that a "
+                "tape could hold; leave non_blocking out"
+            )
 
 
 def _check_path(loaded: LoadedModel, tape: _core.Tape, first: Sequence[Call]) -> None:
