@@ -44,11 +44,12 @@ def test_a_request_that_fails_has_ended_when_its_error_comes():
         raise ValueError("half-way")
 
     runner = make_runner(fail)
-    with pytest.raises(Exception, match="half-way"):
-        runner.run_once()
-    state.zero_()
-    torch.cuda.synchronize()
-    assert state.item() == 0
+    for _ in range(2):  # what the first imports to tell the error takes longer than the device
+        with pytest.raises(Exception, match="half-way"):
+            runner.run_once()
+        state.zero_()
+        torch.cuda.synchronize()
+        assert state.item() == 0
 
 
 def test_a_copy_that_was_made_before_a_request_has_not_what_it_writes():

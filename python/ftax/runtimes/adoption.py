@@ -57,9 +57,9 @@ for item, x in zip(session.get_inputs(), inputs):
     binding.bind_input(item.name, device, 0, dtype, x.shape, x.data_ptr())
 for item in session.get_outputs():
     binding.bind_output(item.name, device)
-if device == "cuda":
-    torch.cuda.current_stream().synchronize()  # the session has a stream of its own
-session.run_with_iobinding(binding)  # each request: fill `inputs`, wait, run
+if device == "cuda":  # each request: fill `inputs`, wait, run
+    torch.cuda.current_stream().synchronize()  # it runs on another
+session.run_with_iobinding(binding)
 outputs = binding.copy_outputs_to_cpu()  # or get_outputs(), where they are"""
 
 
