@@ -40,6 +40,13 @@ def test_cpp_host_is_refused_with_the_reason() -> None:
     assert "called through Python" in str(find_runtime("jax").find_obstacle(host="cpp"))
 
 
+def test_copies_that_it_does_not_wait_for_are_not_measured(mlp: LoadedModel) -> None:
+    workspace = Workspace(mlp)
+    workspace.setting = replace(workspace.setting, transfers=True)
+    with pytest.raises(UnsupportedError, match="transfers of JAX are not measured"):
+        jax_runtime.prepare_jax(workspace, "python")
+
+
 def test_precision_follows_torch(mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert jax_runtime.choose_precision(mlp) == "highest"
     half = replace(mlp, setting=replace(mlp.setting, dtype="fp16"))

@@ -89,6 +89,7 @@ class GraphReplay:
         self._writes_inputs = buffers.mutated
         self._stream: torch.cuda.Stream | None = None  # of the last replay
         self._number = -1  # of that stream
+        self._seen: set[int] = set()  # numbers of all
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Results on the caller's stream; those that the graph made are copies, or its memory."""
@@ -104,9 +105,9 @@ class GraphReplay:
             stream = torch.cuda.current_stream()
             if self._stream is not None:
                 stream.wait_stream(self._stream)  # which may still read inputs and write results
-            for item in (*self._inputs, *self._captured.buffers.constants):
-                if item.is_cuda:
-                    item.record_stream(stream)  # on which it is read when this capture is dropped
+            if number not in self._seen:
+                self._read_on(stream)
+                self._seen.add(number)
             self._stream, self._number = stream, number
         copied = self._own.take(tensors)
         self._launch()
@@ -114,6 +115,13 @@ class GraphReplay:
             self._own.give_back(tensors, copied)
         with torch.no_grad():
             return self._outputs.hand_out(tensors, self.places, borrows=self._borrows)
+
+    def _read_on(self, stream: torch.cuda.Stream) -> None:
+        """Have the allocator know: if this capture is dropped in flight, what the graph reads must
+        not be given to somebody else before."""
+        for item in (*self._inputs, *self._captured.buffers.constants):
+            if item.is_cuda:
+                item.record_stream(stream)
 
     def list_inputs(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Its own, into which it copies others."""

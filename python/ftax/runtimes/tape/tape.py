@@ -364,10 +364,13 @@ def _find_copies_to_host(calls: Sequence[dict[str, Any]], device: str) -> Iterat
     if device == "cpu":
         return
     for call in calls:
-        constants = [value for kind, value in call["arguments"] if kind == "const"]
-        to_host = any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)
-        if to_host and call["operator"].split(".")[0] in _COPIES:
+        if _names_host(call) and call["operator"].split(".")[0] in _COPIES:
             yield describe_place(call)
+
+
+def _names_host(call: dict[str, Any]) -> bool:
+    constants = [value for kind, value in call["arguments"] if kind == "const"]
+    return any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)
 
 
 def refuse_unawaited_copies(tape: _core.Tape) -> None:
@@ -376,8 +379,7 @@ def refuse_unawaited_copies(tape: _core.Tape) -> None:
     on_host = {slot for slot, tensor in tape.constants if tensor.device.type == "cpu"}
     for call in tape.calls:
         name, _, overload = call["operator"].partition(".")
-        constants = [value for kind, value in call["arguments"] if kind == "const"]
-        to_host = torch.device("cpu") in constants
+        to_host = _names_host(call)
         if to_host:
             on_host.update(call["outputs"])
         if name in _COPIES:
