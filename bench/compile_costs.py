@@ -394,6 +394,40 @@ def draw(receipts: Sequence[Receipt], path: Path) -> None:
         pyplot.close(figure)
 
 
+def show_beside(receipts: Sequence[Receipt]) -> None:
+    """Print what AOTInductor saves of each call, and where, from receipts that have it beside the
+    ladder: the table of docs/compile.md."""
+    rows = []
+    for receipt in receipts:
+        cell = receipt.rungs[0].cell
+        lines = {line.name: line.time_ns for line in receipt.lines}
+        took = {item.cell.runtime: item.latency_ns for item in (*receipt.rungs, *receipt.others)}
+        whole, aoti = took["compile"], took["aoti"]
+        parts = (
+            whole - took["inductor-call"],
+            lines["generated Python"],
+            took["inductor-cpp-call"] - aoti,
+        )
+        rows.append(
+            (
+                f"{cell.model} batch {cell.batch}",
+                f"{whole / 1e3:,.0f}",
+                *(f"{part / 1e3:,.0f} ({part / (whole - aoti):.0%})" for part in parts),
+                f"{aoti / 1e3:,.0f}",
+                f"{took['compile-reduce-overhead'] / 1e3:,.0f}",
+            )
+        )
+    columns = ("cell", "compile", "the way to the code", "generated Python", "the rest", "aoti",
+               "reduce-overhead")  # fmt: skip
+    show("us of a call, and shares of what AOTInductor saves", columns, rows)
+
+
+def read_receipts(name: str) -> list[Receipt]:
+    """Those of a file of bench/results/."""
+    found = read_records(RESULTS / name).records
+    return [item for item in found if isinstance(item, Receipt)]
+
+
 def name_receipt(receipt: Receipt) -> str:
     """ "bert-base on an H100, fp16, batch 1: 3,346 us"."""
     cell = receipt.rungs[0].cell
@@ -408,11 +442,13 @@ def main() -> None:
     """Take the cells that are asked for, each kept as soon as it is there."""
     parser = make_parser(__doc__)
     add_part_options(parser, duration_s=12.0)
-    parser.add_argument("--draw", action="store_true", help="measure nothing; draw the picture")
+    parser.add_argument(
+        "--draw", action="store_true", help="measure nothing; draw the page's picture and table"
+    )
     options = parser.parse_args()
     if options.draw:
-        found = read_records(RESULTS / "compile.jsonl").records
-        draw([item for item in found if isinstance(item, Receipt)], _PICTURE)
+        draw(read_receipts("compile.jsonl"), _PICTURE)
+        show_beside(read_receipts("compile_beside.jsonl"))
         return
     cells = take_parts(
         __file__,

@@ -18,7 +18,8 @@ from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.eager.eager import prepare_flat
-from ftax.runtimes.tape.tape import make_tape, refuse_unawaited_copies
+from ftax.runtimes.tape.calls import refuse_unawaited_copies
+from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
 from ftax.steps.load import load_model

@@ -18,13 +18,13 @@ from ftax.runtimes.cost import Cost, measure_cost
 from ftax.runtimes.equality import Spread, allow_unsteady, compare_outputs
 from ftax.runtimes.same_work import WorkWatch
 from ftax.runtimes.streams import make_stream, wrap_runner
+from ftax.runtimes.tape.calls import describe_place
 from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.tape.flat import FlatProgram, make_flat
 from ftax.runtimes.tape.flow import find_dependent_reads
 from ftax.runtimes.tape.recording import observe
 from ftax.runtimes.tape.tape import (
     Taped,
-    describe_place,
     find_unsteady,
     make_tape,
     preserve_state,

@@ -18,8 +18,9 @@ from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import FtaxError, UnsupportedError
+from ftax.runtimes.tape.calls import describe_place
 from ftax.runtimes.tape.recording import MEMORY_READS, is_sized_by_values, operator_name
-from ftax.runtimes.tape.tape import describe_place, preserve_state
+from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.tape.waits import READS, find_line
 from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel

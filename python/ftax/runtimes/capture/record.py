@@ -27,8 +27,9 @@ from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_grad
 from ftax.runtimes.capture.guards import GuardedState, guard_state
 from ftax.runtimes.capture.names import list_names, reads_versions
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
+from ftax.runtimes.tape.calls import describe_place
 from ftax.runtimes.tape.flow import draws_random_numbers, find_dependent_reads
-from ftax.runtimes.tape.tape import Taped, describe_place, find_other_replay, preserve_state
+from ftax.runtimes.tape.tape import Taped, find_other_replay, preserve_state
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.kept_python import keep_python, read_draws
 from ftax.steps.left_as_found import leave_as_found

@@ -18,7 +18,8 @@ import torch
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.streams import enter_stream
-from ftax.runtimes.tape.tape import Taped, describe_place, preserve_state, seed_checks
+from ftax.runtimes.tape.calls import describe_place
+from ftax.runtimes.tape.tape import Taped, preserve_state, seed_checks
 from ftax.steps.loaded import LoadedModel, flatten_tensors
 from ftax.timing.candidate import Buffers
 

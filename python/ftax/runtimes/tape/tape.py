@@ -26,6 +26,7 @@ from ftax.runtimes.equality import (
     find_other_bits,
     measure_spread,
 )
+from ftax.runtimes.tape.calls import describe_place, find_copies_to_host, refuse_unawaited_copies
 from ftax.runtimes.tape.recording import (
     Call,
     Observer,
@@ -57,7 +58,6 @@ _OUTSIDE = (
     ".numpy() or a branch"
 )
 COMPILED = "torch.compile made a part of it"
-_COPIES = ("aten::_to_copy", "aten::to")  # with all their overloads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,8 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
         works = dispatch_key_works(has_autograd=loaded.has_autograd)
         observer = "dispatch-key" if works else "python"
     tape = _record(loaded, observer)
-    if loaded.device != "cpu":
+    on_gpu = loaded.device != "cpu"
+    if on_gpu:
         refuse_unawaited_copies(tape)
     seen = _check_sequence(loaded, tape)
     equality = _check_outputs(loaded, tape, reference)
@@ -102,7 +103,8 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     host_reads = [describe_place(calls[index]) for index in tape.host_reads]
     with preserve_state(loaded):
         host_reads += find_host_reads(loaded.call, loaded.module, has_autograd=loaded.has_autograd)
-    host_reads += [*_find_copies_to_host(calls, loaded.device)]
+    if on_gpu:
+        host_reads += find_copies_to_host(tape)
     checks = Checks(
         outputs=equality,
         second_input=check_equality,
@@ -359,46 +361,6 @@ def _name_witness(loaded: LoadedModel) -> str:
     return "torch's profiler" if loaded.has_autograd else "a TorchDispatchMode"
 
 
-def _find_copies_to_host(calls: Sequence[dict[str, Any]], device: str) -> Iterator[str]:
-    """Copies from the device, each of which waits for it: `tolist` and `cpu` are made of them."""
-    if device == "cpu":
-        return
-    for call in calls:
-        if _names_host(call) and call["operator"].split(".")[0] in _COPIES:
-            yield describe_place(call)
-
-
-def _names_host(call: dict[str, Any]) -> bool:
-    constants = [value for kind, value in call["arguments"] if kind == "const"]
-    return any(isinstance(item, torch.device) and item.type == "cpu" for item in constants)
-
-
-def refuse_unawaited_copies(tape: _core.Tape) -> None:
-    """Raises UnsupportedError for a copy to the host that nobody waits for: the wait that comes
-    later (of an event, a stream) is no operator call, and a replay would read too early."""
-    on_host = {slot for slot, tensor in tape.constants if tensor.device.type == "cpu"}
-    for call in tape.calls:
-        name, _, overload = call["operator"].partition(".")
-        to_host = _names_host(call)
-        if to_host:
-            on_host.update(call["outputs"])
-        if name in _COPIES:
-            schema = torch._C._get_schema(name, overload)
-            place = [item.name for item in schema.arguments].index("non_blocking")
-            early = to_host and call["arguments"][place][1] is True
-        elif name == "aten::copy_":
-            target, source, is_early = (value for _, value in call["arguments"])
-            early = is_early is True and target in on_host and source not in on_host
-        else:
-            continue
-        if early:
-            raise UnsupportedError(
-                f"cannot tape this model: {describe_place(call)} copies to the host without "
-                "waiting (non_blocking=True), and what waits for it later is no operator that a "
-                "tape could hold; leave non_blocking out"
-            )
-
-
 def _check_path(loaded: LoadedModel, tape: _core.Tape, first: Sequence[Call]) -> None:
     """A second input must make the same calls, or some branch depends on the data."""
     sequence = [call.name for call in first]
@@ -525,12 +487,6 @@ def _check_second_run(loaded: LoadedModel, tape: _core.Tape) -> tuple[str, ...]:
         "a step count of an optimizer that is not capturable; replays compute with what the first "
         "run read",
     )
-
-
-def describe_place(call: dict[str, Any]) -> str:
-    """``aten::add.Tensor in encoder.layer.0``, of a call of the tape."""
-    module = call["module"]
-    return f"{call['operator']} in {module or 'the model itself'}"
 
 
 def _first_divergence(a: Sequence[str], b: Sequence[str]) -> int:
