@@ -338,6 +338,21 @@ def test_signatures_tell_calls_apart():
     assert "flag=True" in signature.describe()
 
 
+def test_equal_codes_of_two_functions_are_two():
+    first, second, third = ({"scale": scale} for scale in (2, 3, 4))
+    for space in (first, second, third):
+        exec("def read():\n    return scale", space)
+    reads = [space["read"] for space in (first, second, third)]
+    assert len({read.__code__ for read in reads}) == 1
+    _, executed = watch_code(lambda: reads[0]() + reads[1]())
+    found = executed.list_functions()
+    assert [read in found for read in reads] == [True, True, False]
+    for space in (first, second):
+        state = guard_state({}, executed, "cpu", has_autograd=False)
+        space["scale"] += 1
+        assert "scale" in (state.find_change() or "")
+
+
 def test_code_that_ran_is_found_with_its_names():
     class Holder:
         scale = 3.0

@@ -38,7 +38,7 @@ from ftax.steps.writes import find_storage
 from ftax.timing.candidate import Buffers
 
 _COMPILING_CALLS = 2  # the second compiles again where sizes have changed
-_NOTHING = Executed(codes=frozenset(), changing=())  # torch's own guards know what was read
+_NOTHING = Executed(codes=(), changing=())  # torch's own guards know what was read
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)

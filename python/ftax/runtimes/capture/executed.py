@@ -2,8 +2,8 @@
 
 What a call can read without a tensor it reads by names in code that ran: attributes, globals, cells
 of closures. The surprising choice: functions are found by their code, among all that live, because
-a running frame does not say of which function it is. What `gc.freeze` hides is not among them, so
-globals are asked of the frames.
+a running frame does not say of which function it is. Globals are asked of the frames, since a
+function that the call makes is gone when it is looked for.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ftax import _core
 from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
 from ftax.steps.reach import PACKAGES, is_library
@@ -44,8 +45,8 @@ class Executed:
     """What ran.
 
     Attributes:
-        codes: of all Python functions that were entered.
-        spaces: the globals of each.
+        codes: of all Python functions that were entered, once each.
+        spaces: the globals of each, all that it ran with.
         askers: those outside torch that called `getattr` or one of its kin, by whatever name.
         changing: calls of built-in functions that give another result each time, "time.time in
             model.py:12"; those that torch makes are left out.
@@ -55,7 +56,7 @@ class Executed:
         thread: where the first thread was started, "model.py:12"; "" if none was.
     """
 
-    codes: frozenset[CodeType]
+    codes: tuple[CodeType, ...]
     changing: tuple[str, ...]
     seeding: str = ""
     restoring: str = ""
@@ -65,16 +66,12 @@ class Executed:
 
     def list_functions(self) -> list[FunctionType]:
         """All functions that live and have code that ran."""
-        return [
-            item
-            for item in list_living_objects()
-            if type(item) is FunctionType and item.__code__ in self.codes
-        ]
+        return _core.find_functions(list_living_objects(), self.codes)
 
 
 def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
     """What ``call`` returns, and what ran. Raises what it raises."""
-    codes: dict[CodeType, dict[str, Any]] = {}
+    spaces: dict[tuple[int, int], tuple[CodeType, dict[str, Any]]] = {}
     changing: dict[str, None] = {}
     seeding: dict[str, str] = {}  # the first of each method
     threads: list[str] = []
@@ -82,7 +79,8 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
 
     def see(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call":
-            codes[frame.f_code] = frame.f_globals
+            code, space = frame.f_code, frame.f_globals
+            spaces[id(code), id(space)] = code, space
         elif event == "c_call" and _starts_thread(argument):
             threads.append(_find_caller(frame) or "torch")
         elif event == "c_call" and _sets_generator(argument):
@@ -105,12 +103,12 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         if collects:
             gc.enable()
     return result, Executed(
-        codes=frozenset(codes),
+        codes=tuple({id(code): code for code, _ in spaces.values()}.values()),
         changing=tuple(changing),
         seeding=_find_first(seeding, _SEEDING),
         restoring=_find_first(seeding, _RESTORING),
         thread=next(iter(threads), ""),
-        spaces=tuple(codes.items()),
+        spaces=tuple(spaces.values()),
         askers=tuple(askers),
     )
 

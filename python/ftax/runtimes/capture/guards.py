@@ -171,7 +171,7 @@ class _Walk:
     ) -> None:
         self.state = GuardedState()
         self.gradients = gradients if names is None or "grad" in names or has_autograd else None
-        self._codes, self._has_autograd = executed.codes, has_autograd
+        self._codes, self._has_autograd = frozenset(map(id, executed.codes)), has_autograd
         self._names, self._asked = names, list_asked(executed.codes)
         self._modules = list_names(executed.codes)  # by which a Python module is reached in another
         self.has_met_readers = False
@@ -269,7 +269,7 @@ class _Walk:
         return False
 
     def visit_function(self, function: types.FunctionType, path: str) -> None:
-        if function.__code__ not in self._codes:
+        if id(function.__code__) not in self._codes:
             if function.__dict__ and not is_library(function.__code__.co_filename):
                 self.visit(function.__dict__, f"attributes of {path}")
             return
@@ -418,7 +418,7 @@ class _Walk:
     def _has_run(self, value: object) -> bool:
         """Whether something in a class is a function whose code ran."""
         function = getattr(value, "fget", None) or getattr(value, "__func__", value)
-        return getattr(function, "__code__", None) in self._codes
+        return id(getattr(function, "__code__", None)) in self._codes
 
     def _look_at_slots(self, value: object, path: str) -> None:
         for kind in type(value).__mro__:

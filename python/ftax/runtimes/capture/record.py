@@ -68,7 +68,7 @@ class _Recorded:
         self.is_watched = self.is_followed = self.resized = self.is_lazy = self.is_other = False
         self._parameters = [isinstance(tensor, nn.Parameter) for tensor in tensors]
         self._hooks, self._layouts = hooks, [_layout(tensor) for tensor in tensors]
-        self.executed = Executed(codes=frozenset(), changing=())
+        self.executed = Executed(codes=(), changing=())
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         if any(self._parameters):  # a second input that was drawn is none
