@@ -120,7 +120,7 @@ class GraphArguments {
 // Here, since Python takes ten times as long to look at some hundred thousand objects. A code is
 // known by its address: to compare two takes longer than all the rest, and equal ones may be of
 // functions of which one ran.
-py::list find_functions(const py::list& objects, const py::iterable& codes) {
+py::list find_functions(const py::list& objects, const py::tuple& codes) {
   std::unordered_set<PyObject*> wanted;
   for (const py::handle code : codes) wanted.insert(code.ptr());
   py::list found;
