@@ -18,7 +18,7 @@ from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.eager.eager import prepare_flat
-from ftax.runtimes.tape.calls import refuse_unawaited_copies
+from ftax.runtimes.tape.calls import find_copies_to_host, refuse_unawaited_copies
 from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import use_threads
@@ -125,6 +125,14 @@ def test_a_copy_to_the_host_that_something_unseen_waits_for_is_refused(
     expected = pytest.raises(UnsupportedError, match="without waiting")
     with expected if refused else nullcontext():
         refuse_unawaited_copies(tape)
+
+
+def test_copies_to_the_host_are_found_where_they_stand() -> None:
+    found = [
+        list(find_copies_to_host(make_tape(load_inside(function)).tape))
+        for function in (lambda x: x.to("cpu", torch.float64) + 1, lambda x: x.double() + 1)
+    ]
+    assert found == [["aten::to.device in gate"], []]
 
 
 def test_branch_on_data_is_refused_with_operator_and_module() -> None:
