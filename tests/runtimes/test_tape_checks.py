@@ -129,7 +129,7 @@ def test_a_copy_to_the_host_that_something_unseen_waits_for_is_refused(
 
 def test_copies_to_the_host_are_found_where_they_stand() -> None:
     found = [
-        list(find_copies_to_host(make_tape(load_inside(function)).tape))
+        list(find_copies_to_host(make_tape(load_inside(function)).tape.calls))
         for function in (lambda x: x.to("cpu", torch.float64) + 1, lambda x: x.double() + 1)
     ]
     assert found == [["aten::to.device in gate"], []]

@@ -15,6 +15,6 @@ def list_living_objects() -> list[object]:
     if frozen:
         gc.unfreeze()
     found = gc.get_objects()
-    if frozen and gc.get_freeze_count() == 0:  # or nobody has thawed any
+    if frozen:
         gc.freeze()
     return found

@@ -8,7 +8,7 @@ on a CPU every ``.to("cpu")`` counts. The caller asks only on a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,9 +25,9 @@ def describe_place(call: dict[str, Any]) -> str:
     return f"{call['operator']} in {module or 'the model itself'}"
 
 
-def find_copies_to_host(tape: _core.Tape) -> Iterator[str]:
+def find_copies_to_host(calls: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Where they stand, of those that make a tensor: `tolist` and `cpu` are made of them."""
-    for call in tape.calls:
+    for call in calls:
         if _names_host(call) and call["operator"].partition(".")[0] in _COPIES:
             yield describe_place(call)
 

@@ -104,7 +104,7 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
     with preserve_state(loaded):
         host_reads += find_host_reads(loaded.call, loaded.module, has_autograd=loaded.has_autograd)
     if on_gpu:
-        host_reads += find_copies_to_host(tape)
+        host_reads += find_copies_to_host(calls)
     checks = Checks(
         outputs=equality,
         second_input=check_equality,
