@@ -104,23 +104,23 @@ def note_holders(programs: Iterable[Gradients]) -> Iterator[None]:
 
 def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) -> Gradients:
     """Tell by one run of ``run``, which is to change nothing else for good."""
-    # That of a frozen weight can still be dropped.
-    found = [
-        leaf
-        for leaf in leaves
-        if leaf.is_leaf and (leaf.requires_grad or isinstance(leaf, nn.Parameter))
-        if leaf.is_floating_point() or leaf.is_complex()
-    ]
-    if not found:
+    leaves = [leaf for leaf in leaves if can_hold_gradient(leaf)]
+    if not leaves:
         return Gradients(added=(), made=(), dropped=())
-    with keep_gradients(found):
-        before = [leaf.grad for leaf in found]
+    with keep_gradients(leaves):
+        earlier = [leaf.grad for leaf in leaves]
         with _Touches(()) as plain:
             run()
+        pairs = zip(leaves, earlier, strict=True)
+        found = [leaf for leaf, grad in pairs if is_weight(leaf) or leaf.grad is not grad]
+        known = {id(leaf): grad for leaf, grad in zip(leaves, earlier, strict=True)}
+        before = [known[id(leaf)] for leaf in found]
         made = [
             leaf.grad is not None and leaf.grad is not grad
             for leaf, grad in zip(found, before, strict=True)
         ]
+        for leaf, grad in zip(leaves, earlier, strict=True):
+            leaf.grad = grad
         planted = _plant(found)
         with _undone_writes():
             run()
@@ -156,6 +156,16 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
         dropped=choose(gone),
         read=choose(read),
     )
+
+
+def can_hold_gradient(tensor: torch.Tensor) -> bool:
+    """Whether torch takes an assignment to its ``.grad``; a frozen weight keeps the one it has."""
+    return tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex())
+
+
+def is_weight(tensor: torch.Tensor) -> bool:
+    """Whether a call may use its gradient: of a weight, frozen or not, and of what has one."""
+    return tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.grad is not None
 
 
 @contextmanager

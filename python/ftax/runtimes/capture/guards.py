@@ -24,7 +24,7 @@ from torch import nn
 
 from ftax import _core
 from ftax.runtimes.capture.executed import Executed
-from ftax.runtimes.capture.gradients import Gradients
+from ftax.runtimes.capture.gradients import Gradients, can_hold_gradient
 from ftax.runtimes.capture.inert import (
     OF_EACH_CLASS,
     OF_EACH_MODULE,
@@ -374,10 +374,9 @@ class _Walk:
 
     def _finds_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether what the call does can depend on which gradient is there, or that none is."""
-        if self.gradients is None or not tensor.is_leaf:
+        if self.gradients is None or not can_hold_gradient(tensor):
             return False
-        is_weight = tensor.requires_grad or isinstance(tensor, nn.Parameter)
-        return is_weight and id(tensor) not in self.gradients.own
+        return id(tensor) not in self.gradients.own
 
     def _look_at_object(self, value: Any, path: str) -> None:
         if isinstance(value, _READERS):

@@ -23,7 +23,13 @@ from ftax.runtimes.capture.around import GlobalHooks, refuse_modes
 from ftax.runtimes.capture.autograd_left import leaves_graph
 from ftax.runtimes.capture.compiled import record_compiled
 from ftax.runtimes.capture.executed import Executed, watch_code
-from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
+from ftax.runtimes.capture.gradients import (
+    Gradients,
+    can_hold_gradient,
+    find_gradients,
+    is_weight,
+    keep_gradients,
+)
 from ftax.runtimes.capture.guards import GuardedState, guard_state
 from ftax.runtimes.capture.names import list_names, reads_versions
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
@@ -373,7 +379,7 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         )
     # Without autograd too: an optimizer drops gradients, and evolution strategies assign them.
     if loaded.has_autograd or "grad" in list_names(recorded.executed.codes):
-        leaves += [item for item in state.tensors if item.is_leaf and item.requires_grad]
+        leaves += state.tensors
         unique = {id(leaf): leaf for leaf in leaves}
         found, recorded.found = recorded.found, []  # or what is planted would be taken away
         for leaf, grad in found:
@@ -460,7 +466,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _find_leaves(*starts: object) -> list[torch.Tensor]:
-    """Leaves of autograd, weights among them, that these lead to."""
+    """Weights, frozen ones too, and other leaves with gradients that these lead to."""
     found: dict[int, torch.Tensor] = {}
     for item in find_reached(*starts):
         tensors: list[torch.Tensor] = []
@@ -470,8 +476,8 @@ def _find_leaves(*starts: object) -> list[torch.Tensor]:
             tensors = [tensor for group in item.param_groups for tensor in group["params"]]
         elif isinstance(item, torch.Tensor):
             tensors = [item]
-        found |= {id(item): item for item in tensors if item.is_leaf and item.requires_grad}
-    return list(found.values())
+        found |= {id(item): item for item in tensors if can_hold_gradient(item)}
+    return [item for item in found.values() if is_weight(item)]
 
 
 def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:
