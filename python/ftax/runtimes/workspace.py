@@ -31,8 +31,11 @@ from ftax.runtimes.tape.tape import (
     run_eager,
     settle,
 )
+from ftax.steps.collectives import is_distributed, refuse_collectives
 from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model
+from ftax.steps.step_module import StepModule
 from ftax.timing.checks import Equality
 from ftax.timing.preparation import Preparation
 
@@ -53,6 +56,8 @@ class Workspace:
         *,
         many_sizes: bool = False,
     ) -> None:
+        if not isinstance(loaded.module, StepModule):  # it has run when it was loaded
+            _refuse_collectives(loaded)
         self.loaded = loaded if loaded.steady_check is None else _choose_check_inputs(loaded)
         self.setting = loaded.setting
         self.many_sizes = many_sizes
@@ -250,6 +255,13 @@ class Workspace:
             return {**facts, **cost.to_preparation().to_dict()}
 
         return make_with_cost
+
+
+def _refuse_collectives(loaded: LoadedModel) -> None:
+    """Raise UnsupportedError for a model that communicates with other processes."""
+    if is_distributed():
+        with preserve_state(loaded), loaded.guard(), refuse_collectives(loaded.name):
+            call_model(loaded.call)
 
 
 def _choose_check_inputs(loaded: LoadedModel) -> LoadedModel:

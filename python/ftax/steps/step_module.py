@@ -8,6 +8,8 @@ those of a step, weights and optimizer included.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -16,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
+from ftax.steps.collectives import refuse_collectives
 from ftax.steps.seen import Seen
 from ftax.steps.step import Step
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
@@ -110,9 +113,10 @@ class StepModule(nn.Module):
         for tensor in self.step.state:
             writes.keep(tensor)
         made: list[list[Made]] = []
-        for _ in range(_WATCHED_CALLS):
+        first = refuse_collectives(self.step.name, seen.reached)
+        for guard in (first, *repeat(nullcontext(), _WATCHED_CALLS - 1)):
             self.prepare()
-            with seen.watch(), writes:
+            with seen.watch(), writes, guard:
                 call()
             made.append(writes.take_made())
         self.written = writes.list_memory()
