@@ -8,8 +8,7 @@ those of a step, weights and optimizer included.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from itertools import repeat
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -113,10 +112,11 @@ class StepModule(nn.Module):
         for tensor in self.step.state:
             writes.keep(tensor)
         made: list[list[Made]] = []
-        first = refuse_collectives(self.step.name, seen.reached)
-        for guard in (first, *repeat(nullcontext(), _WATCHED_CALLS - 1)):
+        for turn in range(_WATCHED_CALLS):
             self.prepare()
-            with seen.watch(), writes, guard:
+            with seen.watch(), writes, ExitStack() as stack:
+                if turn == 0:
+                    stack.enter_context(refuse_collectives(self.step.name, seen.reached))
                 call()
             made.append(writes.take_made())
         self.written = writes.list_memory()
