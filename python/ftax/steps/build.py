@@ -128,6 +128,7 @@ def make_loaded(
         kwargs=pair.kwargs,
         check_args=pair.check_args,
         check_kwargs=pair.check_kwargs,
+        check_is_drawn=pair.is_drawn,
         varied=pair.varied,
         steady_check=pair.steady_check,
         setting=setting,

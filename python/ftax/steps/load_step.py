@@ -70,6 +70,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         kwargs=pair.kwargs,
         check_args=pair.check_args,
         check_kwargs=pair.check_kwargs,
+        check_is_drawn=pair.is_drawn,
         varied=pair.varied,
         steady_check=pair.steady_check,
         warnings=(*pair.warnings, *_describe_growth(module.kept_bytes)),

@@ -83,6 +83,7 @@ class LoadedModel(Subject):
     max_sequence: int | None = None  # the longest request that the model takes, if that is known
     # The same module with made inputs, in a setting of another size.
     finish: Callable[[Setting], "LoadedModel"] | None = field(default=None, repr=False)
+    check_is_drawn: bool = False  # like the main inputs, which the user gave
     # Arguments that are constant in the main inputs and not in the check inputs, and the check
     # inputs (args, kwargs) in which they are constant too, for a model that needs them so.
     varied: tuple[str, ...] = ()
@@ -162,6 +163,22 @@ class LoadedModel(Subject):
             self,
             check_args=args,
             check_kwargs=kwargs,
+            steady_check=None,
+            varied=(),
+            warnings=(*self.warnings, note),
+        )
+
+    def check_on_own(self, problem: str) -> "LoadedModel":
+        """The same model checked on its main inputs, since the drawn ones were no valid ones."""
+        note = (
+            f"checked on one input: on values that ftax drew for a second one {self.name} {problem}; "
+            "give check_inputs= with values that it takes"
+        )
+        return replace(
+            self,
+            check_args=self.args,
+            check_kwargs=self.kwargs,
+            check_is_drawn=False,
             steady_check=None,
             varied=(),
             warnings=(*self.warnings, note),

@@ -374,8 +374,8 @@ def _check_path(loaded: LoadedModel, tape: _core.Tape, first: Sequence[Call]) ->
         if not loaded.has_autograd:
             where = describe_place(visible[min(call, len(visible) - 1)])
         raise UnsupportedError(
-            "cannot tape this model: its control flow depends on the data. A second input takes "
-            f"another path from call {call}, {where}: {_describe_divergence(sequence, seen)}"
+            f"cannot tape this model: its control flow depends on the data. {_name_second(loaded)} "
+            f"takes another path from call {call}, {where}: {_describe_divergence(sequence, seen)}"
         )
 
 
@@ -398,12 +398,17 @@ def _check_outputs(
         unsteady = find_unsteady(loaded, tape, second=second, guard=guard)
         equality = allow_unsteady(equality, reference, outputs, unsteady)
     if not equality.within_tolerance:
-        which = "a second input" if second else "the recorded input"
+        which = _name_second(loaded).replace("A", "a", 1) if second else "the recorded input"
         raise UnsupportedError(
             f"cannot tape this model: on {which} the replay gives other outputs than eager "
             f"({equality.problem}); {explain_other_outputs(loaded, _OUTSIDE, second=second)}"
         )
     return equality
+
+
+def _name_second(loaded: LoadedModel) -> str:
+    drawn = " (drawn by ftax; check_inputs= gives another)" if loaded.check_is_drawn else ""
+    return f"A second input{drawn}"
 
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
