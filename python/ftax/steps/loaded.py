@@ -171,8 +171,8 @@ class LoadedModel(Subject):
     def check_on_own(self, problem: str) -> "LoadedModel":
         """The same model checked on its main inputs, since the drawn ones were no valid ones."""
         note = (
-            f"checked on one input: on values that ftax drew for a second one {self.name} {problem}; "
-            "give check_inputs= with values that it takes"
+            f"checked on one input: on values that ftax drew for a second one {self.name} "
+            f"{problem}; give check_inputs= with values that it takes"
         )
         return replace(
             self,

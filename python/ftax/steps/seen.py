@@ -59,7 +59,7 @@ class Seen:
         for leaf in self._leaves.values():
             leaf.put_back()
         self._writes.list_memory()  # where watching was cut short, nobody asked yet
-        self._writes.put_back()
+        self._writes.undo()
 
     def _keep_reached(self, found: Any) -> None:
         if isinstance(found, nn.Module):

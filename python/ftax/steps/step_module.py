@@ -118,6 +118,7 @@ class StepModule(nn.Module):
                 if turn == 0:
                     stack.enter_context(refuse_collectives(self.step.name, seen.reached))
                 call()
+            writes.settle_layouts()
             made.append(writes.take_made())
         self.written = writes.list_memory()
         self.generators = writes.list_generators()

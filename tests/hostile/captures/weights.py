@@ -348,3 +348,43 @@ def captured_as_a_part() -> Scene:
     with torch.no_grad():
         inner = ftax.capture(module, one(9))
     return Scene(lambda x: inner(x) * 2)
+
+
+@right()
+def statistics_that_an_operator_resizes() -> Scene:
+    low, high, scale = torch.tensor([]), torch.tensor([]), torch.ones(1)
+    zero, on = torch.zeros(1, dtype=torch.int32), torch.ones(1, dtype=torch.long)
+
+    def step(x: Tensor) -> Tensor:
+        observe = torch.fused_moving_avg_obs_fake_quant
+        return observe(x, on, on, low, high, scale, zero, 0.5, -128, 127, 0, True, True)
+
+    return Scene(step, watch=lambda: [low, high, scale, zero])
+
+
+@right()
+def result_that_an_operator_resizes() -> Scene:
+    out = torch.empty(0)
+    return Scene(lambda x: torch.mul(x, 2, out=out) + 1, watch=lambda: [out])
+
+
+@right()
+def values_of_a_sparse_tensor_written() -> Scene:
+    weights = torch.eye(3, 3).to_sparse()
+
+    def step(x: Tensor) -> Tensor:
+        weights.values().mul_(2)
+        return torch.sparse.mm(weights, x)
+
+    return Scene(step, watch=lambda: [weights.values()])
+
+
+@right()
+def sparse_tensor_written() -> Scene:
+    weights = torch.eye(3, 3).to_sparse()
+
+    def step(x: Tensor) -> Tensor:
+        weights.mul_(2)
+        return torch.sparse.mm(weights, x)
+
+    return Scene(step, watch=lambda: [weights])

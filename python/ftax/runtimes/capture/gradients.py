@@ -176,7 +176,7 @@ def _undone_writes() -> Iterator[None]:
         with writes:
             yield
     finally:
-        writes.put_back()
+        writes.undo()
 
 
 def _plant(leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:

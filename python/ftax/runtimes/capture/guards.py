@@ -46,7 +46,7 @@ from ftax.runtimes.capture.names import (
 )
 from ftax.steps.kept_python import mangle
 from ftax.steps.reach import HOLDERS, is_installed, is_library
-from ftax.steps.writes import find_storage
+from ftax.steps.writes import list_storages
 
 _MOST_ITEMS = 1000  # of a container that are looked at for each call
 _MOST_NUMBERS = 4096  # of an array of numpy, which are compared faster
@@ -109,9 +109,9 @@ class GuardedState:
     def holds_all(self, written: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> bool:
         """Whether all memory that is ``written`` is that of a tensor that was reached or given, or
         of its gradient."""
-        known = {find_storage(item) for item in (*self.tensors, *given)}
-        known |= {find_storage(item.grad) for item in self.tensors if item.grad is not None}
-        return all(find_storage(item) in known for item in written)
+        grads = (item.grad for item in self.tensors if item.grad is not None)
+        known = {key for item in (*self.tensors, *given, *grads) for key in list_storages(item)}
+        return all(known.issuperset(list_storages(item)) for item in written)
 
 
 def guard_state(

@@ -42,6 +42,7 @@ from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.state import Snapshot
 from ftax.steps.step_module import StepModule
+from ftax.steps.writes import list_storages
 from ftax.timing.checks import Checks, Equality
 
 _MEMORY_LIMIT = 1.05  # of eager's peak
@@ -431,12 +432,12 @@ def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | 
 def _drop_gradients(loaded: LoadedModel) -> None:
     """Those that the step makes anew: freeing them while memory is counted, torch would complain of
     blocks that it does not know."""
-    state = {tensor.untyped_storage().data_ptr() for tensor in loaded.returned}
+    state = {key for tensor in loaded.returned for key in list_storages(tensor)}
     for weight in loaded.module.parameters():
         grad = weight.grad
         if grad is None:
             continue
-        if grad.layout != torch.strided or grad.untyped_storage().data_ptr() not in state:
+        if state.isdisjoint(list_storages(grad)):
             weight.grad = None
 
 
