@@ -13,9 +13,10 @@ import torch
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, name_type
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
+from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators

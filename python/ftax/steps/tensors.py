@@ -41,6 +41,14 @@ def find_memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def make_like(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in memory of its own, laid out the same way; autograd does not follow it."""
+    own = find_memory(tensor)
+    with torch.inference_mode(False), torch.no_grad():
+        made = torch.empty_strided(own.size(), own.stride(), dtype=own.dtype, device=own.device)
+        return made.copy_(own.detach()).expand(tensor.size())
+
+
 def copy_into(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     """The values of ``sources`` into the memory of ``targets``, of the same shapes."""
     with torch.inference_mode():

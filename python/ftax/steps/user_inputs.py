@@ -16,10 +16,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ftax.errors import InvalidArgumentError, UnsupportedError, name_type
+from ftax.steps.input_trees import flatten_tensors, list_leaves, map_leaves, read_slots
 from ftax.steps.inputs import InputPair
-from ftax.steps.loaded import flatten_tensors
 from ftax.steps.setting import Setting
-from ftax.steps.state import read_slots
 from ftax.steps.tensors import find_memory, same_bytes
 from ftax.steps.weights import seeded_rng
 
@@ -186,10 +185,10 @@ def derive_check_inputs(
             fresh[id(leaf)] = leaf if drawn is None else drawn
         return fresh[id(leaf)]
 
-    def keep_constants(leaf: Any) -> Any:
+    def keep_constants(_: Any, leaf: Any) -> Any:
         return leaf if id(leaf) in constant else fresh.get(id(leaf), leaf)
 
-    new_args, new_kwargs = pytree.tree_map_with_path(derive, (args, kwargs))
+    new_args, new_kwargs = map_leaves(derive, (args, kwargs))
     if fresh and all(id(leaf) == key for key, leaf in fresh.items()):
         notes.append(
             "programs are checked on one input only, since ftax found no other values that are "
@@ -203,7 +202,7 @@ def derive_check_inputs(
         warnings=tuple(notes),
         is_drawn=True,
         varied=tuple(constant.values()),
-        steady_check=pytree.tree_map(keep_constants, (args, kwargs)) if constant else None,
+        steady_check=map_leaves(keep_constants, (args, kwargs)) if constant else None,
     )
 
 
@@ -218,7 +217,7 @@ def _keywords(mapping: collections.abc.Mapping[Any, Any]) -> dict[str, Any]:
 
 def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> None:
     found = False
-    for path, leaf in pytree.tree_leaves_with_path((args, kwargs)):
+    for path, leaf in list_leaves((args, kwargs)):
         found |= not isinstance(leaf, _NO_DATA)
         if isinstance(leaf, torch.Tensor):
             if str(leaf.device) != device:
@@ -234,7 +233,8 @@ def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], devi
         elif hidden := _find_hidden(leaf):
             raise UnsupportedError(
                 f"{what}: the argument{_place(path)} is {name_type(leaf)}, which holds a "
-                f"tensor at {hidden}, where it is not found: pass tensors in lists, tuples or dicts"
+                f"tensor at {hidden}, where it is not found: pass tensors in lists, dicts, or "
+                "objects that hold no module and no function"
             )
     if not found:
         raise InvalidArgumentError(f"{what} has no tensor, and no text or object either: {_FORMS}")
@@ -261,14 +261,14 @@ def _find_hidden(leaf: Any) -> str:
 
 
 def _check_same_shapes(main: Any, check: Any) -> None:
-    leaves, structure = pytree.tree_flatten_with_path(main)
-    check_leaves, check_structure = pytree.tree_flatten(check)
-    if structure != check_structure:
+    leaves, check_leaves = list_leaves(main), list_leaves(check)
+    is_same = pytree.tree_structure(main) == pytree.tree_structure(check)
+    if not is_same or [path for path, _ in leaves] != [path for path, _ in check_leaves]:
         raise InvalidArgumentError(
             "check_inputs has another structure than inputs: "
             "give the same arguments with other values"
         )
-    for (path, leaf), other in zip(leaves, check_leaves, strict=True):
+    for (path, leaf), (_, other) in zip(leaves, check_leaves, strict=True):
         if isinstance(leaf, torch.Tensor) != isinstance(other, torch.Tensor):
             raise InvalidArgumentError(
                 f"check_inputs has {name_type(other)} at{_place(path)} where inputs has a "
@@ -414,8 +414,9 @@ def _is_symmetric(values: torch.Tensor) -> bool:
 
 def _place(path: Any) -> str:
     """` 0['mask']` for a leaf of (args, kwargs): the argument, then the way into it."""
-    keys = [getattr(key, "idx", getattr(key, "key", None)) for key in path[1:]]
-    return f" {keys[0]!r}" + "".join(f"[{key!r}]" for key in keys[1:])
+    first, *rest = path[1:]
+    name = getattr(first, "idx", getattr(first, "key", None))
+    return f" {name!r}{pytree.keystr(tuple(rest))}"
 
 
 def _describe(path: Any, tensor: torch.Tensor) -> str:

@@ -16,6 +16,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ftax import _core
 from ftax.steps.echoes import PlainMode
+from ftax.steps.own_generators import list_own_generators
 from ftax.steps.tensors import copy_into, list_dense, same_bytes
 
 MOST_KEPT_BYTES = 1 << 28  # of weights that may be written after the calls that are watched
@@ -93,9 +94,9 @@ class Writes(PlainMode):
         return made
 
     def keep_generator(self, generator: torch.Generator) -> None:
-        """Note the state of one that is not torch's own, which every check seeds."""
-        own = (torch.default_generator, *torch.cuda.default_generators)
-        if all(generator is not one for one in own):
+        """Note the state of one that no check seeds: of the user's."""
+        seeded = (torch.default_generator, *torch.cuda.default_generators, *list_own_generators())
+        if all(generator is not one for one in seeded):
             self._generators.setdefault(id(generator), (generator, generator.get_state()))
 
     def list_generators(self) -> list[tuple[torch.Generator, torch.Tensor]]:
@@ -173,7 +174,8 @@ class _Layout(NamedTuple):
         if tensor.layout != torch.strided or tensor.is_nested:
             return None
         storage = tensor.untyped_storage()
-        return cls(tensor.size(), tensor.stride(), tensor.storage_offset(), storage.nbytes())
+        offset = int(tensor.storage_offset())
+        return cls(tensor.size(), tensor.stride(), offset, storage.nbytes())
 
     def give(self, tensor: torch.Tensor) -> None:
         """Have ``tensor`` lie so again."""

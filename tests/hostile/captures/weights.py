@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +11,15 @@ from typing import Any
 import pytest
 import torch
 from hostile.captures.table import (
-    CHANGES,
     DEPENDS,
     Scene,
     one,
     refused,
     right,
+    step_and_clear,
 )
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import ftax
 from support.small_models import normal
@@ -250,7 +253,7 @@ def spectral_norm_in_training() -> Scene:
     return Scene(module)
 
 
-@refused(CHANGES)
+@right(recorded=1)
 def old_spectral_norm_in_training() -> Any:
     return nn.utils.spectral_norm(nn.Linear(4, 4)).train()
 
@@ -388,3 +391,34 @@ def sparse_tensor_written() -> Scene:
         return torch.sparse.mm(weights, x)
 
     return Scene(step, watch=lambda: [weights])
+
+
+@right(recorded=1)
+def weight_that_is_pruned() -> Scene:
+    module = nn.Linear(4, 4)
+    prune.l1_unstructured(module, "weight", 0.5)
+    return Scene(module, watch=lambda: module.weight)
+
+
+@right(recorded=1)
+def old_weight_norm() -> Scene:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = nn.utils.weight_norm(nn.Linear(4, 4))
+    return Scene(module, watch=lambda: module.weight)
+
+
+@right(recorded=2)
+def training_of_a_pruned_weight() -> Scene:
+    module = nn.Linear(4, 2)
+    prune.l1_unstructured(module, "weight", 0.5)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
+
+    def step(x: Tensor) -> Tensor:
+        return step_and_clear(module(x).square().mean(), optimizer)
+
+    return Scene(
+        step,
+        watch=lambda: [module.weight, *module.parameters()],
+        around=contextlib.nullcontext,
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,6 +76,18 @@ class Gradients:
             leaf.grad = self._put_in_place(place, grad) if self.added else grad
         for leaf in self.dropped:
             leaf.grad = None
+
+    def list_handed(self) -> list[torch.Tensor | None]:
+        """The gradients of leaves in ``made`` as they are now."""
+        return [leaf.grad for leaf in self.made]
+
+    def put_into(self, handed: Sequence[torch.Tensor | None]) -> None:
+        """Have leaves in ``made`` keep their gradients in these, as a replay left them: recordings
+        know them by their memory."""
+        with torch.no_grad():
+            for leaf, grad in zip(self.made, handed, strict=True):
+                if grad is not None and leaf.grad is not None and leaf.grad is not grad:
+                    leaf.grad = grad.copy_(leaf.grad)
 
     def _put_in_place(self, place: int, grad: torch.Tensor) -> torch.Tensor:
         before = self.handed.get(place)

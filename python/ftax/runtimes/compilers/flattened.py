@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from ftax.steps.input_trees import is_data, map_leaves
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import flatten_outputs
 
@@ -18,7 +19,9 @@ class Flattened(nn.Module):
     def __init__(self, loaded: LoadedModel) -> None:
         super().__init__()
         self.module = loaded.module
-        leaves, self._structure = pytree.tree_flatten((loaded.args, dict(loaded.kwargs)))
+        tree = (loaded.args, dict(loaded.kwargs))
+        leaves, self._structure = pytree.tree_flatten(tree)
+        self._objects = tree if any(map(is_data, leaves)) else None
         self._leaves: list[Any] = [
             None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves
         ]
@@ -27,8 +30,17 @@ class Flattened(nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Put the tensors back where they came from, and call the model."""
+        args, kwargs = self._put(tensors)
+        return tuple(flatten_outputs(self.module(*args, **kwargs)))
+
+    def _put(self, tensors: tuple[torch.Tensor, ...]) -> Any:
+        if self._objects is not None:
+            rest = iter(tensors)
+            is_tensor = torch.is_tensor
+            return map_leaves(
+                lambda _, leaf: next(rest) if is_tensor(leaf) else leaf, self._objects
+            )
         leaves = list(self._leaves)
         for place, tensor in zip(self._places, tensors, strict=True):
             leaves[place] = tensor
-        args, kwargs = pytree.tree_unflatten(leaves, self._structure)
-        return tuple(flatten_outputs(self.module(*args, **kwargs)))
+        return pytree.tree_unflatten(leaves, self._structure)

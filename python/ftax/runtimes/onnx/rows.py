@@ -40,7 +40,8 @@ from ftax.runtimes.onnx.sizes import export_all_sizes, write_size
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.user_inputs import split_inputs
 from ftax.timing.candidate import Buffers, Candidate, Host
 from ftax.timing.preparation import Preparation

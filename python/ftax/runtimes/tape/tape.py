@@ -40,7 +40,8 @@ from ftax.runtimes.tape.recording import (
 from ftax.runtimes.tape.unsteady import find_unsteady_operator
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
-from ftax.steps.state import Snapshot
+from ftax.steps.own_generators import list_own_generators
+from ftax.steps.state import Snapshot, keep_torch_generators
 from ftax.steps.step_module import StepModule
 from ftax.steps.writes import list_storages
 from ftax.timing.checks import Checks, Equality
@@ -251,7 +252,12 @@ def _replay(
 
 
 def seed_checks() -> None:
-    """Seed torch as every check does: the CPU, and the GPUs if they are in use."""
+    """Seed torch as every check does: the CPU, and the GPUs if they are in use; beside other
+    threads, the generators from which this one draws."""
+    if own := list_own_generators():
+        for generator in own:
+            generator.manual_seed(_SEED)
+        return
     # Not torch.manual_seed: GPUs that nobody uses yet it seeds once somebody does, and nothing puts
     # that back. To keep it in mind it formats a stack each time, which takes milliseconds.
     torch.default_generator.manual_seed(_SEED)
@@ -265,8 +271,7 @@ def preserve_state(loaded: LoadedModel) -> Iterator[None]:
     that are no weights hold afterwards. What Python keeps (a counter, a list) goes on: a replay
     that cannot follow it has to be found out."""
     before = Snapshot(loaded.module, loaded.given())
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
+    with keep_torch_generators():
         seed_checks()
         loaded.prepare()
         torch.clear_autocast_cache()  # of weights that a run before has cast
