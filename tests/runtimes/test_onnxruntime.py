@@ -63,10 +63,9 @@ def test_an_input_that_is_not_contiguous_is_read_in_its_own_order(model: Path) -
     assert torch.equal(y, Y)
 
 
-@pytest.mark.parametrize("host", ["cpp", "python"])
-def test_bound_tensors_live_as_long_as_what_runs_them(model: Path, host: str) -> None:
+def test_bound_tensors_live_as_long_as_what_runs_them(model: Path) -> None:
     inputs = make_inputs()
-    runner, outputs = make_runner(model, inputs, host=host)
+    runner, outputs = make_runner(model, inputs)
     watched = [weakref.ref(tensor) for tensor in outputs]
     del inputs, outputs
     gc.collect()
