@@ -12,10 +12,15 @@ import ftax
 from ftax.runtimes import adoption
 from ftax.runtimes.adoption import find_lines
 from ftax.runtimes.catalogue import find_runtime, list_runtimes
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.setting import Setting
 from support.forks import run_python
 
 ADOPTABLE = [spec.name for spec in list_runtimes() if find_lines(spec.name)]
-ON_CPU = [name for name in ADOPTABLE if "cpu" in find_runtime(name).devices]
+ON_CPU, ON_GPU = (
+    [name for name in ADOPTABLE if device in find_runtime(name).devices]
+    for device in ("cpu", "cuda")
+)
 
 
 def adopt(name, model, inputs, monkeypatch, tmp_path, details=None):
@@ -80,10 +85,8 @@ def test_pasted_lines_take_the_time_of_their_row(name, tmp_path):
 
 @pytest.mark.needs_cuda
 @pytest.mark.timing
-@pytest.mark.parametrize("name", sorted({*ADOPTABLE} - SLOW - {"eager-one-thread"}))
+@pytest.mark.parametrize("name", sorted({*ON_GPU} - SLOW))
 def test_pasted_lines_take_the_time_of_their_row_on_a_gpu(name, tmp_path):
-    if "cuda" not in find_runtime(name).devices:
-        pytest.skip("a runtime of CPUs")
     if name == "onnxruntime" and (obstacle := find_runtime(name).find_obstacle(device="cuda")):
         pytest.skip(obstacle)
     assert time_pasted(name, "cuda", tmp_path) == pytest.approx(1, abs=0.15)
@@ -153,13 +156,50 @@ def test_lines_belong_to_runtimes_and_fit_a_terminal():
 
 @pytest.mark.needs_cuda
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", sorted({*ADOPTABLE} - {"eager-one-thread", "onnxruntime"}))
+@pytest.mark.parametrize("name", sorted({*ON_GPU} - {"onnxruntime"}))
 def test_pasted_lines_give_the_modules_outputs_on_a_gpu(name, image_model, monkeypatch, tmp_path):
     model, inputs = image_model[0].cuda(), (image_model[1][0].cuda(),)
     with torch.inference_mode():
         expected = model(*inputs)
     (found,) = adopt(name, model, inputs, monkeypatch, tmp_path)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.needs_ort_cuda
+@pytest.mark.filterwarnings("ignore")
+def test_pasted_lines_of_onnxruntime_leave_the_outputs_on_the_gpu(
+    image_model, monkeypatch, tmp_path
+):
+    model, inputs = image_model[0].cuda(), (image_model[1][0].cuda(),)
+    with torch.inference_mode():
+        expected = model(*inputs)
+    details = find_details(model, inputs)
+    (found,) = adopt("onnxruntime", model, inputs, monkeypatch, tmp_path, details)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def find_details(model, inputs, **options):
+    """What a receipt has of the session that it measured."""
+    setting = Setting(runtime_options=options)
+    workspace = Workspace(ftax.load_model(model, inputs=inputs).run_as(setting))
+    return find_runtime("onnxruntime").prepare(workspace, "python").preparation.details
+
+
+@pytest.mark.needs_ort
+def test_the_session_is_the_one_that_was_measured(image_model):
+    assert "optimization_level" not in find_lines("onnxruntime")
+    details = find_details(*image_model, optimization="basic")
+    assert "_level = levels.ORT_ENABLE_BASIC\n" in find_lines("onnxruntime", details=details)
+    details = {"session": {"optimization": "all", "provider_options": {"use_tf32": "0"}}}
+    lines = find_lines("onnxruntime", details=details)
+    assert '"CUDAExecutionProvider", {\n    "use_tf32": "0",\n' in lines
+    assert max(map(len, lines.splitlines())) <= 76
+    compile(lines, "lines", "exec")
+
+
+def test_the_lines_are_of_the_grad_mode_that_was_measured():
+    assert "no_grad" not in find_lines("compile-capture")
+    assert "inference_mode" not in find_lines("compile-capture", grad_mode="no_grad")
 
 
 def test_the_exporter_to_onnx_is_the_one_that_was_measured():

@@ -121,7 +121,9 @@ kinds, made = (
 )
 with torch.inference_mode():
     given = torch.utils._pytree.tree_leaves(model(*inputs))
-written = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in given]
+written = [
+    torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in given
+]
 place, binding = ("cuda", stream.device_index), session.io_binding()
 for item, kind, x in zip(session.get_outputs(), made, written):
     binding.bind_output(item.name, *place, kind, x.shape, x.data_ptr())

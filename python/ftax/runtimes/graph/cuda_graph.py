@@ -51,8 +51,8 @@ def drive_graph(
         written=buffers.outputs,
         inputs=inputs,
     )
-    fed = replace(captured, buffers=replace(buffers, inputs=inputs))
-    return drive_python(workspace, runtime, request), fed
+    buffers = replace(buffers, inputs=inputs, copied=buffers.inputs)
+    return drive_python(workspace, runtime, request), replace(captured, buffers=buffers)
 
 
 def prepare_launch_replay(workspace: Workspace, host: Host) -> Candidate:
