@@ -102,12 +102,14 @@ levels = onnxruntime.GraphOptimizationLevel
 options.graph_optimization_level = levels.{}
 """
 
-# It runs on torch's stream, and returns before it is done.
+# It runs on torch's stream, which must not be the default one, and returns before it is done.
 _ON_CUDA = (
     _SESSION.replace("import onnx", "import onnx, onnx", 1).replace(
         'provider = "CPUExecutionProvider"',
         """\
-stream = torch.cuda.current_stream()
+stream = torch.cuda.Stream()
+stream.wait_stream(torch.cuda.current_stream())
+torch.cuda.set_stream(stream)  # of the session, and of all that follows
 provider = "CUDAExecutionProvider", {{
 {settings}    "device_id": str(stream.device_index),
     "user_compute_stream": str(stream.cuda_stream),
@@ -129,7 +131,7 @@ for item, kind, x in zip(session.get_outputs(), made, written):
     binding.bind_output(item.name, *place, kind, x.shape, x.data_ptr())
 run = onnxruntime.RunOptions()
 run.add_run_config_entry("disable_synchronize_execution_providers", "1")
-run.add_run_config_entry("gpu_graph_id", "0")  # is looked for, slowly""",
+run.add_run_config_entry("gpu_graph_id", "-1")  # none; or it is looked for""",
     """\
 inputs = [x.contiguous() for x in inputs]
 for name, kind, x in zip(names, kinds, inputs):

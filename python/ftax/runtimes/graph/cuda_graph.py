@@ -19,7 +19,9 @@ from ftax.runtimes.candidates import drive_python, replay_mode
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Candidate, Host
+from ftax.timing.checks import Checks
 from ftax.timing.preparation import Launches
 
 
@@ -53,6 +55,25 @@ def drive_graph(
     )
     buffers = replace(buffers, inputs=inputs, copied=buffers.inputs)
     return drive_python(workspace, runtime, request), replace(captured, buffers=buffers)
+
+
+def check_graph(
+    workspace: Workspace,
+    captured: CapturedGraph,
+    runner: _core.Runner,
+    runtime: str,
+    *,
+    refuse: bool = True,
+) -> Checks:
+    """`check_on_both_inputs` of what `drive_graph` gave, whose memory has the main inputs after."""
+    checks = check_on_both_inputs(
+        workspace,
+        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
+        name=runtime,
+        refuse=refuse,
+    )
+    copy_into(captured.buffers.inputs, workspace.loaded.flat_inputs())
+    return checks
 
 
 def prepare_launch_replay(workspace: Workspace, host: Host) -> Candidate:
@@ -127,11 +148,7 @@ def _finish(
     launches: Launches | None,
     warnings: list[str],
 ) -> Candidate:
-    checks = check_on_both_inputs(
-        workspace,
-        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
-        name=runtime,
-    )
+    checks = check_graph(workspace, captured, runner, runtime)
     if captured.host_reads:
         warnings.append(
             f"the graph leaves out {say_count(len(captured.host_reads), 'value')} that the model "

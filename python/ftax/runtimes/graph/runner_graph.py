@@ -14,8 +14,7 @@ import torch
 
 from ftax.errors import FtaxError, RunnerError, UnsupportedError
 from ftax.runtimes.cost import measure_cost
-from ftax.runtimes.graph.cuda_graph import drive_graph, require_cuda_build
-from ftax.runtimes.replays import check_on_both_inputs
+from ftax.runtimes.graph.cuda_graph import check_graph, drive_graph, require_cuda_build
 from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.tape.capture import (
     CapturedGraph,
@@ -60,12 +59,7 @@ def prepare_graph(
     with time_limit(None, what), measure_cost(workspace.loaded.device) as cost:
         captured = _capture(workspace, make_runner(), runtime)
     runner, captured = drive_graph(workspace, captured, runtime, host)
-    checks = check_on_both_inputs(
-        workspace,
-        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
-        name=runtime,
-        refuse=False,
-    )
+    checks = check_graph(workspace, captured, runner, runtime, refuse=False)
     repeats = captured.draws_random and host == "cpp"
     return Candidate(
         runtime=runtime,

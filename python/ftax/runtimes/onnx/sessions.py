@@ -129,7 +129,6 @@ def make_python_callable(
             binding.bind_output(name)
         return make_request("onnxruntime", inputs=inputs, **names), inputs
     names["run"] = run = _import_onnxruntime().RunOptions()
-    run.add_run_config_entry("gpu_graph_id", "0")  # the default: what is not there raises inside
     if settings.stream:
         run.add_run_config_entry("disable_synchronize_execution_providers", "1")
     names["written"] = tuple(bound.outputs.values())
@@ -138,6 +137,7 @@ def make_python_callable(
         binding.bind_output(name, *place, _find_kind(tensor), tensor.shape, tensor.data_ptr())
     kinds = [_find_kind(tensor) for tensor in inputs]
     if not settings.captures:
+        run.add_run_config_entry("gpu_graph_id", "-1")  # none; what is not there raises, inside
         names["kinds"] = kinds
         return make_request("onnxruntime", on_cuda=True, inputs=inputs, **names), inputs
     for name, kind, tensor in zip(bound.inputs, kinds, inputs, strict=True):
