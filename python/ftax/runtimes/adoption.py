@@ -16,6 +16,7 @@ from typing import Any
 
 from ftax.runtimes.onnx.settings import name_level
 
+_ENTER = "with torch.inference_mode():"
 _CALL = "outputs = model(*inputs)"
 
 _FILL = """\
@@ -204,9 +205,10 @@ def find_lines(
             levels="" if level == "all" else _LEVEL.format(name_level(level)),
             settings="".join(f'    "{name}": "{value}",\n' for name, value in settings.items()),
         )
+    if [line for line in once.splitlines() if line[0] != " "][-1] != _ENTER:
+        once += f"\n{_ENTER}"
     lines = f"""\
 {once}
-with torch.inference_mode():
     for inputs in requests:  # a request as it was timed
 {indent(request, " " * 8)}"""
     return lines if grad_mode == "inference" else lines.replace("inference_mode()", "no_grad()")
