@@ -14,7 +14,8 @@ from ftax.steps.outputs import flatten_outputs
 
 
 class Flattened(nn.Module):
-    """``forward(*tensors) -> tuple[Tensor, ...]`` around any model and its nested arguments."""
+    """``forward(*tensors)`` around any model and its nested arguments; gives a tuple of tensors, or
+    the one that the model returns by itself, since to make a tuple of it takes time in a call."""
 
     def __init__(self, loaded: LoadedModel) -> None:
         super().__init__()
@@ -28,10 +29,11 @@ class Flattened(nn.Module):
         self._places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         self.eval()
 
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Put the tensors back where they came from, and call the model."""
         args, kwargs = self._put(tensors)
-        return tuple(flatten_outputs(self.module(*args, **kwargs)))
+        output = self.module(*args, **kwargs)
+        return output if isinstance(output, torch.Tensor) else tuple(flatten_outputs(output))
 
     def _put(self, tensors: tuple[torch.Tensor, ...]) -> Any:
         if self._objects is not None:

@@ -8,16 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
+from ftax.errors import InvalidArgumentError
 from ftax.runtimes import tf32
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger"})
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Attention", "FusedMatMul", "Einsum"})
+
+
+def name_level(optimization: str) -> str:
+    """What onnxruntime.GraphOptimizationLevel calls it. Raises InvalidArgumentError for none."""
+    if optimization not in get_args(Optimization):
+        known = ", ".join(get_args(Optimization))
+        raise InvalidArgumentError(f"optimization is {optimization!r}; use one of {known}")
+    return "ORT_DISABLE_ALL" if optimization == "disable" else f"ORT_ENABLE_{optimization.upper()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
