@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from textwrap import indent
 from typing import Any
 
-from ftax.runtimes.onnx.settings import name_level
-
 _ENTER = "with torch.inference_mode():"
 _CALL = "outputs = model(*inputs)"
 
@@ -212,6 +210,11 @@ def find_lines(
     for inputs in requests:  # a request as it was timed
 {indent(request, " " * 8)}"""
     return lines if grad_mode == "inference" else lines.replace("inference_mode()", "no_grad()")
+
+
+def name_level(optimization: str) -> str:
+    """What onnxruntime.GraphOptimizationLevel calls a level of ours."""
+    return "ORT_DISABLE_ALL" if optimization == "disable" else f"ORT_ENABLE_{optimization.upper()}"
 
 
 def make_request(runtime: str, *, on_cuda: bool = False, **names: Any) -> Callable[[], Any]:

@@ -17,10 +17,10 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
-from ftax.runtimes.adoption import make_request
+from ftax.runtimes.adoption import make_request, name_level
 from ftax.runtimes.environment_variables import environment_with
 from ftax.runtimes.onnx.export import Exporter, OnnxExport, export_onnx
-from ftax.runtimes.onnx.settings import Optimization, SessionSettings, name_level
+from ftax.runtimes.onnx.settings import Optimization, SessionSettings, check_level
 from ftax.runtimes.onnx.wheel import find_library
 
 __all__ = [
@@ -160,6 +160,7 @@ def make_python_session(path: Path, settings: SessionSettings) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
     levels = onnxruntime.GraphOptimizationLevel.__members__
+    check_level(settings.optimization)
     options.graph_optimization_level = levels[name_level(settings.optimization)]
     for key, value in settings.to_config().items():
         options.add_session_config_entry(key, value)

@@ -21,12 +21,11 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger"})
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Attention", "FusedMatMul", "Einsum"})
 
 
-def name_level(optimization: str) -> str:
-    """What onnxruntime.GraphOptimizationLevel calls it. Raises InvalidArgumentError for none."""
+def check_level(optimization: str) -> None:
+    """Raise InvalidArgumentError for a level that there is not."""
     if optimization not in get_args(Optimization):
         known = ", ".join(get_args(Optimization))
         raise InvalidArgumentError(f"optimization is {optimization!r}; use one of {known}")
-    return "ORT_DISABLE_ALL" if optimization == "disable" else f"ORT_ENABLE_{optimization.upper()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
