@@ -25,7 +25,7 @@ from torch import nn
 import ftax
 
 _DEPTH = 5  # of names within what names lead to
-_MOST_ITEMS = 1000  # of a container that are looked at
+_MOST_ITEMS = 100_000  # of a container that are looked at
 CONTAINERS = (list, dict, set, deque)
 PACKAGES = tuple(
     str(Path(module.__file__).parent) for module in (torch, ftax) if module.__file__

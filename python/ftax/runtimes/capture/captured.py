@@ -246,6 +246,7 @@ class Captured(Wraps):
         self._dropped = _Signatures()
         self._first = _Signatures()  # of calls that make state, which run as they are
         self._settled = _Signatures()  # of those that have
+        self._renewed = _Signatures()  # recorded anew, as they read another number at first
         self._changed = 0  # values that were compared and differed
         self._told: set[str] = set()
         self._refusal = ""  # the last one
@@ -286,6 +287,7 @@ class Captured(Wraps):
         result, failure = _run(match)
         if failure is not None:
             return self._recover(match, failure, before)
+        program.replays += 1
         self._calls["replayed"] += 1
         self._recorded_in_a_row = 0
         return result
@@ -298,7 +300,7 @@ class Captured(Wraps):
         elif not match.program.is_pure:
             raise error
         if isinstance(error, ValueChanged):
-            self._note_change()
+            self._note_change(match.program)
             return self._call_original(match, "a number that it read has changed")
         result = self._call_original(match, "the replay failed")  # what it raises, it raises alone
         self._warn(
@@ -340,6 +342,7 @@ class Captured(Wraps):
         if difference:
             return self._give_up(match, result, difference, raises=raises)
         program.gradients.put_into(handed)
+        program.replays += 1
         extra_ns = time.perf_counter_ns() - start - replay_ns
         self._calls["replayed"] += 1
         self._recorded_in_a_row = 0
@@ -377,8 +380,14 @@ class Captured(Wraps):
         )
         return result
 
-    def _note_change(self) -> None:
-        """Warn once of numbers that are others in most calls."""
+    def _note_change(self, program: Program) -> None:
+        """Record the next call anew, once, where the first one alone had this number; warn once of
+        numbers that are others in most calls."""
+        if program.replays <= 1 and not self._renewed.has_like(program.signature):
+            self._renewed.add(program.signature)
+            self._programs.remove(program)
+            program.replay.close()
+            return
         self._changed += 1
         if self._changed >= _WARN_AFTER_CALLS and self._changed > self._calls["replayed"]:
             self._warn(
@@ -633,6 +642,10 @@ class _Signatures:
     def has(self, given: _Given) -> bool:
         """Whether a call is of one of them."""
         return any(item.match(given.args, given.kwargs) is not None for item in self._items)
+
+    def has_like(self, signature: _core.Signature) -> bool:
+        """Whether one of them is in the same words."""
+        return signature.describe() in {item.describe() for item in self._items}
 
     def take(self, given: _Given) -> bool:
         """Whether it is; no longer afterwards."""

@@ -11,7 +11,7 @@ import dataclasses
 import operator
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Literal
@@ -76,6 +76,7 @@ class _Recorded:
         self._what, self._signature = what, signature
         self._name, self._may_draw = name, is_alone
         self.kept: tuple[KeptTensor, ...] = ()
+        self.mode: AbstractContextManager[Any] = nullcontext()  # around the call alone
         self._kept_before: list[Any] = []  # what was there when a run began, held
         self.gradients = Gradients(added=(), made=(), dropped=())
         self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
@@ -143,7 +144,8 @@ class _Recorded:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._may_draw:
-            return self._what(*args, **kwargs)
+            with self.mode:
+                return self._what(*args, **kwargs)
         with refuse_draws(self._name):
             result = self._what(*args, **kwargs)
         self._may_draw = True  # and does not
@@ -366,6 +368,12 @@ def _record(
         except UnsupportedError as error:
             if recorded.kept:
                 raise _refuse_kept(name, recorded.kept[0].name) from error
+            if transform := recorded.executed.transform:
+                raise UnsupportedError(
+                    f"cannot capture {name}: it calls {transform}, a transform of torch.func, "
+                    "which a recording cannot follow: capture the function that is given to it, or ask "
+                    "for gradients by torch.autograd.grad"
+                ) from error
             raise host_reads.explain_failure(workspace.loaded, error) from error
         if recorded.executed.restoring and draws_random_numbers(taped.tape):
             raise _refuse_seeding(name, recorded.executed.restoring)
@@ -374,8 +382,10 @@ def _record(
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
         dependent = find_dependent_reads(taped.tape)
         if dependent and on_host_read == "refuse":
-            refusal = host_reads.refuse(workspace.loaded, taped.tape, dependent)
-            raise UnsupportedError(f"{refusal}{recorded.hint}")
+            known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
+            if others := [index for index in dependent if index not in known]:
+                refusal = host_reads.refuse(workspace.loaded, taped.tape, others)
+                raise UnsupportedError(f"{refusal}{recorded.hint}")
         if used := recorded.find_used_again(taped.tape):
             raise _refuse_kept(name, used)
         same = [index for index in taped.tape.host_reads if index not in dependent]
@@ -507,6 +517,11 @@ def _look(
         followed, recorded.followed = recorded.followed, []  # or its graph would live on
         return followed
 
+    def run_inside(mode: AbstractContextManager[Any]) -> None:
+        recorded.mode = mode
+        run()
+        recorded.mode = nullcontext()
+
     def guard() -> GuardedState:
         return guard_state(
             roots,
@@ -548,7 +563,7 @@ def _look(
         found, recorded.found = recorded.found, []  # or what is planted would be taken away
         for leaf, grad in found:
             leaf.grad = grad
-        recorded.gradients = find_gradients(run, unique.values())
+        recorded.gradients = find_gradients(run_inside, unique.values())
         recorded.found = found
         _refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
         if recorded.gradients.read:
