@@ -1,6 +1,7 @@
 """A capture checks itself against the original: when, what it hands out, and what it says."""
 
 import functools
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -49,7 +50,7 @@ def test_checks_come_at_powers_of_two_and_then_take_one_percent() -> None:
             checked.append(call)
             schedule.plan_next(replay_ns=1000, extra_ns=5000)  # so every 500th is 1 %
     assert checked[:9] == [2, 4, 8, 16, 32, 64, 128, 256, 512]
-    assert {b - a for a, b in zip(checked[9:], checked[10:], strict=False)} == {500}
+    assert {b - a for a, b in itertools.pairwise(checked[9:])} == {500}
 
 
 def test_a_check_that_costs_nothing_comes_each_time() -> None:
