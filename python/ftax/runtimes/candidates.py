@@ -39,11 +39,20 @@ def replay_mode(workspace: Workspace) -> _core.GradMode:
 
 
 def drive_python(
-    workspace: Workspace, name: str, callable_: Callable[[], object]
+    workspace: Workspace,
+    name: str,
+    callable_: Callable[[], object],
+    *,
+    count_rebuilds: Callable[[], int] | None = None,
 ) -> _core.PythonRunner:
-    """A Python callable in the C++ loop."""
+    """A Python callable in the C++ loop. ``count_rebuilds()`` tells how often it has recorded or
+    compiled inside of a call so far: the rounds have no such call."""
     return _core.PythonRunner(
-        callable_, name, device=workspace.loaded.device, grad_mode=grad_mode(workspace)
+        callable_,
+        name,
+        device=workspace.loaded.device,
+        grad_mode=grad_mode(workspace),
+        count_rebuilds=count_rebuilds,
     )
 
 

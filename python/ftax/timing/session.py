@@ -392,6 +392,11 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
         yield UNSTEADY
     if rounds.error:
         yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
+    if rebuilt := len(rounds.rebuilt_rounds):
+        yield (
+            f"in {rebuilt} of {len(rounds.values_ns)} rounds it recorded or compiled inside of its "
+            "calls, also when they were repeated: its latency is that of calls that do so"
+        )
     if disturbed:
         yield _describe_disturbance(len(rounds.values_ns), disturbed)
     values_ns = rounds.values_ns

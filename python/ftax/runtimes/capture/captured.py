@@ -437,6 +437,11 @@ class Captured(Wraps):
         return explain(self._name, self._programs, self._calls, note)
 
     @property
+    def recordings(self) -> int:
+        """How many calls were recorded so far."""
+        return self._calls["recorded"]
+
+    @property
     def memory_bytes(self) -> int:
         """Of device memory that the recorded calls hold beside what the original holds."""
         return sum(program.replay.memory_bytes for program in self._programs)
