@@ -48,6 +48,14 @@ class Summary:
     @property
     def median(self) -> MedianInterval: ...
 
+class SlowCalls:
+    @property
+    def mean_ns(self) -> float: ...
+    @property
+    def share_ratio(self) -> float: ...
+    @property
+    def extra_ns(self) -> float: ...
+
 class Comparison:
     @property
     def ratio(self) -> float: ...
@@ -80,6 +88,14 @@ def compute_joint_intervals(
     seed: int = 0,
     block: int = 0,
 ) -> list[Interval]: ...
+def find_slow_calls(
+    samples_ns: Sequence[Sequence[int]],
+    waited_ns: Sequence[int],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> SlowCalls | None: ...
 def compare_paired(
     a_ns: Sequence[float], b_ns: Sequence[float], *, margin: float, confidence: float = 0.95
 ) -> Comparison: ...
