@@ -603,6 +603,11 @@ class Captured(Wraps):
         )
 
     @property
+    def recordings(self) -> int:
+        """How many calls were recorded so far."""
+        return self._calls["recorded"]
+
+    @property
     def memory_bytes(self) -> int:
         """Of device memory that the recorded calls hold beside what the original holds."""
         return sum(program.replay.memory_bytes for program in self._programs)
