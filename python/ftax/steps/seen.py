@@ -60,6 +60,10 @@ class Seen:
         self._writes.list_memory()  # where watching was cut short, nobody asked yet
         self._writes.put_back()
 
+    def list_leaves(self) -> list[torch.Tensor]:
+        """Weights and other leaves of autograd that were met, wherever Python keeps them."""
+        return [leaf.tensor for leaf in self._leaves.values()]
+
     def _keep_reached(self, found: Any) -> None:
         if isinstance(found, nn.Module):
             self._keep_module(found)
@@ -128,11 +132,11 @@ class _KeptLeaf:
     def __init__(
         self, tensor: torch.Tensor, memory: torch.Tensor, grad: torch.Tensor | None
     ) -> None:
-        self._tensor, self._memory, self._grad = tensor, memory, grad
+        self.tensor, self._memory, self._grad = tensor, memory, grad
         self._needs_grad = tensor.requires_grad
 
     def put_back(self) -> None:
-        tensor = self._tensor
+        tensor = self.tensor
         place = find_storage(tensor)
         if place is not None and place != find_storage(self._memory):
             tensor.data = self._memory  # it was given other memory, by `.data = ` or `to`

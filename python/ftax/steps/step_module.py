@@ -36,6 +36,7 @@ class StepModule(nn.Module):
         self.written: list[torch.Tensor] = []
         self.returned: list[torch.Tensor] = []
         self._written_inputs: list[int] = []  # places among the tensors of the inputs
+        self.leaves: list[torch.Tensor] = []  # of autograd, which it was seen to reach
         self.kept_bytes = 0  # that each call leaves behind in Python, of what it makes
         self.generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
@@ -116,6 +117,7 @@ class StepModule(nn.Module):
                 call()
             made.append(writes.take_made())
         self.written = writes.list_memory()
+        self.leaves = seen.list_leaves()
         self.generators = writes.list_generators()
         self.is_compiled = writes.met_compiled
         writes.put_back()

@@ -427,12 +427,12 @@ def _drop_gradients(loaded: LoadedModel) -> None:
     """Those that the step makes anew: freeing them while memory is counted, torch would complain of
     blocks that it does not know."""
     state = {tensor.untyped_storage().data_ptr() for tensor in loaded.returned}
-    for weight in loaded.module.parameters():
-        grad = weight.grad
+    for leaf in loaded.leaves:
+        grad = leaf.grad
         if grad is None:
             continue
         if grad.layout != torch.strided or grad.untyped_storage().data_ptr() not in state:
-            weight.grad = None
+            leaf.grad = None
 
 
 def _collect_warnings(
