@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.optimizer import Optimizer
 from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
+from ftax.steps.optimizers import explain_closure, needs_closure
 from ftax.steps.seen import Seen
 from ftax.steps.step import Step
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
@@ -41,6 +43,8 @@ class StepModule(nn.Module):
         self.generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
         self.is_compiled = False  # in part, by torch.compile
+        self.varying: Optimizer | None = None  # whose state decides how much work is done
+        self._rewind: Callable[[], None] | None = None  # puts back what optimizers keep in Python
         self._theirs: list[torch.Tensor] = []  # that steps beside it write, and it does not
         self._decisive_theirs = _core.SavedState([])
 
@@ -55,14 +59,18 @@ class StepModule(nn.Module):
         self._decisive.put_back()
         for generator, state in self.generators:
             generator.set_state(state)
-        if self.step.reset is None:
-            return
         try:
-            self.step.reset()
+            self._reset()
         except (Exception, SystemExit) as error:
             raise RunnerError(
                 f"{self.step.name}, being reset, raised {type(error).__name__}: {error}"
             ) from error
+
+    def _reset(self) -> None:
+        if self._rewind is not None:
+            self._rewind()
+        if self.step.reset is not None:
+            self.step.reset()
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """The step once. What was written is returned where it is on the step's own device; of
@@ -121,11 +129,31 @@ class StepModule(nn.Module):
         self.generators = writes.list_generators()
         self.is_compiled = writes.met_compiled
         writes.put_back()
+        self._follow_closures(seen)
         self.run_beside(())
-        self._check_same_work(call, writes)
+        if change := self._find_change(call, writes):
+            raise UnsupportedError(
+                f"the work of this step changes from call to call: {change}. It keeps something in "
+                "Python (a list that grows, a position, an iterator, random numbers): bring that "
+                "back by reset=, a function without arguments that is called before each run, "
+                "outside its time"
+            )
         held = {find_storage(item) for item in (*self.parameters(), *self.buffers())}
         self.kept_bytes = count_kept(made[1:], held)  # the first call's are those of a state
         writes.put_back()
+
+    def _follow_closures(self, seen: Seen) -> None:
+        """Where an optimizer calls its closure as often as values ask for, have all that it finds
+        put back before each run. Raises UnsupportedError for a capture, which goes on from there.
+        """
+        self.varying = next(filter(needs_closure, seen.stepped), None)
+        if self.varying is None:
+            return
+        if self.step.kind == "call":
+            raise UnsupportedError(
+                f"cannot capture {self.step.name}: {explain_closure(self.varying)}"
+            )
+        self._rewind = seen.rewind_optimizers
 
     def run_beside(self, others: Sequence[StepModule]) -> None:
         """From now on put back what other steps write too, all of which is now as it was found: of
@@ -133,32 +161,28 @@ class StepModule(nn.Module):
         own = {find_storage(item) for item in self.written}
         theirs = {find_storage(item): item for other in others for item in other.written}
         self._theirs = [item for place, item in theirs.items() if place not in own]
-        bulky = [item for item in self.written if not _decides(item)]
-        self._decisive = _core.SavedState([item for item in self.written if _decides(item)])
+        decisive = [item for item in self.written if self.varying is not None or _decides(item)]
+        bulky = [item for item in self.written if self.varying is None and not _decides(item)]
+        self._decisive = _core.SavedState(decisive)
         self._decisive_theirs = _core.SavedState([item for item in self._theirs if _decides(item)])
         self._bulky = _core.SavedState([*bulky, *self._theirs])
 
-    def _check_same_work(self, call: Callable[[], object], writes: Writes) -> None:
-        """Raises UnsupportedError if two calls from the same tensors do not make the same operator
-        calls."""
+    def _find_change(self, call: Callable[[], object], writes: Writes) -> str:
+        """How two calls from the same tensors differ in the operator calls that they make; "" if
+        they do not."""
         logs = []
         for _ in range(2 + (_COMPILING_CALLS if self.is_compiled else 0)):
             writes.put_back()
             self.prepare()
             logs.append(_log(call))
-        if what := _describe_change(*logs[-2:]):
-            raise UnsupportedError(
-                f"the work of this step changes from call to call: {what}. It keeps something in "
-                "Python (a list that grows, a position, an iterator, random numbers): bring that "
-                "back by reset=, a function without arguments that is called before each run, "
-                "outside its time"
-            )
+        return _describe_change(*logs[-2:])
 
     def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
         """``runner`` with the state put back outside its time."""
         if not self.has_state:
             return runner
-        return _core.StateRunner(runner, self._decisive, self._bulky, self.step.reset)
+        reset = self.step.reset if self._rewind is None else self._reset
+        return _core.StateRunner(runner, self._decisive, self._bulky, reset)
 
 
 def _list_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
