@@ -428,6 +428,7 @@ def test_a_prompt_of_an_encoder_is_drawn_of_its_vocabulary() -> None:
     [
         ("Whisper", {}, "reads input_features, which ftax cannot make: give prompt="),
         ("Whisper", {"prompt": [1.0]}, "prompt is a list: give the input_features of Whisper"),
+        ("Whisper", {"prompt": normal(8)}, r"prompt is of shape \(8,\): give the input_features"),
         ("Whisper", {"prompt": normal(2, 8, 20), "context": 20}, "context is 20, but Whisper"),
         ("Whisper", {"prompt": normal(2, 8, 20), "batch": 3}, "batch is 3, but the prompt has 2"),
         ("Whisper", {"prompt": normal(2, 8, 20), "tokens": 40}, "1 and 40 tokens are 41 positions"),

@@ -94,10 +94,12 @@ class Reader:
         """Raises InvalidArgumentError for what is no prompt of the model, or not of these sizes."""
         if self.reads_tokens:
             _check_ids(prompt)
-        elif not isinstance(prompt, torch.Tensor) or prompt.ndim == 0:
+        elif not isinstance(prompt, torch.Tensor) or prompt.ndim < 2 or prompt.numel() == 0:
+            is_tensor = isinstance(prompt, torch.Tensor)
+            what = f"of shape {tuple(prompt.shape)}" if is_tensor else name_type(prompt)
             raise InvalidArgumentError(
-                f"prompt is {name_type(prompt)}: give the {self.argument} of {self.name}, a tensor "
-                "whose first dimension is the batch"
+                f"prompt is {what}: give the {self.argument} of {self.name}, a tensor whose first "
+                "dimension is the batch"
             )
         elif context is not None:
             raise InvalidArgumentError(
