@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "tape/own_generators.h"
 #include "tape/written_arguments.h"
 
 namespace ftax {
@@ -205,7 +206,7 @@ Argument Recorder::convert(const c10::IValue& value) {
     for (const std::optional<at::Tensor>& item : value.toOptionalTensorVector()) {
       argument.items.push_back(item.has_value() ? convert_tensor(*item) : Argument{});
     }
-  } else {
+  } else if (!value.isGenerator() || !OwnGenerators::has(value.toGenerator())) {
     argument.constant = value;
   }
   return argument;

@@ -36,7 +36,8 @@ class Seen:
         self.stepped: list[Optimizer] = []
         self._progress: dict[int, tuple[Any, Any]] = {}  # of optimizers, as `_containers`
         self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
-        for found in find_reached(step.function, step.reset, step.inputs):
+        self.reached = find_reached(step.function, step.reset, step.inputs)
+        for found in self.reached:
             self._keep_reached(found)
 
     @contextmanager
@@ -63,7 +64,7 @@ class Seen:
         for leaf in self._leaves.values():
             leaf.put_back()
         self._writes.list_memory()  # where watching was cut short, nobody asked yet
-        self._writes.put_back()
+        self._writes.undo()
 
     def list_leaves(self) -> list[torch.Tensor]:
         """Weights and other leaves of autograd that were met, wherever Python keeps them."""

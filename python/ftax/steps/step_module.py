@@ -8,15 +8,17 @@ those of a step, weights and optimizer included.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
-from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
+from ftax.steps.collectives import refuse_collectives
+from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.optimizers import explain_closure, needs_closure
 from ftax.steps.seen import Seen
 from ftax.steps.step import Step
@@ -37,7 +39,7 @@ class StepModule(nn.Module):
         self.step = step
         self.written: list[torch.Tensor] = []
         self.returned: list[torch.Tensor] = []
-        self._written_inputs: list[int] = []  # places among the tensors of the inputs
+        self.written_inputs: tuple[int, ...] = ()  # places among the tensors of the inputs
         self.leaves: list[torch.Tensor] = []  # of autograd, which it was seen to reach
         self.kept_bytes = 0  # that each call leaves behind in Python, of what it makes
         self.generators: list[tuple[torch.Generator, torch.Tensor]] = []
@@ -80,19 +82,19 @@ class StepModule(nn.Module):
 
     def list_returned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
         """What is compared, as outputs are, after a call on these inputs."""
-        if not self._written_inputs:
+        if not self.written_inputs:
             return self.returned
-        inputs = _list_inputs(args, kwargs)
-        return [*self.returned, *(inputs[place].detach() for place in self._written_inputs)]
+        inputs = flatten_tensors((args, kwargs))
+        return [*self.returned, *(inputs[place].detach() for place in self.written_inputs)]
 
     def choose_returned(self, device: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """From now on return what was written on ``device``. The memory of inputs, and of their
         gradients, is not that of another input."""
-        inputs = _list_inputs(args, kwargs)
+        inputs = flatten_tensors((args, kwargs))
         written = {find_storage(item) for item in self.written}
-        self._written_inputs = [
+        self.written_inputs = tuple(
             place for place, item in enumerate(inputs) if find_storage(item) in written
-        ]
+        )
         theirs = {find_storage(item) for item in inputs}
         theirs |= {find_storage(item.grad) for item in inputs if item.grad is not None}
         self.returned = [
@@ -119,10 +121,13 @@ class StepModule(nn.Module):
         for tensor in self.step.state:
             writes.keep(tensor)
         made: list[list[Made]] = []
-        for _ in range(_WATCHED_CALLS):
+        for turn in range(_WATCHED_CALLS):
             self.prepare()
-            with seen.watch(), writes:
+            with seen.watch(), writes, ExitStack() as stack:
+                if turn == 0:
+                    stack.enter_context(refuse_collectives(self.step.name, seen.reached))
                 call()
+            writes.settle_layouts()
             made.append(writes.take_made())
         self.written = writes.list_memory()
         self.leaves = seen.list_leaves()
@@ -131,13 +136,7 @@ class StepModule(nn.Module):
         writes.put_back()
         self._follow_closures(seen)
         self.run_beside(())
-        if change := self._find_change(call, writes):
-            raise UnsupportedError(
-                f"the work of this step changes from call to call: {change}. It keeps something in "
-                "Python (a list that grows, a position, an iterator, random numbers): bring that "
-                "back by reset=, a function without arguments that is called before each run, "
-                "outside its time"
-            )
+        self._check_same_work(call, writes)
         held = {find_storage(item) for item in (*self.parameters(), *self.buffers())}
         self.kept_bytes = count_kept(made[1:], held)  # the first call's are those of a state
         writes.put_back()
@@ -167,15 +166,21 @@ class StepModule(nn.Module):
         self._decisive_theirs = _core.SavedState([item for item in self._theirs if _decides(item)])
         self._bulky = _core.SavedState([*bulky, *self._theirs])
 
-    def _find_change(self, call: Callable[[], object], writes: Writes) -> str:
-        """How two calls from the same tensors differ in the operator calls that they make; "" if
-        they do not."""
+    def _check_same_work(self, call: Callable[[], object], writes: Writes) -> None:
+        """Raises UnsupportedError if two calls from the same tensors do not make the same operator
+        calls."""
         logs = []
         for _ in range(2 + (_COMPILING_CALLS if self.is_compiled else 0)):
             writes.put_back()
             self.prepare()
             logs.append(_log(call))
-        return _describe_change(*logs[-2:])
+        if what := _describe_change(*logs[-2:]):
+            raise UnsupportedError(
+                f"the work of this step changes from call to call: {what}. It keeps something in "
+                "Python (a list that grows, a position, an iterator, random numbers): bring that "
+                "back by reset=, a function without arguments that is called before each run, "
+                "outside its time"
+            )
 
     def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
         """``runner`` with the state put back outside its time."""
@@ -183,11 +188,6 @@ class StepModule(nn.Module):
             return runner
         reset = self.step.reset if self._rewind is None else self._reset
         return _core.StateRunner(runner, self._decisive, self._bulky, reset)
-
-
-def _list_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves((args, kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _decides(tensor: torch.Tensor) -> bool:

@@ -36,6 +36,12 @@ _CHANGING = frozenset(
 _ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
 _SEEDING = frozenset(("manual_seed", "seed"))
 _RESTORING = frozenset(("set_state", "set_offset", "graphsafe_set_state"))
+# By the functions that carry them out, wherever they stand.
+_TRANSFORMS = {
+    **dict.fromkeys(("grad_and_value_impl", "grad_impl", "_vjp_with_argnums"), "torch.func.grad"),
+    **dict.fromkeys(("_jvp_with_argnums",), "torch.func.jvp"),
+    **dict.fromkeys(("_flat_vmap", "vmap_impl"), "torch.func.vmap"),
+}
 _ASKERS = (getattr, hasattr, vars)
 _CHECKPOINTING = str(Path("torch", "utils", "checkpoint.py"))
 
@@ -54,6 +60,7 @@ class Executed:
             "" if there was none.
         restoring: the first one that set its state, which may have brought an earlier one back.
         thread: where the first thread was started, "model.py:12"; "" if none was.
+        transform: the first transform of torch.func that was called, by its name; "" if none was.
     """
 
     codes: tuple[CodeType, ...]
@@ -61,6 +68,7 @@ class Executed:
     seeding: str = ""
     restoring: str = ""
     thread: str = ""
+    transform: str = ""
     spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
     askers: tuple[CodeType, ...] = ()
 
@@ -108,6 +116,7 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         seeding=_find_first(seeding, _SEEDING),
         restoring=_find_first(seeding, _RESTORING),
         thread=next(iter(threads), ""),
+        transform=next((name for name in map(_name_transform, spaces.values()) if name), ""),
         spaces=tuple(spaces.values()),
         askers=tuple(askers),
     )
@@ -136,6 +145,11 @@ def _changes(function: Any) -> bool:
 def _starts_thread(function: Any) -> bool:
     is_builtin = getattr(function, "__module__", None) == "_thread"
     return is_builtin and getattr(function, "__name__", "").startswith("start_")
+
+
+def _name_transform(ran: tuple[CodeType, dict[str, Any]]) -> str:
+    name = _TRANSFORMS.get(ran[0].co_name, "")
+    return name if "_functorch" in ran[0].co_filename else ""
 
 
 def _sets_generator(function: Any) -> bool:

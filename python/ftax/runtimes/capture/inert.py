@@ -35,7 +35,10 @@ OF_EACH_CLASS = frozenset(
 _Pair = namedtuple("_Pair", "first")
 # What cannot be changed, or leads to nothing that a forward pass reads.
 _INERT = (type, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType)
-_FOLLOWED = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+_FOLLOWED = (
+    *(nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler),
+    torch.amp.GradScaler,
+)
 _FIXED = (
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodWrapperType, np.generic),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, property, classmethod),
@@ -71,9 +74,11 @@ def is_of_library(value: object) -> bool:
 
 
 def is_library_class(kind: type) -> bool:
-    """Whether a class is of a library, too; that of a `torch.fx.GraphModule` is made for it."""
+    """Whether a class and all that it derives from are of a library; that of a
+    `torch.fx.GraphModule` is made for it, as libraries make classes that derive from a user's
+    (`register_parametrization`, `types.new_class`)."""
     is_made = issubclass(kind, torch.fx.GraphModule) and kind is not torch.fx.GraphModule
-    return not is_made and is_library_name(kind.__module__)
+    return not is_made and all(is_library_name(base.__module__) for base in kind.__mro__)
 
 
 def is_library_name(module: object) -> bool:

@@ -8,7 +8,7 @@ capture itself is torch's, so that memory and random numbers are torch's busines
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +20,21 @@ from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.tape.calls import describe_place
 from ftax.runtimes.tape.tape import Taped, preserve_state, seed_checks
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Buffers
 
 _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")  # with all their overloads
+
+# Operators that wait for the device, and what to do instead.
+_REMEDIES = {
+    "aten::normal": "mean + std * torch.randn_like(mean) does not look at std",
+    **dict.fromkeys(
+        ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_cudnn_rnn"),
+        "with dropout cuDNN draws a seed on the host: use nn.Dropout between layers of their own",
+    ),
+}
+_REMEDY = "x[0] = 1.0 copies from the host; x[0].fill_(1.0) does not"
 
 # torch's allocator of pinned memory keeps asking the graph of a failed capture for its stream.
 _abandoned: list[torch.cuda.CUDAGraph] = []
@@ -168,16 +179,20 @@ def _rehearse(tape: _core.Tape) -> None:
                     raise
                 raise UnsupportedError(
                     f"cannot capture this model: {describe_place(call)} is a synchronizing CUDA "
-                    "operation: it waits for the device, or copies from the host (x[0] = 1.0 "
-                    "does so; x[0].fill_(1.0) does not)"
+                    "operation: it waits for the device, or copies from the host "
+                    f"({_find_remedy(call)})"
                 ) from error
             made = flatten_tensors([tape.slot(slot) for slot in list_output_slots(call["outputs"])])
             if moves_data(call["operator"], given, made):
                 raise UnsupportedError(
-                    f"cannot capture this model: {call['operator']} in "
-                    f"{call['module'] or 'the model itself'} moves data between host and device"
+                    f"cannot capture this model: {describe_place(call)} moves data between host and "
+                    f"device ({_find_remedy(call)})"
                 )
     tape.release_outputs()
+
+
+def _find_remedy(call: Mapping[str, Any]) -> str:
+    return _REMEDIES.get(call["operator"].partition(".")[0], _REMEDY)
 
 
 def moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:
