@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils.checkpoint import checkpoint
 
 import ftax
 from support.small_models import normal
@@ -261,3 +262,34 @@ def test_reset_brings_back_what_python_keeps_before_each_call(no_grad: None) -> 
 def test_names_to_ignore_are_a_sequence_of_names(ignore: Any) -> None:
     with pytest.raises(ftax.InvalidArgumentError, match="give names of attributes"):
         ftax.capture(torch.sin, X, ignore=ignore)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_draws_the_numbers_of_the_forward_pass_again(reentrant: bool) -> None:
+    def begin() -> tuple[Any, nn.Module]:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 4), nn.Dropout(0.5))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+        def step(x: Tensor) -> Tensor:
+            optimizer.zero_grad()
+            hidden = net[1](net[0](x))
+            loss = checkpoint(net[2:], hidden, use_reentrant=reentrant).square().mean()
+            loss.backward()
+            optimizer.step()
+            found: Tensor = loss.detach()
+            return found
+
+        return step, net
+
+    (step, mine), (original, other) = begin(), begin()
+    fast = ftax.capture(step, X)
+    torch.manual_seed(1)
+    found = [fast(normal(3, 4, seed=seed)) for seed in range(10)]
+    after = torch.get_rng_state()
+    torch.manual_seed(1)
+    assert all(map(torch.equal, found, (original(normal(3, 4, seed=seed)) for seed in range(10))))
+    assert torch.equal(torch.get_rng_state(), after)
+    pairs = zip(mine.parameters(), other.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    assert fast.stats().replayed == 10

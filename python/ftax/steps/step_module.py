@@ -8,7 +8,7 @@ those of a step, weights and optimizer included.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from ftax.errors import RunnerError, UnsupportedError
 from ftax.steps.collectives import refuse_collectives
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.optimizers import explain_closure, needs_closure
+from ftax.steps.random_states import random_states_as_operators
 from ftax.steps.seen import Seen
 from ftax.steps.step import Step
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
@@ -47,6 +48,7 @@ class StepModule(nn.Module):
         self.is_compiled = False  # in part, by torch.compile
         self.varying: Optimizer | None = None  # whose state decides how much work is done
         self._rewind: Callable[[], None] | None = None  # puts back what optimizers keep in Python
+        self.records_random_states = False  # reads and sets them by operators
         self._theirs: list[torch.Tensor] = []  # that steps beside it write, and it does not
         self._decisive_theirs = _core.SavedState([])
 
@@ -77,7 +79,8 @@ class StepModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """The step once. What was written is returned where it is on the step's own device; of
         its inputs, those that it was called with."""
-        result = self.step.function(*args, **kwargs)
+        with random_states_as_operators() if self.records_random_states else nullcontext():
+            result = self.step.function(*args, **kwargs)
         return result, self.list_returned(args, kwargs)
 
     def list_returned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:

@@ -412,7 +412,8 @@ class Captured(Wraps):
             return self._call_original(given, "a first call, which makes state")
         if self._options.on_miss == "eager" and self._programs:
             return self._call_original(given, "nothing recorded fits")
-        if self._options.on_refusal == "eager" and find_mode():  # outside of it there are replays
+        is_watched = is_measuring() or self._options.on_refusal == "eager"
+        if is_watched and find_mode():  # outside of it there are replays
             return self._call_original(given, "a mode of torch is on")
         if self._refused.has(given):
             return self._call_original(given, "it cannot be captured")
@@ -434,7 +435,7 @@ class Captured(Wraps):
         reason = self._describe_miss(args, kwargs)
         failure = ""
         try:
-            is_recorded = self.record(args, kwargs, None, is_alone=is_only_thread())
+            is_recorded = self.record(args, kwargs, None, is_asked=False)
         except OtherThreads as error:
             self._warn("threads", f"{error}: it is called as it is; record it by fast.warm([...])")
             return self._call_original(given, "other threads live")
@@ -488,8 +489,8 @@ class Captured(Wraps):
 
     def warm(self, calls: Iterable[Any]) -> None:
         """Record calls now that no recording fits, such as one of each length that will come; each
-        in the forms of `inputs`. Other threads had better rest: random states, and what Python
-        keeps, are put back afterwards.
+        in the forms of `inputs`. Other threads had better rest: what Python keeps is put back
+        afterwards, and so are random states of a GPU.
 
         Raises as `capture` does.
         """
@@ -507,11 +508,13 @@ class Captured(Wraps):
         kwargs: dict[str, Any],
         check_inputs: Any,
         *,
-        is_alone: bool = True,
+        is_asked: bool = True,
     ) -> bool:
         """Record the call with these arguments, which changes nothing else. Whether it can be
-        replayed: it may be refused, or have to run once first."""
+        replayed: it may be refused, or have to run once first. ``is_asked``: by the user, who
+        answers for what other threads do to a GPU meanwhile."""
         _recording.is_on = True
+        is_alone = is_only_thread() or (is_asked and torch.cuda.is_initialized())
         given = _Given(args, kwargs)
         try:
             with note_holders([program.gradients for program in self._programs]):

@@ -21,7 +21,7 @@ import torch
 from ftax import _core
 from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
-from ftax.steps.reach import PACKAGES, is_library
+from ftax.steps.reach import PACKAGES, is_library, list_codes
 
 _T = TypeVar("_T")
 
@@ -60,6 +60,8 @@ class Executed:
             "" if there was none.
         restoring: the first one that set its state, which may have brought an earlier one back.
         thread: where the first thread was started, "model.py:12"; "" if none was.
+        draws: the first call that drew of Python's `random`, "Random.random in model.py:12"; "" if
+            none did.
         transform: the first transform of torch.func that was called, by its name; "" if none was.
     """
 
@@ -68,9 +70,16 @@ class Executed:
     seeding: str = ""
     restoring: str = ""
     thread: str = ""
+    draws: str = ""
     transform: str = ""
     spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
     askers: tuple[CodeType, ...] = ()
+
+    @property
+    def names_random(self) -> bool:
+        """Whether code outside of libraries may draw of numpy, whose functions no hook sees."""
+        own = (code for code in self.codes if not is_library(code.co_filename))
+        return any("random" in part.co_names for code in own for part in list_codes(code))
 
     def list_functions(self) -> list[FunctionType]:
         """All functions that live and have code that ran."""
@@ -116,6 +125,7 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         seeding=_find_first(seeding, _SEEDING),
         restoring=_find_first(seeding, _RESTORING),
         thread=next(iter(threads), ""),
+        draws=next((line for line in changing if line.startswith("Random.")), ""),
         transform=next((name for name in map(_name_transform, spaces.values()) if name), ""),
         spaces=tuple(spaces.values()),
         askers=tuple(askers),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -73,7 +74,7 @@ class _Recorded:
         name: str,
         is_alone: bool,
     ) -> None:
-        self._what, self._signature = what, signature
+        self.original, self._signature = what, signature
         self._name, self._may_draw = name, is_alone
         self.kept: tuple[KeptTensor, ...] = ()
         self.mode: AbstractContextManager[Any] = nullcontext()  # around the call alone
@@ -106,7 +107,8 @@ class _Recorded:
             draws = [read_draws(source) for source in self.sources]
             result, self.executed = watch_code(lambda: self._call(args, kwargs))
             now = zip(self.sources, draws, strict=True)
-            self.drawn = [source for source, before in now if read_draws(source) != before]
+            drawn = (source for source, before in now if read_draws(source) != before)
+            self.drawn = [source for source in drawn if self._may_have_drawn(source)]
             self.resized = memory != [tensor.data_ptr() for tensor in tensors]
             self.resized |= self._layouts != [_layout(tensor) for tensor in tensors]
             found = self._signature.match(args, kwargs)
@@ -123,6 +125,12 @@ class _Recorded:
         results = [*found, *self.gradients.collect(), *(place.read() for place in self.kept)]
         # What only writes is checked by what it wrote, but a step has to return something.
         return results or [next(iter(tensors), torch.zeros(()))]
+
+    def _may_have_drawn(self, source: Any) -> bool:
+        """Whether it was this call: others draw from those of the process too."""
+        if source is vars(random)["_inst"]:
+            return bool(self.executed.draws)
+        return source is not np.random.mtrand._rand or self.executed.names_random
 
     @property
     def hint(self) -> str:
@@ -145,9 +153,9 @@ class _Recorded:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._may_draw:
             with self.mode:
-                return self._what(*args, **kwargs)
+                return self.original(*args, **kwargs)
         with refuse_draws(self._name):
-            result = self._what(*args, **kwargs)
+            result = self.original(*args, **kwargs)
         self._may_draw = True  # and does not
         return result
 
@@ -206,8 +214,7 @@ class _Recorded:
                 "sees what operators are called there: do that work outside of the call"
             )
         if self.drawn:
-            lines = [line for line in self.executed.changing if line.startswith("Random.")]
-            where = f" ({lines[0]})" if lines else ""
+            where = f" ({self.executed.draws})" if self.executed.draws else ""
             raise UnsupportedError(
                 f"cannot capture {name}: it draws random numbers of "
                 f"{'Python' if isinstance(self.drawn[0], random.Random) else 'numpy'}{where}, and "
@@ -371,8 +378,8 @@ def _record(
             if transform := recorded.executed.transform:
                 raise UnsupportedError(
                     f"cannot capture {name}: it calls {transform}, a transform of torch.func, "
-                    "which a recording cannot follow: capture the function that is given to it, or ask "
-                    "for gradients by torch.autograd.grad"
+                    "which a recording cannot follow: capture the function that is given to it, or "
+                    "ask for gradients by torch.autograd.grad"
                 ) from error
             raise host_reads.explain_failure(workspace.loaded, error) from error
         if recorded.executed.restoring and draws_random_numbers(taped.tape):

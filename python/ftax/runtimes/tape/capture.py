@@ -185,8 +185,8 @@ def _rehearse(tape: _core.Tape) -> None:
             made = flatten_tensors([tape.slot(slot) for slot in list_output_slots(call["outputs"])])
             if moves_data(call["operator"], given, made):
                 raise UnsupportedError(
-                    f"cannot capture this model: {describe_place(call)} moves data between host and "
-                    f"device ({_find_remedy(call)})"
+                    f"cannot capture this model: {describe_place(call)} moves data between host "
+                    f"and device ({_find_remedy(call)})"
                 )
     tape.release_outputs()
 
