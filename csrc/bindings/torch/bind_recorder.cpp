@@ -48,9 +48,7 @@ class Recording {
   void stop() { scope_.reset(); }
   [[nodiscard]] bool is_inside_call() const { return recorder_.is_inside_call(); }
   void refuse(const std::string& what) { recorder_.refuse(what); }
-  void begin_backward(std::vector<at::Tensor> leaves) {
-    recorder_.begin_backward(std::move(leaves));
-  }
+  void begin_backward(const std::vector<at::Tensor>& roots) { recorder_.begin_backward(roots); }
   void end_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
                     bool keeps_graph) {
     recorder_.end_backward(roots, gradients, keeps_graph);
@@ -137,7 +135,7 @@ void bind_recorder(py::module_& m) {
       .def("stop", &Recording::stop)
       .def_property_readonly("is_inside_call", &Recording::is_inside_call)
       .def("refuse", &Recording::refuse, py::arg("what"), "No tape: `finish` raises the reason.")
-      .def("begin_backward", &Recording::begin_backward, py::arg("leaves"))
+      .def("begin_backward", &Recording::begin_backward, py::arg("roots"))
       .def("end_backward", &Recording::end_backward, py::arg("roots"), py::arg("gradients"),
            py::arg("keeps_graph"))
       .def("set_module", &Recording::set_module, py::arg("path"))

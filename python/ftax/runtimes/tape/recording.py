@@ -318,12 +318,11 @@ def record_with_autograd(
 ) -> _core.Tape:
     """A tape above autograd of one run with it: each backward pass is one call, which has
     autograd's engine run again. Raises as `record` does."""
-    parameters = list(module.parameters())
-    weights = [*parameters, *module.buffers(), *state]
+    weights = [*module.parameters(), *module.buffers(), *state]
     with use_autograd(True):
         recording = _core.Recording(list(inputs), weights, device, _core.Level.with_autograd)
         watching = _module_paths(module, recording.set_module), _refuse_triton(recording)
-        with watching[0], watching[1], _record_backward(recording, parameters):
+        with watching[0], watching[1], _record_backward(recording):
             recording.start()
             try:
                 result = call_model(call)
@@ -333,9 +332,7 @@ def record_with_autograd(
 
 
 @contextmanager
-def _record_backward(
-    recording: _core.Recording, parameters: Sequence[torch.Tensor]
-) -> Iterator[None]:
+def _record_backward(recording: _core.Recording) -> Iterator[None]:
     """Tell the recording of each backward pass, at the one place by which Python starts any."""
     autograd: Any = torch.autograd
     engine = autograd._engine_run_backward
@@ -351,20 +348,23 @@ def _record_backward(
         **options: Any,
     ) -> Any:
         nonlocal is_inside
+        problem = ""
         if is_inside:
-            recording.refuse("its backward pass starts another one (reentrant checkpointing)")
+            problem = "its backward pass starts another one (reentrant checkpointing)"
+        elif not all(isinstance(root, torch.Tensor) for root in roots):
+            problem = "its backward pass starts at a GradientEdge: give backward() the tensor"
+        elif creates_graph or inputs or any(gradient is None for gradient in gradients):
+            problem = "it asks autograd for the gradients of some tensors alone, or for their graph"
+        if problem:
+            recording.refuse(problem)
             return engine(roots, gradients, keeps_graph, creates_graph, inputs, *more, **options)
-        if creates_graph or inputs or any(gradient is None for gradient in gradients):
-            recording.refuse(
-                "it asks autograd for the gradients of some tensors alone, or for their graph"
-            )
-        recording.begin_backward([leaf for leaf in parameters if leaf.requires_grad])
+        recording.begin_backward(roots)
         is_inside = True
         try:
             return engine(roots, gradients, keeps_graph, creates_graph, inputs, *more, **options)
         finally:
             is_inside = False
-            recording.end_backward(list(roots), list(gradients), keeps_graph)
+            recording.end_backward(roots, gradients, keeps_graph)
 
     autograd._engine_run_backward = run
     try:

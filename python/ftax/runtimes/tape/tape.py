@@ -438,12 +438,9 @@ def _drop_gradients(loaded: LoadedModel) -> None:
     """Those that the step makes anew: freeing them while memory is counted, torch would complain of
     blocks that it does not know."""
     state = {key for tensor in loaded.returned for key in list_storages(tensor)}
-    for weight in loaded.module.parameters():
-        grad = weight.grad
-        if grad is None:
-            continue
-        if state.isdisjoint(list_storages(grad)):
-            weight.grad = None
+    for leaf in loaded.leaves:
+        if leaf.grad is not None and state.isdisjoint(list_storages(leaf.grad)):
+            leaf.grad = None
 
 
 def _collect_warnings(
