@@ -90,8 +90,9 @@ def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> Unsup
     log = _watch_reads(loaded)
     order = list(tape.host_reads).index(reads[0])
     read = log.reads[order] if order < len(log.reads) else HostRead(line="")
-    where = f"at {read.line}, {describe_place(tape.calls[reads[0]])}: " if read.line else ""
-    return UnsupportedError(f"cannot capture {loaded.name}: {where}{read.what}; {read.remedy}")
+    where = describe_place(tape.calls[reads[0]])
+    where = f"at {read.line}, {where}" if read.line else where
+    return UnsupportedError(f"cannot capture {loaded.name}: {where}: {read.what}; {read.remedy}")
 
 
 def list_library_reads(
@@ -173,7 +174,9 @@ class HostRead:
     """Where a number is read, what that is, and what to do about it."""
 
     line: str
-    what: str = "it reads a number that depends on inputs or state, on which the rest may depend"
+    what: str = (
+        "it reads a number that depends on inputs or state, and what follows may depend on it"
+    )
     remedy: str = _REMEDY
     is_first_call: bool = False  # whether it asks if there was a call before
 
@@ -215,8 +218,14 @@ def _find_read(frame: FrameType) -> HostRead:
     if user is not None and _is_subscript(user):
         return HostRead(
             line=line,
-            what="an index that is a tensor without dimensions is read on the host",
-            remedy="use table.index_select(0, index.reshape(1)), which is not",
+            what=(
+                "an index that is a tensor without dimensions is read on the host, a number that "
+                "depends on inputs or state"
+            ),
+            remedy=(
+                "use table.index_select(0, index.reshape(1)) of a table that is a tensor, or give "
+                "the number as an argument"
+            ),
         )
     return HostRead(line=line)
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -75,13 +74,14 @@ class _Recorded:
         is_alone: bool,
     ) -> None:
         self.original, self._signature = what, signature
-        self._name, self._may_draw = name, is_alone
+        self._name, self._is_alone, self._may_draw = name, is_alone, is_alone
         self.kept: tuple[KeptTensor, ...] = ()
         self.mode: AbstractContextManager[Any] = nullcontext()  # around the call alone
         self._kept_before: list[Any] = []  # what was there when a run began, held
         self.gradients = Gradients(added=(), made=(), dropped=())
         self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
-        self.sources: list[Any] = []  # of random numbers, not torch's
+        # Of random numbers, not torch's, and whether names of the call lead to each.
+        self.sources: list[tuple[Any, bool]] = []
         self.drawn: list[Any] = []  # from which it drew
         self.attributes: list[str] = []  # of Python, of tensors among the arguments
         self.tree: pytree.TreeSpec | None = None
@@ -104,11 +104,14 @@ class _Recorded:
         self._kept_before += [place.read() for place in self.kept]
         if self.is_watched:
             memory = [tensor.data_ptr() for tensor in tensors]
-            draws = [read_draws(source) for source in self.sources]
+            draws = [read_draws(source) for source, _ in self.sources]
             result, self.executed = watch_code(lambda: self._call(args, kwargs))
             now = zip(self.sources, draws, strict=True)
-            drawn = (source for source, before in now if read_draws(source) != before)
-            self.drawn = [source for source in drawn if self._may_have_drawn(source)]
+            self.drawn = [
+                source
+                for (source, is_met), before in now
+                if read_draws(source) != before and (is_met or self._may_have_drawn(source))
+            ]
             self.resized = memory != [tensor.data_ptr() for tensor in tensors]
             self.resized |= self._layouts != [_layout(tensor) for tensor in tensors]
             found = self._signature.match(args, kwargs)
@@ -127,10 +130,11 @@ class _Recorded:
         return results or [next(iter(tensors), torch.zeros(()))]
 
     def _may_have_drawn(self, source: Any) -> bool:
-        """Whether it was this call: others draw from those of the process too."""
-        if source is vars(random)["_inst"]:
-            return bool(self.executed.draws)
-        return source is not np.random.mtrand._rand or self.executed.names_random
+        """Whether it was this call that drew from a source of the process, as others do."""
+        if self._is_alone:
+            return True
+        is_pythons = isinstance(source, random.Random)
+        return bool(self.executed.draws) if is_pythons else self.executed.names_random
 
     @property
     def hint(self) -> str:
