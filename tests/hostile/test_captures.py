@@ -28,17 +28,9 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import ftax
-from ftax.runtimes.capture import captured, checks
 from support.small_models import normal
 
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a script: threads of pytest's plug-ins do not count."""
-    for place in (captured, checks):
-        monkeypatch.setattr(place, "is_only_thread", lambda: True)
-
-
+pytestmark = pytest.mark.usefixtures("alone")
 CASES = [pytest.param(case, id=name, marks=case.marks) for name, case in TABLE.items()]
 _CALLS = 6  # two, a disturbance, two, a disturbance, two
 

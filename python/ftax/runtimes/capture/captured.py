@@ -435,7 +435,9 @@ class Captured(Wraps):
         reason = self._describe_miss(args, kwargs)
         failure = ""
         try:
-            is_recorded = self.record(args, kwargs, None, is_asked=False)
+            # What was asked for, and ran as it is first, is still asked for.
+            is_asked = self._settled.has(given)
+            is_recorded = self.record(args, kwargs, None, is_asked=is_asked)
         except OtherThreads as error:
             self._warn("threads", f"{error}: it is called as it is; record it by fast.warm([...])")
             return self._call_original(given, "other threads live")

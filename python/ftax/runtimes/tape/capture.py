@@ -29,10 +29,6 @@ _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")  # with all their overlo
 # Operators that wait for the device, and what to do instead.
 _REMEDIES = {
     "aten::normal": "mean + std * torch.randn_like(mean) does not look at std",
-    **dict.fromkeys(
-        ("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_cudnn_rnn"),
-        "with dropout cuDNN draws a seed on the host: use nn.Dropout between layers of their own",
-    ),
 }
 _REMEDY = "x[0] = 1.0 copies from the host; x[0].fill_(1.0) does not"
 
@@ -172,6 +168,11 @@ def _rehearse(tape: _core.Tape) -> None:
     with forbid_synchronising():
         for index, call in enumerate(calls):
             given = flatten_tensors(tape.arguments(index))
+            if _draws_by_itself(call):
+                raise UnsupportedError(
+                    f"cannot capture this model: the dropout in {describe_place(call)} draws from "
+                    "numbers that cuDNN keeps: use nn.Dropout between layers of their own"
+                )
             try:
                 tape.run_call(index)
             except RunnerError as error:
@@ -193,6 +194,16 @@ def _rehearse(tape: _core.Tape) -> None:
 
 def _find_remedy(call: Mapping[str, Any]) -> str:
     return _REMEDIES.get(call["operator"].partition(".")[0], _REMEDY)
+
+
+def _draws_by_itself(call: Mapping[str, Any]) -> bool:
+    """Whether a call is a recurrent layer of cuDNN with dropout."""
+    name, _, overload = call["operator"].partition(".")
+    if name != "aten::_cudnn_rnn":
+        return False
+    names = [argument.name for argument in torch._C._get_schema(name, overload).arguments]
+    given = dict(zip(names, (value for _, value in call["arguments"]), strict=True))
+    return bool(given["train"] and given["dropout"])
 
 
 def moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:
