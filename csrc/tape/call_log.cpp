@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "core/error.h"
@@ -15,6 +16,7 @@
 namespace ftax {
 namespace {
 
+std::mutex mutex;  // of `active` and its calls: a thread of the model may outlive the log
 std::atomic<CallLog*> active = nullptr;
 thread_local int kernels = 0;  // that are under way in this thread, one within the other
 thread_local int draws = 0;    // of them, those that draw random numbers
@@ -59,10 +61,16 @@ void add_value(const c10::IValue& value, LoggedCall& call) {
   }
 }
 
+bool add_to_active(LoggedCall call) {
+  const std::scoped_lock lock(mutex);
+  CallLog* const log = active;
+  if (log != nullptr) log->add(std::move(call));
+  return log != nullptr;
+}
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
-  CallLog* const log = active.load();
   const std::optional<c10::OperatorName> name = function.operator_name();
-  if (log == nullptr || !name.has_value()) return nullptr;
+  if (active == nullptr || !name.has_value()) return nullptr;
   const auto op = c10::Dispatcher::singleton().findOp(*name);
   if (!op.has_value() || is_composite(*op) || name->getNamespace() == "profiler") return nullptr;
   if (name->name == "aten::detach_") return nullptr;  // autograd's alone: it calls nothing below
@@ -72,7 +80,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   call.name = c10::toString(*name);
   call.depth = kernels;
   for (const c10::IValue& value : function.inputs()) add_value(value, call);
-  log->add(std::move(call));
+  if (!add_to_active(std::move(call))) return nullptr;
   ++kernels;
   const bool does_draw = op->hasTag(at::Tag::nondeterministic_seeded);
   draws += does_draw;
@@ -102,12 +110,8 @@ void CallLog::stop() {
   if (handle_ == 0) return;
   at::removeCallback(handle_);
   handle_ = 0;
+  const std::scoped_lock lock(mutex);
   active = nullptr;
-}
-
-void CallLog::add(LoggedCall call) {
-  const std::scoped_lock lock(mutex_);
-  calls_.push_back(std::move(call));
 }
 
 }  // namespace ftax

@@ -5,8 +5,8 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ftax {
@@ -31,13 +31,13 @@ class CallLog {
   // Throws UnavailableError if another log is under way.
   void start();
   void stop();
+  // Of a log that is stopped.
   [[nodiscard]] const std::vector<LoggedCall>& calls() const { return calls_; }
 
-  void add(LoggedCall call);
+  void add(LoggedCall call) { calls_.push_back(std::move(call)); }
 
  private:
   uint64_t handle_ = 0;  // 0: not started
-  std::mutex mutex_;
   std::vector<LoggedCall> calls_;
 };
 

@@ -165,10 +165,7 @@ class _FeedRecorder(PlainMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         schema = func._schema
-        self.recording.begin(schema.name, schema.overload_name, args, **(kwargs or {}))
-        result = func(*args, **(kwargs or {}))
-        self.recording.end(result)
-        return result
+        return self.recording.call(func, schema.name, schema.overload_name, args, **(kwargs or {}))
 
 
 class _HostReadLog(TorchFunctionMode):

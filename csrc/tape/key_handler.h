@@ -1,0 +1,27 @@
+// Note [Threads that outlive a scope]
+// What a model starts while a dispatch key is included carries the key along, and may outlive the
+// scope: torch.jit.fork, a backward pass. Its calls need a handler for as long as it runs; without
+// one, torch finds no kernel for them. Wherever torch hands on keys, it hands on its debug info
+// too. A handler that is owned by debug info therefore lives exactly as long as anything that
+// carries its key.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace ftax {
+
+// The handler of all operator calls that reach a dispatch key. It is registered while one of these
+// lives: torch allows a key one handler.
+class KeyHandler {
+ public:
+  // Throws c10::Error if the key has a handler of somebody else. `name` stands in torch's dumps.
+  KeyHandler(c10::DispatchKey key, c10::KernelFunction handler, const char* name);
+  ~KeyHandler();
+  KeyHandler(const KeyHandler&) = delete;
+  KeyHandler& operator=(const KeyHandler&) = delete;
+
+ private:
+  c10::DispatchKey key_;
+};
+
+}  // namespace ftax
