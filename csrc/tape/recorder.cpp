@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "tape/own_generators.h"
 #include "tape/written_arguments.h"
 
 namespace ftax {
@@ -180,7 +181,7 @@ Argument Recorder::convert(const c10::IValue& value) {
     for (const std::optional<at::Tensor>& item : value.toOptionalTensorVector()) {
       argument.items.push_back(item.has_value() ? convert_tensor(*item) : Argument{});
     }
-  } else {
+  } else if (!value.isGenerator() || !OwnGenerators::has(value.toGenerator())) {
     argument.constant = value;
   }
   return argument;

@@ -6,31 +6,31 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "runners/device_sync.h"
 
 namespace ftax {
 
-SavedState::SavedState(std::vector<at::Tensor> tensors) {
+SavedState::SavedState(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
-  for (at::Tensor& tensor : tensors) {
-    if (tensor.layout() != at::kStrided || tensor.is_nested()) {
-      throw InvalidArgumentError("state of layout " + c10::str(tensor.layout()) +
-                                 " cannot be put back; keep it in tensors with strides");
+  for (const at::Tensor& tensor : tensors) {
+    const bool is_strided = tensor.layout() == at::kStrided && !tensor.is_nested();
+    if (is_strided) {
+      live_.push_back(tensor.detach());
+      saved_.push_back(live_.back().clone());
+    } else {  // a detached one would get parts of its own when it is written
+      others_.emplace_back(tensor, tensor.clone());
     }
-    at::Tensor view = tensor.detach();
-    saved_.push_back(view.clone());
-    if (std::find(devices_.begin(), devices_.end(), view.device()) == devices_.end()) {
-      devices_.push_back(view.device());
+    if (std::find(devices_.begin(), devices_.end(), tensor.device()) == devices_.end()) {
+      devices_.push_back(tensor.device());
     }
-    live_.push_back(std::move(view));
   }
 }
 
 void SavedState::put_back() const {
-  if (live_.empty()) return;
+  if (is_empty()) return;
   const at::NoGradGuard no_grad;
-  at::_foreach_copy_(live_, saved_);
+  if (!live_.empty()) at::_foreach_copy_(live_, saved_);
+  for (const auto& [tensor, saved] : others_) tensor.copy_(saved);
   for (const c10::Device device : devices_) DeviceSync{device}();
 }
 

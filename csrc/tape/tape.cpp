@@ -205,15 +205,29 @@ void Tape::rethrow(const Call& call) {
                     " failed: " + reason);
 }
 
-void Tape::run() {
+void Tape::execute_all(size_t& index) {
   const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
-  size_t i = 0;
-  try {
-    for (; i < program_.calls.size(); ++i) execute(i);
-  } catch (...) {
-    rethrow(program_.calls[i]);
-  }
+  for (; index < program_.calls.size(); ++index) execute(index);
   for (const at::Tensor& leaf : program_.bare) leaf.mutable_grad() = at::Tensor();
+}
+
+void Tape::run() {
+  size_t index = 0;
+  try {
+    execute_all(index);
+  } catch (...) {
+    rethrow(program_.calls[index]);
+  }
+}
+
+void Tape::run_as_eager() {
+  size_t index = 0;
+  try {
+    execute_all(index);
+  } catch (...) {
+    clear();
+    throw;
+  }
 }
 
 void Tape::run_call(size_t index) {

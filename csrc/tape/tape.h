@@ -35,6 +35,8 @@ class Tape {
   // One inference; the outputs stay in their slots until `release_outputs` or the next run.
   // A failing operator throws RunnerError that names it and its module.
   void run();
+  // The same; what an operator throws passes as it is.
+  void run_as_eager();
   [[nodiscard]] std::vector<at::Tensor> outputs() const;
   void release_outputs();
 
@@ -59,6 +61,7 @@ class Tape {
   void run_backward(const Backward& backward);
   void finish(size_t index);
   void execute(size_t index);
+  void execute_all(size_t& index);  // which is then the call that failed
   void store_results(const Call& call);
   void clear();
   [[noreturn]] void rethrow(const Call& call);

@@ -74,9 +74,13 @@ def test_outputs_are_eagers_bit_for_bit(runtime: str, host: str, tiny: Workspace
 def test_runner_reads_the_models_inputs(runtime: str, host: str) -> None:
     loaded = load_on_gpu(lambda x: x.exp() * 2)
     prepared = prepare(Workspace(loaded), runtime, host)
-    (x,) = loaded.flat_inputs()
+    assert prepared.buffers is not None
+    (x,) = prepared.buffers.inputs
+    assert (x is loaded.flat_inputs()[0]) is (host == "cpp")  # Python copies them there
     x.copy_(normal(3, 4, seed=9))
-    assert same_bytes(prepared.run()[0], run_eager(loaded.call, loaded)[0])
+    (output,) = prepared.run()
+    assert same_bytes(loaded.flat_inputs()[0], x)
+    assert same_bytes(output, run_eager(loaded.call, loaded)[0])
 
 
 def test_outputs_of_a_run_survive_the_next_one() -> None:

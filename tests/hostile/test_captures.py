@@ -15,6 +15,7 @@ import gc
 import pickle
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +42,9 @@ def test_the_table_is_long() -> None:
 def test_nothing_silently_wrong(case: Case) -> None:
     expected = play(case.make(), None)
     scene = case.make()
-    taken = Taken(scene, case.options)
+    # What is frozen stays unseen only without checks.
+    options = {"audit": False} if case.outcome == "frozen" else {}
+    taken = Taken(scene, {**options, **case.options})
     found = play(scene, taken)
     difference = find_difference(expected, found)
     if case.outcome == "frozen":
@@ -59,6 +62,24 @@ def test_nothing_silently_wrong(case: Case) -> None:
     assert calls.get("replayed", 0) >= case.replayed
     if case.recorded is not None:
         assert calls["recorded"] == case.recorded
+
+
+FROZEN = [pytest.param(case, id=name) for name, case in TABLE.items() if case.outcome == "frozen"]
+
+
+@pytest.mark.parametrize("case", FROZEN)
+def test_a_check_finds_what_is_frozen(case: Case) -> None:
+    """The checks of the 2nd and the 4th call: what is changed behind the second one is found."""
+    expected = play(case.make(), None)
+    scene = case.make()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = play(scene, Taken(scene, case.options))
+    wrong = [a != b for a, b in zip(expected[:-1], found[:-1], strict=True)]
+    assert not wrong[3]  # the call that is checked
+    if wrong[2]:
+        assert any("a check of the capture" in str(item.message) for item in told)
+        assert not any(wrong[4:])
 
 
 class Taken:

@@ -184,8 +184,9 @@ def test_code_adopts_the_fastest_from_python_that_is_faster_and_right():
         make_runtime(("torchscript", "python"), 400.0),
         make_runtime(("compile", "python"), 500.0),
     )
-    first, inputs, *lines = receipt.adoption.splitlines()
+    first, inputs, requests, *lines = receipt.adoption.splitlines()
     assert inputs.startswith("# inputs: the tensors of one request, a tuple")
+    assert requests.startswith("# requests: such tuples")
     assert first.startswith("# torchscript, from Python: 400 us a call (2.50x; ")
     assert lines == find_lines("torchscript").splitlines()
 

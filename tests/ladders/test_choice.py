@@ -36,10 +36,12 @@ def test_quick_are_the_plain_ones_that_can_run_here(monkeypatch):
     monkeypatch.setattr(
         RuntimeSpec,
         "find_obstacle",
-        lambda self, *, host, device, kind: "no" if self.name == "onnxruntime" else None,
+        lambda self, *, host, device, kind: "no" if self.name == "torchscript-frozen" else None,
     )
     quick = {name for name, _ in choose_alternatives("quick", "cpu")}
-    assert quick == {"capture", "eager-one-thread", "torchscript", "torchscript-frozen"}
+    assert quick == {
+        *("capture", "eager-one-thread", "onnxruntime", "onnxruntime-run", "torchscript")
+    }
     on_gpu = choose_alternatives("quick", "cuda")
     assert ("onnxruntime-cuda-graph", "cpp") in on_gpu and set(on_gpu) < set(
         choose_alternatives("available", "cuda")

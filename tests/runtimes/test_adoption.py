@@ -1,4 +1,8 @@
-"""The lines that adopt a runtime are run as they are printed, and give the module's outputs."""
+"""The lines that adopt a runtime are run as they are printed: they give the module's outputs, in
+the time of their row."""
+
+import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,18 +12,25 @@ import ftax
 from ftax.runtimes import adoption
 from ftax.runtimes.adoption import find_lines
 from ftax.runtimes.catalogue import find_runtime, list_runtimes
+from ftax.runtimes.workspace import Workspace
+from ftax.steps.setting import Setting
+from support.forks import run_python
 
 ADOPTABLE = [spec.name for spec in list_runtimes() if find_lines(spec.name)]
-ON_CPU = [name for name in ADOPTABLE if "cpu" in find_runtime(name).devices]
+ON_CPU, ON_GPU = (
+    [name for name in ADOPTABLE if device in find_runtime(name).devices]
+    for device in ("cpu", "cuda")
+)
 
 
-def adopt(name, model, inputs, monkeypatch, tmp_path):
+def adopt(name, model, inputs, monkeypatch, tmp_path, details=None):
     """What the lines leave in ``outputs``, as a list."""
     monkeypatch.chdir(tmp_path)
     # Of its own: two processes that compile the same model write the same files.
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
-    names = {"torch": torch, "model": model, "inputs": inputs}
-    exec(find_lines(name), names)  # what a reader would paste
+    given = tuple(torch.zeros_like(x) for x in inputs)  # what a request brings is not known before
+    names = {"torch": torch, "model": model, "inputs": given, "requests": [given, inputs]}
+    exec(find_lines(name, details=details), names)  # what a reader would paste
     outputs = names["outputs"]
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
@@ -35,7 +46,7 @@ def image_model():
 @pytest.mark.filterwarnings("ignore")  # of torch's exporters and compilers, as a user sees them
 @pytest.mark.parametrize("name", ON_CPU)
 def test_pasted_lines_give_the_modules_outputs(name, image_model, monkeypatch, tmp_path):
-    if name == "onnxruntime":
+    if name.startswith("onnxruntime"):
         pytest.importorskip("onnxruntime")
     model, inputs = image_model
     with torch.inference_mode():
@@ -46,6 +57,39 @@ def test_pasted_lines_give_the_modules_outputs(name, image_model, monkeypatch, t
     finally:
         torch.set_num_threads(threads)
     torch.testing.assert_close(torch.as_tensor(found), expected, rtol=1e-4, atol=1e-5)
+
+
+# It takes a compiler tens of seconds, and its request is the call that all others make.
+SLOW = {"aoti", "aoti-cuda-graph", "compile-capture", "compile-max-autotune"}
+
+
+def time_pasted(name, device, tmp_path):
+    """In a process of its own: how many times as long as their row the lines take."""
+    environment = {
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"),
+    }
+    code = f"from support.pasted import main; main({name!r}, {device!r})"
+    ended = run_python(code, cwd=tmp_path, environment=environment)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return json.loads(ended.stdout.splitlines()[-1])  # an exporter may print before
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("name", sorted({*ON_CPU} - SLOW))
+def test_pasted_lines_take_the_time_of_their_row(name, tmp_path):
+    if name.startswith("onnxruntime"):
+        pytest.importorskip("onnxruntime")
+    assert time_pasted(name, "cpu", tmp_path) == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.timing
+@pytest.mark.parametrize("name", sorted({*ON_GPU} - SLOW))
+def test_pasted_lines_take_the_time_of_their_row_on_a_gpu(name, tmp_path):
+    if name == "onnxruntime" and (obstacle := find_runtime(name).find_obstacle(device="cuda")):
+        pytest.skip(obstacle)
+    assert time_pasted(name, "cuda", tmp_path) == pytest.approx(1, abs=0.15)
 
 
 class Scorer(nn.Module):
@@ -61,10 +105,11 @@ class Scorer(nn.Module):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    "name", ["aoti", "compile", "onnxruntime", "torchscript", "torchscript-frozen"]
+    "name",
+    ["aoti", "compile", "onnxruntime", "onnxruntime-run", "torchscript", "torchscript-frozen"],
 )
 def test_a_model_of_two_inputs_that_names_its_outputs_is_adopted_too(name, monkeypatch, tmp_path):
-    if name == "onnxruntime":
+    if name.startswith("onnxruntime"):
         pytest.importorskip("onnxruntime")
     model, inputs = Scorer().eval(), (torch.randn(3, 4), torch.tensor([[1.0], [0.0], [1.0]]))
     with torch.inference_mode():
@@ -111,7 +156,7 @@ def test_lines_belong_to_runtimes_and_fit_a_terminal():
 
 @pytest.mark.needs_cuda
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", sorted({*ADOPTABLE} - {"eager-one-thread", "onnxruntime"}))
+@pytest.mark.parametrize("name", sorted({*ON_GPU} - {"onnxruntime"}))
 def test_pasted_lines_give_the_modules_outputs_on_a_gpu(name, image_model, monkeypatch, tmp_path):
     model, inputs = image_model[0].cuda(), (image_model[1][0].cuda(),)
     with torch.inference_mode():
@@ -120,9 +165,46 @@ def test_pasted_lines_give_the_modules_outputs_on_a_gpu(name, image_model, monke
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.needs_ort_cuda
+@pytest.mark.filterwarnings("ignore")
+def test_pasted_lines_of_onnxruntime_leave_the_outputs_on_the_gpu(
+    image_model, monkeypatch, tmp_path
+):
+    model, inputs = image_model[0].cuda(), (image_model[1][0].cuda(),)
+    with torch.inference_mode():
+        expected = model(*inputs)
+    details = find_details(model, inputs)
+    (found,) = adopt("onnxruntime", model, inputs, monkeypatch, tmp_path, details)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def find_details(model, inputs, **options):
+    """What a receipt has of the session that it measured."""
+    setting = Setting(runtime_options=options)
+    workspace = Workspace(ftax.load_model(model, inputs=inputs).run_as(setting))
+    return find_runtime("onnxruntime").prepare(workspace, "python").preparation.details
+
+
+@pytest.mark.needs_ort
+def test_the_session_is_the_one_that_was_measured(image_model):
+    assert "optimization_level" not in find_lines("onnxruntime")
+    details = find_details(*image_model, optimization="basic")
+    assert "_level = levels.ORT_ENABLE_BASIC\n" in find_lines("onnxruntime", details=details)
+    details = {"session": {"optimization": "all", "provider_options": {"use_tf32": "0"}}}
+    lines = find_lines("onnxruntime", details=details)
+    assert '"CUDAExecutionProvider", {\n    "use_tf32": "0",\n' in lines
+    assert max(map(len, lines.splitlines())) <= 76
+    compile(lines, "lines", "exec")
+
+
+def test_the_lines_are_of_the_grad_mode_that_was_measured():
+    assert "no_grad" not in find_lines("compile-capture")
+    assert "inference_mode" not in find_lines("compile-capture", grad_mode="no_grad")
+
+
 def test_the_exporter_to_onnx_is_the_one_that_was_measured():
     assert "dynamo=True" in find_lines("onnxruntime")
-    assert "dynamo=False" in find_lines("onnxruntime", exporter="torchscript")
+    assert "dynamo=False" in find_lines("onnxruntime", details={"exporter": "torchscript"})
 
 
 class Branches(nn.Module):

@@ -17,6 +17,7 @@ from ftax.runtimes.catalogue import check_host, find_runtime, list_runtimes
 from ftax.runtimes.compilers.torchscript import prepare_file
 from ftax.runtimes.files import prepare_path
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import GradMode, Setting
@@ -162,6 +163,28 @@ def test_prepare_runs_under_the_gradient_mode_of_the_workspace(mlp: LoadedModel)
         workspace = Workspace(mlp.run_as(Setting(grad_mode=mode)))
         find_runtime("eager").prepare(workspace, "python").runner.run_once()
         assert seen[-1] is (mode == "inference")
+
+
+def test_eager_on_one_thread_sets_threads_once_a_round_and_puts_them_back(
+    mlp: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    mlp.module.first.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+    with use_threads(2):
+        prepared = prepare(mlp, "eager-one-thread")
+        seen.clear()
+        prepared.runner.run_once()
+        prepared.run()
+        assert seen == [1, 1]
+        assert torch.get_num_threads() == 2
+        changes: list[int] = []
+        monkeypatch.setattr(torch, "set_num_threads", changes.append)
+        plan = _core.RoundPlan()
+        plan.rule.min_rounds = plan.rule.max_rounds = 2
+        plan.samples_per_round, plan.dropped_per_round = 10, 1
+        plan.warmup.iterations = 3
+        _core.measure_rounds([prepared.runner], plan)
+    assert len(changes) < 10 < len(seen) - 2
 
 
 def test_module_that_cannot_be_traced_is_refused_in_one_line() -> None:

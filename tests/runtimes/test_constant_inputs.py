@@ -116,18 +116,16 @@ class Holds:
         self.parts = [{"deep": tensor}]
 
 
-class Slotted:
-    __slots__ = ("tensor",)
-
+class Acts(Holds):
     def __init__(self, tensor):
-        self.tensor = tensor
+        super().__init__(tensor)
+        self.layer = nn.Linear(2, 2)
 
 
 @pytest.mark.parametrize(
     ("hidden", "message"),
     [
-        (Holds, r"argument 1 is a Holds, which holds a tensor at \.parts\[0\]\['deep'\]"),
-        (Slotted, r"a Slotted, which holds a tensor at \.tensor, where it is not found: pass"),
+        (Acts, r"argument 1 is an Acts, which holds a tensor at \.parts\[0\]\['deep'\]"),
         (lambda tensor: nn.Linear(2, 2), r"a Linear, which holds a tensor at \._parameters"),
         (lambda tensor: {tensor}, r"a set, which holds a tensor at \[0\]"),
         (lambda tensor: iter([tensor]), "a list_iterator, which one call uses up: pass a list"),

@@ -55,6 +55,20 @@ def test_a_row_is_the_model_on_two_inputs(name: str, host: Host, mlp: LoadedMode
     assert prepared.warnings == ()
 
 
+def test_the_plain_run_is_a_row_of_its_own_on_a_cpu(mlp: LoadedModel) -> None:
+    spec = find_runtime("onnxruntime-run")
+    prepared = spec.prepare(Workspace(mlp), "python")
+    assert prepared.checks.outputs.within_tolerance
+    assert prepared.checks.second_input.within_tolerance
+    assert torch.allclose(prepared.run()[0], mlp.call(), atol=1e-6)
+    assert prepared.preparation.details["exporter"] == "dynamo"
+    assert spec.quick and "does not run on cuda" in str(spec.find_obstacle(device="cuda:0"))
+    with pytest.raises(InvalidArgumentError, match="'most'; use one of disable, basic, extended"):
+        ftax.py_bench(
+            mlp, runtime="onnxruntime-run", runtime_options={"optimization": "most"}, plan=QUICK
+        )
+
+
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_row_that_is_right_on_one_input_only_says_so(host: Host) -> None:
     def branch(x: torch.Tensor) -> torch.Tensor:

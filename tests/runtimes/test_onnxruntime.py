@@ -11,7 +11,8 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError
-from support.onnx_models import S, Y, make_inputs, make_runner, save_model
+from ftax.runtimes.adoption import make_request
+from support.onnx_models import CPU, S, Y, make_inputs, make_runner, save_model
 
 pytestmark = pytest.mark.needs_ort
 
@@ -48,6 +49,35 @@ def test_each_run_reads_its_inputs_anew(model: Path) -> None:
     assert torch.equal(python_y, Y * 10)
 
 
+@pytest.mark.parametrize("captures", [False, True])
+def test_a_request_on_a_gpu_writes_the_outputs_of_its_inputs(model: Path, captures: bool) -> None:
+    """The lines of a GPU, with a session on the CPU."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(model), providers=[CPU])
+    x, w = make_inputs()
+    y, s = torch.full((1, 3), float("nan")), torch.full((), float("nan"))
+    binding, place, kind = session.io_binding(), ("cpu", 0), 1
+    for name, tensor in zip("ys", (y, s), strict=True):
+        binding.bind_output(name, *place, kind, tensor.shape, tensor.data_ptr())
+    given = (x, w.t().contiguous().t())  # as a user may give it
+    names = {"session": session, "binding": binding, "written": (y, s), "inputs": given}
+    names["run"] = onnxruntime.RunOptions()
+    if captures:
+        memory = (torch.zeros(1, 2), torch.zeros(2, 3))
+        for name, tensor in zip("xw", memory, strict=True):
+            binding.bind_input(name, *place, kind, tensor.shape, tensor.data_ptr())
+        request = make_request("onnxruntime-cuda-graph", memory=memory, **names)
+    else:
+        names |= {"names": ["x", "w"], "kinds": [kind, kind], "place": place}
+        request = make_request("onnxruntime", on_cuda=True, **names)
+    outputs = request()
+    assert torch.equal(outputs[0], Y) and torch.equal(outputs[1], S)
+    x.mul_(10)
+    request()
+    assert torch.equal(y, Y * 10)
+
+
 def test_inputs_go_by_name_as_well(model: Path) -> None:
     x, w = make_inputs()
     runner, (y, _) = make_runner(model, {"w": w, "x": x})
@@ -63,10 +93,9 @@ def test_an_input_that_is_not_contiguous_is_read_in_its_own_order(model: Path) -
     assert torch.equal(y, Y)
 
 
-@pytest.mark.parametrize("host", ["cpp", "python"])
-def test_bound_tensors_live_as_long_as_what_runs_them(model: Path, host: str) -> None:
+def test_bound_tensors_live_as_long_as_what_runs_them(model: Path) -> None:
     inputs = make_inputs()
-    runner, outputs = make_runner(model, inputs, host=host)
+    runner, outputs = make_runner(model, inputs)
     watched = [weakref.ref(tensor) for tensor in outputs]
     del inputs, outputs
     gc.collect()

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import ftax
+from ftax import _core
 from ftax.errors import UnsupportedError
+from ftax.runtimes.graph.cuda_graph import check_graph, drive_graph
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
@@ -166,3 +168,42 @@ def test_the_replay_that_sets_random_numbers_trains_nothing():
         workspace, lambda given: captured.run(replay, given, loaded), name="a graph"
     )
     assert checks.judge_outputs().words == "bitwise equal"
+
+
+def drive_from_python(linear: LoadedModel, replay: Replay) -> tuple[_core.Runner, CapturedGraph]:
+    """As a request from Python is made of a graph, which here runs on the CPU."""
+    workspace = Workspace(linear)
+    buffers = Buffers(
+        inputs=tuple(linear.flat_inputs()),
+        outputs=tuple(tensor.clone() for tensor in workspace.reference),
+        constants=tuple(linear.module.parameters()),
+    )
+    captured = CapturedGraph(
+        graph=SimpleNamespace(replay=lambda: replay(linear, buffers)),  # type: ignore[arg-type]
+        owner=None,
+        buffers=buffers,
+        draws_random=False,
+        host_reads=(),
+    )
+    return drive_graph(workspace, captured, "cuda-graph", "python")
+
+
+def test_a_request_from_python_brings_its_inputs_to_the_graph(linear: LoadedModel) -> None:
+    runner, captured = drive_from_python(linear, replay_honestly)
+    (x,), (memory,) = captured.buffers.inputs, linear.flat_inputs()
+    assert x is not memory and torch.equal(x, memory)
+    x.copy_(normal(2, 4, seed=5))
+    runner.run_once()
+    assert torch.equal(captured.buffers.outputs[0], linear.module(x))
+    assert torch.equal(memory, x)
+    linear.flat_inputs()[0].copy_(normal(2, 4))
+    checks = check_graph(Workspace(linear), captured, runner, "cuda-graph")
+    assert checks.outputs.bitwise and checks.second_input.bitwise
+    runner.run_once()
+    assert torch.equal(memory, normal(2, 4))  # others read it too
+
+
+def test_a_graph_that_python_drives_may_not_write_where_it_reads(linear: LoadedModel) -> None:
+    runner, captured = drive_from_python(linear, replay_and_spoil_an_input)
+    with pytest.raises(UnsupportedError, match="writes into the model's weights, buffers or inp"):
+        captured.run(runner.run_once, linear.flat_check_inputs(), linear)

@@ -399,3 +399,29 @@ def test_what_a_step_writes_first_in_its_fourth_call_is_put_back() -> None:
         ftax.tax(ftax.step(accumulate, (X,)), plan=SHORT)
     assert all(map(torch.equal, model.parameters(), before))
     assert state == {"calls": 0}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_state_that_a_step_resizes_or_keeps_in_a_sparse_tensor_is_as_it_was() -> None:
+    out, sparse = torch.empty(0), torch.eye(3).to_sparse()
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        sparse.values().mul_(2)
+        return torch.mul(x, 2, out=out) + 1
+
+    receipt = ftax.tax(ftax.step(run, (X,)), runtimes="none", plan=SHORT)
+    assert len(receipt.rungs) == 3
+    assert out.shape == (0,) and out.untyped_storage().nbytes() == 0
+    assert sparse.values().tolist() == [1.0, 1.0, 1.0]
+
+
+def test_state_that_a_failing_step_resized_is_as_it_was() -> None:
+    out = torch.empty(0)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        torch.mul(x, 2, out=out)
+        raise KeyError("no")
+
+    with pytest.raises(ftax.RunnerError, match="KeyError"):
+        ftax.tax(ftax.step(run, (X,)), runtimes="none", plan=SHORT)
+    assert out.shape == (0,)

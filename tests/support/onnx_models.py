@@ -51,9 +51,14 @@ def make_runner(
     outputs = list(bound.outputs.values())
     if host == "cpp":
         return ort.make_cpp_runner(bound, name), outputs
-    call = ort.make_python_callable(bound)
+    call, _ = ort.make_python_callable(bound)
+
+    def keep() -> None:
+        for to, output in zip(outputs, call(), strict=True):
+            to.copy_(torch.as_tensor(output))
+
     mode = _core.GradMode.inference
-    return _core.PythonRunner(call, name, device="cpu", grad_mode=mode), outputs
+    return _core.PythonRunner(keep, name, device="cpu", grad_mode=mode), outputs
 
 
 def view(tensor: torch.Tensor) -> tuple[int, int, list[int], str]:

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <optional>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/collectable.h"
 #include "bindings/torch/guards.h"
 #include "bindings/torch/python_values.h"
 #include "bindings/torch/signature.h"
@@ -96,6 +98,13 @@ class GraphArguments {
     return inputs;
   }
 
+  // For Python's collector of garbage.
+  int traverse(visitproc visit, void* arg) const {
+    Py_VISIT(args_.ptr());
+    return 0;
+  }
+  void clear() { const py::tuple args = std::exchange(args_, py::tuple()); }
+
  private:
   struct Seen {
     size_t place;
@@ -135,8 +144,9 @@ py::list find_functions(const py::list& objects, const py::tuple& codes) {
 }  // namespace
 
 void bind_capture(py::module_& m) {
-  py::class_<Signature>(m, "Signature")
-      .def(py::init<const py::tuple&, const py::dict&>(), py::arg("args"), py::arg("kwargs"))
+  py::class_<Signature>(m, "Signature", make_collectable<Signature>())
+      .def(py::init<const py::tuple&, const py::dict&, py::object>(), py::arg("args"),
+           py::arg("kwargs"), py::arg("is_data") = py::none())
       .def("match",
            py::overload_cast<const py::tuple&, const py::dict&>(&Signature::match, py::const_),
            py::arg("args"), py::arg("kwargs"), "Their tensors, each once; None: other arguments.")
@@ -144,7 +154,7 @@ void bind_capture(py::module_& m) {
            py::arg("tensors"), "Such arguments with these tensors: (args, kwargs).")
       .def("describe", py::overload_cast<>(&Signature::describe, py::const_))
       .def_property_readonly("objects", py::overload_cast<>(&Signature::list_objects, py::const_));
-  py::class_<Guards>(m, "Guards")
+  py::class_<Guards>(m, "Guards", make_collectable<Guards>())
       .def(py::init<>())
       .def("add_items", &Guards::add_items, py::arg("dict"), py::arg("keys"))
       .def("add_dict", &Guards::add_dict, py::arg("dict"))
@@ -154,6 +164,8 @@ void bind_capture(py::module_& m) {
       .def("add_cell", &Guards::add_cell, py::arg("cell"))
       .def("add_attribute", &Guards::add_attribute, py::arg("object"), py::arg("name"))
       .def("add_class", &Guards::add_class, py::arg("object"))
+      .def("add_dict_of", &Guards::add_dict_of, py::arg("object"),
+           "Whether it has one that could be replaced.")
       .def("add_function", &Guards::add_function, py::arg("function"))
       .def("add_tensor", &Guards::add_tensor, py::arg("tensor"), py::arg("gradient") = false,
            py::arg("hooks") = false)
@@ -169,7 +181,7 @@ void bind_capture(py::module_& m) {
            "Copies what is not there already; the places that were copied.")
       .def("give_back", &OwnInputs::give_back, py::arg("given"), py::arg("places"),
            py::call_guard<py::gil_scoped_release>());
-  py::class_<GraphArguments>(m, "GraphArguments")
+  py::class_<GraphArguments>(m, "GraphArguments", make_collectable<GraphArguments>())
       .def(py::init<py::tuple, std::vector<size_t>>(), py::arg("args"), py::arg("inputs"))
       .def("match", &GraphArguments::match, py::arg("args"),
            "The inputs; None where a weight, a size or a plain value is another.");

@@ -10,6 +10,7 @@
 #include "tape/call_log.h"
 #include "tape/dispatch_scope.h"
 #include "tape/other_threads.h"
+#include "tape/own_generators.h"
 #include "tape/recorder.h"
 #include "tape/tape.h"
 
@@ -95,9 +96,36 @@ class Recording {
   std::unique_ptr<DispatchScope> scope_;
 };
 
+// As a context of Python.
+class GeneratorScope {
+ public:
+  explicit GeneratorScope(std::vector<at::Generator> generators)
+      : generators_(std::move(generators)) {}
+  void enter() { scope_ = std::make_unique<OwnGenerators>(generators_); }
+  void exit(const py::args&) { scope_.reset(); }
+
+ private:
+  std::vector<at::Generator> generators_;
+  std::unique_ptr<OwnGenerators> scope_;
+};
+
 }  // namespace
 
 void bind_recorder(py::module_& m) {
+  py::class_<GeneratorScope>(m, "OwnGenerators",
+                             "A context in which operators without a generator get one of these.")
+      .def(py::init<std::vector<at::Generator>>(), py::arg("generators"))
+      .def("__enter__", &GeneratorScope::enter)
+      .def("__exit__", &GeneratorScope::exit);
+  m.def(
+      "exclude_own_generators",
+      [](bool excluded) {
+        const bool before = c10::impl::tls_is_dispatch_key_excluded(OwnGenerators::kKey);
+        c10::impl::tls_set_dispatch_key_excluded(OwnGenerators::kKey, excluded);
+        return before;
+      },
+      py::arg("excluded"),
+      "Whether what this thread calls passes them by, as torch has it in a mode; how it was.");
   py::enum_<Level>(m, "Level", "Where a recording sees operator calls.")
       .value("above_autograd", Level::kAboveAutograd)
       .value("with_autograd", Level::kWithAutograd)

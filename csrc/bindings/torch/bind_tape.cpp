@@ -1,4 +1,5 @@
 // The tape as Python sees it: run it, look into it call by call, and time its operators.
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
@@ -90,14 +91,16 @@ at::Tensor leave_inference_mode(const at::Tensor& tensor) {
 // mode, in which they do least; the outputs at `places` are of the caller's mode.
 std::vector<at::Tensor> call(Tape& tape, const std::vector<at::Tensor>& inputs,
                              const std::vector<size_t>& places) {
-  const py::gil_scoped_release release;
   tape.bind_inputs(inputs);
-  {
-    const GradModeScope scope(GradMode::kInference);
-    // Where autocast is on, what it made of the calls was recorded.
-    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    tape.run();
-  }
+  // Errors and warnings of operators become those of Python that eager's are.
+  HANDLE_TH_ERRORS
+  const py::gil_scoped_release release;
+  const GradModeScope scope(GradMode::kInference);
+  // Where autocast is on, what it made of the calls was recorded.
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  tape.run_as_eager();
+  END_HANDLE_TH_ERRORS_PYBIND
+  const py::gil_scoped_release release;
   std::vector<at::Tensor> outputs;
   {
     const auto all = tape.outputs();

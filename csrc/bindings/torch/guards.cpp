@@ -140,10 +140,27 @@ void Guards::add_word(const void* address) {
   words_.push_back({word, *word, places_.size() - 1});
 }
 
-Guards::~Guards() {
-  for (const Dict& item : dicts_) {
+Guards::~Guards() { clear(); }
+
+int Guards::traverse(visitproc visit, void* arg) const {
+  for (const Place& place : places_) {
+    Py_VISIT(place.owner.ptr());
+    for (const py::object& key : place.keys) Py_VISIT(key.ptr());
+    for (const py::object& value : place.values) Py_VISIT(value.ptr());
+  }
+  return 0;
+}
+
+// Moved out first: what it holds may ask for it while it goes.
+void Guards::clear() {
+  for (const Dict& item : std::exchange(dicts_, {})) {
     if (item.watched != nullptr) unwatch_dict(item.dict);
   }
+  restless_.clear();
+  words_.clear();
+  others_.clear();
+  const auto tensors = std::exchange(tensors_, {});
+  const auto places = std::exchange(places_, {});
 }
 
 // The dictionary behind the proxy that Python shows of a class.
@@ -206,6 +223,14 @@ void Guards::add_attribute(const py::object& object, const py::str& name) {
 void Guards::add_class(const py::object& object) {
   add(Kind::kClass, object, {}, {py::type::of(object)});
   add_word(&object.ptr()->ob_type);
+}
+
+bool Guards::add_dict_of(const py::object& object) {
+  PyObject* const* const dict = _PyObject_GetDictPtr(object.ptr());
+  if (dict == nullptr || *dict == nullptr) return false;
+  add(Kind::kDictOf, object, {}, {hold(*dict)});
+  add_word(dict);
+  return true;
 }
 
 void Guards::add_function(const py::object& function) {
@@ -339,6 +364,8 @@ bool Guards::holds(Place& place) const {
     }
     case Kind::kClass:
       return place.values[0].is(py::type::handle_of(place.owner));
+    case Kind::kDictOf:
+      return place.values[0].ptr() == *_PyObject_GetDictPtr(place.owner.ptr());
     case Kind::kFunction:
       return holds_function(place);
     case Kind::kTensor:

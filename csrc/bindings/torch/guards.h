@@ -31,7 +31,9 @@ class Guards {
   void add_set(const py::object& set);
   void add_cell(const py::object& cell);
   void add_attribute(const py::object& object, const py::str& name);
-  void add_class(const py::object& object);       // which it is of
+  void add_class(const py::object& object);  // which it is of
+  // Which dictionary has its attributes; false, and no place, where it has none to replace.
+  bool add_dict_of(const py::object& object);
   void add_function(const py::object& function);  // its code and its defaults
   // Memory, layout, whether autograd follows it; if asked for, which tensor its gradient is, and
   // which hooks wait for it.
@@ -45,6 +47,10 @@ class Guards {
   [[nodiscard]] py::object find_key(size_t place) const;
   [[nodiscard]] size_t size() const { return places_.size(); }
 
+  // For Python's collector of garbage.
+  int traverse(visitproc visit, void* arg) const;
+  void clear();
+
  private:
   enum class Kind {
     kItems,
@@ -54,6 +60,7 @@ class Guards {
     kCell,
     kAttribute,
     kClass,
+    kDictOf,
     kFunction,
     kTensor,
     kSwitches

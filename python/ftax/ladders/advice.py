@@ -24,7 +24,8 @@ from ftax.timing.units import format_interval, format_time
 
 # What the lines of code begin with, of a forward pass and of other steps.
 _GIVEN = {
-    False: "# inputs: the tensors of one request, a tuple in the order of forward\n",
+    False: "# inputs: the tensors of one request, a tuple in the order of forward\n"
+    "# requests: such tuples, in the same shapes\n",
     True: "# step: the ftax.Step that was measured, in the grad mode of the program\n"
     "# inputs: its arguments, a tuple\n",
 }
@@ -105,18 +106,14 @@ def adopt(findings: Findings) -> str:
     captured = [row for row in able[1:] if row.measurement.cell.runtime == "capture"]
     parts: list[str] = []
     for row in (*able[:1], *captured):
-        runtime = row.measurement.cell.runtime
+        cell, details = row.measurement.cell, row.preparation.details
         also = "or " if parts else ""
         parts.append(
-            f"# {also}{runtime}, from Python: {_say_latency(row)}\n"
+            f"# {also}{cell.runtime}, from Python: {_say_latency(row)}\n"
             f"{'' if parts else _GIVEN[is_step]}"
-            f"{find_lines(runtime, step=is_step, exporter=_find_exporter(row))}"
+            f"{find_lines(cell.runtime, step=is_step, grad_mode=cell.grad_mode, details=details)}"
         )
     return "\n\n".join(parts)
-
-
-def _find_exporter(row: RuntimeRow) -> str:
-    return str(row.preparation.details.get("exporter", "dynamo"))
 
 
 def _say_waits(findings: Findings) -> str:

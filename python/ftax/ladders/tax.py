@@ -18,7 +18,15 @@ from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.given import Model, find_threads, load_alone, load_parts, measuring, use_threads
+from ftax.steps.given import (
+    Model,
+    as_step,
+    find_threads,
+    load_alone,
+    load_parts,
+    measuring,
+    use_threads,
+)
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.steps.step import Step
@@ -132,6 +140,7 @@ def tax_with_traces(
     setting = read_setting(options, TaxKeywords.__optional_keys__)
     found = TaxOptions(**wanted, keep=keep)
     check_label(label)
+    model, inputs, check_inputs = as_step(model, inputs, check_inputs, setting)
     plan = plan or usual_plan
     shown = choose_plan(plan("cpu") if callable(plan) else plan)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:

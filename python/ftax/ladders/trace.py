@@ -11,7 +11,7 @@ import torch
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.runtimes.prepare import prepare
-from ftax.steps.given import Model, measuring
+from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting, SettingOptions, read_setting
 from ftax.timing.candidate import Candidate, Host
@@ -83,6 +83,7 @@ def profile_once(
 def _ready_on_gpu(
     model: Model, inputs: Any, check_inputs: Any, setting: Setting, runtime: str, host: Host
 ) -> Iterator[tuple[LoadedModel, Candidate]]:
+    model, inputs, check_inputs = as_step(model, inputs, check_inputs, setting)
     with measuring(model, setting, inputs, check_inputs):
         try:
             loaded, (prepared,) = prepare(

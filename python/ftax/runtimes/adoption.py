@@ -1,34 +1,72 @@
 """The lines of code that put a runtime in a module's place; all but a capture without ftax.
 
 They begin with what a program has (``model``, in eval mode, or ``step``, the `ftax.Step` that was
-measured; ``inputs``, the tuple of what it is called with) and end with ``outputs``. The surprising
-choice: they are text, and the tests run it and compare its outputs with the module's, so that
-advice cannot name a call that does not exist. What has no lines here (a tape, a launch replay)
-cannot be adopted without ftax.
+measured; ``inputs``, the tuple of what it is called with; ``requests``, such tuples) and leave
+``outputs`` of each. The surprising choice: they are text that is run. Where a request is more than
+a call of the model, the row of the runtime from Python times these very lines (`make_request`); the
+tests run all of it, compare its outputs with the module's and its time with the row's. What has no
+lines here (a tape, a launch replay) cannot be adopted without ftax.
 """
 
 from __future__ import annotations
 
-_CALL = """\
-with torch.inference_mode():  # each request
-    outputs = model(*inputs)"""
+from collections.abc import Callable, Mapping
+from textwrap import indent
+from typing import Any
+
+_ENTER = "with torch.inference_mode():"
+_CALL = "outputs = model(*inputs)"
+
+_FILL = """\
+for to, x in zip(memory, inputs):
+    to.copy_(x)
+"""
+
+_REPLAY = f"""\
+{_FILL}graph.replay()
+outputs = written  # until the next request"""
+
+_RUN_ON_CUDA = """\
+session.run_with_iobinding(binding, run)
+outputs = written  # until the next request"""
+
+# What is done for each request, where it is more than a call of the model.
+_REQUESTS = {
+    "aoti-cuda-graph": _REPLAY,
+    "cuda-graph": _REPLAY,
+    "onnxruntime": """\
+for name, x in zip(names, inputs):
+    binding.bind_cpu_input(name, x.numpy())
+session.run_with_iobinding(binding)
+outputs = binding.copy_outputs_to_cpu()""",
+    "onnxruntime-cuda-graph": _FILL + _RUN_ON_CUDA,
+    "onnxruntime-run": """\
+feed = {name: x.numpy() for name, x in zip(names, inputs)}
+outputs = session.run(None, feed)""",
+    "torchscript-cuda-graph": _REPLAY,
+}
 
 _CAPTURE = """\
+memory = [x.clone() for x in inputs]
 graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
 with torch.inference_mode():
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # warm up
         for _ in range(3):
-            model(*inputs)
+            model(*memory)
     with torch.cuda.graph(graph):
-        outputs = model(*inputs)
-graph.replay()  # each request: copy_ into `inputs`, replay, read `outputs`"""
+        written = model(*memory)"""
 
 _COMPILE = "model = torch.compile(model, dynamic=False)"
 
 _TRACE = """\
 with torch.no_grad():
     model = torch.jit.trace(model, inputs, strict=False)"""
+
+# What was traced takes longer to call than what was loaded.
+_LOAD = """\
+torch.jit.save(model, "model.pt")
+model = torch.jit.load("model.pt")"""
 
 _FREEZE = f"{_TRACE}\nmodel = torch.jit.freeze(model)"
 
@@ -42,62 +80,93 @@ model = aoti.aoti_load_package(path)"""
 # For threads it asks CUDA whether an earlier call has ended, which no capture survives.
 _PACKAGE_TO_CAPTURE = _PACKAGE.replace("(path)", "(path, run_single_threaded=True)")
 
+_FTAX_CAPTURE = """\
+with torch.inference_mode():
+    model = ftax.capture(model, inputs)"""
+
 _SESSION = """\
-device = inputs[0].device.type
-torch.onnx.export(model, inputs, "model.onnx", dynamo=True)
+import onnxruntime
+torch.onnx.export(model, inputs, "model.onnx", dynamo={dynamo})
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = torch.get_num_threads()
 options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+{levels}provider = "CPUExecutionProvider"
 session = onnxruntime.InferenceSession(
-    "model.onnx", options, providers=[f"{device.upper()}ExecutionProvider"]
+    "model.onnx", options, providers=[provider]
 )
-binding = session.io_binding()
-for item, x in zip(session.get_inputs(), inputs):
-    dtype = torch.empty(0, dtype=x.dtype).numpy().dtype
-    binding.bind_input(item.name, device, 0, dtype, x.shape, x.data_ptr())
-for item in session.get_outputs():
-    binding.bind_output(item.name, device)
-if device == "cuda":  # each request: fill `inputs`, wait, run
-    torch.cuda.current_stream().synchronize()  # it runs on another
-session.run_with_iobinding(binding)
-outputs = binding.copy_outputs_to_cpu()  # or get_outputs(), where they are"""
+names = [item.name for item in session.get_inputs()]"""
+
+_LEVEL = """\
+levels = onnxruntime.GraphOptimizationLevel
+options.graph_optimization_level = levels.{}
+"""
+
+# It runs on torch's stream, which must not be the default one, and returns before it is done.
+_ON_CUDA = (
+    _SESSION.replace("import onnx", "import onnx, onnx", 1).replace(
+        'provider = "CPUExecutionProvider"',
+        """\
+stream = torch.cuda.Stream()
+stream.wait_stream(torch.cuda.current_stream())
+torch.cuda.set_stream(stream)  # of the session, and of all that follows
+provider = "CUDAExecutionProvider", {{
+{settings}    "device_id": str(stream.device_index),
+    "user_compute_stream": str(stream.cuda_stream),
+}}""",
+    )
+    + """
+graph = onnx.load("model.onnx", load_external_data=False).graph
+kinds, made = (
+    [x.type.tensor_type.elem_type for x in items]
+    for items in (graph.input, graph.output)
+)
+with torch.inference_mode():
+    given = torch.utils._pytree.tree_leaves(model(*inputs))
+written = [
+    torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in given
+]
+place, binding = ("cuda", stream.device_index), session.io_binding()
+for item, kind, x in zip(session.get_outputs(), made, written):
+    binding.bind_output(item.name, *place, kind, x.shape, x.data_ptr())
+run = onnxruntime.RunOptions()
+run.add_run_config_entry("disable_synchronize_execution_providers", "1")
+run.add_run_config_entry("gpu_graph_id", "-1")  # none; or it is looked for""",
+    """\
+inputs = [x.contiguous() for x in inputs]
+for name, kind, x in zip(names, kinds, inputs):
+    binding.bind_input(name, *place, kind, x.shape, x.data_ptr())
+"""
+    + _RUN_ON_CUDA,
+)
 
 
 def _make_compile(mode: str) -> str:
     return f'mode = "{mode}"\n{_COMPILE[:-1]}, mode=mode)'
 
 
+# What is done once.
 _LINES = {
-    "aoti": f"{_PACKAGE}\n{_CALL}",
+    "aoti": _PACKAGE,
     "aoti-cuda-graph": f"{_PACKAGE_TO_CAPTURE}\n{_CAPTURE}",
-    "capture": f"""\
-import ftax
-with torch.inference_mode():
-    model = ftax.capture(model, inputs)
-{_CALL}""",
-    "compile": f"{_COMPILE}\n{_CALL}",
-    "compile-capture": f"""\
-import ftax
-{_COMPILE}
-with torch.inference_mode():
-    model = ftax.capture(model, inputs)
-{_CALL}""",
-    "compile-max-autotune": f"{_make_compile('max-autotune-no-cudagraphs')}\n{_CALL}",
-    "compile-reduce-overhead": f"{_make_compile('reduce-overhead')}\n{_CALL}",
+    "capture": f"import ftax\n{_FTAX_CAPTURE}",
+    "compile": _COMPILE,
+    "compile-capture": f"import ftax\n{_COMPILE}\n{_FTAX_CAPTURE}",
+    "compile-max-autotune": _make_compile("max-autotune-no-cudagraphs"),
+    "compile-reduce-overhead": _make_compile("reduce-overhead"),
     "cuda-graph": _CAPTURE,
-    "eager-channels-last": f"""\
-last = torch.channels_last
-model = model.to(memory_format=last)  # inputs of every request, too
-inputs = tuple(x.contiguous(memory_format=last) for x in inputs)
-{_CALL}""",
-    "eager-one-thread": f"torch.set_num_threads(1)  # once, before the first request\n{_CALL}",
-    "onnxruntime": f"import onnxruntime\n{_SESSION}",
-    "torchscript": f"{_TRACE}\n{_CALL}",
+    "eager-channels-last": "model = model.to(memory_format=torch.channels_last)",
+    "eager-one-thread": "torch.set_num_threads(1)",
+    "onnxruntime": f"""\
+{_SESSION}
+binding = session.io_binding()
+for item in session.get_outputs():
+    binding.bind_output(item.name)""",
+    "onnxruntime-run": _SESSION,
+    "torchscript": f"{_TRACE}\n{_LOAD}",
     "torchscript-cuda-graph": f"{_FREEZE}\n{_CAPTURE}",
-    "torchscript-frozen": f"{_FREEZE}\n{_CALL}",
-    "torchscript-optimized": f"{_FREEZE}\nmodel = torch.jit.optimize_for_inference(model)\n{_CALL}",
+    "torchscript-frozen": _FREEZE,
+    "torchscript-optimized": f"{_FREEZE}\nmodel = torch.jit.optimize_for_inference(model)",
 }
-
 
 # In the caller's grad mode, and of no more runtimes: a step changes what it trains.
 _LINES_OF_STEPS = {
@@ -111,8 +180,56 @@ outputs = step(*inputs)  # each time""",
 }
 
 
-def find_lines(runtime: str, *, step: bool = False, exporter: str = "dynamo") -> str:
-    """What puts that runtime in the place of ``model``, or of ``step``, in Python, with the
-    exporter to ONNX that was used; "" if nothing does."""
-    lines = (_LINES_OF_STEPS if step else _LINES).get(runtime, "")
-    return lines if exporter == "dynamo" else lines.replace("dynamo=True", "dynamo=False")
+def find_lines(
+    runtime: str,
+    *,
+    step: bool = False,
+    grad_mode: str = "inference",
+    details: Mapping[str, Any] | None = None,
+) -> str:
+    """What puts that runtime in the place of ``model``, or of ``step``, in Python; "" if nothing
+    does. ``grad_mode`` and ``details`` are those of the measurement and of its preparation."""
+    if step:
+        return _LINES_OF_STEPS.get(runtime, "")
+    if runtime not in _LINES:
+        return ""
+    session = (details or {}).get("session", {})
+    settings = session.get("provider_options", {})
+    once, request = _find(runtime, on_cuda=bool(settings))
+    if runtime.startswith("onnxruntime"):
+        level = session.get("optimization", "all")
+        once = once.format(
+            dynamo=(details or {}).get("exporter", "dynamo") == "dynamo",
+            levels="" if level == "all" else _LEVEL.format(name_level(level)),
+            settings="".join(f'    "{name}": "{value}",\n' for name, value in settings.items()),
+        )
+    if [line for line in once.splitlines() if line[0] != " "][-1] != _ENTER:
+        once += f"\n{_ENTER}"
+    lines = f"""\
+{once}
+    for inputs in requests:  # a request as it was timed
+{indent(request, " " * 8)}"""
+    return lines if grad_mode == "inference" else lines.replace("inference_mode()", "no_grad()")
+
+
+def name_level(optimization: str) -> str:
+    """What onnxruntime.GraphOptimizationLevel calls a level of ours."""
+    return "ORT_DISABLE_ALL" if optimization == "disable" else f"ORT_ENABLE_{optimization.upper()}"
+
+
+def make_request(runtime: str, *, on_cuda: bool = False, **names: Any) -> Callable[[], Any]:
+    """The lines of one request as a function without arguments, which gives its ``outputs``; what
+    they are about, ``inputs`` too, is in ``names``."""
+    defaults = ", ".join(f"{name}={name}" for name in names)
+    _, request = _find(runtime, on_cuda)
+    source = f"def request({defaults}):\n{indent(request, '    ')}\n    return outputs\n"
+    exec(compile(source, f"<request of {runtime}>", "exec"), names)
+    function: Callable[[], Any] = names.pop("request")
+    return function
+
+
+def _find(runtime: str, on_cuda: bool) -> tuple[str, str]:
+    """What is done once, and for each request."""
+    if runtime == "onnxruntime" and on_cuda:
+        return _ON_CUDA
+    return _LINES.get(runtime, ""), _REQUESTS.get(runtime, _CALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
@@ -39,12 +40,14 @@ def replay_mode(workspace: Workspace) -> _core.GradMode:
 
 
 def drive_python(
-    workspace: Workspace, name: str, callable_: Callable[[], object]
+    workspace: Workspace,
+    name: str,
+    callable_: Callable[[], object],
+    scope: Callable[[], AbstractContextManager[object]] | None = None,
 ) -> _core.PythonRunner:
-    """A Python callable in the C++ loop."""
-    return _core.PythonRunner(
-        callable_, name, device=workspace.loaded.device, grad_mode=grad_mode(workspace)
-    )
+    """A Python callable in the C++ loop, which enters a ``scope`` once a round."""
+    device, mode = workspace.loaded.device, grad_mode(workspace)
+    return _core.PythonRunner(callable_, name, device=device, grad_mode=mode, scope=scope)
 
 
 def check_later(checks: Checks, check: Callable[[], Checks]) -> Checks:

@@ -15,7 +15,8 @@ import torch
 
 from ftax.errors import InvalidArgumentError
 from ftax.runtimes.candidates import core_grad_mode
-from ftax.steps.loaded import FileModel, flatten_tensors
+from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.loaded import FileModel
 from ftax.steps.paths import describe_path
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES

@@ -4,7 +4,8 @@ outputs, the tape, the flat program, the captured graph, and artefacts on disk."
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, InvalidArgumentError, name_faults
+from ftax.errors import FtaxError, InvalidArgumentError, describe, name_faults
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.cost import Cost, measure_cost
 from ftax.runtimes.equality import Spread, allow_unsteady, compare_outputs
@@ -31,8 +32,11 @@ from ftax.runtimes.tape.tape import (
     run_eager,
     settle,
 )
+from ftax.steps.collectives import is_distributed, refuse_collectives
 from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.step_module import StepModule
 from ftax.timing.checks import Equality
 from ftax.timing.preparation import Preparation
 
@@ -53,7 +57,9 @@ class Workspace:
         *,
         many_sizes: bool = False,
     ) -> None:
-        self.loaded = loaded if loaded.steady_check is None else _choose_check_inputs(loaded)
+        if not isinstance(loaded.module, StepModule):  # it has run when it was loaded
+            _refuse_collectives(loaded)
+        self.loaded = _choose_check_inputs(loaded) if loaded.check_is_drawn else loaded
         self.setting = loaded.setting
         self.many_sizes = many_sizes
         self._tape_cost = self._capture_cost = Cost()
@@ -207,7 +213,7 @@ class Workspace:
         if name not in self._variants:
             with measure_cost(self.loaded.device) as cost:
                 loaded = replace(make(self.loaded), again=None)  # no longer what they make
-            loaded = replace(loaded, steady_check=None)  # chosen for this model already
+            loaded = replace(loaded, check_is_drawn=False)  # chosen for this model already
             made = Workspace(loaded)
             self._variants[name] = made, cost.to_preparation()
         return self._variants[name]
@@ -252,20 +258,63 @@ class Workspace:
         return make_with_cost
 
 
+def _refuse_collectives(loaded: LoadedModel) -> None:
+    """Raise UnsupportedError for a model that communicates with other processes."""
+    if is_distributed():
+        with preserve_state(loaded), loaded.guard(), refuse_collectives(loaded.name):
+            call_model(loaded.call)
+
+
 def _choose_check_inputs(loaded: LoadedModel) -> LoadedModel:
-    """``loaded`` with check inputs on which it takes the path of its main ones: a mask of ones may
-    be one that the model leaves out."""
-    try:
+    """``loaded`` with check inputs that it takes, on the path of its main ones where constants
+    decide on that: a mask of ones may be one that the model leaves out."""
+    with suppress(Exception):  # which `main` meets again
         settle(loaded)
-        with preserve_state(loaded):
-            main = [call.name for call in observe(loaded.call, has_autograd=loaded.has_autograd)]
-    except Exception:  # what a model raises on its main inputs is for whoever runs it first
+    second = _try(loaded, loaded.call_check)
+    if second.is_good and not loaded.varied:
         return loaded
+    main = _try(loaded, loaded.call)
+    if main.error:  # which is for whoever runs it first
+        return loaded
+    if second.is_like(main):
+        return loaded
+    if loaded.steady_check is not None:
+        steady = loaded.keep_constants()
+        again = _try(steady, steady.call_check)
+        if again.is_good or (main.has_nan and not again.error):
+            return steady
+        second = again
+    if second.error:
+        return loaded.check_on_own(f"raised {second.error}")
+    if second.has_nan and not main.has_nan:
+        return loaded.check_on_own("gives NaN")
+    return loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """A call: its operators, whether an output is not a number, and what it raised."""
+
+    names: Sequence[str] = ()
+    has_nan: bool = False
+    error: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return not (self.error or self.has_nan)
+
+    def is_like(self, main: _Tried) -> bool:
+        """Whether it took the path of the main inputs, and found numbers where they do."""
+        return not self.error and self.names == main.names and self.has_nan <= main.has_nan
+
+
+def _try(loaded: LoadedModel, call: Callable[[], Any]) -> _Tried:
+    outputs: list[Any] = []
     try:
         with preserve_state(loaded):
-            second = [
-                call.name for call in observe(loaded.call_check, has_autograd=loaded.has_autograd)
-            ]
-    except Exception:  # whatever it raises: such values are none that it takes
-        return loaded.keep_constants()
-    return loaded if second == main else loaded.keep_constants()
+            calls = observe(lambda: outputs.append(call()), has_autograd=loaded.has_autograd)
+            found = flatten_outputs(outputs)
+            has_nan = any(bool(item.isnan().any()) for item in found if item.is_floating_point())
+    except Exception as error:  # whatever a model raises
+        return _Tried(error=describe(error).removeprefix("the model raised "))
+    return _Tried(names=[item.name for item in calls], has_nan=has_nan)

@@ -13,6 +13,7 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError
 from ftax.records.record import JsonScalar
+from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.inputs import (
     CALIBRATION_STREAM,
     CHECK_STREAM,
@@ -21,7 +22,7 @@ from ftax.steps.inputs import (
     make_generator,
     make_input_pair,
 )
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, MakeInputs, Shape
 from ftax.steps.user_inputs import Given, read_user_inputs
@@ -128,6 +129,7 @@ def make_loaded(
         kwargs=pair.kwargs,
         check_args=pair.check_args,
         check_kwargs=pair.check_kwargs,
+        check_is_drawn=pair.is_drawn,
         varied=pair.varied,
         steady_check=pair.steady_check,
         setting=setting,

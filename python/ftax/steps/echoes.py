@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ftax.steps import as_written
 from ftax.steps.as_written import Watching
+from ftax.steps.own_generators import keep_drawing, list_own_generators
 
 _THERE_ARE_ANY = torch.__version__ < "2.10"
 
@@ -33,10 +34,16 @@ class PlainMode(TorchDispatchMode, Watching):
         if look is None:
             return
 
-        def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def call(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
             if isinstance(func, HigherOrderOperator):
                 return self.pass_on(func, args, kwargs or {})
             return look(self, func, types, args, kwargs)
+
+        def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if not list_own_generators():
+                return call(self, func, types, args, kwargs)
+            with keep_drawing():
+                return call(self, func, types, args, kwargs)
 
         cls.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
 

@@ -7,7 +7,8 @@ The public functions that measure, trace or profile all begin here, and so do wo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,15 +17,23 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError
 from ftax.steps.left_as_found import leave_as_found
-from ftax.steps.load import load_model
+from ftax.steps.load import is_function, load_model, make_step_of
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.mix import Mix, MixGivenError, tell_apart
 from ftax.steps.setting import Setting, check_threads
 from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
+from ftax.steps.user_inputs import read_given
 from ftax.steps.writes import find_storage
 
-Model = str | os.PathLike[str] | nn.Module | LoadedModel | Step
+Model = str | os.PathLike[str] | nn.Module | LoadedModel | Step | Callable[..., Any]
+
+
+class _Measuring(threading.local):
+    is_on = False
+
+
+_measuring = _Measuring()
 
 
 @contextmanager
@@ -34,8 +43,26 @@ def measuring(model: Model | Mix, setting: Setting, *given: Any) -> Iterator[Non
     models = list(model.list_given()) if isinstance(model, Mix) else [model]
     if isinstance(model, LoadedModel):
         setting = model.setting.beside(setting)
-    with use_threads(setting.threads), leave_as_found(*models, *given):
-        yield
+    before, _measuring.is_on = _measuring.is_on, True
+    try:
+        with use_threads(setting.threads), leave_as_found(*models, *given):
+            yield
+    finally:
+        _measuring.is_on = before
+
+
+def is_measuring() -> bool:
+    """Whether this thread measures, so that a capture leaves out what its user does not wait for
+    in each call."""
+    return _measuring.is_on
+
+
+def as_step(model: Any, inputs: Any, check_inputs: Any, setting: Setting) -> tuple[Any, Any, Any]:
+    """A function as the step that it is measured as, with its inputs; all else as it is. So what
+    its first runs leave behind is found to be undone by `measuring`."""
+    if not is_function(model):
+        return model, inputs, check_inputs
+    return make_step_of(model, read_given(inputs, check_inputs), setting), None, None
 
 
 @contextmanager

@@ -22,6 +22,7 @@ WEIGHT_STREAM, INPUT_STREAM, CHECK_STREAM, CALIBRATION_STREAM = range(4)
 class InputPair:
     """Two inputs of equal shapes, and what a reader of results should know about the second.
 
+    ``is_drawn``: the second is like the first, which the user gave, and may be invalid for a model.
     ``varied`` names arguments that are constant in the first and not in the second; with
     ``steady_check`` (args, kwargs) there is a second input in which they are.
     """
@@ -31,6 +32,7 @@ class InputPair:
     check_args: tuple[Any, ...]
     check_kwargs: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
+    is_drawn: bool = False
     steady_check: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
     varied: tuple[str, ...] = ()
 

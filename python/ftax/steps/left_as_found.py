@@ -19,7 +19,13 @@ from torch.nn.parameter import is_lazy
 from ftax.steps.compiled_graphs import room_to_compile
 from ftax.steps.kept_python import keep_draws, keep_python
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.state import Snapshot, Switches, keep_generators, put_weights_back
+from ftax.steps.own_generators import list_own_generators
+from ftax.steps.state import (
+    Snapshot,
+    Switches,
+    keep_generators,
+    put_weights_back,
+)
 from ftax.steps.step import Step
 from ftax.steps.tensors import copy_into, same_bytes
 from ftax.steps.writes import MOST_KEPT_BYTES, count_bytes
@@ -129,6 +135,9 @@ def _list_starts(item: Any) -> list[Any]:
 @contextmanager
 def _keep_environment() -> Iterator[None]:
     before = dict(os.environ)
+    if list_own_generators():  # and the environment
+        yield
+        return
     try:
         yield
     finally:

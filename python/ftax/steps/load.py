@@ -4,8 +4,9 @@ The surprising choice: a step of a model by name is made of the model's forward 
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from torch import nn
 
@@ -18,11 +19,12 @@ from ftax.steps.mix import Mix, MixGivenError
 from ftax.steps.named_step import as_forward, make_named_step
 from ftax.steps.setting import Setting, SettingOptions, normalize_device, read_setting
 from ftax.steps.step import Step
+from ftax.steps.step import step as make_step
 from ftax.steps.user_inputs import Given, read_given
 
 
 def load_model(
-    model: str | os.PathLike[str] | nn.Module | Step,
+    model: str | os.PathLike[str] | nn.Module | Step | Callable[..., Any],
     *,
     inputs: Any = None,
     check_inputs: Any = None,
@@ -31,8 +33,9 @@ def load_model(
     """Builds or takes a model, with a main input and a second one to check programs on.
 
     `model` is a name of `list_models()` or `bert-<layers>x<width>`, the path of a local Hugging
-    Face folder, a module, or a name in your code: "my_package.model:make" or "./file.py:make" is a
-    module, or a function without arguments that returns one or a pair of module and inputs.
+    Face folder, a module, a function (`ftax.step` of it), or a name in your code:
+    "my_package.model:make" or "./file.py:make" is a module, or a function without arguments that
+    returns one or a pair of module and inputs.
     Names come before paths: write "./gpt2" for a folder called gpt2. Nothing is ever downloaded.
 
     `inputs` is needed for a module and optional otherwise: a tensor (the one positional argument),
@@ -64,6 +67,8 @@ def load_model(
     given = read_given(inputs, check_inputs)
     if isinstance(model, Mix):
         raise MixGivenError(model)
+    if is_function(model):
+        return load_step(make_step_of(cast(Any, model), given, setting), setting, None)
     if isinstance(model, Step):
         return load_step(model, setting, given)
     if setting.step != "forward":
@@ -73,9 +78,20 @@ def load_model(
     return load_forward(model, setting, given)
 
 
-def _load_named_step(
-    model: str | os.PathLike[str] | nn.Module, setting: Setting, given: Given | None
-) -> LoadedModel:
+def is_function(model: object) -> bool:
+    """Whether this is a callable that becomes a step, by `ftax.step` with its inputs."""
+    return callable(model) and not isinstance(model, nn.Module | Step | type)
+
+
+def make_step_of(function: Callable[..., Any], given: Given | None, setting: Setting) -> Step:
+    """`ftax.step` of ``function`` with these inputs, of the setting's size."""
+    if given is None:
+        return make_step(function)
+    sized = given.at(setting)
+    return make_step(function, sized.inputs, check_inputs=sized.check_inputs)
+
+
+def _load_named_step(model: Any, setting: Setting, given: Given | None) -> LoadedModel:
     if isinstance(model, nn.Module) or (isinstance(model, str) and is_code(model)):
         what = "a module" if isinstance(model, nn.Module) else model
         raise InvalidArgumentError(

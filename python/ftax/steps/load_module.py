@@ -13,7 +13,8 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, UnsupportedError, say_count
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
 from ftax.steps.state import refuse_lazy

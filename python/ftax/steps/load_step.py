@@ -13,9 +13,10 @@ import torch
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, name_type
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
+from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators
@@ -70,6 +71,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         kwargs=pair.kwargs,
         check_args=pair.check_args,
         check_kwargs=pair.check_kwargs,
+        check_is_drawn=pair.is_drawn,
         varied=pair.varied,
         steady_check=pair.steady_check,
         warnings=(*pair.warnings, *_describe_growth(module.kept_bytes)),

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.records.record import JsonScalar
+from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.setting import Setting, use_autograd
 from ftax.steps.spec import Dtype
 from ftax.steps.step_module import StepModule
@@ -83,6 +83,7 @@ class LoadedModel(Subject):
     max_sequence: int | None = None  # the longest request that the model takes, if that is known
     # The same module with made inputs, in a setting of another size.
     finish: Callable[[Setting], "LoadedModel"] | None = field(default=None, repr=False)
+    check_is_drawn: bool = False  # like the main inputs, which the user gave
     # Arguments that are constant in the main inputs and not in the check inputs, and the check
     # inputs (args, kwargs) in which they are constant too, for a model that needs them so.
     varied: tuple[str, ...] = ()
@@ -123,11 +124,16 @@ class LoadedModel(Subject):
 
     def call(self) -> Any:
         """One forward pass on the main inputs, under the caller's gradient mode."""
-        return self.module(*self.args, **self.kwargs)
+        return self._run(self.args, self.kwargs)
 
     def call_check(self) -> Any:
         """One forward pass on the check inputs, under the caller's gradient mode."""
-        return self.module(*self.check_args, **self.check_kwargs)
+        return self._run(self.check_args, self.check_kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        # A step is no module to the user, whose global hooks are not to see one.
+        call = self.module.forward if isinstance(self.module, StepModule) else self.module
+        return call(*args, **kwargs)
 
     def with_size(self, *, batch: int | None = None, sequence: int | None = None) -> "LoadedModel":
         """The same module with made inputs of another size; None keeps the size that it has.
@@ -162,6 +168,22 @@ class LoadedModel(Subject):
             self,
             check_args=args,
             check_kwargs=kwargs,
+            steady_check=None,
+            varied=(),
+            warnings=(*self.warnings, note),
+        )
+
+    def check_on_own(self, problem: str) -> "LoadedModel":
+        """The same model checked on its main inputs, since the drawn ones were no valid ones."""
+        note = (
+            f"checked on one input: on values that ftax drew for a second one {self.name} "
+            f"{problem}; give check_inputs= with values that it takes"
+        )
+        return replace(
+            self,
+            check_args=self.args,
+            check_kwargs=self.kwargs,
+            check_is_drawn=False,
             steady_check=None,
             varied=(),
             warnings=(*self.warnings, note),
@@ -207,8 +229,3 @@ class LoadedModel(Subject):
     def flat_check_inputs(self) -> list[torch.Tensor]:
         """The tensors of the check inputs, in the order of `flat_inputs`."""
         return flatten_tensors((self.check_args, dict(self.check_kwargs)))
-
-
-def flatten_tensors(tree: Any) -> list[torch.Tensor]:
-    """The tensors among the leaves of `tree`."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

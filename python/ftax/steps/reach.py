@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import sys
 import sysconfig
 import types
@@ -29,7 +30,9 @@ CONTAINERS = (list, dict, set, deque)
 PACKAGES = tuple(
     str(Path(module.__file__).parent) for module in (torch, ftax) if module.__file__
 )  # of which nobody is a user
-_STANDARD, _INSTALLED = sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")
+_STANDARD = sysconfig.get_path("stdlib")
+# Those of the Python that an environment was made of lie within its own library.
+_PACKAGES = re.compile(r"[/\\](site|dist)-packages[/\\]")
 # Of Python's own library, what people keep their options and tables in.
 HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, ChainMap)
 _LEAVES = (type, types.ModuleType, str, bytes, bool, int, float, complex, type(None))
@@ -38,9 +41,9 @@ _ENDS = (nn.Module, torch.optim.Optimizer, torch.Tensor, torch.Generator)
 
 def is_library(file: str) -> bool:
     """Whether a file is torch's, ftax's or Python's own. What was typed in ("<stdin>") is not."""
-    if file.startswith(_STANDARD):
-        return not file.startswith(_INSTALLED) or file.startswith(PACKAGES)
-    return file.startswith((*PACKAGES, "<frozen "))
+    if file.startswith((*PACKAGES, "<frozen ")):
+        return True
+    return file.startswith(_STANDARD) and not is_installed(file)
 
 
 def is_library_module(name: object) -> bool:
@@ -61,7 +64,7 @@ def _is_standard(name: str) -> bool:
 
 def is_installed(file: str | None) -> bool:
     """Whether a file came with a package that somebody else wrote."""
-    return bool(file) and str(file).startswith(_INSTALLED)
+    return bool(file) and bool(_PACKAGES.search(str(file)))
 
 
 def find_reached(*starts: object) -> list[Any]:

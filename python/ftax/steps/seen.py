@@ -33,7 +33,8 @@ class Seen:
         self._in_training: list[nn.Module] = []  # which the step is to run in eval mode
         self._leaves: dict[int, _KeptLeaf] = {}
         self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
-        for found in find_reached(step.function, step.reset, step.inputs):
+        self.reached = find_reached(step.function, step.reset, step.inputs)
+        for found in self.reached:
             self._keep_reached(found)
 
     @contextmanager
@@ -58,7 +59,7 @@ class Seen:
         for leaf in self._leaves.values():
             leaf.put_back()
         self._writes.list_memory()  # where watching was cut short, nobody asked yet
-        self._writes.put_back()
+        self._writes.undo()
 
     def _keep_reached(self, found: Any) -> None:
         if isinstance(found, nn.Module):

@@ -20,6 +20,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ftax.errors import UnsupportedError, name_type
+from ftax.steps.input_trees import is_data, read_slots
+from ftax.steps.own_generators import list_own_generators
 from ftax.steps.tensors import copy_into, same_bytes
 
 _DEPTH = 6  # of containers within containers; what lies deeper is not followed
@@ -90,6 +92,8 @@ class Snapshot:
         if isinstance(tree, torch.Tensor):
             yield tree
             return
+        if is_data(tree):
+            tree = vars(tree) if hasattr(tree, "__dict__") else read_slots(tree)
         if any(tree is container for container, _ in self._given):
             return  # twice, or within itself
         if isinstance(tree, list | dict):
@@ -295,19 +299,6 @@ def _holds_tensors(value: Any) -> bool:
     )
 
 
-def read_slots(value: Any) -> dict[str, Any]:
-    """The attributes of an object that has slots instead of a dictionary, of a class in Python."""
-    kind = type(value)
-    if hasattr(value, "__dict__") or isinstance(value, type) or not hasattr(kind, "__slots__"):
-        return {}
-    names = [slot for base in kind.__mro__ for slot in _as_names(base.__dict__.get("__slots__"))]
-    return {name: getattr(value, name) for name in names if hasattr(value, name)}
-
-
-def _as_names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots or ())
-
-
 def is_same_container(container: Any, before: Any) -> bool:
     """By identity: what compares equal may be another object, and tensors do not compare."""
     if len(container) != len(before):
@@ -352,12 +343,26 @@ def put_weights_back(weights: Iterable[torch.Tensor], *, forget: bool = False) -
 
 
 @contextmanager
-def keep_generators() -> Iterator[None]:
-    """The states of random numbers, of torch, Python and numpy, are afterwards as they were."""
+def keep_torch_generators() -> Iterator[None]:
+    """The states of torch's generators are afterwards as they were, unless they are shared."""
+    if list_own_generators():
+        yield
+        return
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        yield
+
+
+@contextmanager
+def keep_generators() -> Iterator[None]:
+    """The states of random numbers, of torch, Python and numpy, are afterwards as they were, unless
+    they are shared."""
+    if list_own_generators():
+        yield
+        return
     python, numpy = random.getstate(), np.random.get_state()
     try:
-        with torch.random.fork_rng(devices=devices):
+        with keep_torch_generators():
             yield
     finally:
         random.setstate(python)

@@ -8,14 +8,16 @@ those of a step, weights and optimizer included.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
+from ftax.steps.collectives import refuse_collectives
+from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.seen import Seen
 from ftax.steps.step import Step
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
@@ -35,7 +37,7 @@ class StepModule(nn.Module):
         self.step = step
         self.written: list[torch.Tensor] = []
         self.returned: list[torch.Tensor] = []
-        self._written_inputs: list[int] = []  # places among the tensors of the inputs
+        self.written_inputs: tuple[int, ...] = ()  # places among the tensors of the inputs
         self.kept_bytes = 0  # that each call leaves behind in Python, of what it makes
         self.generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
@@ -71,19 +73,19 @@ class StepModule(nn.Module):
 
     def list_returned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
         """What is compared, as outputs are, after a call on these inputs."""
-        if not self._written_inputs:
+        if not self.written_inputs:
             return self.returned
-        inputs = _list_inputs(args, kwargs)
-        return [*self.returned, *(inputs[place].detach() for place in self._written_inputs)]
+        inputs = flatten_tensors((args, kwargs))
+        return [*self.returned, *(inputs[place].detach() for place in self.written_inputs)]
 
     def choose_returned(self, device: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """From now on return what was written on ``device``. The memory of inputs, and of their
         gradients, is not that of another input."""
-        inputs = _list_inputs(args, kwargs)
+        inputs = flatten_tensors((args, kwargs))
         written = {find_storage(item) for item in self.written}
-        self._written_inputs = [
+        self.written_inputs = tuple(
             place for place, item in enumerate(inputs) if find_storage(item) in written
-        ]
+        )
         theirs = {find_storage(item) for item in inputs}
         theirs |= {find_storage(item.grad) for item in inputs if item.grad is not None}
         self.returned = [
@@ -110,10 +112,13 @@ class StepModule(nn.Module):
         for tensor in self.step.state:
             writes.keep(tensor)
         made: list[list[Made]] = []
-        for _ in range(_WATCHED_CALLS):
+        for turn in range(_WATCHED_CALLS):
             self.prepare()
-            with seen.watch(), writes:
+            with seen.watch(), writes, ExitStack() as stack:
+                if turn == 0:
+                    stack.enter_context(refuse_collectives(self.step.name, seen.reached))
                 call()
+            writes.settle_layouts()
             made.append(writes.take_made())
         self.written = writes.list_memory()
         self.generators = writes.list_generators()
@@ -157,11 +162,6 @@ class StepModule(nn.Module):
         if not self.has_state:
             return runner
         return _core.StateRunner(runner, self._decisive, self._bulky, self.step.reset)
-
-
-def _list_inputs(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    leaves = pytree.tree_leaves((args, kwargs))
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 def _decides(tensor: torch.Tensor) -> bool:

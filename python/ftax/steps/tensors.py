@@ -41,6 +41,14 @@ def find_memory(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def make_like(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in memory of its own, laid out the same way; autograd does not follow it."""
+    own = find_memory(tensor)
+    with torch.inference_mode(False), torch.no_grad():
+        made = torch.empty_strided(own.size(), own.stride(), dtype=own.dtype, device=own.device)
+        return made.copy_(own.detach()).expand(tensor.size())
+
+
 def copy_into(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) -> None:
     """The values of ``sources`` into the memory of ``targets``, of the same shapes."""
     with torch.inference_mode():
@@ -56,16 +64,28 @@ def copy_into(targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor]) 
             memory.copy_(values)
 
 
-def _list_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The dense tensors that a sparse or nested one is made of."""
-    if tensor.is_nested:
-        return tuple(tensor.unbind())
+def list_dense(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The strided tensors in whose memory a tensor lies: a sparse one has several; none for
+    tensors of other kinds."""
+    if tensor.is_nested or tensor.is_meta:
+        return ()
+    if tensor.layout == torch.strided:
+        return (tensor,)
     if tensor.layout == torch.sparse_coo:
         # Not indices() and values(), which need version counters: inference tensors have none.
-        tensor = tensor.coalesce()
         return tensor._indices(), tensor._values()
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return tensor.crow_indices(), tensor.col_indices(), tensor.values()
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
-    return (tensor.to_dense(),)
+    return ()
+
+
+def _list_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The dense tensors that a sparse or nested one is made of."""
+    if tensor.is_nested:
+        return tuple(tensor.unbind())
+    if tensor.layout == torch.sparse_coo:
+        with torch.inference_mode():  # one that was made in it cannot be sorted outside
+            tensor = tensor.coalesce()
+    return list_dense(tensor) or (tensor.to_dense(),)

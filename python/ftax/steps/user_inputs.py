@@ -16,10 +16,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ftax.errors import InvalidArgumentError, UnsupportedError, name_type
+from ftax.steps.input_trees import flatten_tensors, list_leaves, map_leaves, read_slots
 from ftax.steps.inputs import InputPair
-from ftax.steps.loaded import flatten_tensors
 from ftax.steps.setting import Setting
-from ftax.steps.state import read_slots
 from ftax.steps.tensors import find_memory, same_bytes
 from ftax.steps.weights import seeded_rng
 
@@ -36,6 +35,8 @@ _NOTHING_VARIED = (
     "check_inputs hold the same values as inputs, so programs are checked on one input only: give "
     "others, or leave check_inputs out"
 )
+_ONE_ORDER = "the same in each order that is sure to be valid"
+_TRIES = 4  # to draw values that are not the same
 # What holds no tensor, and of it what nobody works on alone.
 _NO_DATA = (type(None), bool, int, float, complex, torch.dtype, torch.device, torch.Size)
 _PLAIN = (*_NO_DATA, str, bytes)
@@ -155,12 +156,14 @@ def derive_check_inputs(
     """The inputs with others of the same shapes and layouts; a warning for each tensor that had to
     stay as it is.
 
-    Floating point tensors get normal samples of the same mean and standard deviation, integers
-    uniform samples between their smallest and largest value. Booleans get their own values shuffled
-    within each row of the last dimension, floating point tensors that are not finite everywhere
-    their own values shifted there: a mask keeps as many entries per row. What is constant gets
-    values around it, integers only such as lie between it and 0, so that an index stays one. A
-    tensor that occurs twice still occurs twice.
+    Other values keep what can be seen of the user's own, so that an index stays one, a count and a
+    probability too. Floating point tensors of both signs get normal samples of the same mean and
+    deviation, within the range of the original. All else gets its own values in another order:
+    along the longest dimension, the same for all rows; sorted rows stay sorted, and begin and end
+    as they did; symmetric matrices stay symmetric; booleans are shuffled within each row of the
+    last dimension, and what is not finite everywhere is shifted there. Constants: floating point
+    tensors get values between the constant and its half, masks of ones some zeros, one integer a
+    smaller one. A tensor that occurs twice still occurs twice.
     """
     fresh: dict[int, torch.Tensor] = {}
     constant: dict[int, str] = {}
@@ -171,28 +174,35 @@ def derive_check_inputs(
             return leaf
         if id(leaf) not in fresh:
             reason = _reason_to_keep(leaf)
-            if reason:
+            drawn = None if reason else _draw_like(leaf, generator)
+            if drawn is None:
                 notes.append(
-                    f"the check input keeps {_describe(path, leaf)} because it is {reason}: "
-                    "pass check_inputs to vary it"
+                    f"the check input keeps {_describe(path, leaf)} because it is "
+                    f"{reason or _ONE_ORDER}: pass check_inputs to vary it"
                 )
             elif _is_constant(leaf):
                 constant[id(leaf)] = _describe(path, leaf)
-            fresh[id(leaf)] = leaf if reason else _draw_like(leaf, generator)
+            fresh[id(leaf)] = leaf if drawn is None else drawn
         return fresh[id(leaf)]
 
-    def keep_constants(leaf: Any) -> Any:
+    def keep_constants(_: Any, leaf: Any) -> Any:
         return leaf if id(leaf) in constant else fresh.get(id(leaf), leaf)
 
-    new_args, new_kwargs = pytree.tree_map_with_path(derive, (args, kwargs))
+    new_args, new_kwargs = map_leaves(derive, (args, kwargs))
+    if fresh and all(id(leaf) == key for key, leaf in fresh.items()):
+        notes.append(
+            "programs are checked on one input only, since ftax found no other values that are "
+            "sure to be valid: pass check_inputs"
+        )
     return InputPair(
         args=args,
         kwargs=kwargs,
         check_args=new_args,
         check_kwargs=new_kwargs,
         warnings=tuple(notes),
+        is_drawn=True,
         varied=tuple(constant.values()),
-        steady_check=pytree.tree_map(keep_constants, (args, kwargs)) if constant else None,
+        steady_check=map_leaves(keep_constants, (args, kwargs)) if constant else None,
     )
 
 
@@ -207,7 +217,7 @@ def _keywords(mapping: collections.abc.Mapping[Any, Any]) -> dict[str, Any]:
 
 def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> None:
     found = False
-    for path, leaf in pytree.tree_leaves_with_path((args, kwargs)):
+    for path, leaf in list_leaves((args, kwargs)):
         found |= not isinstance(leaf, _NO_DATA)
         if isinstance(leaf, torch.Tensor):
             if str(leaf.device) != device:
@@ -223,7 +233,8 @@ def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], devi
         elif hidden := _find_hidden(leaf):
             raise UnsupportedError(
                 f"{what}: the argument{_place(path)} is {name_type(leaf)}, which holds a "
-                f"tensor at {hidden}, where it is not found: pass tensors in lists, tuples or dicts"
+                f"tensor at {hidden}, where it is not found: pass tensors in lists, dicts, or "
+                "objects that hold no module and no function"
             )
     if not found:
         raise InvalidArgumentError(f"{what} has no tensor, and no text or object either: {_FORMS}")
@@ -250,14 +261,14 @@ def _find_hidden(leaf: Any) -> str:
 
 
 def _check_same_shapes(main: Any, check: Any) -> None:
-    leaves, structure = pytree.tree_flatten_with_path(main)
-    check_leaves, check_structure = pytree.tree_flatten(check)
-    if structure != check_structure:
+    leaves, check_leaves = list_leaves(main), list_leaves(check)
+    is_same = pytree.tree_structure(main) == pytree.tree_structure(check)
+    if not is_same or [path for path, _ in leaves] != [path for path, _ in check_leaves]:
         raise InvalidArgumentError(
             "check_inputs has another structure than inputs: "
             "give the same arguments with other values"
         )
-    for (path, leaf), other in zip(leaves, check_leaves, strict=True):
+    for (path, leaf), (_, other) in zip(leaves, check_leaves, strict=True):
         if isinstance(leaf, torch.Tensor) != isinstance(other, torch.Tensor):
             raise InvalidArgumentError(
                 f"check_inputs has {name_type(other)} at{_place(path)} where inputs has a "
@@ -306,10 +317,11 @@ def _reason_to_keep(tensor: torch.Tensor) -> str | None:
         return "a view in which elements share memory"
     if _is_constant(tensor):
         value = tensor.flatten()[0]
-        if tensor.is_floating_point() and not bool(value.isfinite()):
-            return "constant and not finite"
-        if not tensor.is_floating_point() and not bool(value) and tensor.dtype is not torch.bool:
-            return "0 everywhere"  # other numbers may be no index of what it looks up
+        if tensor.is_floating_point():
+            return None if bool(value.isfinite()) else "constant and not finite"
+        if tensor.dtype is torch.bool or value == 1 or (value > 1 and tensor.numel() == 1):
+            return None
+        return f"{int(value)} everywhere"  # other numbers may be no index, count or label
     return None
 
 
@@ -329,47 +341,82 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
-def _draw_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """New values in a tensor of the same shape, strides, dtype and device."""
+def _draw_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor | None:
+    """New values in a tensor of the same shape, strides, dtype and device; None if all others that
+    are sure to be valid are these."""
     memory = find_memory(tensor)
     values = memory.detach().cpu()
-    drawn = _draw(values, generator).to(values.dtype)
-    if bool((drawn == values).all()):
-        drawn.view(-1)[0] = 0 if values.dtype is not torch.bool else ~values.flatten()[0]
-    fresh = torch.empty_strided(
-        memory.shape, memory.stride(), dtype=tensor.dtype, device=tensor.device
-    )
-    return fresh.copy_(drawn).expand(tensor.shape)
+    for _ in range(_TRIES):
+        drawn = _draw(values, generator).to(values.dtype)
+        if not bool((drawn == values).all()):
+            fresh = torch.empty_strided(
+                memory.shape, memory.stride(), dtype=tensor.dtype, device=tensor.device
+            )
+            return fresh.copy_(drawn).expand(tensor.shape)
+    return None
 
 
 def _draw(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    constant = _is_constant(values)
-    finite = not values.is_floating_point() or bool(values.double().isfinite().all())
-    if values.is_floating_point() and finite:
-        wide = values.double()
-        spread = wide.std() if not constant else wide.flatten()[0].abs() / 2
-        noise = torch.randn(values.shape, generator=generator)
-        return noise * (spread if spread > 0 else 1.0) + wide.mean()
-    if values.dtype is torch.bool and constant:
-        return torch.rand(values.shape, generator=generator) < 0.5
-    if not finite:
+    is_float = values.is_floating_point()
+    wide = values.double() if is_float else values.long()
+    if _is_constant(values):
+        return _draw_beside(wide, generator, is_float=is_float)
+    if is_float and not bool(wide.isfinite().all()):
         return values.roll(1, -1)
+    if _is_symmetric(wide):
+        order = torch.randperm(values.shape[-1], generator=generator)
+        return wide[..., order, :][..., order]
     if values.dtype is torch.bool:
-        order = torch.rand(values.shape, generator=generator).argsort(dim=-1)
-        return values.gather(-1, order)
-    wide = values.long()
-    low, high = int(wide.min()), min(int(wide.max()), 2**63 - 2)
-    if constant:
-        low, high = min(low, 0), max(high, 0)
-    elif low < 0:  # a mark, as a label of -100: what lies between means nothing
-        return values.flatten()[torch.randint(values.numel(), values.shape, generator=generator)]
-    return torch.randint(low, high + 1, values.shape, generator=generator)
+        return wide.gather(-1, torch.rand(values.shape, generator=generator).argsort(dim=-1))
+    longest = max(range(values.dim()), key=lambda dim: (values.shape[dim], dim))
+    if longest == values.dim() - 1 and values.shape[-1] > 2:
+        steps = wide.diff(dim=-1)
+        if bool((steps >= 0).all()) or bool((steps <= 0).all()):
+            return _draw_sorted(wide, steps, generator, is_float=is_float)
+    if is_float and bool((wide < 0).any()) and bool((wide > 0).any()):
+        noise = torch.randn(values.shape, generator=generator, dtype=torch.float64)
+        return (noise * wide.std() + wide.mean()).clamp(wide.min(), wide.max())
+    order = torch.randperm(values.shape[longest], generator=generator)
+    return wide.index_select(longest, order)
+
+
+def _draw_beside(
+    constant: torch.Tensor, generator: torch.Generator, *, is_float: bool
+) -> torch.Tensor:
+    """Values between a constant and its half, or, of 0, from 0 to 1; of ones and of booleans, ones
+    and zeros; of one integer, a smaller one that is positive."""
+    random = torch.rand(constant.shape, generator=generator, dtype=torch.float64)
+    value = constant.flatten()[0]
+    if is_float:
+        return constant * (1 + random) / 2 if value else random
+    return (random < 0.5).long() if value <= 1 else 1 + (random * (value - 1)).long()
+
+
+def _draw_sorted(
+    wide: torch.Tensor, steps: torch.Tensor, generator: torch.Generator, *, is_float: bool
+) -> torch.Tensor:
+    """Rows that are sorted the same way, with their first and last values; of integers the steps
+    are the same, in another order."""
+    random = torch.rand(steps.shape, generator=generator, dtype=torch.float64)
+    first, last = wide[..., :1], wide[..., -1:]
+    if is_float:
+        inner = random[..., 1:].sort(dim=-1).values * (last - first) + first
+    else:
+        inner = first + steps.gather(-1, random.argsort(dim=-1)).cumsum(-1)[..., :-1]
+    return torch.cat((first, inner, last), dim=-1)
+
+
+def _is_symmetric(values: torch.Tensor) -> bool:
+    if values.dim() < 2 or values.shape[-1] != values.shape[-2] or values.shape[-1] < 2:
+        return False
+    return bool(torch.equal(values, values.mT))
 
 
 def _place(path: Any) -> str:
     """` 0['mask']` for a leaf of (args, kwargs): the argument, then the way into it."""
-    keys = [getattr(key, "idx", getattr(key, "key", None)) for key in path[1:]]
-    return f" {keys[0]!r}" + "".join(f"[{key!r}]" for key in keys[1:])
+    first, *rest = path[1:]
+    name = getattr(first, "idx", getattr(first, "key", None))
+    return f" {name!r}{pytree.keystr(tuple(rest))}"
 
 
 def _describe(path: Any, tensor: torch.Tensor) -> str:

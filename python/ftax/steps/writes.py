@@ -16,7 +16,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ftax import _core
 from ftax.steps.echoes import PlainMode
-from ftax.steps.tensors import copy_into, same_bytes
+from ftax.steps.own_generators import list_own_generators
+from ftax.steps.tensors import copy_into, list_dense, same_bytes
 
 MOST_KEPT_BYTES = 1 << 28  # of weights that may be written after the calls that are watched
 _UNDECLARED = _core.list_undeclared_writes()
@@ -49,6 +50,10 @@ class Made(NamedTuple):
     size: int
 
 
+# A tensor that was given another size, how it lay before, and what its memory held then.
+_Resized = tuple[torch.Tensor, "_Layout", tuple[torch.Tensor, torch.Tensor] | None]
+
+
 class Writes(PlainMode):
     """Keeps what memory held before an operator call first wrote into it, unless a call made it."""
 
@@ -57,6 +62,8 @@ class Writes(PlainMode):
         self._made: dict[int, Made] = {}  # so held, an address is not used again
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._suspected: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._layouts: dict[int, tuple[torch.Tensor, _Layout]] = {}  # before the first write
+        self._resized: dict[int, _Resized] = {}
         self._generators: dict[int, tuple[torch.Generator, torch.Tensor]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -66,17 +73,18 @@ class Writes(PlainMode):
         for value in (*args, *kwargs.values()):
             if isinstance(value, torch.Generator):
                 self.keep_generator(value)
+        given = {
+            key for item in list_tensors((*args, *kwargs.values())) for key in list_storages(item)
+        }
         result = func(*args, **kwargs)
-        given = {find_storage(item) for item in list_tensors((*args, *kwargs.values()))}
         if func is torch.ops.aten.lift_fresh.default:
             given.clear()  # torch.tensor has just made it
         for tensor in list_tensors(result):
-            storage = find_storage(tensor)
-            if storage is None or storage in given or storage in self._kept:
-                continue
-            if storage not in self._made:
-                memory = tensor.untyped_storage()
-                self._made[storage] = Made(StorageWeakRef(memory), memory.nbytes())
+            for part in list_dense(tensor):
+                storage = part.untyped_storage()
+                known = (given, self._kept, self._made)
+                if all(storage._cdata not in places for places in known):
+                    self._made[storage._cdata] = Made(StorageWeakRef(storage), storage.nbytes())
         return result
 
     def take_made(self) -> list[Made]:
@@ -86,9 +94,9 @@ class Writes(PlainMode):
         return made
 
     def keep_generator(self, generator: torch.Generator) -> None:
-        """Note the state of one that is not torch's own, which every check seeds."""
-        own = (torch.default_generator, *torch.cuda.default_generators)
-        if all(generator is not one for one in own):
+        """Note the state of one that no check seeds: of the user's."""
+        seeded = (torch.default_generator, *torch.cuda.default_generators, *list_own_generators())
+        if all(generator is not one for one in seeded):
             self._generators.setdefault(id(generator), (generator, generator.get_state()))
 
     def list_generators(self) -> list[tuple[torch.Generator, torch.Tensor]]:
@@ -96,12 +104,28 @@ class Writes(PlainMode):
         return list(self._generators.values())
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Copy the memory of ``tensor``, unless it is known."""
-        place = find_storage(tensor)
-        if place is None or place in self._made or place in self._kept:
+        """Copy the memory of ``tensor``, unless it is known, and note its layout."""
+        keys = list_storages(tensor)
+        if not keys or any(key in self._made for key in keys):
             return
-        known = self._suspected.pop(place) if place in self._suspected else None
-        self._kept[place] = known or _copy_memory(tensor)
+        layout = _Layout.of(tensor)
+        if layout is not None:
+            self._layouts.setdefault(id(tensor), (tensor, layout))
+        place = keys[0] if layout is not None else id(tensor)
+        if place not in self._kept:
+            known = self._suspected.pop(place) if place in self._suspected else None
+            self._kept[place] = known or _copy_memory(tensor)
+
+    def settle_layouts(self) -> None:
+        """Keep anew what a call has given another size, as it is now: that is the first call's
+        making, and `undo` alone takes it back."""
+        for tensor, layout in self._layouts.values():
+            if _Layout.of(tensor) == layout:
+                continue
+            place = tensor.untyped_storage()._cdata
+            self._resized.setdefault(id(tensor), (tensor, layout, self._kept.pop(place, None)))
+            self._kept[place] = _copy_memory(tensor)
+        self._layouts.clear()
 
     def suspect(self, tensor: torch.Tensor) -> None:
         """Copy what may be written by no operator call (through numpy, or by an extension) or by a
@@ -125,6 +149,39 @@ class Writes(PlainMode):
             copy_into([memory], [before])
         for generator, state in self._generators.values():
             generator.set_state(state)
+
+    def undo(self) -> None:
+        """`put_back`, and the sizes that tensors had."""
+        self.settle_layouts()
+        self.put_back()
+        for tensor, layout, kept in self._resized.values():
+            layout.give(tensor)
+            if kept is not None:
+                copy_into([kept[0]], [kept[1]])
+
+
+class _Layout(NamedTuple):
+    """Where the elements of a tensor lie, and how large their storage is."""
+
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    bytes: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Layout | None:
+        """None for tensors without strides."""
+        if tensor.layout != torch.strided or tensor.is_nested:
+            return None
+        storage = tensor.untyped_storage()
+        offset = int(tensor.storage_offset())
+        return cls(tensor.size(), tensor.stride(), offset, storage.nbytes())
+
+    def give(self, tensor: torch.Tensor) -> None:
+        """Have ``tensor`` lie so again."""
+        with torch.inference_mode():
+            tensor.untyped_storage().resize_(self.bytes)
+            tensor.as_strided_(self.size, self.stride, self.offset)
 
 
 def count_kept(made: Sequence[Sequence[Made]], held: Set[int | None]) -> int:
@@ -158,6 +215,11 @@ def count_bytes(tensor: torch.Tensor) -> int:
     return 0 if find_storage(tensor) is None else tensor.untyped_storage().nbytes()
 
 
+def list_storages(tensor: torch.Tensor) -> list[int]:
+    """What tells the memory of a tensor from other memory; of a sparse one several."""
+    return [part.untyped_storage()._cdata for part in list_dense(tensor)]
+
+
 def find_storage(tensor: torch.Tensor) -> int | None:
     """What tells its memory from other memory; None for tensors that have none of their own."""
     if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
@@ -168,7 +230,7 @@ def find_storage(tensor: torch.Tensor) -> int | None:
 
 def _copy_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     with torch.no_grad():
-        memory = _find_whole_memory(tensor)
+        memory = _find_whole_memory(tensor) if tensor.layout == torch.strided else tensor
         return memory, memory.clone()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ftax.runtimes.prepare import prepare
-from ftax.steps.given import Model, measuring
+from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, check_label, choose_plan, measure, require
@@ -99,6 +99,7 @@ def _measure(
 ) -> tuple[Measurement, ...]:
     setting = read_setting(options, _measure.__kwdefaults__)
     check_label(label)
+    model, inputs, check_inputs = as_step(model, inputs, check_inputs, setting)
     plan = choose_plan(plan)
     with measuring(model, setting, inputs, check_inputs), watched(progress, model, plan) as tell:
         loaded, prepared = prepare(

@@ -14,6 +14,7 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnsupportedError
+from ftax.steps.tensors import same_bytes
 from ftax.timing.checks import Checks, SameWork
 from ftax.timing.preparation import Preparation
 
@@ -71,12 +72,14 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffers:
-    """The tensors that a replay reads (inputs and constants) and writes (outputs)."""
+    """The tensors that a replay reads (inputs and constants) and writes (outputs). ``copied`` is
+    where it copies its inputs first, if it does."""
 
     inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
     constants: tuple[torch.Tensor, ...]
     mutated: bool = False  # the model writes into its inputs or constants
+    copied: tuple[torch.Tensor, ...] = ()
 
     def run(
         self, replay: Callable[[], object], inputs: Sequence[torch.Tensor]
@@ -90,7 +93,8 @@ class Buffers:
             target.copy_(source)
         before = self._sum_what_is_read()
         replay()
-        if not self.mutated and self._sum_what_is_read() != before:
+        written = self._sum_what_is_read() != before
+        if not self.mutated and (written or not all(map(same_bytes, self.copied, self.inputs))):
             raise UnsupportedError("the replay writes into the model's weights, buffers or inputs")
         return self.outputs
 

@@ -361,3 +361,75 @@ def weight_of_another_step() -> Scene:
         return step_and_clear(own(trunk(x)).square().mean(), optimizer)
 
     return Scene(step, watch=lambda: weights, around=contextlib.nullcontext)
+
+
+@right()
+def weight_that_is_frozen_between_calls() -> Scene:
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step(x: Tensor, is_last: bool) -> None:
+        net(x).square().mean().backward()
+        if is_last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return Scene(
+        step,
+        lambda call: (*one(call), call % 2 == 1),
+        disturb=lambda at: net.weight.requires_grad_(bool(at)),
+        watch=lambda: [(w, w.grad) for w in net.parameters()],
+        around=contextlib.nullcontext,
+    )
+
+
+@right()
+def weight_that_is_frozen_in_the_middle_of_accumulation() -> Scene:
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step(x: Tensor, is_last: bool) -> None:
+        net(x).square().mean().backward()
+        if is_last:
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return Scene(
+        step,
+        lambda call: (*one(call), call in (2, 5)),
+        disturb=lambda at: net.weight.requires_grad_(bool(at)),
+        watch=lambda: [(w, w.grad) for w in net.parameters()],
+        around=contextlib.nullcontext,
+    )
+
+
+def _drop_gradient_of(leaf: Tensor) -> Scene:
+    def step(x: Tensor) -> Tensor:
+        leaf.grad = None
+        return x + leaf
+
+    def disturb(_: int) -> None:
+        leaf.grad = torch.ones_like(leaf)
+
+    return Scene(step, disturb=disturb, watch=lambda: [leaf.grad])
+
+
+@right(replayed=2)
+def gradient_of_a_frozen_weight_dropped() -> Scene:
+    return _drop_gradient_of(nn.Parameter(normal(4), requires_grad=False))
+
+
+@right(replayed=2)
+def gradient_of_a_plain_tensor_dropped() -> Scene:
+    return _drop_gradient_of(normal(4))
+
+
+@right(replayed=2)
+def gradient_of_a_plain_tensor_made() -> Scene:
+    leaf = normal(4)
+
+    def step(x: Tensor) -> Tensor:
+        leaf.grad = x[0] * 2
+        return x + leaf
+
+    return Scene(step, watch=lambda: [leaf.grad])

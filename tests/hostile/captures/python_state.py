@@ -8,6 +8,7 @@ import os
 import random
 import threading
 import time
+import types
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -87,7 +88,7 @@ def generator_that_moves_on() -> Scene:
     return Scene(lambda x: x * next(factors))
 
 
-@refused(CHANGES)
+@right(recorded=1)
 def attribute_bound_to_a_new_tensor() -> Scene:
     class Keeps(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -358,3 +359,146 @@ def work_in_a_thread() -> Scene:
         return x + count
 
     return Scene(work)
+
+
+@right(recorded=2)
+def features_that_a_hook_keeps() -> Scene:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    features: dict[str, Tensor] = {}
+    net[0].register_forward_hook(lambda _part, _given, output: features.update(first=output))
+    return Scene(net, watch=lambda: dict(features))
+
+
+@refused("what the call before left in")
+def hidden_state_in_an_attribute() -> Scene:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.h = torch.zeros(3, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.h = torch.tanh(self.h + x)
+            return self.h * 2
+
+    module = Recurrent()
+    return Scene(module, watch=lambda: module.h)
+
+
+@refused("ignore=('calls',)")
+def counter_that_nothing_computes_with() -> Scene:
+    return _count_calls()
+
+
+@right(ignore=("calls",), recorded=1, moves=True)
+def counter_that_is_ignored() -> Scene:
+    return _count_calls()
+
+
+def _count_calls() -> Scene:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            return x * 2
+
+    module = Counts()
+    return Scene(module, watch=lambda: module.calls)
+
+
+@right(ignore=("losses",), recorded=1, moves=True)
+def list_of_losses_that_is_ignored() -> Scene:
+    losses: list[Tensor] = []
+
+    def step(x: Tensor) -> Tensor:
+        losses.append(x.sum().detach())
+        return x * 2
+
+    return Scene(step, watch=lambda: len(losses))
+
+
+@right(replayed=2)
+def attributes_replaced_as_a_whole() -> Scene:
+    class Scales:
+        def __init__(self) -> None:
+            self.factor = 2.0
+
+    scales = Scales()
+
+    def disturb(at: int) -> None:
+        scales.__dict__ = {"factor": 3.0 + at}
+
+    return Scene(lambda x: x * scales.factor, disturb=disturb)
+
+
+@right(replayed=2)
+def attribute_of_a_function_that_torch_wraps() -> Scene:
+    @torch.no_grad()
+    def scale(x: Tensor) -> Tensor:
+        return x * scale.factor  # type: ignore[attr-defined,no-any-return]
+
+    scale.factor = 2.0  # type: ignore[attr-defined]
+
+    def disturb(at: int) -> None:
+        scale.factor = 3.0 + at  # type: ignore[attr-defined]
+
+    return Scene(lambda x: scale(x), disturb=disturb)
+
+
+@right(replayed=2)
+def attribute_of_a_function_by_type() -> Scene:
+    @functools.singledispatch
+    def scale(x: object) -> object:
+        raise TypeError
+
+    @scale.register
+    def _(x: Tensor) -> Tensor:
+        return x * scale.factor  # type: ignore[attr-defined,no-any-return]
+
+    scale.factor = 2.0  # type: ignore[attr-defined]
+
+    def disturb(at: int) -> None:
+        scale.factor = 3.0 + at  # type: ignore[attr-defined]
+
+    return Scene(lambda x: scale(x), disturb=disturb)
+
+
+@right(replayed=2)
+def attribute_of_a_partial_function() -> Scene:
+    twice = functools.partial(torch.mul, 2.0)
+    twice.factor = 2.0  # type: ignore[attr-defined]
+
+    def disturb(at: int) -> None:
+        twice.factor = 3.0 + at  # type: ignore[attr-defined]
+
+    return Scene(lambda x: twice(x) * twice.factor, disturb=disturb)  # type: ignore[attr-defined]
+
+
+class Scaled(nn.Linear):
+    factor = 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.factor
+
+
+@right(replayed=2)
+def base_class_behind_a_parametrization() -> Scene:
+    module = Scaled(4, 4)
+    nn.utils.parametrize.register_parametrization(module, "weight", nn.Identity())
+
+    def disturb(at: int) -> None:
+        Scaled.factor = 3.0 + at
+
+    return Scene(module, disturb=disturb, undo=lambda: setattr(Scaled, "factor", 2.0))
+
+
+@right(replayed=2)
+def base_class_of_a_class_that_python_made() -> Scene:
+    made = types.new_class("Made", (Scaled,))(4, 4)
+
+    def disturb(at: int) -> None:
+        Scaled.factor = 3.0 + at
+
+    return Scene(made, disturb=disturb, undo=lambda: setattr(Scaled, "factor", 2.0))

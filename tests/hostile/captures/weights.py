@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +11,15 @@ from typing import Any
 import pytest
 import torch
 from hostile.captures.table import (
-    CHANGES,
     DEPENDS,
     Scene,
     one,
     refused,
     right,
+    step_and_clear,
 )
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 import ftax
 from support.small_models import normal
@@ -250,7 +253,7 @@ def spectral_norm_in_training() -> Scene:
     return Scene(module)
 
 
-@refused(CHANGES)
+@right(recorded=1)
 def old_spectral_norm_in_training() -> Any:
     return nn.utils.spectral_norm(nn.Linear(4, 4)).train()
 
@@ -348,3 +351,74 @@ def captured_as_a_part() -> Scene:
     with torch.no_grad():
         inner = ftax.capture(module, one(9))
     return Scene(lambda x: inner(x) * 2)
+
+
+@right()
+def statistics_that_an_operator_resizes() -> Scene:
+    low, high, scale = torch.tensor([]), torch.tensor([]), torch.ones(1)
+    zero, on = torch.zeros(1, dtype=torch.int32), torch.ones(1, dtype=torch.long)
+
+    def step(x: Tensor) -> Tensor:
+        observe = torch.fused_moving_avg_obs_fake_quant
+        return observe(x, on, on, low, high, scale, zero, 0.5, -128, 127, 0, True, True)
+
+    return Scene(step, watch=lambda: [low, high, scale, zero])
+
+
+@right()
+def result_that_an_operator_resizes() -> Scene:
+    out = torch.empty(0)
+    return Scene(lambda x: torch.mul(x, 2, out=out) + 1, watch=lambda: [out])
+
+
+@right()
+def values_of_a_sparse_tensor_written() -> Scene:
+    weights = torch.eye(3, 3).to_sparse()
+
+    def step(x: Tensor) -> Tensor:
+        weights.values().mul_(2)
+        return torch.sparse.mm(weights, x)
+
+    return Scene(step, watch=lambda: [weights.values()])
+
+
+@right()
+def sparse_tensor_written() -> Scene:
+    weights = torch.eye(3, 3).to_sparse()
+
+    def step(x: Tensor) -> Tensor:
+        weights.mul_(2)
+        return torch.sparse.mm(weights, x)
+
+    return Scene(step, watch=lambda: [weights])
+
+
+@right(recorded=1)
+def weight_that_is_pruned() -> Scene:
+    module = nn.Linear(4, 4)
+    prune.l1_unstructured(module, "weight", 0.5)
+    return Scene(module, watch=lambda: module.weight)
+
+
+@right(recorded=1)
+def old_weight_norm() -> Scene:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = nn.utils.weight_norm(nn.Linear(4, 4))
+    return Scene(module, watch=lambda: module.weight)
+
+
+@right(recorded=2)
+def training_of_a_pruned_weight() -> Scene:
+    module = nn.Linear(4, 2)
+    prune.l1_unstructured(module, "weight", 0.5)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
+
+    def step(x: Tensor) -> Tensor:
+        return step_and_clear(module(x).square().mean(), optimizer)
+
+    return Scene(
+        step,
+        watch=lambda: [module.weight, *module.parameters()],
+        around=contextlib.nullcontext,
+    )

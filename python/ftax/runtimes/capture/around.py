@@ -1,19 +1,18 @@
-"""What stands around a call that is recorded: modes in which nothing can be, and hooks of all
-modules.
-
-The surprising choice: hooks of all modules are put away, and not told apart: they are for what is
-recorded, and would otherwise see the modules of ftax around it.
-"""
+"""What stands around a call that is recorded: modes in which nothing can be, and other threads."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, NoReturn
 
 import torch
-from torch import nn
 
 from ftax.errors import UnsupportedError
+from ftax.runtimes.tape.flow import is_random
+from ftax.steps.echoes import PlainMode
+from ftax.steps.writes import list_tensors
 
 
 def find_mode() -> str:
@@ -40,37 +39,45 @@ def refuse_modes(name: str) -> None:
         )
 
 
-class GlobalHooks:
-    """Hooks of all modules, which are for what is recorded and not for modules of ftax around
-    it."""
+class OtherThreads(UnsupportedError):
+    """The call cannot be recorded while other threads of Python live."""
 
-    def __init__(self) -> None:
-        space = vars(nn.modules.module)
-        names = [name for name in space if name.startswith("_global_") and name.endswith("_hooks")]
-        self._tables = [space[name] for name in names if isinstance(space[name], dict)]
-        self._held = [dict(table) for table in self._tables]
 
-    @contextmanager
-    def put_away(self) -> Iterator[None]:
-        """None of them inside, but where they are `used`."""
-        for table in self._tables:
-            table.clear()
-        try:
-            yield
-        finally:
-            for table, held in zip(self._tables, self._held, strict=True):
-                table.clear()
-                table.update(held)
+def is_only_thread() -> bool:
+    """Whether no other thread of Python lives in this process."""
+    return len(sys._current_frames()) == 1
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
-        """As the caller has them."""
-        around = [dict(table) for table in self._tables]  # those by which ftax looks on
-        for table, held in zip(self._tables, self._held, strict=True):
-            table.update(held)
-        try:
-            yield
-        finally:
-            for table, outer in zip(self._tables, around, strict=True):
-                table.clear()
-                table.update(outer)
+
+@contextmanager
+def refuse_draws(name: str) -> Iterator[None]:
+    """Raises OtherThreads before an operator inside draws on a GPU without taking a generator: from
+    that of the process, which other threads may use as well."""
+    watch = _Draws(name)
+    with watch:
+        yield
+    if watch.found:  # the call has caught the error
+        watch.refuse(watch.found)
+
+
+class _Draws(PlainMode):
+    def __init__(self, name: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.found = ""
+        self._name = name
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        on_gpu = any(item.is_cuda for item in list_tensors((*args, *kwargs.values())))
+        if on_gpu and torch.Tag.nondeterministic_seeded in func.tags:
+            names = [argument.name for argument in func._schema.arguments]
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            if "generator" not in names and is_random(func._schema, given):
+                self.refuse(func._schema.name)
+        return func(*args, **kwargs)
+
+    def refuse(self, found: str) -> NoReturn:
+        self.found = found
+        raise OtherThreads(
+            f"cannot capture {self._name}: it draws random numbers ({found}), and other threads of "
+            "this process may draw from the same generator meanwhile"
+        )

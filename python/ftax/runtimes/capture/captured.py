@@ -9,28 +9,36 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type, say_count
-from ftax.runtimes.capture.around import find_mode, refuse_modes
-from ftax.runtimes.capture.explanation import Explanation, explain
+from ftax.runtimes.capture.around import OtherThreads, find_mode, is_only_thread, refuse_modes
+from ftax.runtimes.capture.checks import (
+    Before,
+    Outcome,
+    find_obstacle,
+    give_to_borrower,
+    join_spreads,
+)
+from ftax.runtimes.capture.explanation import CaptureStats, Explanation, explain
 from ftax.runtimes.capture.gradients import note_holders
 from ftax.runtimes.capture.guards import Wraps
 from ftax.runtimes.capture.program import Program, ValueChanged
 from ftax.runtimes.capture.record import OnHostRead, record_program
+from ftax.steps.given import is_measuring
+from ftax.steps.input_trees import is_data
 from ftax.steps.left_as_found import be_alone
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import Step
-from ftax.steps.tensors import same_bytes
 from ftax.steps.user_inputs import split_inputs
 
 CaptureKind = Literal["auto", "tape", "graph"]
@@ -42,8 +50,8 @@ _CHOICES = {
     "on_refusal": ("raise", "eager"),
     "on_miss": ("capture", "eager", "raise"),
 }
-_MOST_REFUSED = 64  # kinds of calls that are remembered as such
-_MANY = 8  # calls, from which on it is worth a warning
+_MOST_SIGNATURES = 64  # kinds of calls that are remembered
+_WARN_AFTER_CALLS = 8
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache, a flag) that replays "
     "need; the second records"
@@ -61,6 +69,9 @@ def capture(
     on_miss: OnMiss = "capture",
     max_shapes: int = 8,
     borrow: bool = False,
+    audit: bool = True,
+    ignore: Sequence[str] = (),
+    reset: Callable[[], object] | None = None,
 ) -> Captured:
     """Record a call of ``what`` and hand over a callable that replays it; see docs/capture.md.
 
@@ -86,6 +97,13 @@ def capture(
             until the next call, which writes over it. `inputs` of the capture are then those that
             the graph reads: write new values into them, and call with them. On a CPU there are no
             copies anyway.
+        audit: now and then run the original beside a replay, from the same state, and compare: at
+            the 2nd, 4th, 8th ... call of a recording, then in 1 % of the time. Where they differ,
+            a warning says so and the original is called from then on.
+        ignore: names of attributes and variables that the call changes and that replays may leave
+            as they are, such as a counter or a list of losses.
+        reset: as of `ftax.step`: called without arguments before each call, it brings back what
+            Python keeps.
 
     Raises:
         UnsupportedError: ``what`` cannot be replayed soundly; the message names operator, line and
@@ -94,7 +112,7 @@ def capture(
         RunnerError: ``what`` raised.
     """
     if isinstance(what, Captured):
-        raise InvalidArgumentError("it is captured already: give what it was captured of")
+        raise InvalidArgumentError("already captured; pass the original callable (fast.original)")
     if not callable(what):
         raise InvalidArgumentError(
             f"'what' is {name_type(what)}, which cannot be called: give a module, a function or a "
@@ -107,24 +125,28 @@ def capture(
         on_miss=on_miss,
         max_shapes=max_shapes,
         borrow=borrow,
+        audit=audit,
+        ignore=_read_names(ignore),
     )
     options.check()
     if isinstance(what, Step) and inputs is not None:
         raise InvalidArgumentError("a step brings its inputs: leave inputs out")
-    if isinstance(what, Step) and what.reset is not None:
-        kept = (
-            "its cache is Python's, which reset= brings back: capture the call of the model with a "
-            "static cache (docs/capture.md)"
-            if what.kind == "decode"
-            else "Python keeps something that reset= brings back, and a replay would leave it as "
-            "it is: keep it in tensors that are written in place"
+    if isinstance(what, Step) and what.kind == "decode" and what.reset is not None:
+        raise UnsupportedError(
+            f"cannot capture {what.name}: its cache is Python's, which reset= brings back: capture "
+            "the call of the model with a static cache (docs/capture.md)"
         )
-        raise UnsupportedError(f"cannot capture {what.name}: {kept}")
+    if reset is None and isinstance(what, Step):
+        reset = what.reset
+    if reset is not None and not callable(reset):
+        raise InvalidArgumentError(
+            f"reset is {name_type(reset)}: give a function without arguments"
+        )
     if isinstance(what, nn.Module) and inputs is None:
         raise InvalidArgumentError(
             f"inputs are left out: give those of a call of {type(what).__name__}, or () for none"
         )
-    captured = Captured(what, options)
+    captured = Captured(what, options, reset)
     given = what.inputs if isinstance(what, Step) else inputs
     args, kwargs = split_inputs(() if given is None else given)
     captured.inputs = args, dict(kwargs)
@@ -143,6 +165,8 @@ class _Options:
     on_miss: OnMiss
     max_shapes: int
     borrow: bool
+    audit: bool
+    ignore: tuple[str, ...]
 
     def check(self) -> None:
         """Raise InvalidArgumentError for a value that none of them has."""
@@ -155,11 +179,27 @@ class _Options:
             raise InvalidArgumentError(f"max_shapes is {count!r}; give 1 or more")
 
 
+def _read_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Raises InvalidArgumentError for what are no names."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidArgumentError(
+            f"ignore is {names!r}: give names of attributes or variables, such as ('calls',)"
+        )
+    return tuple(names)
+
+
 class _Match(NamedTuple):
     """A call, and the program that stands for it."""
 
     program: Program
     tensors: list[torch.Tensor]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Given(NamedTuple):
+    """The arguments of a call."""
+
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -182,21 +222,30 @@ class Captured(Wraps):
         grad_mode: under which it was captured.
     """
 
-    def __init__(self, what: Callable[..., Any] | Step, options: _Options) -> None:
+    def __init__(
+        self,
+        what: Callable[..., Any] | Step,
+        options: _Options,
+        reset: Callable[[], object] | None,
+    ) -> None:
         self.original = what
         self.inputs: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._function = what.function if isinstance(what, Step) else what
         self._grad_mode = what.grad_mode if isinstance(what, Step) else None
         self.grad_mode = self._grad_mode or read_grad_mode()
         self._name = what.name if isinstance(what, Step) else _name(what)
-        self._options = options
+        self._options, self._reset = options, reset
         self._programs: list[Program] = []  # the most recently used first
         self._lock = threading.RLock()
         self._calls: Counter[str] = Counter()
-        self._makes_state = self._made_state = self._is_closed = False
+        self._originals: Counter[str] = Counter()  # calls of the original, by why
+        self._check_ns = self._checked = self._unchecked = 0
+        self._is_closed = False
         self._audits_left = self._recorded_in_a_row = 0
-        self._refused: deque[_core.Signature] = deque(maxlen=_MOST_REFUSED)
-        self._dropped: deque[_core.Signature] = deque(maxlen=_MOST_REFUSED)
+        self._refused = _Signatures()
+        self._dropped = _Signatures()
+        self._first = _Signatures()  # of calls that make state, which run as they are
+        self._settled = _Signatures()  # of those that have
         self._changed = 0  # values that were compared and differed
         self._told: set[str] = set()
         self._refusal = ""  # the last one
@@ -212,6 +261,8 @@ class Captured(Wraps):
                 return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._reset is not None:
+            self._reset()
         for place, program in enumerate(self._programs):
             tensors = program.match(args, kwargs)
             if tensors is not None:
@@ -221,39 +272,115 @@ class Captured(Wraps):
         return self._miss(args, kwargs)
 
     def _run(self, match: _Match) -> Any:
-        return self._compare(match) if self._audits_left else self._replay(match)
+        if self._audits_left:
+            self._audits_left -= 1
+            return self._check(match, raises=True)
+        if self._options.audit and match.program.schedule.is_due() and not is_measuring():
+            return self._check(match, raises=False)
+        return self._replay(match)
 
     def _replay(self, match: _Match) -> Any:
+        """A replay; the original where it cannot be one after all."""
         program = match.program
-        before = _Before(match) if program.checked else None
-        failure = ""
-        try:
-            result = program.run(match.tensors)
-        except ValueChanged:
-            if before is not None:
-                before.put_back()
+        before = Before(program, match.tensors) if program.checked else None
+        result, failure = _run(match)
+        if failure is not None:
+            return self._recover(match, failure, before)
+        self._calls["replayed"] += 1
+        self._recorded_in_a_row = 0
+        return result
+
+    def _recover(self, match: _Match, error: Exception, before: Before | None) -> Any:
+        """What the original does after a replay that raised ``error``, from the same state; raises
+        the error where that is not known any more, as of an operator that failed half-way."""
+        if before is not None:
+            before.put_back()
+        elif not match.program.is_pure:
+            raise error
+        if isinstance(error, ValueChanged):
             self._note_change()
-        except RunnerError as error:
-            if program.written or program.generators:
-                raise  # with an operator's name: nobody knows how far it came
-            failure = str(error)
-        else:
-            self._calls["replayed"] += 1
-            self._recorded_in_a_row = 0
-            return result
-        result = self._call_original(match.args, match.kwargs)  # what it raises, it raises alone
-        if failure:
-            self._warn(
-                "replay",
-                f"a replay of {self._name} failed where {self._name} itself does not, and every "
-                f"such call is done by {self._name}: {failure}",
+            return self._call_original(match, "a number that it read has changed")
+        result = self._call_original(match, "the replay failed")  # what it raises, it raises alone
+        self._warn(
+            "replay",
+            f"a replay of {self._name} failed where {self._name} itself does not, and every such "
+            f"call is done by {self._name}: {error}",
+        )
+        return result
+
+    def _check(self, match: _Match, *, raises: bool) -> Any:
+        """A replay, and the original from the same state, whose results and state are left. Where
+        they differ, the original is called from now on; or, with ``raises``, an error tells."""
+        program, tensors = match.program, match.tensors
+        if find_obstacle(program, tensors, asked=raises):
+            self._unchecked += 1
+            return self._replay(match)
+        start = time.perf_counter_ns()
+        before = Before(program, tensors)
+        _wait_for(program)
+        begun = time.perf_counter_ns()
+        replayed, failure = _run(match)
+        if failure is not None:
+            return self._recover(match, failure, before)
+        _wait_for(program)
+        replay_ns = time.perf_counter_ns() - begun
+        found = Outcome(replayed, program, tensors)
+        handed = program.gradients.list_handed()
+        before.put_back()
+        result = self._function(*match.args, **match.kwargs)  # what it raises is handed out
+        expected = Outcome(result, program, tensors)
+        schedule = program.schedule
+        difference = expected.find_difference(found, schedule.unsteady)
+        if difference:
+            before.put_back()
+            result = self._function(*match.args, **match.kwargs)
+            again = Outcome(result, program, tensors)
+            schedule.unsteady = join_spreads(schedule.unsteady, expected.find_spread(again))
+            difference = expected.find_difference(found, schedule.unsteady)
+        if difference:
+            return self._give_up(match, result, difference, raises=raises)
+        program.gradients.put_into(handed)
+        extra_ns = time.perf_counter_ns() - start - replay_ns
+        self._calls["replayed"] += 1
+        self._recorded_in_a_row = 0
+        self._checked += 1
+        self._check_ns += extra_ns
+        schedule.plan_next(replay_ns, extra_ns)
+        return give_to_borrower(replayed, result) if self._options.borrow else result
+
+    def _give_up(self, match: _Match, result: Any, difference: str, *, raises: bool) -> Any:
+        """After a replay that was not what the original gives."""
+        program = match.program
+        self._originals["a replay was wrong"] += 1
+        self._calls["eager"] += 1
+        if raises:
+            raise RunnerError(
+                f"the capture of {self._name} is not what the original computes: {difference}. "
+                "explain() lists what it takes as fixed; close() it and call the original"
             )
+        self._programs.remove(program)
+        self._refused.add(program.signature)
+        program.replay.close()
+        suspects = (*program.executed.changing, *program.state.frozen)
+        why = f" It may depend on {suspects[0]}, which is not compared." if suspects else ""
+        count = program.schedule.unchecked - 1
+        earlier = (
+            f" {say_count(count, 'replay')} since the last good check may be wrong too."
+            if count
+            else ""
+        )
+        self._warn(
+            f"difference of {program.signature.describe()}",
+            f"a check of the capture of {self._name} found that a replay is not what "
+            f"{self._name} computes: {difference}.{why} {self._name} itself is called from now on "
+            f"for such arguments.{earlier} (fast.explain() lists what is compared)",
+        )
         return result
 
     def _note_change(self) -> None:
         """Warn once of numbers that are others in most calls."""
         self._changed += 1
-        if self._changed >= _MANY and self._changed > self._calls["replayed"]:
+        if self._changed >= _WARN_AFTER_CALLS and self._changed > self._calls["replayed"]:
             self._warn(
                 "checked",
                 f"{self._changed} calls of the capture of {self._name} read other numbers than the "
@@ -262,22 +389,24 @@ class Captured(Wraps):
                 "have some), or do without on_host_read='check'",
             )
 
-    def _call_original(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_original(self, call: _Match | _Given, why: str) -> Any:
         self._calls["eager"] += 1
-        return self._function(*args, **kwargs)
+        self._originals[why] += 1
+        return self._function(*call.args, **call.kwargs)
 
     def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = _Given(args, kwargs)
         if self._is_closed:
             raise RunnerError(f"the capture of {self._name} was closed: call {self._name} itself")
-        if self._makes_state:
-            self._makes_state, self._made_state = False, True
-            return self._call_original(args, kwargs)
+        if self._first.take(given):
+            self._settled.add(_make_signature(given))
+            return self._call_original(given, "a first call, which makes state")
         if self._options.on_miss == "eager" and self._programs:
-            return self._call_original(args, kwargs)
+            return self._call_original(given, "nothing recorded fits")
         if self._options.on_refusal == "eager" and find_mode():  # outside of it there are replays
-            return self._call_original(args, kwargs)
-        if any(signature.match(args, kwargs) is not None for signature in self._refused):
-            return self._call_original(args, kwargs)
+            return self._call_original(given, "a mode of torch is on")
+        if self._refused.has(given):
+            return self._call_original(given, "it cannot be captured")
         if self._options.on_miss == "raise" and (self._programs or self._calls):
             raise InvalidArgumentError(
                 f"no recorded call of {self._name} fits: {self._describe_miss(args, kwargs)}; "
@@ -286,24 +415,26 @@ class Captured(Wraps):
         refuse_modes(self._name)
         with be_alone() as is_alone:
             # Another thread measures or records, and what it runs may wait for this capture.
-            return (
-                self._record_and_run(args, kwargs)
-                if is_alone
-                else self._call_original(args, kwargs)
-            )
+            if not is_alone:
+                return self._call_original(given, "another thread measures or records")
+            return self._record_and_run(args, kwargs)
 
     def _record_and_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = _Given(args, kwargs)
         self._note_miss(args, kwargs)
         reason = self._describe_miss(args, kwargs)
         failure = ""
         try:
-            is_recorded = self.record(args, kwargs, None)
+            is_recorded = self.record(args, kwargs, None, is_alone=is_only_thread())
+        except OtherThreads as error:
+            self._warn("threads", f"{error}: it is called as it is; record it by fast.warm([...])")
+            return self._call_original(given, "other threads live")
         except RunnerError as error:
             failure = str(error) or type(error).__name__
         if failure:
-            result = self._call_original(args, kwargs)  # if it raises, then as itself, and alone
+            result = self._call_original(given, "it cannot be captured")  # which may raise as well
             self._warn("failed", f"{self._name} is called as it is, without a capture: {failure}")
-            self._refused.append(_core.Signature(args, kwargs))
+            self._refused.add(_make_signature(given))
             return result
         if not is_recorded:
             return self._miss(args, kwargs)
@@ -311,7 +442,7 @@ class Captured(Wraps):
         program.reason = reason
         tensors = program.match(args, kwargs)
         if tensors is None:  # or it would be recorded for ever
-            return self._call_original(args, kwargs)
+            return self._call_original(given, "its recording does not fit it")
         result = self._run(_Match(program, tensors, args, kwargs))
         self._recorded_in_a_row = in_a_row  # the first replay of a recording says nothing
         return result
@@ -328,7 +459,7 @@ class Captured(Wraps):
                 "(a number that changes can be a tensor: a position, lr=torch.tensor(...)), or "
                 "give on_miss='eager'",
             )
-        elif any(signature.match(args, kwargs) is not None for signature in self._dropped):
+        elif self._dropped.has(_Given(args, kwargs)):
             self._warn(
                 "dropped",
                 f"the capture of {self._name} is recorded again for arguments that it had dropped, "
@@ -346,61 +477,87 @@ class Captured(Wraps):
             depth, frame = depth + 1, frame.f_back
         warnings.warn(text, stacklevel=depth)
 
-    def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> bool:
+    def warm(self, calls: Iterable[Any]) -> None:
+        """Record calls now that no recording fits, such as one of each length that will come; each
+        in the forms of `inputs`. Other threads had better rest: random states, and what Python
+        keeps, are put back afterwards.
+
+        Raises as `capture` does.
+        """
+        with self._lock:
+            for call in calls:
+                args, kwargs = split_inputs(call)
+                if self._reset is not None:
+                    self._reset()
+                if not any(item.match(args, dict(kwargs)) is not None for item in self._programs):
+                    self.record(args, dict(kwargs), None)
+
+    def record(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        check_inputs: Any,
+        *,
+        is_alone: bool = True,
+    ) -> bool:
         """Record the call with these arguments, which changes nothing else. Whether it can be
         replayed: it may be refused, or have to run once first."""
         _recording.is_on = True
+        given = _Given(args, kwargs)
         try:
             with note_holders([program.gradients for program in self._programs]):
-                return self._keep(self._record_in_mode(args, kwargs, check_inputs))
+                return self._keep(self._record_in_mode(given, check_inputs, is_alone), given)
+        except OtherThreads:
+            raise
         except UnsupportedError as error:
             if self._options.on_refusal == "raise":
                 raise
             self._warn("refused", f"{self._name} is called as it is, without a capture: {error}")
             self._refusal = str(error)
-            self._refused.append(_core.Signature(args, kwargs))
+            self._refused.add(_make_signature(given))
             return False
         finally:
             _recording.is_on = False
 
-    def _keep(self, program: Program) -> bool:
+    def _keep(self, program: Program, given: _Given) -> bool:
         """Use it for the next such call, unless a first call has to run as it is."""
-        if program.unsettled and self._made_state:
+        is_settled = self._settled.take(given)
+        if program.unsettled and is_settled:
             raise UnsupportedError(f"cannot capture {self._name}: {program.unsettled}")
         self._calls["recorded"] += 1
         if program.unsettled:
-            self._makes_state = True
+            self._first.add(program.signature)
             return False
-        self._made_state = False
         self._programs.insert(0, program)
         while len(self._programs) > self._options.max_shapes:
             dropped = self._programs.pop()
             dropped.replay.close()
-            self._dropped.append(dropped.signature)
+            self._dropped.add(dropped.signature)
         return True
 
     def lend_inputs(self) -> None:
         """Let `inputs` be in the memory from which the first recording reads."""
         self.inputs = self._programs[0].lend_inputs(*self.inputs)
 
-    def _record_in_mode(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any
-    ) -> Program:
+    def _record_in_mode(self, given: _Given, check_inputs: Any, is_alone: bool) -> Program:
         if self._grad_mode is None:
-            return self._record(args, kwargs, check_inputs)
+            return self._record(given, check_inputs, is_alone)
         with use_autograd(self._grad_mode == "grad"):
-            return self._record(args, kwargs, check_inputs)
+            return self._record(given, check_inputs, is_alone)
 
-    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> Program:
+    def _record(self, given: _Given, check_inputs: Any, is_alone: bool) -> Program:
         program = record_program(
             self._function,
-            args,
-            kwargs,
+            given.args,
+            given.kwargs,
             name=self._name,
             kind=self._options.kind,
             on_host_read=self._options.on_host_read,
             borrow=self._options.borrow,
             check_inputs=check_inputs,
+            ignore=self._options.ignore,
+            reset=self._reset,
+            is_alone=is_alone,
         )
         if not program.unsettled and (changed := program.state.find_change()):
             raise UnsupportedError(
@@ -416,25 +573,22 @@ class Captured(Wraps):
             raise InvalidArgumentError(f"calls is {calls!r}; give how many to compare, 0 or more")
         self._audits_left = calls
 
-    def _compare(self, match: _Match) -> Any:
-        self._audits_left -= 1
-        before = _Before(match)
-        replayed = _keep_results(self._replay(match), match)
-        before.put_back()
-        result = self._call_original(match.args, match.kwargs)
-        self._calls["audited"] += 1
-        expected = _keep_results(result, match)
-        if difference := _find_difference(expected, replayed):
-            raise RunnerError(
-                f"the capture of {self._name} is not what the original computes: {difference}. "
-                "explain() lists what it takes as fixed; close() it and call the original"
-            )
-        return result
-
     def explain(self) -> Explanation:
         """What is compared before each call, and what is taken as fixed."""
-        note = _MAKES_STATE if self._makes_state else self._refusal
+        note = _MAKES_STATE if self._first else self._refusal
         return explain(self._name, self._programs, self._calls, note)
+
+    def stats(self) -> CaptureStats:
+        """How calls were answered so far, and what that took."""
+        return CaptureStats(
+            replayed=self._calls["replayed"],
+            original=dict(self._originals),
+            recorded=self._calls["recorded"],
+            checked=self._checked,
+            unchecked=self._unchecked,
+            check_seconds=self._check_ns / 1e9,
+            memory_bytes=self.memory_bytes,
+        )
 
     @property
     def memory_bytes(self) -> int:
@@ -446,7 +600,7 @@ class Captured(Wraps):
         with self._lock:
             while self._programs:
                 self._programs.pop().replay.close()
-            self._makes_state, self._is_closed = False, True
+            self._is_closed = True
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -461,61 +615,48 @@ class Captured(Wraps):
         for program in self._programs:
             if program.signature.match(args, kwargs) is not None:
                 return f"{program.state.find_change() or 'something'} has changed"
-        return f"it was called with {_core.Signature(args, kwargs).describe()}"
+        return f"it was called with {_make_signature(_Given(args, kwargs)).describe()}"
 
 
-class _Before:
-    """What a call may change, as it is: written memory, inputs, random numbers, gradients."""
+class _Signatures:
+    """Kinds of calls, the last of many."""
 
-    def __init__(self, match: _Match) -> None:
-        program = match.program
-        self._memory = _core.SavedState([*program.written, *match.tensors])
-        self._cpu = torch.get_rng_state()
-        self._gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        self._generators = [(item, item.get_state()) for item in program.generators]
-        leaves = (*program.gradients.made, *program.gradients.dropped, *program.gradients.added)
-        self._gradients = [(leaf, leaf.grad) for leaf in leaves]
+    def __init__(self) -> None:
+        self._items: deque[_core.Signature] = deque(maxlen=_MOST_SIGNATURES)
 
-    def put_back(self) -> None:
-        self._memory.put_back()
-        torch.set_rng_state(self._cpu)
-        if self._gpus:
-            torch.cuda.set_rng_state_all(self._gpus)
-        for generator, state in self._generators:
-            generator.set_state(state)
-        for leaf, grad in self._gradients:
-            leaf.grad = grad
+    def __bool__(self) -> bool:
+        return bool(self._items)
 
+    def add(self, signature: _core.Signature) -> None:
+        self._items.append(signature)
 
-def _keep_results(result: Any, match: _Match) -> list[tuple[str, Any]]:
-    """What a call returned and wrote, copied, with names."""
-    found: list[tuple[str, Any]] = []
-    for place, leaf in enumerate(pytree.tree_leaves(result)):
-        found.append((f"output {place}", leaf))
-    found += [(f"state {place}", item) for place, item in enumerate(match.program.written)]
-    found += [(f"input {place}", item) for place, item in enumerate(match.tensors)]
-    grads = [leaf.grad for leaf in match.program.gradients.made]
-    found += [(f"gradient {place}", item) for place, item in enumerate(grads)]
-    with torch.no_grad():
-        return [
-            (name, item.detach().clone() if isinstance(item, torch.Tensor) else item)
-            for name, item in found
-        ]
+    def has(self, given: _Given) -> bool:
+        """Whether a call is of one of them."""
+        return any(item.match(given.args, given.kwargs) is not None for item in self._items)
+
+    def take(self, given: _Given) -> bool:
+        """Whether it is; no longer afterwards."""
+        fitting = [item for item in self._items if item.match(*given) is not None]
+        for item in fitting:
+            self._items.remove(item)
+        return bool(fitting)
 
 
-def _find_difference(expected: list[tuple[str, Any]], replayed: list[tuple[str, Any]]) -> str:
-    """ "" where there is none."""
-    if len(expected) != len(replayed):
-        return f"{len(replayed)} tensors where there are {len(expected)}"
-    for (name, wanted), (_, found) in zip(expected, replayed, strict=True):
-        if isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor):
-            if wanted.shape != found.shape or wanted.dtype != found.dtype:
-                return f"{name} is {found.dtype} {tuple(found.shape)}"
-            if not same_bytes(wanted, found):
-                return f"{name} has other values"
-        elif type(wanted) is not type(found) or wanted != found:
-            return f"{name} is {found!r} where it is {wanted!r}"
-    return ""
+def _make_signature(given: _Given) -> _core.Signature:
+    return _core.Signature(given.args, given.kwargs, is_data)
+
+
+def _run(match: _Match) -> tuple[Any, Exception | None]:
+    """What a replay gives, or what it raises: who handles that raises another error as itself."""
+    try:
+        return match.program.run(match.tensors), None
+    except Exception as error:
+        return None, error
+
+
+def _wait_for(program: Program) -> None:
+    if program.kind == "graph":
+        torch.cuda.synchronize()
 
 
 def _name(what: object) -> str:

@@ -22,7 +22,7 @@ from ftax import _core
 from ftax.errors import UnsupportedError, say_count
 from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients
-from ftax.runtimes.capture.graph import GraphReplay, check_layouts, find_launch, make_like
+from ftax.runtimes.capture.graph import GraphReplay, check_layouts, find_launch
 from ftax.runtimes.capture.guards import guard_state
 from ftax.runtimes.capture.program import Program
 from ftax.runtimes.equality import compare_outputs
@@ -33,7 +33,7 @@ from ftax.runtimes.tape.tape import COMPILED, preserve_state
 from ftax.steps.compiled_graphs import CalledGraph, list_called_graphs
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
-from ftax.steps.tensors import same_bytes
+from ftax.steps.tensors import make_like, same_bytes
 from ftax.steps.writes import find_storage
 from ftax.timing.candidate import Buffers
 

@@ -19,6 +19,38 @@ _ALWAYS_FROZEN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureStats:
+    """How the calls of a capture were answered.
+
+    Attributes:
+        replayed: calls that were replays.
+        original: calls that the original answered, by why.
+        recorded: calls that were recorded.
+        checked: of the replays, those that were compared with the original.
+        unchecked: checks that were due and not possible.
+        check_seconds: that checks took beside the replay.
+        memory_bytes: of device memory that recordings hold.
+    """
+
+    replayed: int
+    original: dict[str, int]
+    recorded: int
+    checked: int
+    unchecked: int
+    check_seconds: float
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        why = "".join(f"\n  {count:,}: {reason}" for reason, count in self.original.items())
+        return (
+            f"replayed {self.replayed:,}, recorded {self.recorded:,}, checked {self.checked:,} in "
+            f"{self.check_seconds:.3f} s ({self.unchecked:,} could not be), "
+            f"{self.memory_bytes:,} bytes of device memory; calls of the original "
+            f"{sum(self.original.values()):,}{why}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramFacts:
     """One recorded call.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +77,18 @@ class Gradients:
         for leaf in self.dropped:
             leaf.grad = None
 
+    def list_handed(self) -> list[torch.Tensor | None]:
+        """The gradients of leaves in ``made`` as they are now."""
+        return [leaf.grad for leaf in self.made]
+
+    def put_into(self, handed: Sequence[torch.Tensor | None]) -> None:
+        """Have leaves in ``made`` keep their gradients in these, as a replay left them: recordings
+        know them by their memory."""
+        with torch.no_grad():
+            for leaf, grad in zip(self.made, handed, strict=True):
+                if grad is not None and leaf.grad is not None and leaf.grad is not grad:
+                    leaf.grad = grad.copy_(leaf.grad)
+
     def _put_in_place(self, place: int, grad: torch.Tensor) -> torch.Tensor:
         before = self.handed.get(place)
         if before is not None and before.grad is grad:
@@ -104,23 +116,23 @@ def note_holders(programs: Iterable[Gradients]) -> Iterator[None]:
 
 def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) -> Gradients:
     """Tell by one run of ``run``, which is to change nothing else for good."""
-    # That of a frozen weight can still be dropped.
-    found = [
-        leaf
-        for leaf in leaves
-        if leaf.is_leaf and (leaf.requires_grad or isinstance(leaf, nn.Parameter))
-        if leaf.is_floating_point() or leaf.is_complex()
-    ]
-    if not found:
+    leaves = [leaf for leaf in leaves if can_hold_gradient(leaf)]
+    if not leaves:
         return Gradients(added=(), made=(), dropped=())
-    with keep_gradients(found):
-        before = [leaf.grad for leaf in found]
+    with keep_gradients(leaves):
+        earlier = [leaf.grad for leaf in leaves]
         with _Touches(()) as plain:
             run()
+        pairs = zip(leaves, earlier, strict=True)
+        found = [leaf for leaf, grad in pairs if is_weight(leaf) or leaf.grad is not grad]
+        known = {id(leaf): grad for leaf, grad in zip(leaves, earlier, strict=True)}
+        before = [known[id(leaf)] for leaf in found]
         made = [
             leaf.grad is not None and leaf.grad is not grad
             for leaf, grad in zip(found, before, strict=True)
         ]
+        for leaf, grad in zip(leaves, earlier, strict=True):
+            leaf.grad = grad
         planted = _plant(found)
         with _undone_writes():
             run()
@@ -158,6 +170,16 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
     )
 
 
+def can_hold_gradient(tensor: torch.Tensor) -> bool:
+    """Whether torch takes an assignment to its ``.grad``; a frozen weight keeps the one it has."""
+    return tensor.is_leaf and (tensor.is_floating_point() or tensor.is_complex())
+
+
+def is_weight(tensor: torch.Tensor) -> bool:
+    """Whether a call may use its gradient: of a weight, frozen or not, and of what has one."""
+    return tensor.requires_grad or isinstance(tensor, nn.Parameter) or tensor.grad is not None
+
+
 @contextmanager
 def _undone_writes() -> Iterator[None]:
     """An optimizer moves also weights to which only a planted gradient has led it."""
@@ -166,7 +188,7 @@ def _undone_writes() -> Iterator[None]:
         with writes:
             yield
     finally:
-        writes.put_back()
+        writes.undo()
 
 
 def _plant(leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:

@@ -17,6 +17,7 @@ from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph, capture
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.tensors import make_like
 from ftax.steps.writes import find_storage
 
 
@@ -215,12 +216,3 @@ def _see_whole(tensor: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode(False):
         view = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         return view.set_(storage, 0, (count,), (1,))
-
-
-def make_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory of its own in the same layout."""
-    with torch.inference_mode(False):
-        made = torch.empty_strided(
-            tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device
-        )
-        return made.copy_(tensor.detach())

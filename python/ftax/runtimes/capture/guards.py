@@ -24,7 +24,7 @@ from torch import nn
 
 from ftax import _core
 from ftax.runtimes.capture.executed import Executed
-from ftax.runtimes.capture.gradients import Gradients
+from ftax.runtimes.capture.gradients import Gradients, can_hold_gradient
 from ftax.runtimes.capture.inert import (
     OF_EACH_CLASS,
     OF_EACH_MODULE,
@@ -32,8 +32,10 @@ from ftax.runtimes.capture.inert import (
     is_inert,
     is_inert_global,
     is_library_class,
+    is_library_name,
     is_of_library,
 )
+from ftax.runtimes.capture.kept_tensors import NOTHING_UNGUARDED, KeptTensor, Unguarded
 from ftax.runtimes.capture.names import (
     composes_names,
     list_asked,
@@ -46,7 +48,7 @@ from ftax.runtimes.capture.names import (
 )
 from ftax.steps.kept_python import mangle
 from ftax.steps.reach import HOLDERS, is_installed, is_library
-from ftax.steps.writes import find_storage
+from ftax.steps.writes import list_storages
 
 _MOST_ITEMS = 1000  # of a container that are looked at for each call
 _MOST_NUMBERS = 4096  # of an array of numpy, which are compared faster
@@ -91,12 +93,14 @@ class GuardedState:
         places: what each guards, in its order: "self.scale".
         frozen: what can be reached and is not looked into.
         tensors: that were reached.
+        keys: of dictionaries, that hold tensors, and which.
     """
 
     guards: _core.Guards = field(default_factory=_core.Guards)
     places: list[str] = field(default_factory=list)
     frozen: list[str] = field(default_factory=list)
     tensors: list[torch.Tensor] = field(default_factory=list)
+    keys: list[tuple[KeptTensor, torch.Tensor]] = field(default_factory=list)
 
     def find_change(self) -> str | None:
         """What is not as it was."""
@@ -106,12 +110,30 @@ class GuardedState:
         key = self.guards.find_key(place)
         return self.places[place] if key is None else f"{key!r} of {self.places[place]}"
 
+    def name_change(self) -> str:
+        """The attribute or variable that is not as it was; "" where it has no name."""
+        place = self.guards.find_change()
+        key = None if place < 0 else self.guards.find_key(place)
+        if isinstance(key, str):
+            return key
+        name = self.places[place].partition(" of ")[0].partition("[")[0].rpartition(".")[2]
+        return name if name.isidentifier() else ""
+
+    def find_kept(self) -> tuple[KeptTensor, ...]:
+        """Where there is another tensor than there was."""
+        found = ((place, before, place.read()) for place, before in self.keys)
+        return tuple(
+            place
+            for place, before, now in found
+            if now is not before and isinstance(now, torch.Tensor)
+        )
+
     def holds_all(self, written: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> bool:
         """Whether all memory that is ``written`` is that of a tensor that was reached or given, or
         of its gradient."""
-        known = {find_storage(item) for item in (*self.tensors, *given)}
-        known |= {find_storage(item.grad) for item in self.tensors if item.grad is not None}
-        return all(find_storage(item) in known for item in written)
+        grads = (item.grad for item in self.tensors if item.grad is not None)
+        known = {key for item in (*self.tensors, *given, *grads) for key in list_storages(item)}
+        return all(known.issuperset(list_storages(item)) for item in written)
 
 
 def guard_state(
@@ -121,25 +143,24 @@ def guard_state(
     *,
     has_autograd: bool,
     gradients: Gradients | None = None,
+    unguarded: Unguarded = NOTHING_UNGUARDED,
 ) -> GuardedState:
-    """Guards of all that is reached from ``roots`` and from functions that ran, as it is now; where
-    it is known what becomes of ``gradients``, also of those that the call can find."""
+    """Guards of all that is reached from ``roots`` and from functions that ran, as it is now, but
+    for what is ``unguarded``; where it is known what becomes of ``gradients``, also of those that
+    the call can find."""
+
+    def walk_by(names: frozenset[str] | None) -> _Walk:
+        walk = _Walk(executed, names, gradients, unguarded, has_autograd=has_autograd)
+        return _walk(walk, roots, executed, device)
+
     names = None if composes_names(executed.codes, executed.askers) else list_names(executed.codes)
-    walk = _walk(roots, executed, names, device, has_autograd, gradients)
+    walk = walk_by(names)
     if names is not None and walk.has_met_readers:
-        walk = _walk(roots, executed, None, device, has_autograd, gradients)
+        walk = walk_by(None)
     return walk.state
 
 
-def _walk(
-    roots: Mapping[str, object],
-    executed: Executed,
-    names: frozenset[str] | None,
-    device: str,
-    has_autograd: bool,
-    gradients: Gradients | None,
-) -> _Walk:
-    walk = _Walk(executed, names, gradients, has_autograd=has_autograd)
+def _walk(walk: _Walk, roots: Mapping[str, object], executed: Executed, device: str) -> _Walk:
     walk.note("torch's switches: grad mode, autocast, precision, attention back ends")
     walk.state.guards.add_switches(device)
     walk.note("the level of forward-mode differentiation")
@@ -166,10 +187,12 @@ class _Walk:
         executed: Executed,
         names: frozenset[str] | None,
         gradients: Gradients | None,
+        unguarded: Unguarded,
         *,
         has_autograd: bool,
     ) -> None:
         self.state = GuardedState()
+        self._unguarded = unguarded
         self.gradients = gradients if names is None or "grad" in names or has_autograd else None
         self._codes, self._has_autograd = frozenset(map(id, executed.codes)), has_autograd
         self._names, self._asked = names, list_asked(executed.codes)
@@ -213,6 +236,7 @@ class _Walk:
             self.visit(value.func, f"{path}.func")
             self.visit(value.args, f"{path}.args")
             self.visit(value.keywords, f"{path}.keywords")
+            self._look_at_attributes(value, vars(value), path)
         elif isinstance(value, types.CellType):
             self.note(path)
             guards.add_cell(value)
@@ -220,10 +244,9 @@ class _Walk:
                 self.visit(value.cell_contents, path)
         elif isinstance(value, dict):
             if self._is_short(value, path):
-                self.note(path)
-                guards.add_dict(value)
+                self._guard_dict(value, path)
                 self._visit_all((f"a key of {path}", key) for key in value)
-                self._visit_all((f"{path}[{key!r}]", item) for key, item in value.items())
+                self._visit_items(value, value, path, "{}[{!r}]")
                 if isinstance(value, OrderedDict) and len(value) > 1:  # has an order of its own
                     self.note(path)
                     guards.add_attribute(_Contents(functools.partial(list, value)), "now")
@@ -251,6 +274,24 @@ class _Walk:
         else:
             self._look_at_object(value, path)
 
+    def _guard_dict(self, space: dict[Any, Any], path: str) -> None:
+        """All of it, and that there is no more; but for what is unguarded."""
+        self.note(path)
+        if len(keys := self._unguarded.choose(space, space)) == len(space):
+            self.state.guards.add_dict(space)
+        else:
+            self.state.guards.add_items(space, keys)
+
+    def _visit_items(
+        self, space: dict[Any, Any], keys: Iterable[Any], path: str, form: str = "{}.{}"
+    ) -> None:
+        """What these keys hold, and which of them are tensors."""
+        for key in self._unguarded.choose(space, keys):
+            value, name = space[key], form.format(path, key)
+            if isinstance(value, torch.Tensor):
+                self.state.keys.append((KeptTensor(space, key, name), value))
+            self.visit(value, name)
+
     def _visit_all(self, inner: Iterable[tuple[str, object]]) -> None:
         for path, value in inner:
             self.visit(value, path)
@@ -269,8 +310,10 @@ class _Walk:
         return False
 
     def visit_function(self, function: types.FunctionType, path: str) -> None:
+        # What torch or Python wraps around a function of the user has that one's attributes.
+        is_users = not is_library_name(function.__module__)
         if id(function.__code__) not in self._codes:
-            if function.__dict__ and not is_library(function.__code__.co_filename):
+            if function.__dict__ and is_users:
                 self.visit(function.__dict__, f"attributes of {path}")
             return
         if id(function) in self._functions:
@@ -278,21 +321,20 @@ class _Walk:
         self._functions[id(function)] = self._seen[id(function)] = function
         own = not is_library(function.__code__.co_filename)
         if own:
-            self._look_at_parts(function, path)
+            self.note(f"the code of {path}")
+            self.state.guards.add_function(function)
+        if own or is_users:
+            self.visit(function.__dict__, f"attributes of {path}")
         self.visit(getattr(function, "registry", None), f"{path}.registry")  # of singledispatch
         names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         for name, cell in names:
+            if name in self._unguarded.names:
+                continue
             if own or (_is_filled(cell) and not is_of_library(cell.cell_contents)):
                 self.visit(cell, f"{name} of {path}")
         self.visit(function.__defaults__, f"the defaults of {path}")
         self.visit(function.__kwdefaults__, f"the defaults of {path}")
         self.visit_globals(function.__code__, function.__globals__)
-
-    def _look_at_parts(self, function: types.FunctionType, path: str) -> None:
-        """Its code, which a reloader replaces, and what else is kept in a function."""
-        self.note(f"the code of {path}")
-        self.state.guards.add_function(function)
-        self.visit(function.__dict__, f"attributes of {path}")
 
     def visit_globals(self, code: types.CodeType, space: dict[str, Any]) -> None:
         """Those that the code names. Functions and classes of libraries are not guarded: nobody
@@ -307,13 +349,13 @@ class _Walk:
             if name not in OF_EACH_MODULE
             and (own or (name in space and not is_inert_global(space[name])))
         ]
+        keys = self._unguarded.choose(space, keys)
         module = space.get("__name__", "?")
         self._guard_items(space, keys, f"globals of {module}")
         if own:
             found = [key for key in keys if key not in space and key in vars(builtins)]
             self._guard_items(vars(builtins), found, "builtins")
-        for key in keys:
-            self.visit(space.get(key), f"{module}.{key}")
+        self._visit_items(space, [key for key in keys if key in space], module)
         if own:
             for name in list_imports(code, space):
                 imported = sys.modules.get(name)  # or code finds out that it is not there
@@ -344,11 +386,12 @@ class _Walk:
                 else self._names is None or key in self._names
             )
         ]
+        keys = self._unguarded.choose(space, keys)
         missing = sorted(self._asked.difference(space))
         if keys or missing:
             self.note(f"globals of {module.__name__}: {', '.join(keys)}")
             self.state.guards.add_items(space, [*keys, *missing])
-            self._visit_all((f"{module.__name__}.{key}", space[key]) for key in keys)
+            self._visit_items(space, keys, module.__name__)
 
     def _look_at_tensor(self, tensor: torch.Tensor, path: str) -> None:
         self.note(path)
@@ -367,17 +410,17 @@ class _Walk:
         space = vars(tensor)
         keys = [key for key in space if self._names is None or key in self._names]
         missing = sorted(self._asked.difference(space))
+        keys = self._unguarded.choose(space, keys)
         if keys or missing:
             self.note(f"attributes of {path}")
             self.state.guards.add_items(space, [*keys, *missing])
-            self._visit_all((f"{path}.{key}", space[key]) for key in keys)
+            self._visit_items(space, keys, path)
 
     def _finds_gradient(self, tensor: torch.Tensor) -> bool:
         """Whether what the call does can depend on which gradient is there, or that none is."""
-        if self.gradients is None or not tensor.is_leaf:
+        if self.gradients is None or not can_hold_gradient(tensor):
             return False
-        is_weight = tensor.requires_grad or isinstance(tensor, nn.Parameter)
-        return is_weight and id(tensor) not in self.gradients.own
+        return id(tensor) not in self.gradients.own
 
     def _look_at_object(self, value: Any, path: str) -> None:
         if isinstance(value, _READERS):
@@ -400,15 +443,16 @@ class _Walk:
         self._look_at_classes(type(value))
 
     def _look_at_attributes(self, value: object, space: dict[str, Any], path: str) -> None:
-        keys = [key for key in space if self._reads(value, key)]
+        keys = self._unguarded.choose(space, [key for key in space if self._reads(value, key)])
         if self._names is None:
-            self.note(path)
-            self.state.guards.add_dict(space)
+            self._guard_dict(space, path)
         else:
             missing = _list_missing(value, space, self._names, self._asked)
             self.note(path)
             self.state.guards.add_items(space, [*keys, *missing])
-        self._visit_all((f"{path}.{key}", space[key]) for key in keys)
+        if self.state.guards.add_dict_of(value):
+            self.note(f"which dictionary has the attributes of {path}")
+        self._visit_items(space, keys, path)
 
     def _reads(self, owner: object, key: str) -> bool:
         if self._names is None or key in self._names:

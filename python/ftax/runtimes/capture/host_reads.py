@@ -31,6 +31,7 @@ _SIZES = frozenset(
         *("shape", "size", "numel", "nelement", "__len__", "__iter__", "stride", "nbytes"),
         # Into so many results.
         *("unbind", "split", "chunk", "tensor_split", "hsplit", "vsplit", "dsplit"),
+        *("unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "split_with_sizes"),
     )
 )
 _SIZE_CALLS = ("aten::size", "aten::numel", "aten::stride", "aten::len")

@@ -71,9 +71,11 @@ def is_of_library(value: object) -> bool:
 
 
 def is_library_class(kind: type) -> bool:
-    """Whether a class is of a library, too; that of a `torch.fx.GraphModule` is made for it."""
+    """Whether a class and all that it derives from are of a library; that of a
+    `torch.fx.GraphModule` is made for it, as libraries make classes that derive from a user's
+    (`register_parametrization`, `types.new_class`)."""
     is_made = issubclass(kind, torch.fx.GraphModule) and kind is not torch.fx.GraphModule
-    return not is_made and is_library_name(kind.__module__)
+    return not is_made and all(is_library_name(base.__module__) for base in kind.__mro__)
 
 
 def is_library_name(module: object) -> bool:

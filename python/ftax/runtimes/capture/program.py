@@ -18,6 +18,8 @@ from ftax.errors import FtaxError, RunnerError
 from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients
 from ftax.runtimes.capture.guards import GuardedState
+from ftax.runtimes.capture.kept_tensors import KeptTensor
+from ftax.runtimes.capture.schedule import Schedule
 from ftax.steps.writes import find_storage
 
 Kind = Literal["tape", "graph"]
@@ -59,9 +61,12 @@ class Program:
         kind: what replays them.
         state: of Python, under which it holds.
         executed: the code that ran.
-        written: memory that the call writes and did not make.
+        written: memory that the call writes and did not make, of arguments too.
+        written_inputs: which tensors of the arguments it writes, by place.
+        draws: whether it draws from torch's own generators.
         generators: those from which it draws and which are not torch's own.
         gradients: what it does to `.grad`.
+        kept: tensors that it leaves in Python.
         operators: how many calls a replay makes.
         baked: host reads that are left out.
         checked: values that are read, and compared after each replay.
@@ -71,6 +76,8 @@ class Program:
             one; "" where all calls are alike.
         tree, leaves: of the result; among the leaves TENSOR stands for one.
         given: tensors that it was recorded with, which are not held.
+        result_bytes: that a call returns.
+        schedule: of the checks of its replays.
     """
 
     signature: _core.Signature
@@ -79,8 +86,11 @@ class Program:
     state: GuardedState
     executed: Executed
     written: tuple[torch.Tensor, ...]
+    written_inputs: tuple[int, ...] = ()
+    draws: bool = False
     generators: tuple[torch.Generator, ...]
     gradients: Gradients
+    kept: tuple[KeptTensor, ...] = ()
     operators: int
     baked: tuple[str, ...] = ()
     checked: tuple[float | int | bool | complex, ...] = ()
@@ -90,17 +100,29 @@ class Program:
     tree: pytree.TreeSpec
     leaves: tuple[Any, ...]
     given: Sequence[torch.Tensor]
+    result_bytes: int = 0
+    schedule: Schedule = field(default_factory=Schedule)
     _reached: frozenset[int] = field(init=False)  # ids of tensors that the call reaches by itself
     _same: tuple[int, ...] = field(init=False)  # which of them the given ones are
     _shared: frozenset[int | None] = field(init=False)  # memory that no argument may have
+    _needs_inference: bool = field(init=False)  # torch refuses such writes outside of it
 
     def __post_init__(self) -> None:
         self._reached = frozenset(map(id, self.state.tensors))
         self._same = self._find_same(self.given)
         # A graph reads arguments from memory of its own, which nobody else writes.
         on_gpu = self.written if self.kind == "graph" else ()
-        self._shared = frozenset(map(find_storage, on_gpu)) - set(map(find_storage, self.given))
+        given = set(map(find_storage, self.given))
+        self._shared = frozenset(map(find_storage, on_gpu)) - given
+        # What the arguments hold is those of each call.
+        self.written = tuple(item for item in self.written if find_storage(item) not in given)
+        self._needs_inference = any(item.is_inference() for item in self.written)
         self.given = ()
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether a call that fails leaves nothing behind."""
+        return not (self.written or self.written_inputs or self.generators or self.draws)
 
     @property
     def contents(self) -> str:
@@ -119,6 +141,10 @@ class Program:
         reads of the weight are reads of the argument; the other way round each keeps to its own."""
         if any(self._same) and self._find_same(tensors) != self._same:
             return False
+        if (self.written_inputs or self._needs_inference) and not torch.is_inference_mode_enabled():
+            written = (tensors[place] for place in self.written_inputs)
+            if self._needs_inference or any(item.is_inference() for item in written):
+                return False
         return not self._shared or self._shared.isdisjoint(map(find_storage, tensors))
 
     def _find_same(self, tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
@@ -149,8 +175,11 @@ class Program:
     def _hand_out(self, outputs: Sequence[torch.Tensor]) -> Any:
         """The result, with gradients where eager would leave them."""
         end = sum(leaf is TENSOR for leaf in self.leaves)
+        behind = end + len(self.gradients.made)
         if self.gradients.made or self.gradients.dropped:
-            self.gradients.hand_out(outputs[end : end + len(self.gradients.made)])
+            self.gradients.hand_out(outputs[end:behind])
+        for place, tensor in zip(self.kept, outputs[behind:], strict=False):
+            place.write(tensor)
         if end == len(self.leaves) == 1 and self.tree.is_leaf():
             return outputs[0]
         rest = iter(outputs)
@@ -167,10 +196,10 @@ class TapeReplay:
         self.memory_bytes = 0  # inputs and results are the caller's, all else dies on the way
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Raises RunnerError if an operator does."""
+        """Raises what an operator raises."""
         try:
             return self._tape.call(tensors, self.places)
-        except FtaxError as error:
+        except FtaxError as error:  # of the tape itself
             raise RunnerError(f"a captured call failed: {error}") from error
 
     def list_inputs(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:

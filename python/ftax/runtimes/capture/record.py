@@ -7,9 +7,13 @@ that was found by watching and put back.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Literal
 
 import torch
@@ -19,28 +23,39 @@ from torch.utils import _pytree as pytree
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type
 from ftax.runtimes.capture import host_reads
-from ftax.runtimes.capture.around import GlobalHooks, refuse_modes
+from ftax.runtimes.capture.around import OtherThreads, refuse_draws, refuse_modes
 from ftax.runtimes.capture.autograd_left import leaves_graph
 from ftax.runtimes.capture.compiled import record_compiled
 from ftax.runtimes.capture.executed import Executed, watch_code
-from ftax.runtimes.capture.gradients import Gradients, find_gradients, keep_gradients
+from ftax.runtimes.capture.gradients import (
+    Gradients,
+    can_hold_gradient,
+    find_gradients,
+    is_weight,
+    keep_gradients,
+)
 from ftax.runtimes.capture.guards import GuardedState, guard_state
+from ftax.runtimes.capture.kept_tensors import KeptTensor, Unguarded
 from ftax.runtimes.capture.names import list_names, reads_versions
 from ftax.runtimes.capture.program import TENSOR, Kind, Program, Replay, TapeReplay
 from ftax.runtimes.tape.calls import describe_place
 from ftax.runtimes.tape.flow import draws_random_numbers, find_dependent_reads
 from ftax.runtimes.tape.tape import Taped, find_other_replay, preserve_state
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.input_trees import flatten_tensors, is_data
 from ftax.steps.kept_python import keep_python, read_draws
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
+from ftax.steps.own_generators import beside_other_threads
 from ftax.steps.reach import find_reached
 from ftax.steps.state import refuse_lazy
 from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
-from ftax.steps.writes import find_storage
+from ftax.steps.tensors import make_like
+from ftax.steps.user_inputs import split_inputs
+from ftax.steps.writes import find_storage, list_storages
 
 OnHostRead = Literal["refuse", "check"]
 
@@ -54,9 +69,14 @@ class _Recorded:
         what: Callable[..., Any],
         signature: _core.Signature,
         tensors: list[torch.Tensor],
-        hooks: GlobalHooks,
+        *,
+        name: str,
+        is_alone: bool,
     ) -> None:
         self._what, self._signature = what, signature
+        self._name, self._may_draw = name, is_alone
+        self.kept: tuple[KeptTensor, ...] = ()
+        self._kept_before: list[Any] = []  # what was there when a run began, held
         self.gradients = Gradients(added=(), made=(), dropped=())
         self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
         self.sources: list[Any] = []  # of random numbers, not torch's
@@ -67,7 +87,7 @@ class _Recorded:
         self.followed: list[torch.Tensor] = []  # results that autograd has made
         self.is_watched = self.is_followed = self.resized = self.is_lazy = self.is_other = False
         self._parameters = [isinstance(tensor, nn.Parameter) for tensor in tensors]
-        self._hooks, self._layouts = hooks, [_layout(tensor) for tensor in tensors]
+        self._layouts = [_layout(tensor) for tensor in tensors]
         self.executed = Executed(codes=(), changing=())
 
     def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -79,6 +99,7 @@ class _Recorded:
             if leaf.grad is not grad:
                 leaf.grad = grad
         self._drop_gradients(tensors)
+        self._kept_before += [place.read() for place in self.kept]
         if self.is_watched:
             memory = [tensor.data_ptr() for tensor in tensors]
             draws = [read_draws(source) for source in self.sources]
@@ -98,7 +119,7 @@ class _Recorded:
         if self.is_followed:
             self.followed = [tensor for tensor in found if tensor.requires_grad]
         self.is_lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in found)
-        results = [*found, *self.gradients.collect()]
+        results = [*found, *self.gradients.collect(), *(place.read() for place in self.kept)]
         # What only writes is checked by what it wrote, but a step has to return something.
         return results or [next(iter(tensors), torch.zeros(()))]
 
@@ -121,13 +142,27 @@ class _Recorded:
                 tensor.grad = None
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with self._hooks.used():
+        if self._may_draw:
             return self._what(*args, **kwargs)
+        with refuse_draws(self._name):
+            result = self._what(*args, **kwargs)
+        self._may_draw = True  # and does not
+        return result
+
+    def find_used_again(self, tape: _core.Tape) -> str:
+        """The name of a place whose tensor of the call before is used by the tape; "" for none."""
+        constants = {key for _, item in tape.constants for key in list_storages(item)}
+        held = zip(cycle(self.kept), self._kept_before, strict=False)
+        for place, item in held:
+            if isinstance(item, torch.Tensor) and not constants.isdisjoint(list_storages(item)):
+                return place.name
+        return ""
 
     def list_places(self, reads: int, outputs: int) -> list[int]:
-        """Of what is handed out among all that the tape gives: results, gradients, and at its end
-        values that were read. Between them is the state that was written."""
-        return [*range(self.list_gradients().stop), *range(outputs - reads, outputs)]
+        """Of what is handed out among all that the tape gives: results, gradients, tensors that are
+        kept, and at its end values that were read. Between them is the state that was written."""
+        end = self.list_gradients().stop + len(self.kept)
+        return [*range(end), *range(outputs - reads, outputs)]
 
     def list_gradients(self) -> range:
         """Of gradients, which follow the results."""
@@ -146,8 +181,8 @@ class _Recorded:
         if self.is_other:
             raise UnsupportedError(
                 f"cannot capture {name}: it changes a list, dictionary or dataclass that it is "
-                "given, which a replay would leave as it is: return what it puts there, and take "
-                "out before the call what it takes out"
+                "given, or another object, which a replay would leave as it is: return what it "
+                "puts there, and take out before the call what it takes out"
             )
         if read := list_names(self.executed.codes).intersection(self.attributes):
             raise UnsupportedError(
@@ -199,6 +234,14 @@ def _refuse_seeding(name: str, place: str) -> UnsupportedError:
     )
 
 
+def _refuse_kept(name: str, place: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"cannot capture {name}: it computes with what the call before left in {place}, and a "
+        "replay would compute with what was there when it was recorded: keep it in a tensor that "
+        "is written in place (copy_)"
+    )
+
+
 def record_program(
     what: Callable[..., Any],
     args: tuple[Any, ...],
@@ -209,29 +252,85 @@ def record_program(
     on_host_read: OnHostRead,
     borrow: bool,
     check_inputs: Any = None,
+    ignore: Sequence[str] = (),
+    reset: Callable[[], object] | None = None,
+    is_alone: bool = True,
 ) -> Program:
-    """Record ``what`` on these arguments, in the caller's grad mode.
+    """Record ``what`` on these arguments, in the caller's grad mode. ``is_alone``: no other thread
+    matters; else what all threads share is neither seeded nor put back.
 
     Raises:
+        OtherThreads: beside other threads it cannot be recorded.
         UnsupportedError: it cannot be replayed soundly; the message has operator, line and remedy.
         InvalidArgumentError: for arguments that cannot be captured.
         RunnerError: it raised.
     """
     refuse_modes(name)
-    signature = _core.Signature(args, kwargs)
+    options = _RecordOptions(
+        name=name,
+        kind=kind,
+        on_host_read=on_host_read,
+        borrow=borrow,
+        check_inputs=check_inputs,
+        ignore=frozenset(ignore),
+        reset=reset,
+        is_alone=is_alone,
+    )
+    with nullcontext() if is_alone else beside_other_threads():
+        try:
+            return _record(what, args, kwargs, options, is_data)
+        except _WritesObjects as found:
+            objects = found.objects
+            return _record(
+                what, args, kwargs, options, lambda item: is_data(item) and id(item) not in objects
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RecordOptions:
+    """Those of `record_program`."""
+
+    name: str
+    kind: Literal["auto", "tape", "graph"]
+    on_host_read: OnHostRead
+    borrow: bool
+    check_inputs: Any
+    ignore: frozenset[str]
+    reset: Callable[[], object] | None
+    is_alone: bool
+
+
+class _WritesObjects(Exception):
+    """The call writes into tensors of these objects, which are state then, such as a cache."""
+
+    def __init__(self, objects: frozenset[int]) -> None:
+        super().__init__()
+        self.objects = objects
+
+
+def _record(
+    what: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    options: _RecordOptions,
+    is_data: Callable[[Any], bool],
+) -> Program:
+    name, on_host_read = options.name, options.on_host_read
+    signature = _core.Signature(args, kwargs, is_data)
     tensors = signature.match(args, kwargs)
     if tensors is None:
         raise InvalidArgumentError(
             "the arguments do not compare equal to themselves, so no later call could be told to "
             "be the same; give plain values, tensors and containers of them"
         )
-    hooks = GlobalHooks()
-    recorded = _Recorded(what, signature, tensors, hooks)
-    if on_host_read == "check" and check_inputs is None:
-        # Other values may take another path, which is what each replay then finds out.
-        check_inputs = tuple(tensor.detach().clone() for tensor in tensors)
+    recorded = _Recorded(what, signature, tensors, name=name, is_alone=options.is_alone)
     step = Step(
-        function=recorded, inputs=tuple(tensors), check_inputs=check_inputs, name=name, kind="call"
+        function=recorded,
+        inputs=tuple(tensors),
+        check_inputs=_find_check_inputs(signature, tensors, options),
+        reset=options.reset,
+        name=name,
+        kind="call",
     )
     roots = {name: what, "the arguments": signature.objects}
     for item in find_reached(what, *signature.objects):
@@ -242,19 +341,31 @@ def record_program(
     recorded.found = [(leaf, leaf.grad) for leaf in leaves]
     with (
         keep_python(what, args, kwargs) as recorded.sources,
-        hooks.put_away(),
         leave_as_found(step, args, kwargs),
         keep_gradients(leaves),
     ):
         loaded = load_model(step)
-        if isinstance(loaded.module, StepModule) and loaded.module.is_compiled:
-            return record_compiled(what, loaded, signature, tensors, kind=kind, borrows=borrow)
-        settled = _look(loaded, recorded, roots)
+        module = loaded.module
+        assert isinstance(module, StepModule)
+        if objects := _find_written_objects((args, kwargs), module.written, is_data):
+            raise _WritesObjects(objects)
+        chosen = _choose_kind(options.kind, loaded.device)
+        if chosen == "graph" and not options.is_alone:
+            raise OtherThreads(
+                f"cannot capture {name}: to make a CUDA graph changes how torch runs in all threads"
+            )
+        if module.is_compiled:
+            return record_compiled(
+                what, loaded, signature, tensors, kind=options.kind, borrows=options.borrow
+            )
+        settled = _look(loaded, recorded, roots, options)
         workspace = Workspace(loaded)
         makes_sizes = host_reads.refuse_memory_reads(workspace.loaded)
         try:
             taped = workspace.taped
         except UnsupportedError as error:
+            if recorded.kept:
+                raise _refuse_kept(name, recorded.kept[0].name) from error
             raise host_reads.explain_failure(workspace.loaded, error) from error
         if recorded.executed.restoring and draws_random_numbers(taped.tape):
             raise _refuse_seeding(name, recorded.executed.restoring)
@@ -265,11 +376,12 @@ def record_program(
         if dependent and on_host_read == "refuse":
             refusal = host_reads.refuse(workspace.loaded, taped.tape, dependent)
             raise UnsupportedError(f"{refusal}{recorded.hint}")
+        if used := recorded.find_used_again(taped.tape):
+            raise _refuse_kept(name, used)
         same = [index for index in taped.tape.host_reads if index not in dependent]
         baked = tuple(describe_place(taped.tape.calls[index]) for index in same)
         tape = taped.tape.without_host_reads(dependent)
-        chosen = _choose_kind(kind, loaded.device)
-        replay = _make_replay(chosen, workspace, tape, borrows=borrow)
+        replay = _make_replay(chosen, workspace, tape, borrows=options.borrow)
         kept = len(dependent)
         replay.places = recorded.list_places(kept, len(tape.output_slots))
         replay.borrow(recorded.list_gradients())
@@ -277,20 +389,17 @@ def record_program(
             outputs = replay(list(loaded.flat_inputs()))
         checked = [item.item() for item in outputs[len(outputs) - kept :]]
     recorded.found = []  # a gradient that nobody holds is added to in its place
-    with hooks.put_away():
-        changed = settled.find_change()
-    module = loaded.module
-    written: tuple[torch.Tensor, ...] = ()
-    generators: tuple[torch.Generator, ...] = ()
-    if isinstance(module, StepModule):
-        written = tuple(module.written)
-        generators = tuple(item for item, _ in module.generators)
+    if options.reset is not None:
+        options.reset()
+    changed = settled.find_change()
+    written = tuple(module.written)
     state = guard_state(
         roots,
         recorded.executed,
         loaded.device,
         has_autograd=loaded.has_autograd,
         gradients=recorded.gradients,
+        unguarded=Unguarded(names=options.ignore, places=recorded.kept),
     )
     if keeps_casts := torch.is_autocast_cache_enabled() and _casts(loaded.device):
         _refuse_kept_casts(written, state.tensors, name)
@@ -308,8 +417,11 @@ def record_program(
         state=state,
         executed=recorded.executed,
         written=written,
-        generators=generators,
+        written_inputs=module.written_inputs,
+        draws=draws_random_numbers(taped.tape),
+        generators=tuple(item for item, _ in module.generators),
         gradients=recorded.gradients,
+        kept=recorded.kept,
         operators=len(tape),
         baked=baked,
         checked=tuple(checked),
@@ -318,6 +430,7 @@ def record_program(
         tree=tree,
         leaves=recorded.leaves,
         given=tensors,
+        result_bytes=sum(item.numel() * item.element_size() for item in taped.reference),
     )
 
 
@@ -337,13 +450,55 @@ def _say_unsettled(changed: str | None, *, is_lost: bool) -> str:
     return ""
 
 
-def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object]) -> GuardedState:
-    """Run the call and note what ran, and what becomes of gradients; refuse one that changes what
-    Python keeps, or whose result autograd would have to follow. What Python keeps after it."""
+def _find_check_inputs(
+    signature: _core.Signature, tensors: Sequence[torch.Tensor], options: _RecordOptions
+) -> tuple[torch.Tensor, ...] | None:
+    """The tensors of the second input; None: drawn. Raises InvalidArgumentError for check inputs
+    that would be another call."""
+    if options.check_inputs is not None:
+        args, kwargs = split_inputs(options.check_inputs)
+        found = signature.match(args, dict(kwargs))
+        if found is None:
+            raise InvalidArgumentError(
+                "check_inputs has another structure, other shapes or other plain values than "
+                f"inputs ({signature.describe()}): give the same arguments with other tensors"
+            )
+        return tuple(found)
+    if options.on_host_read == "check":
+        # Other values may take another path, which is what each replay then finds out.
+        return tuple(make_like(item).requires_grad_(item.requires_grad) for item in tensors)
+    return None
+
+
+def _find_written_objects(
+    tree: Any, written: Sequence[torch.Tensor], is_data: Callable[[Any], bool]
+) -> frozenset[int]:
+    """Ids of objects among the arguments that hold memory which the call writes."""
+    memory = {key for item in written for key in list_storages(item)}
+    return frozenset(
+        id(item)
+        for item in pytree.tree_leaves(tree)
+        if is_data(item) and not dataclasses.is_dataclass(item)
+        for tensor in flatten_tensors(item)
+        if not memory.isdisjoint(list_storages(tensor))
+    )
+
+
+def _look(
+    loaded: LoadedModel,
+    recorded: _Recorded,
+    roots: Mapping[str, object],
+    options: _RecordOptions,
+) -> GuardedState:
+    """Run the call and note what ran, which tensors it leaves in Python, and what becomes of
+    gradients; refuse one that changes what else Python keeps, or whose result autograd would have
+    to follow. What Python keeps after it."""
 
     def run() -> None:
         with preserve_state(loaded), loaded.guard():
             call_model(loaded.call)
+        if options.reset is not None:
+            loaded.prepare()
 
     def run_followed() -> list[torch.Tensor]:
         recorded.is_followed = True
@@ -352,18 +507,33 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         followed, recorded.followed = recorded.followed, []  # or its graph would live on
         return followed
 
+    def guard() -> GuardedState:
+        return guard_state(
+            roots,
+            recorded.executed,
+            loaded.device,
+            has_autograd=loaded.has_autograd,
+            unguarded=Unguarded(names=options.ignore, places=recorded.kept),
+        )
+
     leaves = [*loaded.module.parameters(), *loaded.flat_inputs()]
     recorded.is_watched = True
     run()
     recorded.is_watched = False
     recorded.check(loaded.name)
-    state = guard_state(roots, recorded.executed, loaded.device, has_autograd=loaded.has_autograd)
+    state = guard()
     may_go_on = leaves_graph(run_followed)
+    if kept := state.find_kept():
+        recorded.kept = kept
+        state = guard()
+        run()
     if changed := state.find_change():
+        name = state.name_change()
+        remedy = f"; or, if nothing depends on it, give ignore=({name!r},)" if name else ""
         raise UnsupportedError(
             f"cannot capture {loaded.name}: each call changes {changed}, which a replay would "
             "leave as it is: keep it in a tensor that is written in place, or change it outside of "
-            "the call"
+            f"the call{remedy}"
         )
     if may_go_on and loaded.has_autograd:
         raise UnsupportedError(
@@ -373,7 +543,7 @@ def _look(loaded: LoadedModel, recorded: _Recorded, roots: Mapping[str, object])
         )
     # Without autograd too: an optimizer drops gradients, and evolution strategies assign them.
     if loaded.has_autograd or "grad" in list_names(recorded.executed.codes):
-        leaves += [item for item in state.tensors if item.is_leaf and item.requires_grad]
+        leaves += state.tensors
         unique = {id(leaf): leaf for leaf in leaves}
         found, recorded.found = recorded.found, []  # or what is planted would be taken away
         for leaf, grad in found:
@@ -460,7 +630,7 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _find_leaves(*starts: object) -> list[torch.Tensor]:
-    """Leaves of autograd, weights among them, that these lead to."""
+    """Weights, frozen ones too, and other leaves with gradients that these lead to."""
     found: dict[int, torch.Tensor] = {}
     for item in find_reached(*starts):
         tensors: list[torch.Tensor] = []
@@ -470,8 +640,8 @@ def _find_leaves(*starts: object) -> list[torch.Tensor]:
             tensors = [tensor for group in item.param_groups for tensor in group["params"]]
         elif isinstance(item, torch.Tensor):
             tensors = [item]
-        found |= {id(item): item for item in tensors if item.is_leaf and item.requires_grad}
-    return list(found.values())
+        found |= {id(item): item for item in tensors if can_hold_gradient(item)}
+    return [item for item in found.values() if is_weight(item)]
 
 
 def _choose_kind(kind: Literal["auto", "tape", "graph"], device: str) -> Kind:

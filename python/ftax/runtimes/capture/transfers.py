@@ -17,7 +17,8 @@ from ftax import _core
 from ftax.runtimes.tape.capture import list_output_slots, moves_data
 from ftax.runtimes.tape.flow import Flow, list_slots
 from ftax.runtimes.tape.tape import preserve_state
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.loaded import LoadedModel
 
 # They copy what they are given from the host to the device by themselves.
 _COPYING = ("aten::index", "aten::index_put", "aten::index_put_", "aten::copy_")

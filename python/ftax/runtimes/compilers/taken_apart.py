@@ -33,7 +33,7 @@ from ftax.runtimes.graph.runner_graph import capture_request
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.compiled_graphs import find_asked_guards, list_called_graphs
-from ftax.steps.loaded import flatten_tensors
+from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Buffers, Candidate, Host
 

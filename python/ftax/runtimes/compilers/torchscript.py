@@ -101,8 +101,9 @@ def make_frozen_file(workspace: Workspace) -> Artefact:
 
 
 def _make_file(workspace: Workspace, *, frozen: bool) -> Artefact:
+    options = {"frozen": frozen, "output": "as returned"}  # older ones gave a tuple of one tensor
     return workspace.artefact(
-        "torchscript", {"frozen": frozen}, lambda folder: _trace(workspace, folder, frozen)
+        "torchscript", options, lambda folder: _trace(workspace, folder, frozen)
     )
 
 

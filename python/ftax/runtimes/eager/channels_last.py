@@ -1,7 +1,9 @@
 """Eager in the channels-last memory format, which cuDNN and oneDNN may prefer for convolutions.
 
 The surprising choice: the model is copied, so weights are on the device twice. The format is a
-property of the weights, and the rungs that are measured beside this one must keep theirs.
+property of the weights, and the rungs that are measured beside this one must keep theirs. From
+Python images come as eager gets them, and its first convolution converts them; the tape of host cpp
+has them converted.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from ftax.errors import UnsupportedError
 from ftax.runtimes.candidates import check_both_inputs
-from ftax.runtimes.eager.eager import prepare_eager
+from ftax.runtimes.eager.eager import prepare_call, prepare_eager
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.tensors import copy_into
@@ -28,7 +30,7 @@ _CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
 
 def prepare_channels_last(workspace: Workspace, host: Host) -> Candidate:
-    """A copy of the model and its images in channels-last, or the tape of that.
+    """A copy of the model in channels-last, or the tape of that and of converted images.
 
     Raises UnsupportedError for a model without two-dimensional convolutions.
     """
@@ -38,12 +40,15 @@ def prepare_channels_last(workspace: Workspace, host: Host) -> Candidate:
             "be channels-last"
         )
     variant, cost = workspace.variant(_RUNTIME, _convert)
-    prepared = prepare_eager(variant, host, runtime=_RUNTIME)
-    prepared = replace(
-        prepared,
-        preparation=prepared.preparation.costing(cost),
-        feed=functools.partial(copy_into, variant.loaded.flat_inputs()),
-    )
+    if host == "cpp":
+        prepared = prepare_eager(variant, host, runtime=_RUNTIME)
+        feed = functools.partial(copy_into, variant.loaded.flat_inputs())
+        prepared = replace(prepared, feed=feed)
+    else:
+        loaded = workspace.loaded
+        call = functools.partial(variant.loaded.module, *loaded.args, **loaded.kwargs)
+        prepared = prepare_call(variant, _RUNTIME, call)
+    prepared = replace(prepared, preparation=prepared.preparation.costing(cost))
     # Against the model in its own format, whatever its copy was checked against.
     return replace(prepared, checks=check_both_inputs(workspace, prepared))
 

@@ -1,13 +1,13 @@
 """Eager execution: as researchers run it (host python) and replayed from the tape (host cpp).
 
-The surprising choice: eager on one thread sets the number of threads and puts it back within each
-call's own time, so that it can take turns with what has all threads. That makes its row slower by
-those two calls, and never faster.
+The surprising choice: eager on one thread sets the number of threads once a round, outside the
+timed region, and puts it back, so that it can take turns with what has all threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -48,7 +48,7 @@ def prepare_eager(workspace: Workspace, host: Host, *, runtime: str = "eager") -
     """The model itself, or its tape. ``runtime`` names what a variant of a model stands for."""
     if host == "cpp":
         return _prepare_tape(workspace, runtime)
-    return _prepare_model(workspace, runtime, workspace.loaded.bind())
+    return prepare_call(workspace, runtime, workspace.loaded.bind())
 
 
 def prepare_library(workspace: Workspace, host: Host) -> Candidate:
@@ -59,34 +59,41 @@ def prepare_library(workspace: Workspace, host: Host) -> Candidate:
     call = workspace.loaded.through_library
     if call is None:
         raise UnsupportedError("this step has no form in a library: it is measured as it is")
-    return _prepare_model(workspace, "library", call)
+    return prepare_call(workspace, "library", call)
 
 
 def prepare_one_thread(workspace: Workspace, host: Host) -> Candidate:
-    """The model itself, each call on one thread."""
-    call, threads = workspace.loaded.bind(), torch.get_num_threads()
-
-    def call_on_one() -> object:
-        torch.set_num_threads(1)
-        try:
-            return call()
-        finally:
-            torch.set_num_threads(threads)
-
-    return _prepare_model(workspace, "eager-one-thread", call_on_one)
+    """The model itself on one thread."""
+    return prepare_call(workspace, "eager-one-thread", workspace.loaded.bind(), _one_thread)
 
 
-def _prepare_model(workspace: Workspace, runtime: str, call: Callable[[], object]) -> Candidate:
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def prepare_call(
+    workspace: Workspace,
+    runtime: str,
+    call: Callable[[], object],
+    scope: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Candidate:
+    """A call of the model from Python; each round of calls is inside a ``scope``."""
     loaded = workspace.loaded
 
     def run() -> list[torch.Tensor]:
-        with loaded.guard():
+        with loaded.guard(), scope():
             return flatten_outputs((call_model(call), loaded.list_returned()))
 
     return Candidate(
         runtime=runtime,
         host="python",
-        runner=drive_python(workspace, runtime, call),
+        runner=drive_python(workspace, runtime, call, scope),
         run=run,
         warnings=(*loaded.warnings, *_say_compiled(workspace)),
         watch=workspace.watch_work,

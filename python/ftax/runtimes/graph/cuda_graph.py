@@ -14,25 +14,66 @@ import torch
 
 from ftax import _core
 from ftax.errors import UnavailableError, UnsupportedError, say_count
+from ftax.runtimes.adoption import make_request
 from ftax.runtimes.candidates import drive_python, replay_mode
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.tape.capture import CapturedGraph
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.tensors import copy_into
 from ftax.timing.candidate import Candidate, Host
+from ftax.timing.checks import Checks
 from ftax.timing.preparation import Launches
 
 
 def prepare_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
     """One launch of the whole graph, by C++ or through torch."""
     require_cuda_build()
-    captured = workspace.graph
-    runner: _core.Runner
-    if host == "python":
-        runner = drive_python(workspace, "cuda-graph", captured.graph.replay)
-    else:
-        pointer = captured.graph.raw_cuda_graph_exec()
-        runner = _core.GraphRunner(pointer, "cuda-graph", captured)
+    runner, captured = drive_graph(workspace, workspace.graph, "cuda-graph", host)
     return _finish(workspace, captured, "cuda-graph", host, runner, None, warnings=[])
+
+
+def drive_graph(
+    workspace: Workspace, captured: CapturedGraph, runtime: str, host: Host
+) -> tuple[_core.Runner, CapturedGraph]:
+    """What launches the graph, and the same capture with the memory that requests come in: from
+    Python they are copied to where the graph reads, by the lines that adopt it; C++ leaves them
+    there. A step reads its inputs where they are, since it may write them.
+    """
+    if host == "cpp":
+        pointer = captured.graph.raw_cuda_graph_exec()
+        return _core.GraphRunner(pointer, runtime, captured), captured
+    if workspace.loaded.kind != "forward":
+        return drive_python(workspace, runtime, captured.graph.replay), captured
+    buffers = captured.buffers
+    inputs = tuple(tensor.clone() for tensor in buffers.inputs)
+    request = make_request(
+        runtime,
+        graph=captured.graph,
+        memory=buffers.inputs,
+        written=buffers.outputs,
+        inputs=inputs,
+    )
+    buffers = replace(buffers, inputs=inputs, copied=buffers.inputs)
+    return drive_python(workspace, runtime, request), replace(captured, buffers=buffers)
+
+
+def check_graph(
+    workspace: Workspace,
+    captured: CapturedGraph,
+    runner: _core.Runner,
+    runtime: str,
+    *,
+    refuse: bool = True,
+) -> Checks:
+    """`check_on_both_inputs` of what `drive_graph` gave, whose memory has the main inputs after."""
+    checks = check_on_both_inputs(
+        workspace,
+        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
+        name=runtime,
+        refuse=refuse,
+    )
+    copy_into(captured.buffers.inputs, workspace.loaded.flat_inputs())
+    return checks
 
 
 def prepare_launch_replay(workspace: Workspace, host: Host) -> Candidate:
@@ -107,11 +148,7 @@ def _finish(
     launches: Launches | None,
     warnings: list[str],
 ) -> Candidate:
-    checks = check_on_both_inputs(
-        workspace,
-        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
-        name=runtime,
-    )
+    checks = check_graph(workspace, captured, runner, runtime)
     if captured.host_reads:
         warnings.append(
             f"the graph leaves out {say_count(len(captured.host_reads), 'value')} that the model "

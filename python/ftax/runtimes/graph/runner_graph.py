@@ -12,12 +12,9 @@ from typing import Any, Protocol
 
 import torch
 
-from ftax import _core
 from ftax.errors import FtaxError, RunnerError, UnsupportedError
-from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.cost import measure_cost
-from ftax.runtimes.graph.cuda_graph import require_cuda_build
-from ftax.runtimes.replays import check_on_both_inputs
+from ftax.runtimes.graph.cuda_graph import check_graph, drive_graph, require_cuda_build
 from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.tape.capture import (
     CapturedGraph,
@@ -61,19 +58,8 @@ def prepare_graph(
     what = f"capturing {runtime} of {workspace.loaded.name}"
     with time_limit(None, what), measure_cost(workspace.loaded.device) as cost:
         captured = _capture(workspace, make_runner(), runtime)
-    runner: _core.Runner
-    if host == "python":
-        runner = drive_python(workspace, runtime, captured.graph.replay)
-    else:
-        pointer = captured.graph.raw_cuda_graph_exec()
-        runner = _core.GraphRunner(pointer, runtime, captured)
-
-    checks = check_on_both_inputs(
-        workspace,
-        lambda inputs: captured.run(runner.run_once, inputs, workspace.loaded),
-        name=runtime,
-        refuse=False,
-    )
+    runner, captured = drive_graph(workspace, captured, runtime, host)
+    checks = check_graph(workspace, captured, runner, runtime, refuse=False)
     repeats = captured.draws_random and host == "cpp"
     return Candidate(
         runtime=runtime,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from ftax.errors import (
     UnsupportedError,
     is_out_of_memory,
 )
+from ftax.runtimes.adoption import make_request
 from ftax.runtimes.cache import Artefact
+from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.compilers.flattened import Flattened
 from ftax.runtimes.onnx.export import export_onnx
 from ftax.runtimes.onnx.fusions import fuse_transformer
@@ -34,13 +36,15 @@ from ftax.runtimes.onnx.sessions import (
     bind_session,
     make_cpp_runner,
     make_python_callable,
+    make_python_session,
 )
 from ftax.runtimes.onnx.settings import SessionSettings, match_torch
 from ftax.runtimes.onnx.sizes import export_all_sizes, write_size
 from ftax.runtimes.replays import check_on_both_inputs
 from ftax.runtimes.streams import enter_stream, make_stream, wrap_runner
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.user_inputs import split_inputs
 from ftax.timing.candidate import Buffers, Candidate, Host
 from ftax.timing.preparation import Preparation
@@ -55,6 +59,27 @@ def prepare_onnxruntime(workspace: Workspace, host: Host) -> Candidate:
     artefact = make_file(workspace)
     settings, warnings = _match(workspace, artefact)
     return _prepare(workspace, host, "onnxruntime", artefact, settings, warnings)
+
+
+def prepare_run(workspace: Workspace, host: Host) -> Candidate:
+    """The same session called as most do, by `InferenceSession.run` on arrays of numpy."""
+    runtime, artefact = "onnxruntime-run", make_file(workspace)
+    settings = _start(workspace)
+    session = make_python_session(artefact.folder / _FILE, settings)
+    request = make_request(
+        runtime,
+        session=session,
+        names=[item.name for item in session.get_inputs()],
+        inputs=workspace.loaded.flat_inputs(),
+    )
+    return Candidate(
+        runtime=runtime,
+        host=host,
+        runner=drive_python(workspace, runtime, request),
+        run=lambda: [torch.as_tensor(output) for output in request()],
+        preparation=artefact.to_preparation(session=settings.to_facts()),
+        options=_find_options(workspace),
+    )
 
 
 def prepare_defaults(workspace: Workspace, host: Host) -> Candidate:
@@ -148,6 +173,7 @@ class _Row:
     """A session under one host, and the memory that it reads and writes."""
 
     runner: _core.Runner
+    replay: Callable[[], object]  # a request, which leaves its outputs in the buffers
     buffers: Buffers
     stream: torch.cuda.Stream | None
     details: Mapping[str, object]
@@ -156,7 +182,7 @@ class _Row:
     def run(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The outputs on ``inputs``, which stay in the memory that is read."""
         with torch.inference_mode(), enter_stream(self.stream):
-            outputs = self.buffers.run(self.runner.run_once, inputs)
+            outputs = self.buffers.run(self.replay, inputs)
             return [output.clone() for output in outputs]
 
 
@@ -174,7 +200,6 @@ def _prepare(
     row = _open(path, _copy(loaded), host, runtime, settings, workspace.stream)
     checks = check_on_both_inputs(workspace, row.run, name=runtime, refuse=False)
     row.run(inputs)  # the memory has the second input
-    chosen = workspace.setting.runtime_options.get("optimization")
     return Candidate(
         runtime=runtime,
         host=host,
@@ -182,10 +207,15 @@ def _prepare(
         run=lambda: row.run(inputs),
         preparation=artefact.to_preparation(**row.details),
         checks=checks,
-        options={} if chosen is None else {"optimization": chosen},
+        options=_find_options(workspace),
         warnings=(*warnings, *row.warnings),
         buffers=row.buffers,
     )
+
+
+def _find_options(workspace: Workspace) -> dict[str, str]:
+    chosen = workspace.setting.runtime_options.get("optimization")
+    return {} if chosen is None else {"optimization": chosen}
 
 
 def _copy(loaded: LoadedModel) -> list[torch.Tensor]:
@@ -207,12 +237,19 @@ def _open(
     started = time.perf_counter()
     bound = bind_session(path, inputs, settings)
     runner: _core.Runner
+    read, written = (tuple(found.values()) for found in (bound.inputs, bound.outputs))
     if host == "cpp":
         runner = make_cpp_runner(bound, runtime)
+        replay = runner.run_once
     else:
-        call = make_python_callable(bound)
+        call, read = make_python_callable(bound)
         mode = _core.GradMode.inference
         runner = _core.PythonRunner(call, runtime, device=settings.device, grad_mode=mode)
+
+        def replay() -> None:
+            for to, output in zip(written, call(), strict=True):
+                to.copy_(torch.as_tensor(output))
+
     with enter_stream(stream):
         runner.run_once()  # a search for algorithms, or a capture, happens here
     details = {
@@ -222,9 +259,10 @@ def _open(
     }
     return _Row(
         runner=runner,
+        replay=replay,
         buffers=Buffers(
-            inputs=tuple(bound.inputs.values()),
-            outputs=tuple(bound.outputs.values()),
+            inputs=read,
+            outputs=written,
             constants=(),
         ),
         stream=stream,

@@ -2,7 +2,8 @@
 
 The surprising choice: the C++ host and the Python host use different copies of the library,
 because the wheel's Python module contains one of its own. Both come from one wheel, get the same
-options, and read and write tensors that are bound once, outside the timed region.
+options. In C++ the tensors that are read and written are bound once, outside the timed region; a
+request from Python is the lines that adopt it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import torch
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from ftax.runtimes.adoption import make_request, name_level
 from ftax.runtimes.environment_variables import environment_with
 from ftax.runtimes.onnx.export import Exporter, OnnxExport, export_onnx
-from ftax.runtimes.onnx.settings import Optimization, SessionSettings
+from ftax.runtimes.onnx.settings import Optimization, SessionSettings, check_level
 from ftax.runtimes.onnx.wheel import find_library
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "find_library",
     "make_cpp_runner",
     "make_python_callable",
+    "make_python_session",
 ]
 
 Inputs = Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
@@ -107,53 +110,58 @@ def make_cpp_runner(bound: BoundSession, name: str = "onnxruntime") -> _core.Onn
     return _core.OnnxRuntimeRunner(bound.session, name, bound.settings.device, tensors)
 
 
-def make_python_callable(bound: BoundSession) -> Callable[[], None]:
-    """The same from Python: a call is one inference through `InferenceSession.run_with_iobinding`
-    on the tensors of ``bound``, whose own session may be dropped.
+def make_python_callable(
+    bound: BoundSession,
+) -> tuple[Callable[[], Sequence[Any]], tuple[torch.Tensor, ...]]:
+    """The same from Python, and the tensors that it reads: a call is one inference through
+    `InferenceSession.run_with_iobinding`, by the lines that adopt it (`ftax.runtimes.adoption`).
 
-    On CUDA a call returns before the device is done, if the settings have a stream. Raises
+    On a CPU it returns arrays of numpy. On CUDA it returns the outputs of ``bound``, whose own
+    session may be dropped, before the device is done, if the settings have a stream. Raises
     UnavailableError if the session lacks the provider, UnsupportedError if it cannot be made.
     """
+    settings, inputs = bound.settings, tuple(bound.inputs.values())
+    session = make_python_session(bound.path, settings)
+    binding = session.io_binding()
+    names: dict[str, Any] = {"session": session, "binding": binding, "names": [*bound.inputs]}
+    if not settings.on_cuda:
+        for name in bound.outputs:
+            binding.bind_output(name)
+        return make_request("onnxruntime", inputs=inputs, **names), inputs
+    names["run"] = run = _import_onnxruntime().RunOptions()
+    if settings.stream:
+        run.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    names["written"] = tuple(bound.outputs.values())
+    names["place"] = place = "cuda", settings.device_index
+    for name, tensor in bound.outputs.items():
+        binding.bind_output(name, *place, _find_kind(tensor), tensor.shape, tensor.data_ptr())
+    kinds = [_find_kind(tensor) for tensor in inputs]
+    if not settings.captures:
+        run.add_run_config_entry("gpu_graph_id", "-1")  # none; what is not there raises, inside
+        names["kinds"] = kinds
+        return make_request("onnxruntime", on_cuda=True, inputs=inputs, **names), inputs
+    for name, kind, tensor in zip(bound.inputs, kinds, inputs, strict=True):
+        binding.bind_input(name, *place, kind, tensor.shape, tensor.data_ptr())
+    read = tuple(tensor.clone() for tensor in inputs)
+    return make_request("onnxruntime-cuda-graph", inputs=read, memory=inputs, **names), read
+
+
+def _import_onnxruntime() -> Any:
     with environment_with({"ORT_DISABLE_TELEMETRY": "1"}):  # read when the module loads
         import onnxruntime
-
-    session = _make_python_session(onnxruntime, bound.path, bound.settings)
-    binding = session.io_binding()
-    settings = bound.settings
-    place = ("cuda", settings.device_index) if settings.on_cuda else ("cpu", 0)
-    for bind, tensors in (
-        (binding.bind_input, bound.inputs),
-        (binding.bind_output, bound.outputs),
-    ):
-        for name, tensor in tensors.items():
-            code = _core.find_onnx_element_type(_dtype_name(tensor))
-            bind(name, *place, code, list(tensor.shape), tensor.data_ptr())
-    options = None
-    if settings.on_cuda and settings.stream:
-        options = onnxruntime.RunOptions()
-        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-
-    # The tensors are defaults so that they live as long as the function that needs them.
-    def call(
-        run: Callable[[object, object], None] = session.run_with_iobinding,
-        binding: object = binding,
-        options: object = options,
-        _memory: object = (bound.inputs, bound.outputs),
-    ) -> None:
-        run(binding, options)
-
-    return call
+    return onnxruntime
 
 
-def _make_python_session(onnxruntime: Any, path: Path, settings: SessionSettings) -> Any:
+def make_python_session(path: Path, settings: SessionSettings) -> Any:
+    """An `onnxruntime.InferenceSession`. Raises what `make_python_callable` raises."""
+    onnxruntime = _import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    level = settings.optimization
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.__members__[
-        "ORT_DISABLE_ALL" if level == "disable" else f"ORT_ENABLE_{level.upper()}"
-    ]
+    levels = onnxruntime.GraphOptimizationLevel.__members__
+    check_level(settings.optimization)
+    options.graph_optimization_level = levels[name_level(settings.optimization)]
     for key, value in settings.to_config().items():
         options.add_session_config_entry(key, value)
     providers: list[Any] = [_CPU]
@@ -227,6 +235,10 @@ def _order_inputs(
 
 def _view(tensor: torch.Tensor) -> tuple[int, int, list[int], str]:
     return tensor.data_ptr(), tensor.nbytes, list(tensor.shape), _dtype_name(tensor)
+
+
+def _find_kind(tensor: torch.Tensor) -> int:
+    return _core.find_onnx_element_type(_dtype_name(tensor))
 
 
 def _dtype_name(tensor: torch.Tensor) -> str:

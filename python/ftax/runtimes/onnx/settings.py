@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
+from ftax.errors import InvalidArgumentError
 from ftax.runtimes import tf32
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose", "FusedConv", "ConvInteger"})
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Attention", "FusedMatMul", "Einsum"})
+
+
+def check_level(optimization: str) -> None:
+    """Raise InvalidArgumentError for a level that there is not."""
+    if optimization not in get_args(Optimization):
+        known = ", ".join(get_args(Optimization))
+        raise InvalidArgumentError(f"optimization is {optimization!r}; use one of {known}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

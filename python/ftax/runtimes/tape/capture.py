@@ -20,7 +20,8 @@ from ftax.errors import RunnerError, UnsupportedError
 from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.tape.calls import describe_place
 from ftax.runtimes.tape.tape import Taped, preserve_state, seed_checks
-from ftax.steps.loaded import LoadedModel, flatten_tensors
+from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Buffers
 
 _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")  # with all their overloads

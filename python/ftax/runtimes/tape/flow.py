@@ -70,7 +70,7 @@ class Flow:
             for result in made:
                 self._join(slot, result)
         depends = any(self._find(slot) in self._dependent for slot in given)
-        depends = depends or (schema is not None and _is_random(schema))
+        depends = depends or _draws(schema, call)
         written = call["written"]
         self._writes.update((index, slot) for slot in written)
         if depends:
@@ -102,11 +102,24 @@ def _find_schema(name: str) -> Any:
 
 def draws_random_numbers(tape: _core.Tape) -> bool:
     """Whether an operator may draw from a generator of torch's."""
-    schemas = (_find_schema(call["operator"]) for call in tape.calls)
-    return any(schema is not None and _is_random(schema) for schema in schemas)
+    return any(_draws(_find_schema(call["operator"]), call) for call in tape.calls)
 
 
-def _is_random(schema: Any) -> bool:
+def _draws(schema: Any, call: Mapping[str, Any]) -> bool:
+    if schema is None:
+        return False
+    pairs = zip(schema.arguments, call["arguments"], strict=False)
+    constants = {item.name: value for item, (kind, value) in pairs if kind == "const"}
+    return is_random(schema, constants)
+
+
+def is_random(schema: Any, constants: Mapping[str, Any]) -> bool:
+    """Whether an operator draws random numbers, called with these constants among its arguments:
+    dropout does not in eval mode."""
+    if constants.get("train") is False or constants.get("training") is False:
+        return False
+    if constants.get("dropout_p") == 0.0:
+        return False
     namespace, _, name = schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name)
     tags = getattr(packet, schema.overload_name or "default").tags

@@ -40,8 +40,10 @@ from ftax.runtimes.tape.recording import (
 from ftax.runtimes.tape.unsteady import find_unsteady_operator
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
-from ftax.steps.state import Snapshot
+from ftax.steps.own_generators import list_own_generators
+from ftax.steps.state import Snapshot, keep_torch_generators
 from ftax.steps.step_module import StepModule
+from ftax.steps.writes import list_storages
 from ftax.timing.checks import Checks, Equality
 
 _MEMORY_LIMIT = 1.05  # of eager's peak
@@ -250,7 +252,12 @@ def _replay(
 
 
 def seed_checks() -> None:
-    """Seed torch as every check does: the CPU, and the GPUs if they are in use."""
+    """Seed torch as every check does: the CPU, and the GPUs if they are in use; beside other
+    threads, the generators from which this one draws."""
+    if own := list_own_generators():
+        for generator in own:
+            generator.manual_seed(_SEED)
+        return
     # Not torch.manual_seed: GPUs that nobody uses yet it seeds once somebody does, and nothing puts
     # that back. To keep it in mind it formats a stack each time, which takes milliseconds.
     torch.default_generator.manual_seed(_SEED)
@@ -264,8 +271,7 @@ def preserve_state(loaded: LoadedModel) -> Iterator[None]:
     that are no weights hold afterwards. What Python keeps (a counter, a list) goes on: a replay
     that cannot follow it has to be found out."""
     before = Snapshot(loaded.module, loaded.given())
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
+    with keep_torch_generators():
         seed_checks()
         loaded.prepare()
         torch.clear_autocast_cache()  # of weights that a run before has cast
@@ -374,8 +380,8 @@ def _check_path(loaded: LoadedModel, tape: _core.Tape, first: Sequence[Call]) ->
         if not loaded.has_autograd:
             where = describe_place(visible[min(call, len(visible) - 1)])
         raise UnsupportedError(
-            "cannot tape this model: its control flow depends on the data. A second input takes "
-            f"another path from call {call}, {where}: {_describe_divergence(sequence, seen)}"
+            f"cannot tape this model: its control flow depends on the data. {_name_second(loaded)} "
+            f"takes another path from call {call}, {where}: {_describe_divergence(sequence, seen)}"
         )
 
 
@@ -398,12 +404,17 @@ def _check_outputs(
         unsteady = find_unsteady(loaded, tape, second=second, guard=guard)
         equality = allow_unsteady(equality, reference, outputs, unsteady)
     if not equality.within_tolerance:
-        which = "a second input" if second else "the recorded input"
+        which = _name_second(loaded).replace("A", "a", 1) if second else "the recorded input"
         raise UnsupportedError(
             f"cannot tape this model: on {which} the replay gives other outputs than eager "
             f"({equality.problem}); {explain_other_outputs(loaded, _OUTSIDE, second=second)}"
         )
     return equality
+
+
+def _name_second(loaded: LoadedModel) -> str:
+    drawn = " (drawn by ftax; check_inputs= gives another)" if loaded.check_is_drawn else ""
+    return f"A second input{drawn}"
 
 
 def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | int]:
@@ -426,12 +437,12 @@ def _measure_memory(loaded: LoadedModel, tape: _core.Tape) -> dict[str, float | 
 def _drop_gradients(loaded: LoadedModel) -> None:
     """Those that the step makes anew: freeing them while memory is counted, torch would complain of
     blocks that it does not know."""
-    state = {tensor.untyped_storage().data_ptr() for tensor in loaded.returned}
+    state = {key for tensor in loaded.returned for key in list_storages(tensor)}
     for weight in loaded.module.parameters():
         grad = weight.grad
         if grad is None:
             continue
-        if grad.layout != torch.strided or grad.untyped_storage().data_ptr() not in state:
+        if state.isdisjoint(list_storages(grad)):
             weight.grad = None
 
 

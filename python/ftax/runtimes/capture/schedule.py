@@ -1,0 +1,38 @@
+"""When a recording is checked against the original, and what checks have found of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ftax.runtimes.equality import Spread
+
+_SHARE = 0.01  # of the time of replays that checks may take in the long run
+_FIRST = 2
+
+
+@dataclass(slots=True)
+class Schedule:
+    """The 2nd, 4th, 8th ... call of a recording, and then as many as take 1 % of the time.
+
+    Attributes:
+        unsteady: elements of results that the original does not give twice, by place.
+        unchecked: replays since the last check that found no difference.
+    """
+
+    unsteady: dict[int, Spread] = field(default_factory=dict)
+    unchecked: int = 0
+    _calls: int = 0
+    _next: int = _FIRST
+
+    def is_due(self) -> bool:
+        """Count a call; whether it is to be checked."""
+        self._calls += 1
+        self.unchecked += 1
+        return self._calls >= self._next
+
+    def plan_next(self, replay_ns: int, extra_ns: int) -> None:
+        """The check of this call took ``extra_ns`` beside its replay."""
+        spacing = math.ceil(extra_ns / (_SHARE * max(replay_ns, 1)))
+        self._next = self._calls + max(1, min(self._calls, spacing))
+        self.unchecked = 0
