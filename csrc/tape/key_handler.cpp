@@ -3,7 +3,6 @@
 #include "tape/key_handler.h"
 
 #include <mutex>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -11,7 +10,7 @@ namespace ftax {
 namespace {
 
 struct Registered {
-  std::optional<c10::RegistrationHandleRAII> handle;
+  KeyHandler::Handles handles;
   int holders = 0;
 };
 
@@ -27,23 +26,27 @@ Registry& get_registry() {
 
 }  // namespace
 
-KeyHandler::KeyHandler(c10::DispatchKey key, c10::KernelFunction handler, const char* name)
-    : key_(key) {
+KeyHandler::KeyHandler(c10::DispatchKey key, const std::function<Handles()>& make) : key_(key) {
   Registry& registry = get_registry();
   const std::scoped_lock lock(registry.mutex);
   Registered& registered = registry.keys[key];
-  if (registered.holders == 0) {
-    registered.handle =
-        c10::Dispatcher::singleton().registerFallback(key, std::move(handler), name);
-  }
+  if (registered.holders == 0) registered.handles = make();
   ++registered.holders;
 }
+
+KeyHandler::KeyHandler(c10::DispatchKey key, c10::KernelFunction handler, const char* name)
+    : KeyHandler(key, [&] {
+        Handles handles;
+        handles.push_back(
+            c10::Dispatcher::singleton().registerFallback(key, std::move(handler), name));
+        return handles;
+      }) {}
 
 KeyHandler::~KeyHandler() {
   Registry& registry = get_registry();
   const std::scoped_lock lock(registry.mutex);
   Registered& registered = registry.keys.at(key_);
-  if (--registered.holders == 0) registered.handle.reset();
+  if (--registered.holders == 0) registered.handles.clear();
 }
 
 }  // namespace ftax

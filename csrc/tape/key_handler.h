@@ -8,13 +8,21 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <functional>
+#include <vector>
+
 namespace ftax {
 
-// The handler of all operator calls that reach a dispatch key. It is registered while one of these
-// lives: torch allows a key one handler.
+// What is registered with torch for a dispatch key, while one of these lives: torch allows a key
+// one handler.
 class KeyHandler {
  public:
-  // Throws c10::Error if the key has a handler of somebody else. `name` stands in torch's dumps.
+  using Handles = std::vector<c10::RegistrationHandleRAII>;
+
+  // `make` registers, unless another of the key lives. Passes on what it throws: c10::Error if the
+  // key has a handler of somebody else.
+  KeyHandler(c10::DispatchKey key, const std::function<Handles()>& make);
+  // Of all operator calls that reach the key. `name` stands in torch's dumps.
   KeyHandler(c10::DispatchKey key, c10::KernelFunction handler, const char* name);
   ~KeyHandler();
   KeyHandler(const KeyHandler&) = delete;

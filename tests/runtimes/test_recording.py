@@ -321,3 +321,13 @@ _core.OperatorDelayRunner(eager, 1000).run_once()
 go.set()
 assert forked[0].wait().tolist() == [-1.0, -1.0]
 """)
+
+
+def test_a_thread_that_outlives_a_scope_of_generators_goes_on() -> None:
+    run_late("""
+with torch.inference_mode(), _core.OwnGenerators([torch.Generator()]):
+    forked = fork(x)
+    assert inside.wait(60)
+go.set()
+assert forked.wait().tolist() == [-1.0, -1.0]
+""")
