@@ -1,4 +1,4 @@
-# Everything a fresh machine needs: Python >= 3.11, a C++20 compiler and the package registries.
+# Everything a fresh machine needs: Python 3.11 to 3.13, a C++20 compiler and the package registries.
 #
 #   make run     set up, build, and print a first receipt: of BERT-base, on a CPU with narrow widths
 #   make test    set up, build, and run all tests (what needs a GPU is skipped without one)

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "onnxruntime/slot_check.h"
 
 namespace ftax::onnxruntime {
 namespace {
@@ -70,13 +71,14 @@ Library::Library(const std::string& path) {
     const std::string found = version_;
     dlclose(handle);
     throw UnavailableError("ONNX Runtime " + found + " at " + path_ +
-                           " does not have the C interface of 1.16 to 1.x that ftax uses; "
+                           " does not have the C interface of 1.20 to 1.x that ftax uses; "
                            "`pip install -U onnxruntime`");
   }
   api_ = Api(table);
   api_.check(kReinstall, kCreateEnv, LogLevel::kFatal, "ftax", &env_);
   api_.check(kReinstall, kDisableTelemetryEvents, env_);
   api_.check(kReinstall, kGetAllocatorWithDefaultOptions, &allocator_);
+  check_slots(*this);
 }
 
 std::vector<std::string> Library::collect_providers() const {

@@ -13,7 +13,8 @@ namespace ftax::onnxruntime {
 class Library {
  public:
   // A copy that is already loaded, whoever loaded it; else the one at `path`. Throws
-  // UnavailableError if it is missing, is something else, or is older than 1.16.
+  // UnavailableError if it is missing, is something else, is older than 1.20, or does not answer as
+  // slots.h says.
   [[nodiscard]] static const Library& open(const std::string& path);
 
   [[nodiscard]] const Api& api() const { return api_; }

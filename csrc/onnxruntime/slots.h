@@ -3,6 +3,7 @@
 // not as a struct. The public header (onnxruntime_c_api.h) is one table of function pointers to
 // which every release only appends, so a slot's number and signature hold for all releases since
 // the one that brought it in, and the hundreds of slots that we do not call need no declaration.
+// slot_check.h holds them against the library that is loaded.
 #pragma once
 
 #include <cstddef>
@@ -176,7 +177,8 @@ inline constexpr Slot<void(OrtCUDAProviderOptionsV2*)> kReleaseCudaProviderOptio
 inline constexpr Slot<const char*()> kGetBuildInfoString{254, "GetBuildInfoString"};
 inline constexpr Slot<OrtStatus*(OrtCUDAProviderOptionsV2*, const char*, void*)>
     kUpdateCudaProviderOptionsWithValue{263, "UpdateCUDAProviderOptionsWithValue"};
-inline constexpr uint32_t kRequiredApiVersion = 16;  // all slots above
+// All slots above are older; no older wheel has the library.
+inline constexpr uint32_t kRequiredApiVersion = 20;
 inline constexpr Slot<OrtStatus*(const OrtSession*, const OrtEpAssignedSubgraph* const**, size_t*)>
     kSessionGetEpGraphAssignmentInfo{407, "Session_GetEpGraphAssignmentInfo"};
 inline constexpr Slot<OrtStatus*(const OrtEpAssignedSubgraph*, const char**)>
@@ -187,5 +189,7 @@ inline constexpr Slot<OrtStatus*(const OrtEpAssignedSubgraph*, const OrtEpAssign
 inline constexpr Slot<OrtStatus*(const OrtEpAssignedNode*, const char**)>
     kEpAssignedNodeGetOperatorType{412, "EpAssignedNode_GetOperatorType"};
 inline constexpr uint32_t kAssignmentApiVersion = 24;  // the four slots above
+// The newest that ftax was tested with. A newer one is held to the same answers (slot_check.h).
+inline constexpr uint32_t kTestedApiVersion = 32;
 
 }  // namespace ftax::onnxruntime

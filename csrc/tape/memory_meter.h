@@ -11,9 +11,10 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/profiler/orchestration/observer.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
+
+#include "tape/running_peak.h"
 
 namespace ftax {
 
@@ -31,14 +32,14 @@ class MemoryMeter final : public torch::profiler::impl::ProfilerStateBase {
   [[nodiscard]] bool memoryProfilingEnabled() const override { return true; }
 
   // Sizes are negative for frees. Memory that lived before the scope may be freed inside it; the
-  // balance then falls below zero, and the peak is still relative to the start.
+  // balance then falls below zero, and the peak is still relative to the start. Called by the
+  // threads of a backward pass too.
   void reportMemoryUsage(void*, int64_t alloc_size, size_t, size_t, c10::Device device) override {
     if (device.type() != device_.type()) return;
-    current_bytes_ += alloc_size;
-    peak_bytes_ = std::max(peak_bytes_, current_bytes_);
+    bytes_.add(alloc_size);
   }
 
-  [[nodiscard]] int64_t peak_bytes() const { return peak_bytes_; }
+  [[nodiscard]] int64_t peak_bytes() const { return bytes_.peak(); }
 
   // Runs `body` under a meter on this thread and returns the peak above the start, in bytes.
   template <typename Body>
@@ -53,8 +54,7 @@ class MemoryMeter final : public torch::profiler::impl::ProfilerStateBase {
 
  private:
   c10::Device device_;
-  int64_t current_bytes_ = 0;
-  int64_t peak_bytes_ = 0;
+  RunningPeak bytes_;
 };
 
 }  // namespace ftax

@@ -5,21 +5,28 @@
 #include "tape/own_generators.h"
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "core/error.h"
+#include "tape/key_handler.h"
 
 namespace ftax {
 namespace {
 
-using Generators = std::vector<at::Generator>;
+KeyHandler::Handles register_handlers();
 
-// A call on a thread of autograd may outlive the scope: it holds what it reads.
-std::shared_ptr<const Generators>& get_active() {
-  static auto* const active = new std::shared_ptr<const Generators>();
-  return *active;
+// See Note [Threads that outlive a scope].
+struct Carried final : c10::DebugInfoBase {
+  explicit Carried(std::vector<at::Generator> own) : generators(std::move(own)) {}
+
+  KeyHandler handler{OwnGenerators::kKey, register_handlers};
+  const std::vector<at::Generator> generators;
+};
+
+const Carried* find_carried() {
+  return dynamic_cast<const Carried*>(
+      c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO_2));
 }
 
 bool takes_generator(const c10::Argument& argument) {
@@ -39,57 +46,58 @@ c10::Device find_device(c10::ArrayRef<c10::IValue> arguments) {
 
 void draw_from_own(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack) {
-  const auto active = std::atomic_load(&get_active());
+  const Carried* const carried = find_carried();
   const auto& arguments = op.schema().arguments();
   const size_t first = stack->size() - arguments.size();
-  for (size_t i = 0; active != nullptr && i < arguments.size(); ++i) {
+  for (size_t i = 0; carried != nullptr && i < arguments.size(); ++i) {
     c10::IValue& value = (*stack)[first + i];
     if (!value.isNone() || !takes_generator(arguments[i])) continue;
     const c10::Device device = find_device(c10::ArrayRef(*stack).slice(first));
-    const auto own = std::ranges::find_if(*active, [&](const at::Generator& generator) {
+    const auto own = std::ranges::find_if(carried->generators, [&](const at::Generator& generator) {
       return generator.device().type() == device.type() &&
              (device.is_cpu() || generator.device() == device);
     });
-    if (own != active->end()) value = *own;
+    if (own != carried->generators.end()) value = *own;
   }
   op.redispatchBoxed(
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, OwnGenerators::kKey), stack);
 }
 
-}  // namespace
-
-OwnGenerators::OwnGenerators(std::vector<at::Generator> generators) {
-  if (std::atomic_load(&get_active()) != nullptr) {
-    throw UnavailableError("operators draw from other generators already; finish that first");
-  }
+KeyHandler::Handles register_handlers() {
+  KeyHandler::Handles handles;
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
-  try {
-    handlers_.push_back(dispatcher.registerFallback(kKey, c10::KernelFunction::makeFallthrough(),
-                                                    "ftax own generators"));
-    for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-      const auto op = dispatcher.findSchema(name);
-      if (!op.has_value() || !std::ranges::any_of(op->schema().arguments(), takes_generator)) {
-        continue;
-      }
-      handlers_.push_back(dispatcher.registerImpl(
-          name, kKey, c10::KernelFunction::makeFromBoxedFunction<&draw_from_own>(), std::nullopt,
-          nullptr, "ftax own generators"));
+  handles.push_back(dispatcher.registerFallback(
+      OwnGenerators::kKey, c10::KernelFunction::makeFallthrough(), "ftax own generators"));
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op.has_value() || !std::ranges::any_of(op->schema().arguments(), takes_generator)) {
+      continue;
     }
+    handles.push_back(dispatcher.registerImpl(
+        name, OwnGenerators::kKey, c10::KernelFunction::makeFromBoxedFunction<&draw_from_own>(),
+        std::nullopt, nullptr, "ftax own generators"));
+  }
+  return handles;
+}
+
+std::shared_ptr<Carried> make_carried(std::vector<at::Generator> generators) {
+  try {
+    return std::make_shared<Carried>(std::move(generators));
   } catch (const c10::Error& error) {
     throw UnavailableError(std::string("operators cannot be given generators of their own (") +
                            error.what_without_backtrace() + ")");
   }
-  std::atomic_store(&get_active(), std::make_shared<const Generators>(std::move(generators)));
-  include_.emplace(kKey);
 }
 
-OwnGenerators::~OwnGenerators() {
-  std::atomic_store(&get_active(), std::shared_ptr<const Generators>());
-}
+}  // namespace
+
+OwnGenerators::OwnGenerators(std::vector<at::Generator> generators)
+    : carried_(c10::DebugInfoKind::TEST_INFO_2, make_carried(std::move(generators))),
+      include_(kKey) {}
 
 bool OwnGenerators::has(const at::Generator& generator) {
-  const auto active = std::atomic_load(&get_active());
-  return active != nullptr && std::ranges::count(*active, generator) > 0;
+  const Carried* const carried = find_carried();
+  return carried != nullptr && std::ranges::count(carried->generators, generator) > 0;
 }
 
 }  // namespace ftax

@@ -6,19 +6,18 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <optional>
 #include <vector>
 
 namespace ftax {
 
 // While it lives, operators that this thread calls without a generator, and those of its backward
-// passes, get the one of their device. One at a time in a process. Throws UnavailableError where
-// torch does not let operators be met so.
+// passes, get the one of their device. Throws UnavailableError where torch does not let operators
+// be met so.
 class OwnGenerators {
  public:
   explicit OwnGenerators(std::vector<at::Generator> generators);
-  ~OwnGenerators();
   OwnGenerators(const OwnGenerators&) = delete;
   OwnGenerators& operator=(const OwnGenerators&) = delete;
 
@@ -29,8 +28,8 @@ class OwnGenerators {
   static constexpr auto kKey = c10::DispatchKey::DeferredInit;
 
  private:
-  std::vector<c10::RegistrationHandleRAII> handlers_;
-  std::optional<c10::impl::IncludeDispatchKeyGuard> include_;
+  c10::DebugInfoGuard carried_;
+  c10::impl::IncludeDispatchKeyGuard include_;
 };
 
 }  // namespace ftax

@@ -101,7 +101,7 @@ Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::
 }
 
 void Recorder::fail(const std::string& what) noexcept {
-  if (!failure_.empty()) return;
+  if (is_closed_ || !failure_.empty()) return;
   failure_ = "cannot tape this model: " + what;
   if (!operator_name_.empty()) failure_ += ", at operator " + operator_name_;
   failure_ += module_path_.empty() ? " in the model's own forward" : " in module " + module_path_;
@@ -263,7 +263,7 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
                                                  const std::vector<c10::IValue>& stack,
                                                  bool hidden) noexcept {
   const std::scoped_lock lock(mutex_);
-  if (!failure_.empty() || backward_.has_value()) return std::nullopt;
+  if (is_closed_ || !failure_.empty() || backward_.has_value()) return std::nullopt;
   try {
     Pending pending;
     pending.call.op = op;
@@ -278,7 +278,6 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
                                    : state_.describe_change(now);
     if (!change.empty()) throw UnsupportedError("its forward changes " + change);
     convert_arguments(pending, stack);
-    inside_call_ = true;
     return pending;
   } catch (const std::exception& error) {
     fail(error.what());
@@ -349,8 +348,7 @@ void Recorder::note_shared(Pending& pending, const at::Tensor& result) {
 
 void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept {
   const std::scoped_lock lock(mutex_);
-  inside_call_ = false;
-  if (!pending.has_value() || !failure_.empty()) return;
+  if (is_closed_ || !pending.has_value() || !failure_.empty()) return;
   try {
     const auto& returns = pending->call.op->schema().returns();
     const size_t first = stack.size() - returns.size();
@@ -380,7 +378,29 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
   }
 }
 
+void Recorder::raised() noexcept {
+  refuse(
+      "it goes on after an operator raised an error, and whether one does may depend on the "
+      "inputs, which a replay does not ask; test for it before the call");
+}
+
+void Recorder::close() noexcept {
+  const std::scoped_lock lock(mutex_);
+  is_closed_ = true;
+}
+
+void Recorder::set_module(std::string path) {
+  const std::scoped_lock lock(mutex_);
+  module_path_ = std::move(path);
+}
+
+void Recorder::refuse(const std::string& what) noexcept {
+  const std::scoped_lock lock(mutex_);
+  fail(what);
+}
+
 void Recorder::begin_backward(const std::vector<at::Tensor>& roots) {
+  const std::scoped_lock lock(mutex_);
   backward_.emplace();
   for (const at::Tensor& leaf : find_leaves(roots)) {
     backward_->emplace_back(leaf, leaf.grad().defined());
@@ -432,6 +452,7 @@ void Recorder::compute_releases() {
 }
 
 Program Recorder::finish(const std::vector<at::Tensor>& outputs, const IsHeld& is_held) {
+  close();
   if (!failure_.empty()) throw UnsupportedError(failure_);
   for (size_t i = 0; i < outputs.size(); ++i) {
     c10::TensorImpl* impl = outputs[i].unsafeGetTensorImpl();

@@ -34,7 +34,8 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // A call that has begun. Between `begin` and `end` the observer runs the operator.
+  // A call that has begun. Between `begin` and `end` the observer runs the operator; if that
+  // raises, `raised` ends the recording in the place of `end`.
   struct Pending {
     Call call;
     // Arguments that nobody was seen to write, and what they held before the call.
@@ -48,18 +49,19 @@ class Recorder {
 
   // `stack` ends with the call's arguments / results. Neither throws: the first problem is kept,
   // recording stops there, the inference runs on, and `finish` throws it. `hidden`: see Call.
+  // Threads that the model started may still call after `close`: that is not recorded.
   [[nodiscard]] std::optional<Pending> begin(const c10::OperatorHandle& op,
                                              const std::vector<c10::IValue>& stack,
                                              bool hidden) noexcept;
   void end(std::optional<Pending> pending, const std::vector<c10::IValue>& stack) noexcept;
 
+  void raised() noexcept;
+  void close() noexcept;
+
   [[nodiscard]] Level level() const { return level_; }
 
   // Dotted path of the module whose forward runs now.
-  void set_module(std::string path) { module_path_ = std::move(path); }
-
-  // Whether a call has begun and not ended: what happens meanwhile is the operator's.
-  [[nodiscard]] bool is_inside_call() const { return inside_call_; }
+  void set_module(std::string path);
 
   // A backward pass from `roots` to all leaves of their graph: what autograd's engine calls is the
   // replayed engine's to call.
@@ -68,7 +70,7 @@ class Recorder {
                     bool keeps_graph) noexcept;
 
   // Ends the recording with this reason, as if a call could not be taped.
-  void refuse(const std::string& what) noexcept { fail(what); }
+  void refuse(const std::string& what) noexcept;
 
   // The program, its outputs being these tensors. Throws UnsupportedError, naming operator and
   // module, if the inference cannot be taped. Call once.
@@ -117,6 +119,7 @@ class Recorder {
   Level level_;
   ThreadState state_;
   std::mutex mutex_;  // the backward pass has threads of its own
+  bool is_closed_ = false;
   std::unordered_map<c10::StorageImpl*, std::vector<View>> views_;  // below autograd only
   std::unordered_map<c10::TensorImpl*, int> slots_;
   std::unordered_set<c10::StorageImpl*> storages_;  // of inputs and of every tensor produced
@@ -125,7 +128,6 @@ class Recorder {
   std::unordered_set<int> outside_slots_;  // inputs and constants
   // Of inputs, weights and constants. A write is one of memory, whatever tensor it goes through.
   std::unordered_set<c10::StorageImpl*> outside_storages_;
-  bool inside_call_ = false;
   // Of the backward pass that runs: its leaves, and whether they had gradients before.
   std::optional<std::vector<std::pair<at::Tensor, bool>>> backward_;
   std::vector<std::pair<int, at::Tensor>> leaves_;  // of all backward passes that outlive the call

@@ -15,6 +15,7 @@ import torch
 from ftax import _core
 from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError
 from ftax.runtimes.onnx import sessions as ort
+from support.forks import run_python
 from support.onnx_models import CPU, S, Y, make_inputs, make_runner, save_model, view
 
 pytestmark = pytest.mark.needs_ort
@@ -66,16 +67,25 @@ def test_finding_the_library_in_a_wheel_without_one_names_the_folder(
         ort.find_library()
 
 
-@pytest.fixture(scope="module")
-def old_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build_library(source: str, path: Path) -> Path:
     compiler = shutil.which("c++")
     if compiler is None:
         pytest.skip("needs a C++ compiler to build the fake library")
-    source = Path(__file__).parents[1] / "cpp" / "fake_onnxruntime.cpp"
-    path = tmp_path_factory.mktemp("fake") / "libonnxruntime.so.1.10.0"
     flags = ["-std=c++20", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, str(source), "-o", str(path)], check=True)
+    code = Path(__file__).parents[1] / "cpp" / source
+    subprocess.run([compiler, *flags, str(code), "-o", str(path)], check=True)
     return path
+
+
+@pytest.fixture(scope="module")
+def old_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fake")
+    return build_library("fake_onnxruntime.cpp", folder / "libonnxruntime.so.1.10.0")
+
+
+@pytest.fixture(scope="module")
+def swapped_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_library("swapped_onnxruntime.cpp", tmp_path_factory.mktemp("swapped") / "ort.so")
 
 
 def open_in_fresh_process(*paths: Path | str) -> list[str]:
@@ -121,6 +131,23 @@ def test_opening_a_wrong_library_teaches_and_does_not_stick(
     assert good == library.version
 
 
+@pytest.mark.parametrize("swapped", ["13,23", "30,31", "33,34", "36,37", "136,137"])
+def test_a_library_whose_slots_are_others_is_refused(swapped_library: Path, swapped: str) -> None:
+    error = open_swapped(swapped_library, swapped).stderr
+    assert f"{swapped_library} does not answer a known model" in error
+    assert "install one from 1.20 to 1.32" in error
+
+
+def test_the_same_library_with_its_slots_in_order_is_taken(swapped_library: Path) -> None:
+    assert open_swapped(swapped_library, "0,0").stdout.strip() == str(swapped_library)
+
+
+def open_swapped(library: Path, slots: str) -> subprocess.CompletedProcess[str]:
+    code = f"from ftax import _core; print(_core.open_onnxruntime({str(library)!r}).path)"
+    real = str(ort.find_library())
+    return run_python(code, environment={"FTAX_REAL": real, "FTAX_SWAP": slots})
+
+
 # --- sessions and bindings -----------------------------------------------------------------------
 
 
@@ -149,6 +176,20 @@ def test_optimized_model_is_written_and_still_a_model(
     _core.OnnxRuntimeSession(library, str(model), optimized_model_path=str(path))
     again = _core.OnnxRuntimeSession(library, str(path))
     assert [name for name, _, _ in again.outputs] == ["y", "s"]
+
+
+@pytest.mark.parametrize(
+    ("options", "added"),
+    [({}, 0), ({"intra_op_threads": 3}, 2), ({"inter_op_threads": 4}, 3)],
+)
+def test_a_session_has_the_threads_that_it_was_given(
+    library: _core.OnnxRuntimeLibrary, model: Path, options: dict[str, int], added: int
+) -> None:
+    threads = Path("/proc/self/task")
+    before = len(list(threads.iterdir()))
+    session = _core.OnnxRuntimeSession(library, str(model), **options)
+    assert len(list(threads.iterdir())) == before + added
+    assert session.inputs
 
 
 def test_outputs_that_onnxruntime_allocates_have_their_shapes(

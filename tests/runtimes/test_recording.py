@@ -15,6 +15,7 @@ from ftax.runtimes.tape.tape import make_tape
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.work import count_work
+from support.forks import run_python
 from support.small_models import load_function, log_operators, normal, run_seeded, same_bits
 
 LEFT_ALONE = """
@@ -188,3 +189,145 @@ def test_recording_does_not_keep_the_models_memory_alive() -> None:
         record(loaded.call, inputs=[x], module=loaded.module, device="cpu")
 
     assert _core.measure_peak_bytes(record_it, "cpu") == 2 * size
+
+
+@torch.library.custom_op("ftax_recording::raises", mutates_args=())
+def raises(x: torch.Tensor) -> torch.Tensor:
+    raise ValueError("not today")
+
+
+def call_in_vain(x: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="not today"):
+        raises(x)
+
+
+@pytest.mark.parametrize("observer", ["dispatch-key", "python"])
+def test_a_model_that_goes_on_after_an_error_of_an_operator_is_refused(observer) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        call_in_vain(x)
+        return x.neg()
+
+    with pytest.raises(UnsupportedError, match=r"raised an error.*at operator ftax_recording::rai"):
+        make_tape(load_function(forward), observer=observer)
+
+
+def test_inside_a_call_is_asked_of_each_thread() -> None:
+    seen = []
+
+    @torch.library.custom_op("ftax_recording::asks", mutates_args=())
+    def asks(x: torch.Tensor) -> torch.Tensor:
+        seen.append(recorder.is_inside_call)
+        other = threading.Thread(target=lambda: seen.append(recorder.is_inside_call))
+        other.start()
+        other.join()
+        return x.clone()
+
+    x = torch.ones(2)
+    with torch.inference_mode():
+        recorder = _core.Recording([x], [], "cpu")
+        recorder.start()
+        try:
+            asks(x)
+            call_in_vain(x)
+            seen.append(recorder.is_inside_call)
+        finally:
+            recorder.stop()
+    assert seen == [True, False, False]
+
+
+# What is forked carries the recording along. At `wait` it is inside an operator, and stays there
+# until the recording is gone.
+LATE = """
+import threading
+import torch
+from ftax import _core
+
+inside, go = threading.Event(), threading.Event()
+
+@torch.library.custom_op("ftax_recording::wait", mutates_args=())
+def wait(x: torch.Tensor) -> torch.Tensor:
+    inside.set()
+    assert go.wait(60)
+    return x.clone()
+
+fork = torch.jit.CompilationUnit('''
+def make_late_calls(x):
+    return torch.neg(torch.exp(torch.ops.ftax_recording.wait(x)))
+
+def fork(x):
+    return torch.jit.fork(make_late_calls, x)
+''').fork
+x = torch.zeros(2)
+dump = torch._C._dispatch_dump_table
+before = dump("aten::neg")
+has_handler = lambda: dump("aten::neg") != before
+"""
+
+
+def run_late(code: str) -> None:
+    """In a process that may crash, and that ends without torch's own end: its pool of threads
+    sometimes does not survive that."""
+    done = run_python(LATE + code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_thread_that_outlives_its_recording_goes_on_and_is_not_recorded() -> None:
+    run_late("""
+with torch.inference_mode():
+    first = _core.Recording([x], [], "cpu")
+    first.start()
+    forked = fork(x)
+    assert inside.wait(60)
+    first.stop()
+    tape = first.finish([])
+    assert tape.operators == [], tape.operators
+    del first, tape
+    second = _core.Recording([x], [], "cpu")
+    second.start()
+    go.set()
+    result = forked.wait()
+    y = x.abs()
+    second.stop()
+    assert second.finish([y]).operators == ["aten::abs"]
+assert result.tolist() == [-1.0, -1.0]
+""")
+
+
+def test_the_handler_of_a_recording_lives_as_long_as_a_thread_needs_it() -> None:
+    run_late("""
+import time
+with torch.inference_mode():
+    recorder = _core.Recording([x], [], "cpu")
+    recorder.start()
+    forked = fork(x)
+    assert inside.wait(60)
+    recorder.stop()
+    assert has_handler()
+    go.set()
+    forked.wait()
+    del recorder, forked
+    end = time.monotonic() + 60
+    while has_handler() and time.monotonic() < end:
+        time.sleep(0.001)
+    assert not has_handler()
+""")
+
+
+def test_a_thread_that_outlives_a_runner_with_delays_goes_on() -> None:
+    run_late("""
+forked = []
+eager = _core.PythonRunner(lambda: forked.append(fork(x)), "forks", "cpu", _core.GradMode.inference)
+_core.OperatorDelayRunner(eager, 1000).run_once()
+go.set()
+assert forked[0].wait().tolist() == [-1.0, -1.0]
+""")
+
+
+def test_a_thread_that_outlives_a_scope_of_generators_goes_on() -> None:
+    run_late("""
+with torch.inference_mode(), _core.OwnGenerators([torch.Generator()]):
+    forked = fork(x)
+    assert inside.wait(60)
+go.set()
+assert forked.wait().tolist() == [-1.0, -1.0]
+""")

@@ -1,6 +1,6 @@
 // Recording, as Python drives it, and the log that a recording is held against. Two observers feed
 // the same Recorder: the dispatch key (start and stop) and, where torch does not offer it, a
-// TorchDispatchMode written in Python (begin and end).
+// TorchDispatchMode written in Python (call).
 #include <ATen/ops/empty.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
@@ -42,31 +42,35 @@ class Recording {
  public:
   Recording(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
             const std::string& device, Level level)
-      : recorder_(inputs, weights, c10::Device(device), level) {}
+      : recorder_(std::make_shared<Recorder>(inputs, weights, c10::Device(device), level)) {}
 
   void start() { scope_ = std::make_unique<DispatchScope>(recorder_); }
   void stop() { scope_.reset(); }
-  [[nodiscard]] bool is_inside_call() const { return recorder_.is_inside_call(); }
-  void refuse(const std::string& what) { recorder_.refuse(what); }
-  void begin_backward(const std::vector<at::Tensor>& roots) { recorder_.begin_backward(roots); }
+  [[nodiscard]] bool is_inside_call() const { return InsideCall::is_here(recorder_->level()); }
+  void refuse(const std::string& what) { recorder_->refuse(what); }
+  void begin_backward(const std::vector<at::Tensor>& roots) { recorder_->begin_backward(roots); }
   void end_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
                     bool keeps_graph) {
-    recorder_.end_backward(roots, gradients, keeps_graph);
+    recorder_->end_backward(roots, gradients, keeps_graph);
   }
-  void set_module(std::string path) { recorder_.set_module(std::move(path)); }
+  void set_module(std::string path) { recorder_->set_module(std::move(path)); }
 
-  void begin(const std::string& name, const std::string& overload, const py::tuple& args,
-             const py::kwargs& kwargs) {
+  py::object call(const py::function& func, const std::string& name, const std::string& overload,
+                  const py::tuple& args, const py::kwargs& kwargs) {
     const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
     const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
-    const auto stack = torch::jit::createStackForSchema(
+    const auto given = torch::jit::createStackForSchema(
         op.schema(), torch::jit::tuple_slice(py::tuple(args)), kwargs, std::nullopt);
-    pending_ = recorder_.begin(op, stack, /*hidden=*/false);
-    pending_op_.emplace(op);
-  }
-
-  void end(const py::object& result) {
-    const auto& returns = pending_op_->schema().returns();
+    const InsideCall inside(recorder_->level());
+    auto pending = recorder_->begin(op, given, /*hidden=*/false);
+    py::object result;
+    try {
+      result = func(*args, **kwargs);
+    } catch (...) {
+      recorder_->raised();
+      throw;
+    }
+    const auto& returns = op.schema().returns();
     std::vector<c10::IValue> stack;
     if (returns.size() == 1) {
       stack.push_back(torch::jit::toIValue(result, returns[0].type()));
@@ -76,20 +80,18 @@ class Recording {
         stack.push_back(torch::jit::toIValue(items[i], returns[i].type()));
       }
     }
-    recorder_.end(std::move(pending_), stack);
-    pending_.reset();
+    recorder_->end(std::move(pending), stack);
+    return result;
   }
 
   [[nodiscard]] std::shared_ptr<Tape> finish(const std::vector<at::Tensor>& outputs) {
     stop();
-    return std::make_shared<Tape>(recorder_.finish(outputs, is_held));
+    return std::make_shared<Tape>(recorder_->finish(outputs, is_held));
   }
 
  private:
-  Recorder recorder_;
+  std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<DispatchScope> scope_;
-  std::optional<Recorder::Pending> pending_;
-  std::optional<c10::OperatorHandle> pending_op_;
 };
 
 // As a context of Python.
@@ -126,21 +128,25 @@ void bind_recorder(py::module_& m) {
       .value("above_autograd", Level::kAboveAutograd)
       .value("with_autograd", Level::kWithAutograd)
       .value("below_autograd", Level::kBelowAutograd);
+  // Without the GIL: a thread of the model may be inside the recorder, and wait for it.
+  const py::call_guard<py::gil_scoped_release> free;
   py::class_<Recording>(m, "Recording")
       .def(py::init<const std::vector<at::Tensor>&, const std::vector<at::Tensor>&,
                     const std::string&, Level>(),
            py::arg("inputs"), py::arg("weights"), py::arg("device"),
            py::arg("level") = Level::kAboveAutograd)
       .def("start", &Recording::start, "Observe this thread through the dispatch key.")
-      .def("stop", &Recording::stop)
-      .def_property_readonly("is_inside_call", &Recording::is_inside_call)
-      .def("refuse", &Recording::refuse, py::arg("what"), "No tape: `finish` raises the reason.")
-      .def("begin_backward", &Recording::begin_backward, py::arg("roots"))
+      .def("stop", &Recording::stop, free)
+      .def_property_readonly("is_inside_call", &Recording::is_inside_call,
+                             "Whether this thread is in an operator that was observed.")
+      .def("refuse", &Recording::refuse, py::arg("what"), free,
+           "No tape: `finish` raises the reason.")
+      .def("begin_backward", &Recording::begin_backward, py::arg("roots"), free)
       .def("end_backward", &Recording::end_backward, py::arg("roots"), py::arg("gradients"),
-           py::arg("keeps_graph"))
-      .def("set_module", &Recording::set_module, py::arg("path"))
-      .def("begin", &Recording::begin, py::arg("name"), py::arg("overload"), py::arg("args"))
-      .def("end", &Recording::end, py::arg("result"))
+           py::arg("keeps_graph"), free)
+      .def("set_module", &Recording::set_module, py::arg("path"), free)
+      .def("call", &Recording::call, py::arg("func"), py::arg("name"), py::arg("overload"),
+           py::arg("args"), "Call an operator, and record it if it returns.")
       .def("finish", &Recording::finish, py::arg("outputs"));
   py::class_<CallLog>(m, "CallLog")
       .def(py::init<>())
@@ -151,11 +157,13 @@ void bind_recorder(py::module_& m) {
           [](const CallLog& log) {
             py::list calls;
             for (const LoggedCall& call : log.calls()) {
-              calls.append(py::make_tuple(call.name, call.shapes, call.integers, call.depth));
+              calls.append(
+                  py::make_tuple(call.name, call.shapes, call.integers, call.depth, call.raised));
             }
             return calls;
           },
-          "Of each call its name, the shapes of its tensors, the integers given to it, its depth.");
+          "Of each call its name, the shapes of its tensors, the integers given to it, its depth, "
+          "and whether it raised.");
   m.def("watch_other_threads", &watch_other_threads,
         "Note operators that other threads call, but for those of a backward pass.");
   m.def("unwatch_other_threads", &unwatch_other_threads,

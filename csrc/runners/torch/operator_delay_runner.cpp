@@ -5,9 +5,13 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <memory>
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "tape/key_handler.h"
 
 namespace ftax {
 namespace {
@@ -23,12 +27,16 @@ void delay_call(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   op.callBoxed(*stack);
 }
 
+// See Note [Threads that outlive a scope].
+struct Carried final : c10::DebugInfoBase {
+  KeyHandler handler{kKey, c10::KernelFunction::makeFromBoxedFunction<&delay_call>(), "ftax delay"};
+};
+
 class DelayScope final : public Runner::Scope {
  public:
   DelayScope(std::unique_ptr<Runner::Scope> inner, int64_t delay_ns)
       : inner_(std::move(inner)),
-        registration_(c10::Dispatcher::singleton().registerFallback(
-            kKey, c10::KernelFunction::makeFromBoxedFunction<&delay_call>(), "ftax delay")),
+        carried_(c10::DebugInfoKind::PRODUCER_INFO, std::make_shared<Carried>()),
         include_(kKey) {
     active_delay_ns = delay_ns;
   }
@@ -36,7 +44,7 @@ class DelayScope final : public Runner::Scope {
 
  private:
   std::unique_ptr<Runner::Scope> inner_;  // first in, last out: it may hold the GIL
-  c10::RegistrationHandleRAII registration_;
+  c10::DebugInfoGuard carried_;
   c10::impl::IncludeDispatchKeyGuard include_;
 };
 

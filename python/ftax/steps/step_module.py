@@ -20,6 +20,7 @@ from ftax.errors import RunnerError, UnsupportedError
 from ftax.steps.collectives import refuse_collectives
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.optimizers import explain_closure, needs_closure
+from ftax.steps.own_generators import list_own_generators
 from ftax.steps.random_states import random_states_as_operators
 from ftax.steps.seen import Seen
 from ftax.steps.step import Step
@@ -79,7 +80,9 @@ class StepModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """The step once. What was written is returned where it is on the step's own device; of
         its inputs, those that it was called with."""
-        with random_states_as_operators() if self.records_random_states else nullcontext():
+        # Beside other threads no state of a generator of theirs is set.
+        as_operators = self.records_random_states or list_own_generators()
+        with random_states_as_operators() if as_operators else nullcontext():
             result = self.step.function(*args, **kwargs)
         return result, self.list_returned(args, kwargs)
 
@@ -199,7 +202,7 @@ def _decides(tensor: torch.Tensor) -> bool:
     return small and not (tensor.is_floating_point() or tensor.is_complex())
 
 
-_Logged = tuple[str, list[list[int]], list[int], int]
+_Logged = tuple[str, list[list[int]], list[int], int, bool]
 
 
 def _describe_change(first: Sequence[_Logged], second: Sequence[_Logged]) -> str:
@@ -223,7 +226,7 @@ def _log(call: Callable[[], object]) -> Sequence[_Logged]:
 
 
 def _say(logged: _Logged) -> str:
-    name, shapes, integers, _ = logged
+    name, shapes, integers, *_ = logged
     words = [str(tuple(shape)) for shape in shapes[:3]]
     if len(shapes) > len(words):
         words.append(f"{len(shapes) - len(words)} more")

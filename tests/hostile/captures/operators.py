@@ -98,7 +98,7 @@ def recursion() -> Scene:
     return Scene(lambda x: power(x, 5))
 
 
-@refused("disagree on the operators")
+@refused("at operator aten::matmul")
 def exception_inside() -> Scene:
     def work(x: Tensor) -> Tensor:
         with contextlib.suppress(RuntimeError):

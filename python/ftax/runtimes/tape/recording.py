@@ -57,6 +57,7 @@ class Call(NamedTuple):
     sized_by_values: bool = False  # the shape of its result depends on values of its arguments
     integers: tuple[int, ...] = ()  # among its arguments
     depth: int = 0  # where autograd runs: how many calls it was made within
+    raised: bool = False  # and whether it ended with an error
 
     def describe(self) -> str:
         """``aten::cat on (1, 8), (1, 8), 0``."""
@@ -165,10 +166,7 @@ class _FeedRecorder(PlainMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         schema = func._schema
-        self.recording.begin(schema.name, schema.overload_name, args, **(kwargs or {}))
-        result = func(*args, **(kwargs or {}))
-        self.recording.end(result)
-        return result
+        return self.recording.call(func, schema.name, schema.overload_name, args, **(kwargs or {}))
 
 
 class _HostReadLog(TorchFunctionMode):
@@ -208,8 +206,8 @@ def _observe_by_profiler(call: Callable[[], Any], *, has_autograd: bool) -> list
         finally:
             log.stop()
     return [
-        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers), depth=depth)
-        for name, shapes, integers, depth in log.calls
+        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers), depth=depth, raised=raised)
+        for name, shapes, integers, depth, raised in log.calls
     ]
 
 

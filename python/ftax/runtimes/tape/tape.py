@@ -336,7 +336,8 @@ def _follow(
     """How far into ``sequence`` these calls, nested as they were seen, may reach from ``places``.
 
     Below autograd a call reaches its kernel, whatever that calls in turn. Before and after that
-    autograd may make others on its behalf, as hooks on what it saves do, and one may end it.
+    autograd may make others on its behalf, as hooks on what it saves do, and one may end it: a
+    checkpoint ends with an error the call after which there is nothing to compute again.
     """
     for own, *within in _list_families(calls):
         before, after = places, frozenset[int]()
@@ -345,7 +346,7 @@ def _follow(
             after |= _follow(sequence, after, inner)
             before = _follow(sequence, before, inner)
         after |= _advance(sequence, before, own)
-        places = after | (before - places)
+        places = after | (before if own.raised else before - places)
     return places
 
 
