@@ -31,7 +31,7 @@ from ftax.errors import (
     describe,
     is_out_of_memory,
 )
-from ftax.reports.terminal import say
+from ftax.reports.terminal import drop_bad_sizes, say
 
 WRONG, LACKING, FAILED = 2, 3, 4
 UNFORESEEN = 70  # EX_SOFTWARE in sysexits.h
@@ -54,6 +54,7 @@ _PACKAGE = Path(__file__).parents[1]
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run the command that ``arguments`` name; its exit code."""
     _prepare_streams()
+    drop_bad_sizes(os.environ)  # typer's help reads them too, and so do workers
     try:
         code = _run(app, arguments)
         if sys.stdout is not None:
