@@ -248,6 +248,24 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path):
     assert len(record["rungs"][0]["samples_ns"]) >= 1
 
 
+@pytest.mark.parametrize("device", ["cuda:99999", "cuda:00"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tax", "bert-1x64"),
+        ("runtimes",),
+        ("doctor",),
+        ("sweep", "--model", "bert-base"),
+        ("paper", "--plan"),
+    ],
+)
+def test_a_device_that_cannot_be_is_refused_as_it_was_typed(command, device):
+    """An index is kept in eight bits, and 99999 became -97."""
+    result = run(*command, "--device", device)
+    assert result.returncode == 2
+    assert f"device is '{device}'" in result.stderr and result.stderr.count("\n") <= 2
+
+
 def test_doctor_prints_the_floors():
     result = run("doctor", "--csv")
     assert result.returncode == 0, result.stderr

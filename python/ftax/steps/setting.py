@@ -274,9 +274,15 @@ def check_threads(threads: int | None) -> None:
 def _parse_device(device: str | torch.device) -> torch.device:
     try:
         parsed = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+        # torch keeps eight bits of an index: 'cuda:99999' would be 'cuda:-97', 'cuda:256' 'cuda:0'.
+        kept = parsed.index if isinstance(device, int) else str(parsed)
+        if kept != (device if isinstance(device, int) else str(device)) or (parsed.index or 0) < 0:
+            raise ValueError(f"torch made {str(parsed)!r} of it")
+    except (RuntimeError, TypeError, ValueError) as error:
+        named = str(device) if isinstance(device, torch.device) else device
         raise InvalidArgumentError(
-            f"device is {device!r}, which torch does not know: give 'cpu', 'cuda' or 'cuda:<index>'"
+            f"device is {named!r}, which torch does not know: give 'cpu', 'cuda' or "
+            "'cuda:<index>' with an index from 0 to 127"
         ) from error
     if parsed.type not in ("cpu", "cuda"):
         raise UnsupportedError(

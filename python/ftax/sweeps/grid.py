@@ -267,13 +267,14 @@ def _check_value(axis: str, name: str, value: Any) -> None:
     with _naming(f"{axis} has {value!r}; "):
         if value is None and axis != "sequences":
             raise InvalidArgumentError("None is for sequences alone: give a value")
-        if axis != "devices":
-            Setting(**{name: value})
-        elif not (isinstance(value, str) and _DEVICE.fullmatch(_split_device(value)[0])):
-            raise InvalidArgumentError(
-                "give 'cpu', 'cuda', 'cuda:<number>' or a part of a GPU's name, such as "
-                "'NVIDIA H100'"
-            )
+        if axis == "devices":
+            if not (isinstance(value, str) and _DEVICE.fullmatch(_split_device(value)[0])):
+                raise InvalidArgumentError(
+                    "give 'cpu', 'cuda', 'cuda:<number>' or a part of a GPU's name, such as "
+                    "'NVIDIA H100'"
+                )
+            value = _split_device(value)[0]
+        Setting(**{name: value})
 
 
 def _split_device(device: str) -> tuple[str, dict[str, str]]:
