@@ -48,6 +48,7 @@ def fail(*_arguments, **_options):
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes",
+        "Storage size calculation overflowed with sizes=[2147483648, 2147483648]",
     ],
 )
 def test_memory_that_ran_out_is_recognised_and_has_a_remedy(text):

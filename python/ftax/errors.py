@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+import reprlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -49,10 +50,15 @@ class ResultsError(FtaxError, ValueError):
     """A results file or a record cannot be trusted: the message has the place and the remedy."""
 
 
+MOST = 2**31 - 1  # of whatever is counted: torch, C++ and the system count with as many bits
+
 _FOREIGN = (RuntimeError, MemoryError, OSError)
 # What a look at something may raise and cost no more than what it would have found.
 FAULTS = (FtaxError, *_FOREIGN)
-_WORDS = ("out of memory", "alloc_failed", "allocation_failed", "can't allocate memory")
+_WORDS = (
+    "out of memory", "alloc_failed", "allocation_failed", "can't allocate memory",
+    "size calculation overflowed",
+)  # fmt: skip
 _REMEDY = (
     "choose a smaller batch or sequence, name fewer runtimes, or free memory on the device "
     "(nvidia-smi shows who holds it)"
@@ -85,6 +91,39 @@ def name_type(value: object) -> str:
     """What a value is, with its article: "an int", "a Tensor"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
+_brief = reprlib.Repr()
+_brief.maxlevel, _brief.maxstring, _brief.maxother = 4, 200, 200
+_brief.maxlist = _brief.maxtuple = _brief.maxdict = 30
+
+
+def describe_value(value: object) -> str:
+    """The value in at most 60 characters, however long or deep it is."""
+    try:
+        found = _brief.repr(value)
+    except ValueError:  # Python writes no integer of more than some thousand digits
+        found = f"{type(value).__name__}, too long to write"
+    return found if len(found) <= 60 else found[:57] + "..."
+
+
+def check_count(name: str, value: object, *, least: int = 1, most: int = MOST) -> None:
+    """Raises InvalidArgumentError for what is no whole number from ``least`` to ``most``."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise InvalidArgumentError(
+            f"{name} is {describe_value(value)}; give a whole number from {least} to {most}"
+        )
+
+
+def check_number(name: str, value: object, *, most: float = 1e9, can_be_0: bool = False) -> None:
+    """Raises InvalidArgumentError for what is no number above 0, or from 0, and below ``most``."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and 0 <= value < most and (value != 0 or can_be_0):  # type: ignore[operator]
+        return  # neither NaN nor infinity
+    least = "of at least 0" if can_be_0 else "above 0"
+    raise InvalidArgumentError(
+        f"{name} is {describe_value(value)}; give a number {least} and below {most:g}"
+    )
 
 
 def check_fields(record: type[_Record]) -> type[_Record]:

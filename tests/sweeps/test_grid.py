@@ -100,7 +100,7 @@ def test_joined_grids_have_each_cell_once():
         ({"models": "bert-base", "hosts": "rust"}, "host is 'rust'; it has to be 'python'"),
         ({"models": "bert-base", "dtypes": "int8"}, "dtypes has 'int8'; .*give one of fp32"),
         ({"models": "bert-base", "devices": "cuda:99999"}, "devices has 'cuda:99999'; .*to 127"),
-        ({"models": "bert-base", "batches": [1, 0]}, "batches has 0; .*an integer of at least 1"),
+        ({"models": "bert-base", "batches": [1, 0]}, "batches has 0; .*a whole number from 1"),
         ({"models": "bert-base", "repetitions": -1}, "repetitions is -1; give a whole number"),
         ({"models": "bert-base", "repetitions": 2.0}, "repetitions is 2.0; give a whole number"),
         ({"models": "bert-base", "batches": ["8"]}, "batches has '8'"),

@@ -210,8 +210,8 @@ def test_facts_are_scalars_and_faults_have_a_name():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"limit_s": 0}, "limit_s is 0; it has to be above 0"),
-        ({"time_limit_s": 0}, "time_limit_s is 0; it has to be above 0"),
+        ({"limit_s": 0}, "limit_s is 0; give a number above 0"),
+        ({"time_limit_s": 0}, "time_limit_s is 0; give a number above 0"),
         ({"seed": -1}, "seed is -1"),
         ({"gpus": ()}, "gpus is empty"),
         ({"retry_failed": True}, "give resume too"),

@@ -40,8 +40,6 @@ def bench(
     if host not in ("python", "cpp", "both"):
         raise InvalidArgumentError(f"--host is {host!r}; give python, cpp or both")
     hosts = find_runtime(runtime).hosts if host == "both" else (host,)
-    if processes < 1:
-        raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
     job = BenchJob(model=model, runtime=runtime, hosts=hosts, plan=Plan(**plan), setting=setting)
     with show_progress(model, limit_s=job.plan.duration_s) as progress:
         runs = run_jobs([job], processes=processes, progress=progress)

@@ -15,7 +15,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, saved, show
-from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.errors import InvalidArgumentError, ResultsError, check_number
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
@@ -79,6 +79,8 @@ def compare(
     from ftax.reports.tables.comparison_table import draw_comparisons
     from ftax.sweeps.processes import JobRuns, run_jobs
 
+    check_number("--margin", margin, can_be_0=True)
+    check_number("--confidence", confidence, most=1)
     are_sweeps = [_is_sweep(side) for side in sides]
     are_files = [_is_file(side) for side in sides]
     if any(are_sweeps):

@@ -59,8 +59,9 @@ def knee(
     """The largest size whose latency is still that of the smallest one, with an interval."""
     from ftax.reports.tables.knee_table import draw_knees
     from ftax.steps.load import load_model
-    from ftax.sweeps.knee.run import KNEE_PLAN
+    from ftax.sweeps.knee.run import KNEE_PLAN, check_search
 
+    check_search(low, high, margin=margin, resolution=resolution)
     if {"batch": setting.batch, "sequence": setting.sequence}.get(over) is not None:
         raise InvalidArgumentError(
             f"--{over} is given, but the knee is looked for over {over}; give --low instead"

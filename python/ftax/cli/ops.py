@@ -9,6 +9,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import saved, show
+from ftax.errors import check_count
 from ftax.reports.progress import show_progress
 from ftax.steps.setting import Setting
 from ftax.timing.session import Plan
@@ -38,6 +39,7 @@ def ops(
     from ftax.ladders.tax import tax_alone
     from ftax.reports.tables.receipt_table import draw_operators
 
+    check_count("--limit", limit)
     whole = replace(_PLAN, **plan)
     with show_progress(model, limit_s=whole.duration_s) as progress:
         progress("building the model", 0, 1)

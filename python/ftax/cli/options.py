@@ -379,7 +379,7 @@ def parse_numbers(option: str, texts: str | list[str] | None) -> list[int]:
     """``"1,8"``, or several of these, as [1, 8]."""
     parts = parse_list(texts)
     for part in parts:
-        if not part.isdecimal():
+        if not re.fullmatch("[0-9]{1,30}", part):
             raise InvalidArgumentError(f"{option} has {part!r}; write whole numbers, such as 1,8")
     return [int(part) for part in parts]
 

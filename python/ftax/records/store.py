@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
-from ftax.records.fields import describe_value
+from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, describe_value
 from ftax.records.kinds import KINDS, find
 
 __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "make_line", "read_records"]

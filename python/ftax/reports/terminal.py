@@ -22,7 +22,13 @@ from rich.text import Text
 
 _WIDTH = 80  # where no terminal says how wide it is: what is kept then fits into every one
 # Variables that give the size of a terminal, and the least that one has.
-_SIZES = {"COLUMNS": 20, "LINES": 1, "TERMINAL_WIDTH": 20, "JUPYTER_COLUMNS": 20, "JUPYTER_LINES": 1}
+_SIZES = {
+    "COLUMNS": 20,
+    "LINES": 1,
+    "TERMINAL_WIDTH": 20,
+    "JUPYTER_COLUMNS": 20,
+    "JUPYTER_LINES": 1,
+}
 _SIZE = re.compile("[0-9]{1,5}")
 
 

@@ -16,7 +16,7 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, name_type
+from ftax.errors import InvalidArgumentError, check_count, name_type
 from ftax.steps.inputs import INPUT_STREAM, make_generator
 from ftax.steps.kept_cache import KeptCache, name_cache
 from ftax.steps.left_as_found import leave_as_found
@@ -247,10 +247,7 @@ def _find_module(
 def _make_prompt(module: nn.Module, setting: Setting, context: int | None) -> torch.Tensor:
     """Ids uniform over the vocabulary, those that `load_model` makes of this seed."""
     length = _CONTEXT if context is None else context
-    if not _is_count(length):
-        raise InvalidArgumentError(
-            f"context is {context!r}: give how many tokens of prompt, 1 or more"
-        )
+    check_count("context", length)
     generator = make_generator(setting.seed, INPUT_STREAM)
     size = (setting.batch or 1, length)
     drawn = torch.randint(0, _text_config(module).vocab_size, size, generator=generator)
@@ -258,10 +255,7 @@ def _make_prompt(module: nn.Module, setting: Setting, context: int | None) -> to
 
 
 def _check_options(tokens: int, cache: str, sample: bool) -> None:
-    if not _is_count(tokens):
-        raise InvalidArgumentError(
-            f"tokens is {tokens!r}: give how many tokens one run decodes, 1 or more"
-        )
+    check_count("tokens", tokens)
     if cache not in get_args(CacheKind):
         raise InvalidArgumentError(f"cache is {cache!r}: give 'dynamic' or 'static'")
     if not isinstance(sample, bool):
@@ -345,7 +339,3 @@ def _find_device(module: nn.Module) -> torch.device:
 
 def _list_arguments(module: nn.Module) -> frozenset[str]:
     return frozenset(inspect.signature(module.forward).parameters)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

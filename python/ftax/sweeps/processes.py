@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
+from ftax.errors import FtaxError, RunnerError, check_count
 from ftax.machines.gpu_condition import expect_idle
 from ftax.steps.setting import Setting
 from ftax.timing.measurement import TURNS, Measurement, make_session_id
@@ -27,6 +27,7 @@ from ftax.workers.child import Line
 from ftax.workers.process import Worker, WorkerDied
 from ftax.workers.turns import MEASURING, ROUNDS_A_TURN, TurnTaker, take_turns
 
+_MOST_PROCESSES = 10_000  # hours, if each takes as little as it can
 _SHARED_RATIO = 1.2  # of the fastest probe: what ran slower had less than a core
 
 Key = TypeVar("Key", bound=Hashable)
@@ -91,8 +92,7 @@ def run_jobs(
     Raises:
         FtaxError: a process of the first repetition was stopped by it; RunnerError if it just died.
     """
-    if processes < 1:
-        raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
+    check_count("processes", processes, most=_MOST_PROCESSES)
     session = make_session_id()
     if processes == 1:
         plans = [replace(job.plan, session=session) for job in jobs]

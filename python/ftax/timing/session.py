@@ -20,7 +20,15 @@ from typing import Any, Literal, Self
 import torch
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, check_fields
+from ftax.errors import (
+    MOST,
+    InvalidArgumentError,
+    RunnerError,
+    UnavailableError,
+    check_count,
+    check_fields,
+    check_number,
+)
 from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
@@ -39,7 +47,6 @@ UNSTEADY = "the warm-up reached its time limit before latency was steady; --dura
 DISTURBANCE = "(steal time, a fixed loop that ran 20 % slower, or requests that waited for a CPU)"
 
 _SEED_LIMIT = 2**63
-_MOST = 2**31 - 1  # what the core counts with
 _LEAST_MOST_ROUNDS, _ROUNDS_A_SECOND = 200, 10  # where no largest number is given
 
 _quiet_blocks = 0  # that are open
@@ -92,26 +99,13 @@ class Plan:
             )
         for name, least in (("warmup", 1), ("rounds", 2), ("max_rounds", 2)):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and least <= value <= _MOST):
-                raise InvalidArgumentError(
-                    f"{name} is {value}; it has to be a whole number from {least} to {_MOST}"
-                )
-        for name in ("duration_s", "round_ms", "target_ratio", "patience_s", "quiet_probe_ns"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                raise InvalidArgumentError(f"{name} is {value!r}; it has to be a number")
+            if value is not None:
+                check_count(name, value, least=least)
         for name in ("duration_s", "round_ms", "target_ratio"):
-            value = getattr(self, name)
-            if not 0 < value < 1e9:  # also refuses NaN and infinity
-                raise InvalidArgumentError(f"{name} is {value}; it has to be above 0 and finite")
+            check_number(name, getattr(self, name))
         for name in ("patience_s", "quiet_probe_ns"):
-            value = getattr(self, name)
-            if not 0 <= value < 1e9:
-                raise InvalidArgumentError(f"{name} is {value}; it has to be 0 or more and finite")
-        if not (isinstance(self.seed, int) and 0 <= self.seed < _SEED_LIMIT):
-            raise InvalidArgumentError(
-                f"seed is {self.seed}; it has to be a whole number in [0, 2**63)"
-            )
+            check_number(name, getattr(self, name), can_be_0=True)
+        check_count("seed", self.seed, least=0, most=_SEED_LIMIT - 1)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -129,7 +123,7 @@ class Plan:
         """After which measuring stops, precise or not, if no exact number is asked for."""
         if self.max_rounds is not None:
             return self.max_rounds
-        return min(_MOST, max(_LEAST_MOST_ROUNDS, int(_ROUNDS_A_SECOND * self.duration_s)))
+        return min(MOST, max(_LEAST_MOST_ROUNDS, int(_ROUNDS_A_SECOND * self.duration_s)))
 
     def to_core(self) -> _core.RoundPlan:
         """The plan as the C++ core takes it."""

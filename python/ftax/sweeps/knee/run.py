@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, check_count, check_number
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.runtimes.workspace import Workspace
@@ -73,6 +73,7 @@ def knee(
         RunnerError: the smallest size could not be run.
     """
     setting = read_setting(options, knee.__kwdefaults__)
+    check_search(low, high, margin=margin, resolution=resolution, confidence=confidence)
     spec = find_runtime(runtime)
     spec.check_options(setting.runtime_options)
     with measuring(model, setting), watched(progress, model) as tell:
@@ -113,6 +114,18 @@ def knee(
         )
 
 
+def check_search(
+    low: int, high: int | None, *, margin: float, resolution: float, confidence: float = 0.99
+) -> None:
+    """Raises InvalidArgumentError for what no search has, before a model is built for it."""
+    check_count("low", low)
+    if high is not None:
+        check_count("high", high)
+    check_number("margin", margin)
+    check_number("resolution", resolution)
+    check_number("confidence", confidence, most=1)
+
+
 def choose_loader(
     model: Model, inputs: Callable[[int], Any] | None, over: str, setting: Setting
 ) -> tuple[Callable[[int], LoadedModel], int | None]:
@@ -146,10 +159,8 @@ def choose_high(over: str, low: int, high: int | None, limit: int | None) -> int
     """The largest size to try. Raises InvalidArgumentError for one that cannot be."""
     if high is None:
         high = limit or _HIGH[over]
-    if not 1 <= low < high:
-        raise InvalidArgumentError(
-            f"low is {low} and high is {high}; give 1 or more, and a larger one"
-        )
+    if not low < high:
+        raise InvalidArgumentError(f"low is {low} and high is {high}; give a low that is smaller")
     if limit is not None and high > limit:
         raise InvalidArgumentError(f"high is {high}, but the model takes at most {limit} tokens")
     return high
