@@ -52,7 +52,9 @@ def _check_output(path: Path | None) -> Path | None:
         raise typer.BadParameter(f"there is no folder {path.parent}; make it, or choose another")
     if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder; name a file in it")
-    if not os.access(path if path.exists() else folder, os.W_OK):
+    # Written beside it first, but for a device or a pipe.
+    places = [path] * path.exists() + [folder] * (path.is_file() or not path.exists())
+    if not all(os.access(place, os.W_OK) for place in places):
         raise typer.BadParameter(f"{path} may not be written; choose another path")
     return path
 

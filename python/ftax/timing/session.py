@@ -37,6 +37,7 @@ from ftax.steps.state import Snapshot
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.checks import SameWork
+from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
 from ftax.timing.trust import DISTURBED_IN, find_growth
 
@@ -240,10 +241,22 @@ def measure_together(
     Meanwhile the first candidate of each part that can be watched is, whether its calls stay the
     same work, the parts by turns; not ``in_a_row`` after the rounds, where another process measures
     then. What the models write beside their weights is put back afterwards.
-    Raises KeyboardInterrupt only if nothing was measured yet, UnavailableError under torch's
+    Ctrl-C ends the rounds, and what is told of them is "interrupted", also where it comes after
+    them. Raises KeyboardInterrupt only if nothing was measured yet, UnavailableError under torch's
     profiler.
     """
     require_no_profiler()
+    with hold():
+        return _measure_held(parts, plan, progress, in_a_row=in_a_row)
+
+
+def _measure_held(
+    parts: Sequence[tuple[Subject, Sequence[Candidate]]],
+    plan: Plan,
+    progress: Progress | None,
+    *,
+    in_a_row: bool,
+) -> list[Session]:
     device = parts[0][0].device
     environment = collect_environment(device=device)
     before = collect_condition()
@@ -253,25 +266,33 @@ def measure_together(
         works = [_find_watch(prepared) for _, prepared in parts]
         watches = [work for work in works if work is not None]
         for work in watches:
-            work.begin()
+            interruptible(work.begin)
         with _count_collections() as collections:
-            result = _core.measure_rounds(
+            result = interruptible(
+                _core.measure_rounds,
                 [item.runner for _, prepared in parts for item in prepared],
                 plan.to_core(),
                 _look_between(watch.wrap(progress), watches),
             )
-        if in_a_row and result.stop_reason != "interrupted":
-            for work in watches:
-                work.look_in_a_row(result.elapsed_ns / 1e9 / len(watches))
+        stop_reason = result.stop_reason
+        if in_a_row and stop_reason != "interrupted":
+            try:
+                for work in watches:
+                    share_s = result.elapsed_ns / 1e9 / len(watches)
+                    interruptible(work.look_in_a_row, share_s)
+            except KeyboardInterrupt:
+                stop_reason = "interrupted"
     for work in watches:
         work.compare_outputs()
     if result.stop_reason == "interrupted" and len(result.probes) < 2:
         raise KeyboardInterrupt("interrupted before the first round was complete")
+    if take():
+        stop_reason = "interrupted"
     shared: dict[str, Any] = {
         "mode": plan.mode,
         "seed": plan.seed,
         "counted": "quiet",
-        "stop_reason": result.stop_reason,
+        "stop_reason": stop_reason,
         "environment": environment,
         "conditions": (before, collect_condition()),
         "gpu": watch.to_record(),
@@ -290,7 +311,7 @@ def measure_together(
                 "objects",
             )
         rounds = list(islice(runners, len(prepared)))
-        if result.stop_reason != "interrupted":
+        if stop_reason != "interrupted":
             prepared = [*map(_check_again, prepared, rounds)]
         sessions.append(
             Session(
@@ -302,7 +323,7 @@ def measure_together(
                     for item, own in zip(prepared, rounds, strict=True)
                 ),
                 errors=tuple(own.error or None for own in rounds),
-                stop_reason=result.stop_reason,
+                stop_reason=stop_reason,
                 elapsed_s=result.elapsed_ns / 1e9,
                 gc_ms=gc_ms,
             )
@@ -398,16 +419,16 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
         )
 
 
-def _look_between(progress: Progress | None, works: Sequence[Watch]) -> Progress | None:
+def _look_between(progress: Progress | None, works: Sequence[Watch]) -> Progress:
     """``progress``, after which one of ``works`` looks, by turns, once a round, where no sample is
-    under way."""
-    if not works:
-        return progress
+    under way. A Ctrl-C that waits ends the rounds."""
 
     def tell(phase: str, done: int, total: int) -> None:
+        if take():
+            raise KeyboardInterrupt
         if progress is not None:
             progress(phase, done, total)
-        if phase == "round" and done > 0:
+        if works and phase == "round" and done > 0:
             works[done % len(works)].look()
 
     return tell
