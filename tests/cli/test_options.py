@@ -49,8 +49,8 @@ TABLE = {
     "--cpus": MEASURING - {"trace"} | SEVERAL,
     "--patience": MEASURING - {"trace"} | SEVERAL,
     "--json": MEASURING | {"conform"},
-    "--csv": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor"},
-    "--markdown": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor"},
+    "--csv": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor", "show"},
+    "--markdown": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor", "show"},
 }
 COMMANDS = get_command(app).commands
 

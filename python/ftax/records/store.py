@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, describe_value
+from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, describe_value, shorten
 from ftax.records.kinds import KINDS, find
 
 __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "make_line", "read_records"]
@@ -235,13 +235,8 @@ def _parse_line(line: bytes) -> Any:
     except ResultsError as error:
         if len(str(error)) <= _MOST_CHARACTERS:
             raise
-        raise ResultsError(_shorten(str(error))) from error
-
-
-def _shorten(text: str) -> str:
-    """Both ends: what is wrong, and the remedy. Between them stands what the line brought along."""
-    half = _MOST_CHARACTERS // 2
-    return f"{text[:half]} [...] {text[-half:]}"
+        # What is wrong, and the remedy; between them stands what the line brought along.
+        raise ResultsError(shorten(str(error), _MOST_CHARACTERS)) from error
 
 
 def _read_line(line: bytes) -> Any:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import RunnerError, UnsupportedError
+from ftax.errors import RunnerError, UnsupportedError, describe_fault
 from ftax.steps.seen import Seen
 from ftax.steps.step import Step
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
@@ -60,7 +60,7 @@ class StepModule(nn.Module):
             self.step.reset()
         except (Exception, SystemExit) as error:
             raise RunnerError(
-                f"{self.step.name}, being reset, raised {type(error).__name__}: {error}"
+                f"{self.step.name}, being reset, raised {describe_fault(error)}"
             ) from error
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, list[torch.Tensor]]:

@@ -28,6 +28,7 @@ from ftax.errors import (
     check_count,
     check_fields,
     check_number,
+    describe,
 )
 from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
@@ -406,7 +407,7 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
     if not rounds.warmup.steady:
         yield UNSTEADY
     if rounds.error:
-        yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
+        yield f"failed after {len(rounds.values_ns)} rounds: {describe(rounds.error)}"
     if disturbed:
         yield _describe_disturbance(len(rounds.values_ns), disturbed)
     values_ns = rounds.values_ns
@@ -486,7 +487,7 @@ def require(session: Session) -> tuple[Measurement, ...]:
     """All measurements of ``session``. Raises RunnerError if any runner failed."""
     for error in session.errors:
         if error is not None:
-            raise RunnerError(error)
+            raise RunnerError(describe(error)) from RunnerError(error)
     return tuple(item for item in session.measurements if item is not None)
 
 

@@ -20,7 +20,14 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type, say_count
+from ftax.errors import (
+    InvalidArgumentError,
+    RunnerError,
+    UnsupportedError,
+    describe_value,
+    name_type,
+    say_count,
+)
 from ftax.runtimes.capture.around import find_mode, refuse_modes
 from ftax.runtimes.capture.explanation import Explanation, explain
 from ftax.runtimes.capture.gradients import note_holders
@@ -514,7 +521,7 @@ def _find_difference(expected: list[tuple[str, Any]], replayed: list[tuple[str, 
             if not same_bytes(wanted, found):
                 return f"{name} has other values"
         elif type(wanted) is not type(found) or wanted != found:
-            return f"{name} is {found!r} where it is {wanted!r}"
+            return f"{name} is {describe_value(found)} where it is {describe_value(wanted)}"
     return ""
 
 

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from ftax import _core
+from ftax.errors import name_key
 from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients
 from ftax.runtimes.capture.inert import (
@@ -104,7 +105,7 @@ class GuardedState:
         if place < 0:
             return None
         key = self.guards.find_key(place)
-        return self.places[place] if key is None else f"{key!r} of {self.places[place]}"
+        return self.places[place] if key is None else f"{name_key(key)} of {self.places[place]}"
 
     def holds_all(self, written: Iterable[torch.Tensor], given: Iterable[torch.Tensor]) -> bool:
         """Whether all memory that is ``written`` is that of a tensor that was reached or given, or
@@ -223,7 +224,7 @@ class _Walk:
                 self.note(path)
                 guards.add_dict(value)
                 self._visit_all((f"a key of {path}", key) for key in value)
-                self._visit_all((f"{path}[{key!r}]", item) for key, item in value.items())
+                self._visit_all((f"{path}[{name_key(key)}]", item) for key, item in value.items())
                 if isinstance(value, OrderedDict) and len(value) > 1:  # has an order of its own
                     self.note(path)
                     guards.add_attribute(_Contents(functools.partial(list, value)), "now")

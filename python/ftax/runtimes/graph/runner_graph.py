@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, RunnerError, UnsupportedError
+from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe
 from ftax.runtimes.candidates import drive_python
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
@@ -125,8 +125,7 @@ def capture_request(
         except (FtaxError, RuntimeError) as error:
             if isinstance(error, FtaxError) and not isinstance(error, RunnerError):
                 raise
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise UnsupportedError(f"cannot capture {runtime}: {reason}") from error
+            raise UnsupportedError(f"cannot capture {runtime}: {describe(error)}") from error
         refuse_host_outputs(outputs, runtime)
         random = draws_random(graph, index)
     return graph, outputs, random
