@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from ftax.errors import LONGEST_REASON, shorten
+
 _AS_EAGER = "differs as eager from itself"
 
 
@@ -111,7 +113,7 @@ class Checks:
             known["on a second input "] = self.second_input
         for where, found in known.items():
             if not found.within_tolerance:
-                problem = f"{where}{found.problem}"
+                problem = shorten(f"{where}{found.problem}", LONGEST_REASON)
                 return Outputs(equal=False, words=problem, tolerance=tolerance, problem=problem)
         words = "bitwise equal"
         if not all(found.repeats for found in known.values()):
