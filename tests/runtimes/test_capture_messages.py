@@ -17,9 +17,7 @@ def test_the_state_of_a_parameter_is_named_without_its_values():
         optimizer.step()
         return loss.detach()
 
-    with pytest.raises(
-        ftax.UnsupportedError, match=r"optimizer\.state\[Parameter \(3, 2\)\]"
-    ) as said:
+    with pytest.raises(ftax.UnsupportedError, match=r"state\[Parameter \(3, 2\)\]") as said:
         ftax.capture(step, (torch.tensor([1, 2]),))
     assert "tensor(" not in str(said.value)
 
