@@ -183,6 +183,13 @@ def test_the_readme_is_read_in_one_go():
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
 
 
+@pytest.mark.parametrize("target", ["run", "test"])
+def test_the_first_screen_of_the_readme_says_how_to_run_and_how_to_test(target):
+    first_screen = README.read_text(encoding="utf-8").splitlines()[:40]
+    assert any(f"`make {target}`" in line for line in first_screen)
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_tests_and_files_that_pages_name_are_there():
     """The name of a test that has gone is a claim that nothing checks."""
     tests = [path for kind in ("py", "cpp") for path in (ROOT / "tests").rglob(f"*.{kind}")]

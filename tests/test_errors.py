@@ -8,7 +8,15 @@ import torch
 
 import ftax
 from ftax import InvalidArgumentError, RunnerError, UnavailableError
-from ftax.errors import attempt, describe, is_out_of_memory, name_faults
+from ftax.errors import (
+    attempt,
+    describe,
+    describe_fault,
+    describe_value,
+    is_out_of_memory,
+    name_faults,
+    name_key,
+)
 from ftax.instruments.trace.records import Trace
 from ftax.instruments.trace.run import trace_each
 from ftax.ladders.job import Job
@@ -48,6 +56,7 @@ def fail(*_arguments, **_options):
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
         "DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes",
+        "Storage size calculation overflowed with sizes=[2147483648, 2147483648]",
     ],
 )
 def test_memory_that_ran_out_is_recognised_and_has_a_remedy(text):
@@ -79,6 +88,112 @@ def test_of_the_stack_of_an_error_in_python_the_innermost_own_line_is_named():
     assert describe(said) == "eager raised ValueError: no more (my model.py, line 24)"
     assert describe("x\n\nAt:\n  /a/site-packages/b.py(9): c\n") == "x (b.py, line 9)"
     assert describe("At: noon\n  it failed") == "At: noon it failed"
+
+
+MANY_LINES = "\n".join(f"line {number}: {'y' * 90}" for number in range(400))
+
+
+def test_of_a_long_message_the_first_line_is_told_with_the_place():
+    first = "Arguments for call are not valid:"
+    assert describe(f"\n{first}\n  foo(Tensor a)\n{MANY_LINES}") == (f"{first} foo(Tensor a) [...]")
+    one = describe("word " * 300)
+    assert len(one) <= 200 and one.endswith("word [...]")
+    assert len(describe("x" * 999)) <= 200
+    placed = f"eager raised ValueError: no\n{MANY_LINES}\nAt:\n  /home/me/model.py(24): forward\n"
+    assert describe(placed) == "eager raised ValueError: no [...] (model.py, line 24)"
+    for text in (one, describe(placed), describe(first + "\n" + MANY_LINES)):
+        assert describe(text) == text
+
+
+def test_of_a_long_message_of_ours_both_ends_are_told():
+    told = describe(UnavailableError(f"no GPU; {'word ' * 300}install a driver"))
+    assert len(told) <= 500
+    assert told.startswith("no GPU; word") and told.endswith("word install a driver")
+    assert "word [...] word" in told
+    assert describe(UnavailableError(told)) == told
+
+
+TENSOR = torch.arange(400.0).reshape(20, 20)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        TENSOR,
+        torch.nn.Parameter(TENSOR),
+        torch.nn.Parameter(TENSOR) * 2,
+        TENSOR.to(torch.complex64),
+        TENSOR.to_sparse(),
+        TENSOR.int(),
+        TENSOR.numpy(),
+    ],
+    ids=["dense", "parameter", "with a grad_fn", "complex", "sparse", "integers", "numpy's"],
+)
+def test_a_message_holds_no_values_of_a_tensor(tensor):
+    told = describe(ValueError(f"cannot use {tensor!r}, sorry"))
+    assert told.startswith("cannot use ") and told.endswith(", sorry")
+    assert "(...)" in told and "19." not in told and len(told) < 200
+    assert describe(f"{torch.tensor([1, 2])} is short") == "tensor([1, 2]) is short"
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_of_a_traceback_in_a_message_what_it_ends_with_is_told():
+    scripted = torch.jit.trace(lambda x: x.view(3), torch.ones(3))
+    with pytest.raises(RuntimeError) as caught:
+        scripted(torch.ones(4))
+    assert "Traceback of TorchScript" in str(caught.value)
+    told = describe(caught.value)
+    assert told == (
+        "The following operation failed in the TorchScript interpreter. "
+        "RuntimeError: shape '[3]' is invalid for input of size 4"
+    )
+    python = (
+        'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    1 / 0\nE: it is 0'
+    )
+    assert describe(f"the worker said\n{python}") == "the worker said E: it is 0"
+
+
+def test_the_stack_of_cpp_in_a_message_is_left_out():
+    said = "Overflow when unpacking long\nException raised from unpack at python_numbers.h:28 "
+    said += "(most recent call first):\nframe #0: c10::Error (0xff in libc10.so)\nframe #1: x"
+    assert describe(said) == "Overflow when unpacking long"
+
+
+def test_an_error_without_words_is_told_by_its_type():
+    class MuteError(Exception):
+        def __str__(self):
+            raise KeyError
+
+    assert describe(KeyError()) == describe_fault(KeyError()) == "KeyError"
+    assert describe_fault(MuteError()) == "MuteError"
+    assert describe_fault(KeyError("gone")) == "KeyError: 'gone'"
+    assert describe_fault(UnavailableError("no GPU")) == "no GPU"
+    assert describe("") == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "named"),
+    [
+        ("step", "'step'"),
+        (3, "3"),
+        (("a", 1), "('a', 1)"),
+        (None, "None"),
+        (torch.float32, "torch.float32"),
+        (torch.nn.Parameter(torch.ones(3, 2)), "Parameter (3, 2)"),
+        (torch.ones(()), "Tensor ()"),
+        ((torch.ones(2), 1), "tuple"),
+        (torch.nn.Linear(1, 1), "Linear"),
+        ("x" * 1000, f"'{'x' * 56}..."),
+    ],
+)
+def test_a_key_is_named_in_short(key, named):
+    assert name_key(key) == named
+    assert name_key(10**5000) == "int, too long to write"
+
+
+def test_a_value_that_holds_a_tensor_is_described_without_it():
+    assert describe_value([torch.ones(3), 1]) == "[Tensor (3,), 1]"
+    assert describe_value({"a": torch.nn.Parameter(torch.ones(2))}) == "{'a': Parameter (2,)}"
 
 
 def test_errors_of_torch_become_ours_and_ours_pass():

@@ -177,7 +177,8 @@ def test_ops_names_operators_and_modules():
 
 
 def test_a_sweep_in_which_nothing_was_measured_is_no_success(tmp_path):
-    huge = run("sweep", "--model", "bert-base", "--tiny", "--batch", str(2**62), "--quick",
+    most = str(2**31 - 1)  # of them no tensor has the bytes
+    huge = run("sweep", "--model", "mamba", "--tiny", "--batch", most, "--seq", most, "--quick",
                "-o", str(tmp_path / "huge"))  # fmt: skip
     assert huge.returncode == 4
     assert "1 failed" in huge.stderr and "no cell was measured" in huge.stderr
@@ -246,6 +247,45 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path):
     record = json.loads(path.read_text())["record"]
     assert record["rungs"][0]["stop_reason"] == "interrupted"
     assert len(record["rungs"][0]["samples_ns"]) >= 1
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.02, 0.2])
+def test_a_second_ctrl_c_loses_nothing_of_what_the_first_left(pause_s, tmp_path):
+    path = tmp_path / "receipt.jsonl"
+    options = ("tax", "bert-1x64", "--runtimes", "none", "--rounds", "100000")
+    process = start(*options, "--json", str(path))
+    for line in process.stderr:
+        if line.rstrip().endswith(": round"):
+            break
+    time.sleep(1.5)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(pause_s)
+    result = process.end(timeout=120)
+    assert result.returncode == 130, result.stderr
+    assert "Receipt: bert-1x64" in result.stdout
+    assert f"it is in {path}" in result.stderr
+    (receipt,) = ftax.Receipt.load(path)
+    assert receipt.interrupted and len(receipt.rungs[0].samples_ns) >= 1
+    assert [file.name for file in tmp_path.iterdir()] == ["receipt.jsonl"]
+
+
+@pytest.mark.parametrize("device", ["cuda:99999", "cuda:00"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tax", "bert-1x64"),
+        ("runtimes",),
+        ("doctor",),
+        ("sweep", "--model", "bert-base"),
+        ("paper", "--plan"),
+    ],
+)
+def test_a_device_that_cannot_be_is_refused_as_it_was_typed(command, device):
+    """An index is kept in eight bits, and 99999 became -97."""
+    result = run(*command, "--device", device)
+    assert result.returncode == 2
+    assert f"device is '{device}'" in result.stderr and result.stderr.count("\n") <= 2
 
 
 def test_doctor_prints_the_floors():

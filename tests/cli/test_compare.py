@@ -1,10 +1,14 @@
 """`ftax compare`: results from files and cells, more than two, and the exit codes of a gate."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import ftax
+from ftax.cli import ending
+from ftax.cli.commands import app
+from ftax.errors import UnsupportedError
 from ftax.records.store import append_record
 from support.fleet import A100, H100, make_cell, make_machine
 from support.forks import run_command
@@ -184,3 +188,42 @@ def test_sweeps_are_not_compared_with_what_is_none(tmp_path):
     ):
         result = run(*sides, cwd=tmp_path)
         assert result.returncode == 2 and words in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; the table is of what was measured until then"),
+        (UnsupportedError("it has no tape"), 3, "ftax: it has no tape"),
+    ],
+)
+def test_a_first_side_is_kept_where_the_second_is_not_measured(
+    second, code, said, tmp_path, monkeypatch, capsys
+):
+    """It was lost, with the words that the same command starts again."""
+    answers = iter([make_measurement([100, 110])])
+
+    def run_job(_job, _progress):
+        for answer in answers:
+            return (answer,)
+        raise second
+
+    monkeypatch.setattr("ftax.sweeps.processes.run_job", run_job)
+    path = tmp_path / "sides.jsonl"
+    assert ending.run(app, ["compare", "gpt2", "bert-base", "--json", str(path)]) == code
+    shown = capsys.readouterr()
+    assert "105 ns" in shown.out and said in shown.err
+    assert len(ftax.Measurement.load(path)) == 1
+
+
+def test_ctrl_c_in_the_rounds_of_the_first_side_begins_no_second(tmp_path, monkeypatch, capsys):
+    measured = []
+
+    def run_job(job, _progress):
+        measured.append(job.model)
+        return (replace(make_measurement([100, 110]), stop_reason="interrupted"),)
+
+    monkeypatch.setattr("ftax.sweeps.processes.run_job", run_job)
+    assert ending.run(app, ["compare", "gpt2", "bert-base"]) == 130
+    assert measured == ["gpt2"]
+    assert "--json FILE keeps it" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_a_reader_that_leaves_ends_the_command_without_a_word(arguments):
 def test_an_error_that_cannot_be_told_still_ends_with_its_code():
     mute = "raise type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})()"
     result = run_failing(mute)
-    assert (result.returncode, result.stderr) == (70, "ftax: Mute\n")
+    assert (result.returncode, "a fault of ftax: Mute\n" in result.stderr) == (70, True)
     with open("/dev/full", "wb") as full:
         unheard = subprocess.run([*COMMAND, "nosuch"], stderr=full, env=ENVIRONMENT, check=False)
     assert unheard.returncode == 2
@@ -190,3 +190,14 @@ def test_wrong_usage_is_one_sentence_without_anything_that_commands_a_terminal()
 def test_csv_and_markdown_together_are_refused_before_anything_is_measured():
     result = run_command("bench", "no-such-model", "--csv", "--markdown")
     assert (result.returncode, "not both" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "size", [{"COLUMNS": "0"}, {"COLUMNS": "1"}, {"TERM": "dumb"}, {"LINES": "0"}]
+)
+@pytest.mark.parametrize("arguments", [("runtimes",), ("tax", "--help"), ("no-such-command",)])
+def test_a_size_that_no_terminal_has_changes_nothing(arguments, size):
+    wanted = run_command(*arguments, environment={"COLUMNS": "80", "LINES": "25"})
+    found = run_command(*arguments, environment={"COLUMNS": "", **size})
+    assert (found.stdout, found.stderr) == (wanted.stdout, wanted.stderr)
+    assert len(wanted.stdout + wanted.stderr) > 50

@@ -1,11 +1,16 @@
 """The options that commands share: which has which, and that all mean the same by them."""
 
+import re
+import typing
+
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+import ftax.paper.run  # noqa: F401  (before a test replaces what it imports)
 from ftax.cli import options as o
 from ftax.cli.commands import app
+from ftax.cli.ending import run
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.options import TaxOptions
 from ftax.steps.setting import Setting
@@ -44,8 +49,8 @@ TABLE = {
     "--cpus": MEASURING - {"trace"} | SEVERAL,
     "--patience": MEASURING - {"trace"} | SEVERAL,
     "--json": MEASURING | {"conform"},
-    "--csv": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor"},
-    "--markdown": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor"},
+    "--csv": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor", "show"},
+    "--markdown": MEASURING | SEVERAL | {"conform", "models", "runtimes", "doctor", "show"},
 }
 COMMANDS = get_command(app).commands
 
@@ -206,3 +211,49 @@ def test_a_grid_file_and_options_of_cells_do_not_go_together(tmp_path):
 
 def test_nothing_that_a_receipt_holds_is_named_twice():
     assert not set(TaxOptions.__slots__) & set(Setting.__slots__)
+
+
+# What each command with numbers among its options is given beside them, and what begins its work.
+WORK = {
+    "tax": (("bert-1x64",), "ftax.ladders.tax.load_parts"),
+    "bench": (("bert-1x64",), "ftax.sweeps.processes.run_job"),
+    "compare": (("bert-1x64", "gpt2"), "ftax.sweeps.processes.run_job"),
+    "knee": (("bert-1x64",), "ftax.steps.load.load_model"),
+    "sweep": (("--model", "bert-1x64"), "ftax.sweeps.run.lock_folder"),
+    "trace": (("bert-1x64",), "ftax.ladders.trace._ready_on_gpu"),
+    "ops": (("bert-1x64",), "ftax.ladders.tax.load_alone"),
+    "paper": (("fig1", "--device", "cpu", "--no-draw"), "ftax.sweeps.run.lock_folder"),
+    "conform": ((__file__,), "ftax.runtimes.plugins.conform.suite.load"),
+}
+NUMBERS = [
+    (command.name, (option.param_decls or [f"--{name.replace('_', '-')}"])[0], kind)
+    for command in app.registered_commands
+    for name, parameter in o._list_options(command.callback).items()
+    for kind, option in [typing.get_args(parameter.annotation) or (str, None)]
+    if {int, float} & {kind, *typing.get_args(kind)}
+]
+
+
+def test_every_command_with_numbers_is_tried():
+    assert {command for command, _, _ in NUMBERS} == set(WORK)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "kind"), [pytest.param(*item, id=" ".join(item[:2])) for item in NUMBERS]
+)
+def test_a_number_that_cannot_be_is_refused_before_any_work(
+    command, flag, kind, monkeypatch, capsys, tmp_path
+):
+    """20 digits were a fault of ftax (code 70), or measured for ever."""
+    monkeypatch.chdir(tmp_path)
+    given, work = WORK[command]
+    monkeypatch.setattr(work, stop)
+    is_float = float in (kind, *typing.get_args(kind))
+    for value in ("99999999999999999999", "-1", *(("nan", "inf", "1e400") if is_float else ())):
+        tried = [*given, flag, value]
+        if flag == "--tokens":
+            tried += ["--step", "decode"]
+        assert run(app, [command, *tried]) == 2, value
+        said = capsys.readouterr().err.strip().splitlines()[-1]
+        assert said.startswith("ftax: ") and re.search("give|should be|range", said), said
+        assert flag[2:].replace("-", "_") in said.replace("-", "_"), said

@@ -4,8 +4,10 @@ import csv
 import io
 import json
 import os
+import signal
 import stat
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -75,12 +77,86 @@ def test_rounds_are_kept_under_a_name_that_nobody_can_take_first(tmp_path, tempo
     assert victim.read_bytes() == b""
 
 
-def test_rounds_that_cannot_be_kept_cost_a_warning(tmp_path, full_disk, capsys):
-    with keep_rounds(tmp_path / "receipt.jsonl") as keep:
+def test_rounds_that_find_no_room_beside_the_results_are_kept_elsewhere(
+    tmp_path, temporary, full_disk, capsys
+):
+    with pytest.raises(RuntimeError):
+        measure_and_fail(tmp_path / "receipt.jsonl")
+    (kept,) = temporary.iterdir()
+    assert len(Measurement.load(kept)) == 1 and str(kept) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_rounds_that_cannot_be_kept_cost_a_warning(tmp_path, temporary, monkeypatch, capsys, ends):
+    """And leave no empty file, however the command ends."""
+
+    def refuse(path, _record):
+        raise ResultsError(f"{path}: No space left on device")
+
+    monkeypatch.setattr(place, "append_record", refuse)
+    with (
+        nullcontext() if ends else pytest.raises(RuntimeError),
+        keep_rounds(tmp_path / "r") as keep,
+    ):
         keep(make_measurement([100, 110]))
+        if not ends:
+            raise RuntimeError
     said = capsys.readouterr().err
     assert said.startswith("! the rounds were not kept") and "No space left" in said
-    assert list(tmp_path.iterdir()) == []
+    assert said.count("\n") == 1
+    assert [*tmp_path.iterdir(), *temporary.iterdir()] == []
+
+
+def test_what_can_be_saved_nowhere_leaves_no_file(tmp_path, temporary, monkeypatch):
+    def refuse(path, _record):
+        raise ResultsError(f"{path}: No space left on device")
+
+    monkeypatch.setattr(place, "append_record", refuse)
+    shown = []
+    with pytest.raises(ResultsError), saved(tmp_path / "r", [make_measurement([100, 110])]):
+        shown.append("the table")
+    assert shown and [*tmp_path.iterdir(), *temporary.iterdir()] == []
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+def press():
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("path", ["results.jsonl", None])
+def test_ctrl_c_while_results_are_shown_waits_and_says_where_they_are(tmp_path, capsys, path):
+    shown = []
+    file = None if path is None else tmp_path / path
+
+    def show_slowly():
+        press()
+        press()
+        shown.append("the table")
+
+    with pytest.raises(typer.Exit) as caught, saved(file, [make_measurement([100, 110])]):
+        show_slowly()
+    assert (caught.value.exit_code, shown) == (130, ["the table"])
+    said = capsys.readouterr().err
+    where = "--json FILE keeps it" if file is None else f"it is in {file}"
+    assert f"interrupted; all that was measured is shown, {where}" in said
+    assert file is None or len(Measurement.load(file)) == 1
+
+
+def test_ctrl_c_while_results_are_written_waits_until_they_are(tmp_path, monkeypatch):
+    real = place.append_record
+
+    def append(path, record):
+        press()
+        real(path, record)
+
+    monkeypatch.setattr(place, "append_record", append)
+    shown, path = [], tmp_path / "results.jsonl"
+    with pytest.raises(typer.Exit), saved(path, [make_measurement([100, 110])]):
+        shown.append("the table")
+    assert shown and len(Measurement.load(path)) == 1
 
 
 def test_rounds_are_kept_elsewhere_where_nothing_can_be_made_beside_the_results(temporary):

@@ -1187,7 +1187,7 @@ class Wordless(Exception):
         raise ValueError("no words")
 
 
-@refused("Wordless: (without words)")
+@refused("the model raised Wordless")
 def raises_without_words(x: Tensor) -> Tensor:
     raise Wordless
 

@@ -69,6 +69,70 @@ def test_a_disk_that_refuses_leaves_the_file_as_it_was(path, monkeypatch, name, 
     assert path.read_bytes() == before
 
 
+def interrupt(*_arguments):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize(
+    ("name", "fault", "raised"),
+    [
+        ("write", refuse_write, ResultsError),
+        ("write", write_a_piece, ResultsError),
+        ("fsync", refuse_sync, ResultsError),
+        ("write", interrupt, KeyboardInterrupt),
+        ("fsync", interrupt, KeyboardInterrupt),
+    ],
+)
+def test_a_write_that_fails_or_is_interrupted_leaves_what_was_there(
+    path, monkeypatch, name, fault, raised, exists
+):
+    """A file that was made for it stayed, empty."""
+    if exists:
+        path.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, name, fault)
+        with pytest.raises(raised):
+            append_record(path, Line(number=1))
+    assert [found.read_bytes() for found in path.parent.iterdir()] == [b""] * exists
+
+
+def test_a_link_to_nothing_stays_one_where_its_file_cannot_be_written(path, monkeypatch):
+    target = path.with_name("target")
+    path.symlink_to(target)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, "write", refuse_write)
+        with pytest.raises(ResultsError):
+            append_record(path, Line(number=1))
+    assert path.is_symlink() and not target.exists()
+    append_record(path, Line(number=2))
+    assert read_records(target).records == (Line(number=2),)
+
+
+@ignore_fork_warning
+def test_a_writer_that_waited_for_one_that_failed_loses_nothing(path, monkeypatch):
+    """The first makes the file, fails and removes it, while the second has it open."""
+    writer = fork.Process(target=append_record, args=(path, Line(number=2)))
+
+    def wait_and_fail(descriptor, line):
+        writer.start()
+        time.sleep(0.3)  # until it waits for the lock
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, "write", wait_and_fail)
+        patch.setattr(writer, "_target", write_really)
+        with pytest.raises(ResultsError):
+            append_record(path, Line(number=1))
+    writer.join()
+    assert read_records(path).records == (Line(number=2),)
+
+
+def write_really(path, line):
+    store.os.write = real_write  # in the forked child only
+    append_record(path, line)
+
+
 def write_many(path, start, count):
     for number in range(start, start + count):
         append_record(path, Line(number=number, text="x" * 3000))

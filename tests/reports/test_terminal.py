@@ -87,3 +87,14 @@ def test_markdown_has_a_row_a_line_and_csv_gives_every_cell_back():
 def test_a_name_that_a_spreadsheet_would_run_is_text_in_csv(text, written):
     rows = Rows(title="", columns=("name", "n"), numeric=("n",), rows=((text, "-1.0 us (no)"),))
     assert list(csv.reader(io.StringIO(rows.to_csv())))[1] == [written, "-1.0 us (no)"]
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "-5", "abc", "", " ", "\u00b2", "9" * 5000])
+def test_a_width_that_no_terminal_has_is_as_good_as_none(columns, monkeypatch):
+    """COLUMNS=0 printed nothing, COLUMNS=1 a letter a line, and a superscript raised."""
+    rows = Rows(title="t", columns=("a", "b"), numeric=("b",), rows=(("x " * 60, "1"),))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    wanted = to_text(rows)
+    assert max(map(len, wanted.splitlines())) > 60
+    monkeypatch.setenv("COLUMNS", columns)
+    assert to_text(rows) == wanted

@@ -21,7 +21,6 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.compilers.aoti_trial import try_package
 from ftax.runtimes.compilers.inductor import (
     caches_in,
-    describe_failure,
     find_library_to_link,
     sound_compiler,
     start_phases,
@@ -247,12 +246,6 @@ def test_caches_go_into_the_folder_and_the_environment_comes_back(
         assert os.environ["TRITON_CACHE_DIR"].startswith(str(tmp_path))
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "mine"
     assert "TRITON_CACHE_DIR" not in os.environ
-
-
-def test_failure_is_told_in_one_line() -> None:
-    error = RuntimeError("backend='inductor' raised:\n  CppCompileError: no\n  more")
-    assert describe_failure(error) == "RuntimeError: backend='inductor' raised: CppCompileError: no"
-    assert describe_failure(KeyError()) == "KeyError"
 
 
 # --- TorchScript, optimised ---------------------------------------------------------------------

@@ -254,9 +254,9 @@ IDS = torch.zeros((2, 4), dtype=torch.int64)
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"tokens": 0}, "tokens is 0: give how many"),
+        ({"tokens": 0}, "tokens is 0; give a whole number"),
         ({"tokens": True}, "tokens is True"),
-        ({"context": 0}, "context is 0: give how many"),
+        ({"context": 0}, "context is 0; give a whole number"),
         ({"cache": "offloaded"}, "cache is 'offloaded': give 'dynamic' or 'static'"),
         ({"sample": 1}, "sample is 1: give True or False"),
         ({"context": 2040, "tokens": 9}, "are 2049 positions, but LlamaForCausalLM has 2048"),

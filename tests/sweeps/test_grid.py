@@ -99,7 +99,8 @@ def test_joined_grids_have_each_cell_once():
         ({"models": "bert-base", "runtimes": 3}, "runtimes has 3; write a name"),
         ({"models": "bert-base", "hosts": "rust"}, "host is 'rust'; it has to be 'python'"),
         ({"models": "bert-base", "dtypes": "int8"}, "dtypes has 'int8'; .*give one of fp32"),
-        ({"models": "bert-base", "batches": [1, 0]}, "batches has 0; .*an integer of at least 1"),
+        ({"models": "bert-base", "devices": "cuda:99999"}, "devices has 'cuda:99999'; .*to 127"),
+        ({"models": "bert-base", "batches": [1, 0]}, "batches has 0; .*a whole number from 1"),
         ({"models": "bert-base", "repetitions": -1}, "repetitions is -1; give a whole number"),
         ({"models": "bert-base", "repetitions": 2.0}, "repetitions is 2.0; give a whole number"),
         ({"models": "bert-base", "batches": ["8"]}, "batches has '8'"),
@@ -224,3 +225,53 @@ def test_a_cell_has_the_units_that_one_run_makes():
     assert units(step="train", batches=[1, 4]) == [1, 4]
     assert units(models="llama", step="decode", batches=[1, 4]) == [8, 8]
     assert units(models="llama", step="decode", tokens=3) == [3]
+
+
+def refuse_to_make(*_arguments, **_options):
+    raise AssertionError("a cell or a setting was made")
+
+
+MANY = {"batches": range(1, 2001), "sequences": range(1, 501), "dtypes": ("fp32", "bf16")}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            MANY,
+            r"has 2,000,000 cells \(2 dtypes x 2,000 batches x 500 sequences\) and a sweep takes",
+        ),
+        ({"batches": range(1, 102), "repetitions": 999}, "101,000 cells .*1,000 repetitions"),
+        ({"batches": range(1, 10**30)}, "batches has more than 100,000 values"),
+    ],
+)
+def test_a_grid_of_too_many_cells_is_refused_by_its_product(values, message, monkeypatch):
+    """It said nothing for a minute, and would have taken months."""
+    setting = Setting()
+    monkeypatch.setattr("ftax.sweeps.grid.Cell.of", refuse_to_make)
+    monkeypatch.setattr("ftax.sweeps.grid.Setting", refuse_to_make)
+    with pytest.raises(InvalidArgumentError, match=message):
+        Grid(models=("bert-base",), setting=setting, **values)
+
+
+def test_grids_of_too_many_cells_together_are_refused_before_any_is_made(tmp_path, monkeypatch):
+    path = tmp_path / "grid.toml"
+    batches = f"batches = {list(range(1, 401))}"
+    sequences = f"sequences = {list(range(1, 201))}"
+    path.write_text(f'[[grid]]\nmodels = "bert-base"\n{batches}\n{sequences}\n' * 2)
+    monkeypatch.setattr("ftax.sweeps.grid.Cell.of", refuse_to_make)
+    grids = read_grids(path)
+    assert [grid.size for grid in grids] == [80_000, 80_000]
+    with pytest.raises(InvalidArgumentError, match="have 160,000 cells and a sweep takes at most"):
+        join_cells(grids)
+    path.write_text(f'models = "bert-base"\n{batches}\nsequences = {list(range(1, 501))}\n')
+    with pytest.raises(InvalidArgumentError, match=r"grid.toml: the grid has 200,000 cells"):
+        read_grids(path)
+
+
+def test_the_number_of_cells_is_known_without_them():
+    grid = Grid(
+        models=("bert-base", "gpt2"), runtimes=("eager", "flat"), hosts=("python", "cpp"),
+        batches=(1, 8, 64), repetitions=2,
+    )  # fmt: skip
+    assert grid.size == len(grid.cells())

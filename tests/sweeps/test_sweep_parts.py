@@ -10,7 +10,7 @@ import pytest
 from ftax.errors import InvalidArgumentError, ResultsError, UnavailableError, UnsupportedError
 from ftax.records.fields import FrozenMap
 from ftax.steps.setting import Setting
-from ftax.sweeps.facts import choose_status, describe_fault, keep_scalars
+from ftax.sweeps.facts import choose_status, keep_scalars
 from ftax.sweeps.grid import Grid
 from ftax.sweeps.job import Item
 from ftax.sweeps.lock import lock_folder
@@ -195,10 +195,9 @@ def test_a_trace_is_summed_by_hand_or_refused():
     assert set(lost) == {"fact"} and "dropped 3 records" in lost["fact"]
 
 
-def test_facts_are_scalars_and_faults_have_a_name():
+def test_facts_are_scalars_and_faults_have_a_status():
     kept = keep_scalars({"a": 1, "b": [1], "c": float("inf"), "d": None, "e": 0.5, "f": {"x": 1}})
     assert kept == {"a": 1, "d": None, "e": 0.5}
-    assert describe_fault(KeyError("gone")) == "KeyError: 'gone'"
     assert choose_status(UnsupportedError("no")) == "unavailable"
     assert choose_status(UnavailableError("no")) == "unavailable"
     assert choose_status(ValueError("no")) == choose_status("no") == "failed"
@@ -210,8 +209,8 @@ def test_facts_are_scalars_and_faults_have_a_name():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"limit_s": 0}, "limit_s is 0; it has to be above 0"),
-        ({"time_limit_s": 0}, "time_limit_s is 0; it has to be above 0"),
+        ({"limit_s": 0}, "limit_s is 0; give a number above 0"),
+        ({"time_limit_s": 0}, "time_limit_s is 0; give a number above 0"),
         ({"seed": -1}, "seed is -1"),
         ({"gpus": ()}, "gpus is empty"),
         ({"retry_failed": True}, "give resume too"),

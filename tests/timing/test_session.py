@@ -351,7 +351,7 @@ def test_what_is_no_plan_is_refused_before_anything_is_built(options: Any, words
     for measure_it in (ftax.tax, ftax.cpp_bench):
         with pytest.raises(InvalidArgumentError, match=words):
             measure_it("no such model", **options)
-    with pytest.raises(InvalidArgumentError, match="duration_s is '5'; it has to be a number"):
+    with pytest.raises(InvalidArgumentError, match="duration_s is '5'; give a number"):
         Plan(duration_s="5")
 
 

@@ -129,6 +129,15 @@ PyObject* read_reference(PyObject* reference) {
 #endif
 }
 
+// As messages name them: a name as it is, and no text of a tensor or of a long value.
+std::string tell(const char* helper, const py::object& value) {
+  return py::module_::import("ftax.errors").attr(helper)(value).cast<std::string>();
+}
+
+std::string name_key(const py::object& key) {
+  return py::isinstance<py::str>(key) ? key.cast<std::string>() : tell("name_key", key);
+}
+
 }  // namespace
 
 bool Signature::TensorFacts::fit(PyObject* value) const {
@@ -428,7 +437,7 @@ void Signature::describe(const Node& node, std::vector<std::string>& words) cons
     const InputFacts& facts = facts_[node.place].layout;
     words.push_back(c10::str(facts.dtype, at::IntArrayRef(facts.sizes), " on ", facts.device));
   } else if (node.kind == Kind::kValue && is_plain_value(node.value.ptr())) {
-    words.push_back(py::repr(node.value).cast<std::string>());
+    words.push_back(tell("describe_value", node.value));
   } else if (node.kind == Kind::kValue) {
     words.push_back(std::string("one ") + Py_TYPE(node.value.ptr())->tp_name);
   } else if (node.kind == Kind::kArray) {
@@ -439,7 +448,7 @@ void Signature::describe(const Node& node, std::vector<std::string>& words) cons
     const size_t first = words.size();
     describe(node.items[i], words);
     if (i < node.keys.size() && first < words.size()) {
-      words[first] = py::str(node.keys[i]).cast<std::string>() + "=" + words[first];
+      words[first] = name_key(node.keys[i]) + "=" + words[first];
     }
   }
 }

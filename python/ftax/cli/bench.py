@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import leave_if_ended, leave_interrupted, saved, show
+from ftax.cli.show import leave_if_ended, saved, show
 from ftax.errors import InvalidArgumentError
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
+from ftax.timing.interrupts import hold
 from ftax.timing.session import Plan
 
 
@@ -40,20 +41,17 @@ def bench(
     if host not in ("python", "cpp", "both"):
         raise InvalidArgumentError(f"--host is {host!r}; give python, cpp or both")
     hosts = find_runtime(runtime).hosts if host == "both" else (host,)
-    if processes < 1:
-        raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
     job = BenchJob(model=model, runtime=runtime, hosts=hosts, plan=Plan(**plan), setting=setting)
-    with show_progress(model, limit_s=job.plan.duration_s) as progress:
-        runs = run_jobs([job], processes=processes, progress=progress)
-    measurements = [item.with_label(label) for item in runs.sides[0]]
-    with saved(output.json, measurements):
-        drawn = draw_measurements(*measurements)
-        if len(hosts) == 2 and processes == 1 and job.plan.mode == "latency":
-            drawn = draw_hosts(HostComparison(python=measurements[0], cpp=measurements[1]))
-        show(drawn, output)
-        warnings = [warning for item in measurements for warning in item.warnings]
-        for warning in dict.fromkeys([*warnings, *describe_doubts(measurements)]):
-            say(f"! {warning}")
-    leave_if_ended(runs, processes)
-    if any(m.stop_reason == "interrupted" for m in measurements):
-        leave_interrupted(output.json, "the table is of the rounds until then")
+    with hold():
+        with show_progress(model, limit_s=job.plan.duration_s) as progress:
+            runs = run_jobs([job], processes=processes, progress=progress)
+        measurements = [item.with_label(label) for item in runs.sides[0]]
+        with saved(output.json, measurements):
+            drawn = draw_measurements(*measurements)
+            if len(hosts) == 2 and processes == 1 and job.plan.mode == "latency":
+                drawn = draw_hosts(HostComparison(python=measurements[0], cpp=measurements[1]))
+            show(drawn, output)
+            warnings = [warning for item in measurements for warning in item.warnings]
+            for warning in dict.fromkeys([*warnings, *describe_doubts(measurements)]):
+                say(f"! {warning}")
+            leave_if_ended(runs, processes, output.json)

@@ -16,6 +16,7 @@ from ftax.cli import (
     ops,
     paper,
     report,
+    show_file,
     sweep,
     tax,
     trace,
@@ -57,6 +58,7 @@ app.command("sweep")(sweep.sweep)
 app.command("trace")(trace.trace)
 app.command("conform")(conform.conform)
 app.command("ops")(ops.ops)
+app.command("show")(show_file.show)
 app.command("report")(report.report)
 app.command("models")(catalogue.models)
 app.command("runtimes")(catalogue.runtimes)

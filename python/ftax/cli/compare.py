@@ -15,10 +15,11 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import leave_if_ended, saved, show
-from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.errors import InvalidArgumentError, ResultsError, check_number
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
+from ftax.timing.interrupts import hold, interruptible
 from ftax.timing.session import Plan
 
 if TYPE_CHECKING:
@@ -77,8 +78,11 @@ def compare(
     """Answer faster, slower, equal or cannot tell, for the whole and for each line of a receipt."""
     from ftax.ladders.comparison import compare as compare_items
     from ftax.reports.tables.comparison_table import draw_comparisons
+    from ftax.reports.tables.measurement_table import draw_measurements
     from ftax.sweeps.processes import JobRuns, run_jobs
 
+    check_number("--margin", margin, can_be_0=True)
+    check_number("--confidence", confidence, most=1)
     are_sweeps = [_is_sweep(side) for side in sides]
     are_files = [_is_file(side) for side in sides]
     if any(are_sweeps):
@@ -94,39 +98,45 @@ def compare(
             fail_on=fail_on, allow_different=allow_different,
         )  # fmt: skip
         return
-    runs: JobRuns | None = None
-    found: list[tuple[str, list[Item]]]
-    if all(are_files):
-        _refuse_choices([*setting.chosen, *plan, *(["processes"] if processes != 1 else [])])
-        found = _read_sides([Path(side) for side in sides])
-    elif any(are_files):
-        raise InvalidArgumentError("give results files or cells, not some of each")
-    else:
-        if len(sides) < 2:
-            raise InvalidArgumentError(f"{sides[0]} is one cell; give another to compare with it")
-        jobs = [_make_job(side, replace(_PLAN, **plan), setting) for side in sides]
-        with show_progress("comparing", limit_s=jobs[0].plan.duration_s) as progress:
-            runs = run_jobs(jobs, processes=processes, progress=progress)
-        found = [(name, [*items]) for name, items in zip(_name(sides), runs.sides, strict=True)]
-    measured = [] if runs is None else [item for side in runs.sides for item in side]
-    with saved(output.json, measured):
-        (first, of_first), *others = found
-        results = [
-            compare_items(
-                of_first,
-                items,
-                margin=margin,
-                confidence=confidence,
-                names=(first, name),
-                allow_different=allow_different,
-            )
-            for name, items in others
-        ]
-        with saved(output.json, results):
-            show(draw_comparisons(*results), output)
-    if runs is not None:
-        leave_if_ended(runs, processes)
-    _end(results, fail_on)
+    with hold():
+        runs: JobRuns | None = None
+        found: list[tuple[str, list[Item]]]
+        if all(are_files):
+            _refuse_choices([*setting.chosen, *plan, *(["processes"] if processes != 1 else [])])
+            found = interruptible(_read_sides, [Path(side) for side in sides])
+        elif any(are_files):
+            raise InvalidArgumentError("give results files or cells, not some of each")
+        else:
+            if len(sides) < 2:
+                raise InvalidArgumentError(
+                    f"{sides[0]} is one cell; give another to compare with it"
+                )
+            jobs = [_make_job(side, replace(_PLAN, **plan), setting) for side in sides]
+            with show_progress("comparing", limit_s=jobs[0].plan.duration_s) as progress:
+                runs = run_jobs(jobs, processes=processes, progress=progress)
+            found = [(name, [*items]) for name, items in zip(_name(sides), runs.sides, strict=True)]
+        measured = [] if runs is None else [item for side in runs.sides for item in side]
+        with saved(output.json, measured):
+            if runs is not None and not all(runs.sides):  # there is nothing to compare
+                show(draw_measurements(*measured), output)
+                leave_if_ended(runs, processes, output.json)
+            (first, of_first), *others = found
+            results = [
+                compare_items(
+                    of_first,
+                    items,
+                    margin=margin,
+                    confidence=confidence,
+                    names=(first, name),
+                    allow_different=allow_different,
+                )
+                for name, items in others
+            ]
+            with saved(output.json, results):
+                show(draw_comparisons(*results), output)
+                if runs is not None:
+                    leave_if_ended(runs, processes, output.json)
+        _end(results, fail_on)
 
 
 def _end(results: Sequence[Comparison], fail_on: str) -> None:

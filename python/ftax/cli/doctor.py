@@ -15,7 +15,9 @@ def doctor(device: o.Device = "cpu", *, form: o.Output) -> None:
     from ftax.ladders.floors import measure_floors
     from ftax.machines.concerns import find_concerns
     from ftax.machines.environment import collect_environment
+    from ftax.steps.setting import normalize_device
 
+    device = normalize_device(device)
     environment = collect_environment(device=device)
     measured = measure_floors(device=device)
     floors = Rows(

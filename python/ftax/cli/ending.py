@@ -29,12 +29,15 @@ from ftax.errors import (
     UnavailableError,
     UnsupportedError,
     describe,
+    describe_fault,
     is_out_of_memory,
+    shorten,
 )
-from ftax.reports.terminal import say
+from ftax.reports.terminal import drop_bad_sizes, say
 
 WRONG, LACKING, FAILED = 2, 3, 4
 UNFORESEEN = 70  # EX_SOFTWARE in sysexits.h
+_MOST_CHARACTERS = 1000  # of one sentence; FTAX_TRACEBACK=1 has the rest
 INTERRUPTED = 128 + signal.SIGINT
 _UNHEARD = 128 + signal.SIGPIPE  # whoever read the output has gone
 
@@ -54,6 +57,7 @@ _PACKAGE = Path(__file__).parents[1]
 def run(app: typer.Typer, arguments: list[str]) -> int:
     """Run the command that ``arguments`` name; its exit code."""
     _prepare_streams()
+    drop_bad_sizes(os.environ)  # typer's help reads them too, and so do workers
     try:
         code = _run(app, arguments)
         if sys.stdout is not None:
@@ -133,7 +137,8 @@ def _explain(error: BaseException) -> tuple[int, str]:
     if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
         return _UNHEARD, ""  # how rich ends while it prints the help
     if isinstance(error, FtaxError):
-        return _choose_code(error), "\n".join((f"ftax: {error}", *_tell_all(error)))
+        said = shorten(" ".join(str(error).splitlines()), _MOST_CHARACTERS)
+        return _choose_code(error), "\n".join((f"ftax: {said}", *_tell_all(error)))
     if is_out_of_memory(error):
         return FAILED, f"ftax: {describe(error)}"
     if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
@@ -152,8 +157,7 @@ def _choose_code(error: FtaxError) -> int:
 
 def _report(error: BaseException) -> str:
     """What happened, where, with which versions, and what to do."""
-    what = "".join(traceback.format_exception_only(error)).strip()
-    lines = [f"ftax: this was not foreseen, and is a fault of ftax: {what}"]
+    lines = [f"ftax: this was not foreseen, and is a fault of ftax: {describe_fault(error)}"]
     if place := _find_place(error):
         lines.append(f"  in {place}")
     lines.append(f"  {describe_versions()}")

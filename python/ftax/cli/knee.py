@@ -19,6 +19,7 @@ from ftax.errors import FtaxError, InvalidArgumentError, describe, release
 from ftax.reports.progress import show_progress
 from ftax.reports.table import Rows
 from ftax.steps.setting import Setting
+from ftax.timing.interrupts import hold, interruptible
 
 if TYPE_CHECKING:
     from ftax.sweeps.knee.record import Knee
@@ -59,16 +60,18 @@ def knee(
     """The largest size whose latency is still that of the smallest one, with an interval."""
     from ftax.reports.tables.knee_table import draw_knees
     from ftax.steps.load import load_model
-    from ftax.sweeps.knee.run import KNEE_PLAN
+    from ftax.sweeps.knee.run import KNEE_PLAN, check_search
 
+    check_search(low, high, margin=margin, resolution=resolution)
     if {"batch": setting.batch, "sequence": setting.sequence}.get(over) is not None:
         raise InvalidArgumentError(
             f"--{over} is given, but the knee is looked for over {over}; give --low instead"
         )
-    with ExitStack() as saving:  # a row that cannot be saved is shown before that is said
+    # A row that cannot be saved is shown before that is said.
+    with hold(), ExitStack() as saving:
         with show_progress(model) as progress:
             progress("building the model", 0, 1)
-            loaded = load_model(model, setting=setting)
+            loaded = interruptible(load_model, model, setting=setting)
             usual = replace(KNEE_PLAN, duration_s=45.0 if loaded.device == "cpu" else 180.0)
             knees, failures, interrupted = find_knees(
                 loaded,
@@ -90,8 +93,8 @@ def knee(
             )
             drawn = replace(drawn, tables=(*drawn.tables, missing))
         show(drawn, output)
-    if interrupted:
-        leave_interrupted(output.json, "the tables are of the sizes and runtimes until then")
+        if interrupted:
+            leave_interrupted(output.json, "the tables are of the sizes and runtimes until then")
 
 
 def find_knees(

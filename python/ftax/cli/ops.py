@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import saved, show
+from ftax.cli.show import leave_interrupted, saved, show
+from ftax.errors import check_count
 from ftax.reports.progress import show_progress
 from ftax.steps.setting import Setting
+from ftax.timing.interrupts import hold
 from ftax.timing.session import Plan
 
 _PLAN = Plan(max_rounds=10, duration_s=10.0)
@@ -38,20 +40,24 @@ def ops(
     from ftax.ladders.tax import tax_alone
     from ftax.reports.tables.receipt_table import draw_operators
 
+    check_count("--limit", limit)
     whole = replace(_PLAN, **plan)
-    with show_progress(model, limit_s=whole.duration_s) as progress:
-        progress("building the model", 0, 1)
-        receipt = tax_alone(
-            model,
-            setting=setting,
-            runtimes="none",
-            plan=whole,
-            progress=progress,
-        ).with_label(label)
-    if not receipt.operator_costs:
-        tape = receipt.ladder.without_python
-        reasons = [item.reason for item in receipt.unavailable if item.place == tape]
-        raise UnsupportedError(reasons[0] if reasons else f"{model} has no tape")
-    with saved(output.json, [receipt]):
-        drawn = draw_operators(receipt, limit=limit, by_kind=not calls)
-        show(drawn, output)
+    with hold():
+        with show_progress(model, limit_s=whole.duration_s) as progress:
+            progress("building the model", 0, 1)
+            receipt = tax_alone(
+                model,
+                setting=setting,
+                runtimes="none",
+                plan=whole,
+                progress=progress,
+            ).with_label(label)
+        with saved(output.json, [receipt]):
+            if receipt.operator_costs:
+                show(draw_operators(receipt, limit=limit, by_kind=not calls), output)
+            if receipt.interrupted:
+                leave_interrupted(output.json, "the receipt is of what was measured until then")
+            if not receipt.operator_costs:
+                tape = receipt.ladder.without_python
+                reasons = [item.reason for item in receipt.unavailable if item.place == tape]
+                raise UnsupportedError(reasons[0] if reasons else f"{model} has no tape")

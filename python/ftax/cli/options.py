@@ -52,7 +52,9 @@ def _check_output(path: Path | None) -> Path | None:
         raise typer.BadParameter(f"there is no folder {path.parent}; make it, or choose another")
     if path.is_dir():
         raise typer.BadParameter(f"{path} is a folder; name a file in it")
-    if not os.access(path if path.exists() else folder, os.W_OK):
+    # Written beside it first, but for a device or a pipe.
+    places = [path] * path.exists() + [folder] * (path.is_file() or not path.exists())
+    if not all(os.access(place, os.W_OK) for place in places):
         raise typer.BadParameter(f"{path} may not be written; choose another path")
     return path
 
@@ -379,7 +381,7 @@ def parse_numbers(option: str, texts: str | list[str] | None) -> list[int]:
     """``"1,8"``, or several of these, as [1, 8]."""
     parts = parse_list(texts)
     for part in parts:
-        if not part.isdecimal():
+        if not re.fullmatch("[0-9]{1,30}", part):
             raise InvalidArgumentError(f"{option} has {part!r}; write whole numbers, such as 1,8")
     return [int(part) for part in parts]
 

@@ -22,6 +22,7 @@ from ftax.records.result import Shown
 from ftax.records.store import Storable, append_record, make_line
 from ftax.reports.table import Printout, Rows
 from ftax.reports.terminal import say, show_on_stdout
+from ftax.timing.interrupts import hold, take
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
@@ -69,18 +70,14 @@ def keep_rounds(path: Path | None) -> Iterator[Callable[[Storable], None]]:
 
     def keep(receipt: Storable) -> None:
         try:
-            kept.append(_make_private(path))
-            append_record(kept[-1], receipt)
+            kept.append(_keep_apart(path, [receipt]))
         except (FtaxError, OSError) as error:  # no reason to lose the receipt itself
             say(f"! the rounds were not kept until the command is done: {error}")
-
-    def find_kept() -> list[Path]:
-        return [file for file in kept if file.exists() and file.stat().st_size > 0]
 
     try:
         yield keep
     except BaseException:  # Ctrl-C too
-        for file in find_kept():
+        for file in kept:
             say(f"the rounds that were measured are in {file}; `ftax report {file}` shows them")
         raise
     for file in kept:
@@ -88,28 +85,40 @@ def keep_rounds(path: Path | None) -> Iterator[Callable[[Storable], None]]:
             file.unlink()
 
 
-def _make_private(path: Path | None) -> Path:
-    """A new empty file that its user alone may open, beside ``path`` if that can be, under a name
-    that nobody could foresee: in a folder of all users it might be a link of another's."""
+def _keep_apart(path: Path | None, records: Sequence[Storable]) -> Path:
+    """Write records into a new file that its user alone may open, beside ``path`` if that can be,
+    under a name that nobody could foresee: in a folder of all users it might be a link of
+    another's. Raises what the last folder's failure raises, and leaves no file then."""
     is_file = path is not None and not is_stdout(path)
     name = path.name if path and is_file else "ftax"
-    for folder in (path.absolute().parent,) if path and is_file else ():
-        with suppress(OSError):
-            return _make_file(folder, name)
-    return _make_file(Path(tempfile.gettempdir()), name)
+    if path and is_file:
+        with suppress(FtaxError, OSError):
+            return _write_apart(path.absolute().parent, name, records)
+    return _write_apart(Path(tempfile.gettempdir()), name, records)
 
 
-def _make_file(folder: Path, name: str) -> Path:
+def _write_apart(folder: Path, name: str, records: Sequence[Storable]) -> Path:
     descriptor, file = tempfile.mkstemp(prefix=f"{name[:64]}.", suffix=".rounds", dir=folder)
     os.close(descriptor)
+    try:
+        for record in records:
+            append_record(file, record)
+    except BaseException:
+        os.unlink(file)
+        raise
     return Path(file)
 
 
-def leave_if_ended(runs: JobRuns, processes: int) -> None:
-    """Say what the answer is of, and exit, if not all processes ran: 130 after Ctrl-C, else 4."""
+def leave_if_ended(runs: JobRuns, processes: int, json: Path | None) -> None:
+    """Say what the answer is of, and exit, if not all was run: 130 after Ctrl-C, else 4; or raise
+    what ended it in this process."""
     if runs.ended is None:
         return
     interrupted = isinstance(runs.ended, KeyboardInterrupt)
+    if processes == 1 and interrupted:
+        leave_interrupted(json, "the table is of what was measured until then")
+    if processes == 1:
+        raise runs.ended
     reason = "interrupted" if interrupted else str(runs.ended)
     done = len({m.process.index for m in runs.sides[0]})
     say(f"{reason}; this is the answer of {done} of {processes} processes, {_AGAIN}")
@@ -151,24 +160,25 @@ def save(path: Path | None, records: Sequence[Storable]) -> None:
 
 @contextmanager
 def saved(path: Path | None, records: Sequence[Storable]) -> Iterator[None]:
-    """`save`, but what is inside is done even if that fails; what `save` raises comes after it."""
+    """`save`, but what is inside is done even if that fails; what `save` raises comes after it.
+    Ctrl-C waits for both, and is then told with what was saved where."""
     failure = None
-    try:
-        save(path, records)
-    except ResultsError as error:
-        failure = error
-    try:
-        yield
-    finally:
-        if failure is not None:
-            raise failure
+    with hold():
+        try:
+            save(path, records)
+        except ResultsError as error:
+            failure = error
+        try:
+            yield
+        finally:
+            if failure is not None:
+                raise failure
+        if take():
+            leave_interrupted(path, "all that was measured is shown")
 
 
 def _rescue(records: Sequence[Storable]) -> str:
     try:
-        file = _make_private(None)
-        for record in records:
-            append_record(file, record)
+        return f". What was to be saved is in {_keep_apart(None, records)}"
     except (FtaxError, OSError):
         return ""
-    return f". What was to be saved is in {file}"

@@ -17,6 +17,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
+from ftax.timing.interrupts import hold, interruptible, take
 
 if TYPE_CHECKING:
     from ftax.sweeps.grid import Grid
@@ -131,23 +132,24 @@ def sweep(
     grids = _choose_grids(grid, chosen, allow_libraries)
     shared = [f"cuda:{number}" for number in o.parse_numbers("--gpus", gpus)]
     interrupted = False
-    with show_progress("sweep") as progress:
-        try:
-            results = run_sweep(
-                grids, output, resume=resume, retry_failed=retry_failed, quick=quick,
-                plan=replace(QUICK if quick else FULL, **plan), seed=plan.get("seed", 0),
-                limit_s=limit, time_limit_s=time_limit, trace=trace, gpus=shared,
-                exporters=exporters, workers=workers, threads=setting.threads, on=on, mixed=mixed,
-                progress=progress,
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            if not (output / CELLS_FILE).exists():
-                raise
-            interrupted, results = True, SweepResults.load(output)
-    _show(results, output, form)
-    if interrupted:
-        say(f"interrupted; go on with --resume -o {output}")
-        raise typer.Exit(130)
+    with hold():
+        with show_progress("sweep") as progress:
+            try:
+                results = interruptible(
+                    run_sweep, grids, output, resume=resume, retry_failed=retry_failed,
+                    quick=quick, plan=replace(QUICK if quick else FULL, **plan),
+                    seed=plan.get("seed", 0), limit_s=limit, time_limit_s=time_limit, trace=trace,
+                    gpus=shared, exporters=exporters, workers=workers, threads=setting.threads,
+                    on=on, mixed=mixed, progress=progress,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                if not (output / CELLS_FILE).exists():
+                    raise
+                interrupted, results = True, SweepResults.load(output)
+        _show(results, output, form)
+        if take() or interrupted:
+            say(f"interrupted; go on with --resume -o {output}")
+            raise typer.Exit(130)
     if results.is_late:
         say(f"the time is up; go on with --resume -o {output}")
         return

@@ -13,6 +13,7 @@ from ftax.errors import UnavailableError
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
+from ftax.timing.interrupts import hold
 
 
 @o.takes(
@@ -68,28 +69,29 @@ def tax(
         )
     names = runtimes if runtimes in CHOICES else runtimes.split(",")
     limit_s = plan.get("duration_s", usual_plan(setting.device or "cpu").duration_s)
-    with show_progress(model, limit_s=limit_s) as progress, keep_rounds(output.json) as keep:
-        progress("building the model", 0, 1)
-        receipt, traces = tax_with_traces(
-            model,
-            setting=setting,
-            runtimes=names,
-            ladder=ladder,
-            plan=lambda device: replace(usual_plan(device), **plan),
-            trace="here",  # this process ends with the command
-            energy=energy,
-            throughput=throughput,
-            rehearse=rehearse,
-            progress=progress,
-            label=label,
-            keep=keep,
-        )
-    with saved(output.json, [receipt]):
-        show(receipt, output)
-    if runtimes == "quick" and not ladder:
-        cell = receipt.rungs[0].cell
-        say(f"--runtimes available adds {', '.join(list_slower(cell.device, cell.step))}.")
-    if trace is not None:
-        write_traces(traces, trace)
-    if receipt.interrupted:
-        leave_interrupted(output.json, "the receipt is of what was measured until then")
+    with hold():  # from the rounds to the screen
+        with show_progress(model, limit_s=limit_s) as progress, keep_rounds(output.json) as keep:
+            progress("building the model", 0, 1)
+            receipt, traces = tax_with_traces(
+                model,
+                setting=setting,
+                runtimes=names,
+                ladder=ladder,
+                plan=lambda device: replace(usual_plan(device), **plan),
+                trace="here",  # this process ends with the command
+                energy=energy,
+                throughput=throughput,
+                rehearse=rehearse,
+                progress=progress,
+                label=label,
+                keep=keep,
+            )
+        with saved(output.json, [receipt]):
+            show(receipt, output)
+            if runtimes == "quick" and not ladder:
+                cell = receipt.rungs[0].cell
+                say(f"--runtimes available adds {', '.join(list_slower(cell.device, cell.step))}.")
+            if trace is not None:
+                write_traces(traces, trace)
+            if receipt.interrupted:
+                leave_interrupted(output.json, "the receipt is of what was measured until then")

@@ -9,6 +9,7 @@ import typer
 
 from ftax.cli import options as o
 from ftax.cli.show import saved, show, write_traces
+from ftax.errors import check_count
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
@@ -45,6 +46,7 @@ def trace(
     from ftax.runtimes.catalogue import check_host
     from ftax.steps.load_code import is_code
 
+    check_count("--limit", limit)
     with show_progress(model) as progress:
         progress("building the model", 0, 1)
         if not is_code(model):  # whose module is where and what it is

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ftax import _core
-from ftax.errors import RunnerError
+from ftax.errors import RunnerError, describe
 from ftax.timing.session import Plan, quiet
 
 # Short enough that a reading between rounds places a counter's step well, long enough that what
@@ -60,7 +60,9 @@ def drive(
         result = _core.measure_rounds([runner], plan, report)
         rounds = result.runners[0]
         if rounds.error:
-            raise RunnerError(f"{runner.name} failed while the GPU was read: {rounds.error}")
+            raise RunnerError(
+                f"{runner.name} failed while the GPU was read: {describe(rounds.error)}"
+            )
         if result.stop_reason == "interrupted":
             raise KeyboardInterrupt("interrupted while the GPU was read")
         read(len(rounds.values_ns), True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.errors import UnavailableError, check_number
 from ftax.instruments.counter import CounterPoint, CounterWindow, find_window
 from ftax.instruments.drive import Drive, drive
 from ftax.machines.condition import PositiveFloat
@@ -114,7 +114,7 @@ def measure_idle_power(
     process has nothing running on the GPU. Raises UnavailableError if there is no counter or it
     does not move.
     """
-    _check_duration("seconds", seconds)
+    check_number("seconds", seconds, most=1e6)
     start = now_ns()
     previous: CounterWindow | None = None
     while True:
@@ -148,7 +148,7 @@ def measure_energy(
         UnavailableError: there is no counter, or it hardly moves ("too short").
         RunnerError: the runner failed.
     """
-    _check_duration("seconds", seconds)
+    check_number("seconds", seconds, most=1e6)
     while True:
         points, driven = _run_counted(runner, gpu, seconds, now_ns)
         is_last = 2 * seconds > limit_s
@@ -225,8 +225,3 @@ def _watch_idle(
 def _read_point(gpu: NvmlGpu, now_ns: Callable[[], int], rounds: int = 0) -> CounterPoint:
     energy_mj = gpu.require("nvmlDeviceGetTotalEnergyConsumption")
     return CounterPoint(at_ns=now_ns(), energy_mj=energy_mj, rounds=rounds)
-
-
-def _check_duration(name: str, value: float) -> None:
-    if not 0 < value < 1e6:  # also refuses NaN
-        raise InvalidArgumentError(f"{name} is {value}; it has to be above 0 and finite")

@@ -29,6 +29,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
+from ftax.timing.interrupts import interruptible
 from ftax.timing.session import Plan, Progress, measure
 
 _PROFILE_SECONDS = 1.0
@@ -104,9 +105,7 @@ def look_closer(instruments: Sequence[Instrument], scenes: Sequence[Scene]) -> l
             if not instrument.is_wanted(scene):
                 continue
             try:
-                scene.tell(instrument.phase)
-                for scenes[index] in instrument.look(scene):
-                    pass
+                interruptible(_look, instrument, scenes, index)
             except FAULTS as error:
                 if is_out_of_memory(error):
                     release(error)
@@ -117,6 +116,14 @@ def look_closer(instruments: Sequence[Instrument], scenes: Sequence[Scene]) -> l
                     for done, scene in enumerate(scenes)
                 ]
     return scenes
+
+
+def _look(instrument: Instrument, scenes: list[Scene], index: int) -> None:
+    """Put the scene with what was found in its place, as often as something was."""
+    scene = scenes[index]
+    scene.tell(instrument.phase)
+    for scenes[index] in instrument.look(scene):
+        pass
 
 
 def _interrupt(scene: Scene, left: Sequence[Instrument]) -> Scene:
@@ -135,12 +142,6 @@ def _check_crowd(scene: Scene) -> Iterator[Scene]:
     measured = (*receipt.rungs, *receipt.others)
     if found := check_crowd(runners, measured, scene.plan, name=receipt.ladder.top):
         yield scene.warn(found)
-
-
-def _keep_rounds(scene: Scene) -> Iterator[Scene]:
-    if scene.options.keep is not None:
-        scene.options.keep(scene.receipt)
-    yield scene
 
 
 def _time_throughput(scene: Scene) -> Iterator[Scene]:
@@ -247,12 +248,6 @@ AFTER: tuple[Instrument, ...] = (
         "whether runners disturb each other was not tested",
         lambda scene: scene.is_whole,
         _check_crowd,
-    ),
-    Instrument(
-        "keeping the rounds",
-        "the rounds were not kept meanwhile",
-        lambda scene: scene.options.keep is not None,
-        _keep_rounds,
     ),
     Instrument(
         "timing requests back to back",

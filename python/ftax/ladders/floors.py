@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from ftax import _core
-from ftax.errors import UnavailableError
+from ftax.errors import UnavailableError, describe
 from ftax.instruments.gate import measure_gate
 from ftax.runtimes.tape.recording import dispatch_key_works, record_fragment
 from ftax.steps.setting import normalize_device
@@ -106,5 +106,7 @@ def _time(runner: _core.Runner, samples: int) -> float:
     if result.stop_reason == "interrupted":
         raise KeyboardInterrupt
     if rounds.error:
-        raise UnavailableError(f"the floor {runner.name!r} cannot be measured: {rounds.error}")
+        raise UnavailableError(
+            f"the floor {runner.name!r} cannot be measured: {describe(rounds.error)}"
+        )
     return float(_core.compute_median(rounds.values_ns))

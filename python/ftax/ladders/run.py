@@ -27,6 +27,7 @@ from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import name_parts
 from ftax.timing.candidate import Candidate, Place
 from ftax.timing.crowd import find_round_s
+from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import (
     Plan,
@@ -44,7 +45,8 @@ def run_tax(
     """Measure the receipts of models of one device and one ladder, all in the same rounds; with
     them, the traces behind their evidence.
 
-    Raises only if a first rung itself fails, or an argument is wrong.
+    Raises only if a first rung itself fails, or an argument is wrong. Ctrl-C before the rounds is
+    raised; after them it costs what was not looked at yet.
     """
     require_no_profiler()  # before what takes minutes
     ladder = _choose_ladder(workspaces, options)
@@ -54,7 +56,7 @@ def run_tax(
         check_options([*places, *alternatives], workspace.setting.runtime_options)
     started = time.perf_counter()
     parts = [
-        _prepare(workspace, name, places, alternatives, options, progress, ladder)
+        interruptible(_prepare, workspace, name, places, alternatives, options, progress, ladder)
         for workspace, name in zip(workspaces, _name_parts(workspaces), strict=True)
     ]
     parts = _keep_what_all_have(parts, ladder)
@@ -84,6 +86,8 @@ def run_tax(
         )
         share = replace(plan, duration_s=plan.duration_s / len(parts))
         scenes.append(part.make_scene(receipt, options, share))
+        if options.keep is not None:
+            options.keep(receipt)
     with quiet():  # once for all that follows: with a model, each time takes a fifth of a second
         scenes = look_closer(AFTER, scenes)
     seconds = {

@@ -30,6 +30,7 @@ from ftax.steps.given import (
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.steps.step import Step
+from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.session import Plan, check_label, choose_plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
@@ -143,26 +144,35 @@ def tax_with_traces(
     model, inputs, check_inputs = as_step(model, inputs, check_inputs, setting)
     plan = plan or usual_plan
     shown = choose_plan(plan("cpu") if callable(plan) else plan)
-    with measuring(model, setting, inputs, check_inputs), watched(progress, model, shown) as tell:
-        take = load_parts if mixes else load_alone
-        mix, parts = take(model, inputs, check_inputs, setting)
-        where = _choose_trace(trace, can_be_built_again=all(part.reproducible for part in parts))
-        device = parts[0].device
-        if found.energy and device == "cpu":
-            raise InvalidArgumentError(
-                "energy is asked for, but the device is 'cpu'; give device='cuda'"
+    with hold():
+        with (
+            measuring(model, setting, inputs, check_inputs),
+            watched(progress, model, shown) as tell,
+        ):
+            load = load_parts if mixes else load_alone
+            mix, parts = interruptible(load, model, inputs, check_inputs, setting)
+            where = _choose_trace(trace, can_be_built_again=all(p.reproducible for p in parts))
+            device = parts[0].device
+            if found.energy and device == "cpu":
+                raise InvalidArgumentError(
+                    "energy is asked for, but the device is 'cpu'; give device='cuda'"
+                )
+            chosen = choose_plan(plan(device)) if callable(plan) else shown
+            with use_threads(find_threads(parts)):  # which a mix of the user's code may bring
+                receipts, traces = run_tax(
+                    [Workspace(part) for part in parts], replace(found, trace=where), chosen, tell
+                )
+        if take():  # too late to cost anything
+            receipts = tuple(
+                replace(item, preparation={**item.preparation, "interrupted": True})
+                for item in receipts
             )
-        chosen = choose_plan(plan(device)) if callable(plan) else shown
-        with use_threads(find_threads(parts)):  # which a mix of the user's code may bring
-            receipts, traces = run_tax(
-                [Workspace(part) for part in parts], replace(found, trace=where), chosen, tell
-            )
-    top = receipts[0].rungs[0]
-    tell_interrupted(progress, top.stop_reason, f"{len(top.samples_ns)} rounds")
-    if mix is None:
-        return receipts[0].with_label(label), traces
-    whole = MixReceipt(name=mix.name, weights=mix.weights, parts=receipts)
-    return whole.with_label(label), traces
+        top = receipts[0].rungs[0]
+        tell_interrupted(progress, top.stop_reason, f"{len(top.samples_ns)} rounds")
+        if mix is None:
+            return receipts[0].with_label(label), traces
+        whole = MixReceipt(name=mix.name, weights=mix.weights, parts=receipts)
+        return whole.with_label(label), traces
 
 
 def compare_runtimes(

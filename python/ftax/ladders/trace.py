@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.errors import InvalidArgumentError, UnavailableError, check_count
 from ftax.runtimes.prepare import prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.loaded import LoadedModel
@@ -47,8 +47,7 @@ def trace(
     """
     from ftax.instruments.trace.run import detach, trace_prepared
 
-    if iterations < 1:
-        raise InvalidArgumentError(f"iterations is {iterations}; give 1 or more")
+    check_count("iterations", iterations)
     setting = read_setting(options, trace.__kwdefaults__)
     with _ready_on_gpu(model, inputs, check_inputs, setting, runtime, host) as (loaded, prepared):
         try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, check_number
 from ftax.paper.figures.view import find_kind, is_tiny, split_views
 from ftax.paper.items.catalogue import Item, find_item, list_items, make_grids, make_wants
 from ftax.paper.items.wants import want_past_the_grid
@@ -209,8 +209,7 @@ def end_after(seconds: float | None) -> Iterator[Piece]:
     if seconds is None:
         yield piece
         return
-    if not 0 < seconds < 1e9:
-        raise InvalidArgumentError(f"the time limit is {seconds} s; it has to be above 0")
+    check_number("time_limit_s", seconds)
     if threading.current_thread() is not threading.main_thread():
         raise InvalidArgumentError("a time limit needs the main thread; leave it out here")
 

@@ -25,6 +25,7 @@ from ftax.paper.run import Study
 from ftax.paper.setting import Setting
 from ftax.paper.today import Shown, describe_today
 from ftax.records.store import append_record
+from ftax.records.whole_file import write_whole
 from ftax.reports.table import Rows
 from ftax.sweeps.results import SweepResults, read_days, read_times
 
@@ -118,7 +119,7 @@ def write_item(item: Item, views: Sequence[View], setting: Setting, folder: Path
     for place in (figures, data):
         place.mkdir(parents=True, exist_ok=True)
     path = data / f"{item.name}.csv"
-    path.write_text(sheet.to_csv(), "utf-8")
+    write_whole(path, sheet.to_csv().encode())
     files = (*save_sheet(sheet, figures / item.name), path)
     return replace(shown, measured=True, files=files, rows=tuple(sheet.to_rows()))
 
@@ -139,12 +140,12 @@ def write_page(
     page.folder.mkdir(parents=True, exist_ok=True)
     rows = [row for item in page.shown for row in item.rows]
     if rows:
-        (page.folder / "data" / "all.csv").write_text(write_csv(rows), "utf-8")
+        write_whole((page.folder / "data" / "all.csv"), write_csv(rows).encode())
     text = describe_today(
         page.views, page.shown, page.verdicts, setting=setting, times=times, days=days
     )
     path = page.folder / "today.md"
-    path.write_text(text, "utf-8")
+    write_whole(path, text.encode())
     return path
 
 
@@ -158,5 +159,5 @@ def _write_rows(table: Rows, folder: Path, name: str) -> tuple[Path, ...]:
     paths = []
     for ending, text in (("csv", table.to_csv()), ("md", table.to_markdown())):
         paths.append(folder / f"{name}.{ending}")
-        paths[-1].write_text(text, "utf-8")
+        write_whole(paths[-1], text.encode())
     return tuple(paths)

@@ -8,11 +8,12 @@ A reader is the function that an annotation turns into. It takes what Python or 
 import collections.abc
 import functools
 import math
-import reprlib
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from ftax.errors import describe_value
 
 __all__ = ["FrozenMap", "MismatchError", "Nested", "Reader", "Rule", "make_plain", "make_reader"]
 
@@ -42,20 +43,6 @@ class MismatchError(Exception):
 
     def __str__(self) -> str:
         return f"{self.path} is {describe_value(self.value)}; it has to be {self.wanted}"
-
-
-_brief = reprlib.Repr()
-_brief.maxlevel, _brief.maxstring, _brief.maxother = 4, 200, 200
-_brief.maxlist = _brief.maxtuple = _brief.maxdict = 30
-
-
-def describe_value(value: object) -> str:
-    """The value in at most 60 characters, however long or deep it is."""
-    try:
-        found = _brief.repr(value)
-    except ValueError:  # Python writes no integer of more than some thousand digits
-        found = f"{type(value).__name__}, too long to write"
-    return found if len(found) <= 60 else found[:57] + "..."
 
 
 class Nested:

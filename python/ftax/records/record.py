@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self, get_type_hints
 
-from ftax.errors import InvalidArgumentError, ResultsError
+from ftax.errors import InvalidArgumentError, ResultsError, describe_value
 from ftax.records.fields import (
     FrozenMap,
     MismatchError,
     Nested,
     Reader,
     Rule,
-    describe_value,
     make_plain,
     make_reader,
 )

@@ -3,7 +3,8 @@
 A line goes out in a single write, under a lock, to a descriptor that appends. A crash can then only
 leave a piece of the last line, and the next writer starts a new line behind that piece: it is
 never repaired, since nobody knows what it was, and never merged with what follows. A last line that
-lacks nothing but its line feed is whole, and read as such.
+lacks nothing but its line feed is whole, and read as such. A writer that fails leaves the file as
+it was, and none where there was none.
 """
 
 import contextlib
@@ -16,8 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from ftax.errors import FtaxError, InvalidArgumentError, ResultsError
-from ftax.records.fields import describe_value
+from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, describe_value, shorten
 from ftax.records.kinds import KINDS, find
 
 __all__ = ["SCHEMA_VERSION", "ReadResult", "Storable", "append_record", "make_line", "read_records"]
@@ -155,18 +155,43 @@ def make_line(record: Storable) -> str:
 @contextlib.contextmanager
 def _locked(path: str | Path, flags: int, operation: int) -> Iterator[int]:
     # Not blocking: to open a named pipe would wait for its other end. Regular files ignore it.
-    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ResultsError(f"{path} is no regular file; choose a results file")
-        fcntl.flock(descriptor, operation)
+    flags |= os.O_CLOEXEC | os.O_NONBLOCK
+    while True:
+        descriptor, is_new = _open(path, flags)
         try:
-            yield descriptor
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ResultsError(f"{path} is no regular file; choose a results file")
+            fcntl.flock(descriptor, operation)
+            try:
+                if not _is_at(path, descriptor):
+                    continue  # who made it could not write, and has removed it meanwhile
+                yield descriptor
+                return
+            except BaseException:
+                if is_new and os.fstat(descriptor).st_size == 0:
+                    os.unlink(os.path.realpath(path))
+                raise
+            finally:
+                # Closing would not unlock while a forked child still has the descriptor.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
-            # Closing would not unlock while a forked child still has the descriptor.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-    finally:
-        os.close(descriptor)
+            os.close(descriptor)
+
+
+def _open(path: str | Path, flags: int) -> tuple[int, bool]:
+    """The descriptor of a file, and whether it was made for it."""
+    if flags & os.O_CREAT:
+        with contextlib.suppress(FileExistsError):
+            return os.open(os.path.realpath(path), flags | os.O_EXCL, 0o666), True
+    return os.open(path, flags, 0o666), False
+
+
+def _is_at(path: str | Path, descriptor: int) -> bool:
+    """Whether the file is still the one that is found at ``path``."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _append_line(path: str | Path, descriptor: int, line: bytes) -> None:
@@ -181,7 +206,7 @@ def _append_line(path: str | Path, descriptor: int, line: bytes) -> None:
         os.fsync(descriptor)
         if size == 0:
             _sync_directory(path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         os.ftruncate(descriptor, size)
         raise
 
@@ -210,13 +235,8 @@ def _parse_line(line: bytes) -> Any:
     except ResultsError as error:
         if len(str(error)) <= _MOST_CHARACTERS:
             raise
-        raise ResultsError(_shorten(str(error))) from error
-
-
-def _shorten(text: str) -> str:
-    """Both ends: what is wrong, and the remedy. Between them stands what the line brought along."""
-    half = _MOST_CHARACTERS // 2
-    return f"{text[:half]} [...] {text[-half:]}"
+        # What is wrong, and the remedy; between them stands what the line brought along.
+        raise ResultsError(shorten(str(error), _MOST_CHARACTERS)) from error
 
 
 def _read_line(line: bytes) -> Any:

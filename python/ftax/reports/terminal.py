@@ -10,9 +10,10 @@ typer's echo, everywhere else (pyproject.toml).
 from __future__ import annotations
 
 import os
+import re
 import sys
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -20,6 +21,15 @@ from rich.segment import Segment
 from rich.text import Text
 
 _WIDTH = 80  # where no terminal says how wide it is: what is kept then fits into every one
+# Variables that give the size of a terminal, and the least that one has.
+_SIZES = {
+    "COLUMNS": 20,
+    "LINES": 1,
+    "TERMINAL_WIDTH": 20,
+    "JUPYTER_COLUMNS": 20,
+    "JUPYTER_LINES": 1,
+}
+_SIZE = re.compile("[0-9]{1,5}")
 
 
 def clean(text: str, *, keep: str = "\n\t") -> str:
@@ -42,6 +52,14 @@ def clean_line(text: str) -> str:
 def plain(text: str, style: str = "") -> Text:
     """Text for rich, whatever console it is printed on."""
     return Text(clean(text), style=style)
+
+
+def drop_bad_sizes(environment: MutableMapping[str, str]) -> None:
+    """Remove the variables that give a terminal a size in which nothing can be read: COLUMNS=0."""
+    for name, least in _SIZES.items():
+        text = environment.get(name, "")
+        if not (_SIZE.fullmatch(text) and int(text) >= least):
+            environment.pop(name, None)
 
 
 class _Door(Console):
@@ -67,6 +85,8 @@ def make_console(
 
     ``is_plain``: without colour, whatever it is printed on.
     """
+    environment = dict(os.environ)
+    drop_bad_sizes(environment)
     console = _Door(
         stderr=stderr,
         width=width,
@@ -75,8 +95,9 @@ def make_console(
         markup=False,
         emoji=False,
         highlight=False,
+        _environ=environment,
     )
-    if width is None and not console.is_terminal and not os.environ.get("COLUMNS"):
+    if width is None and not console.is_terminal and "COLUMNS" not in environment:
         console.width = _WIDTH
     return console
 

@@ -69,7 +69,7 @@ def check_later(checks: Checks, check: Callable[[], Checks]) -> Checks:
         if is_out_of_memory(error):
             return checks
         limit = None if checks.outputs is None else checks.outputs.tolerance
-        failed = fail_equality(f"after the rounds it fails: {describe(error)}", limit)
+        failed = fail_equality(f"after the rounds it fails: {describe(error)}", limit, error)
         return replace(checks, outputs=failed)
     if not checks.judge_outputs().equal or now.judge_outputs().equal:
         return checks
@@ -100,7 +100,7 @@ def check_both_inputs(workspace: Workspace, prepared: Candidate) -> Checks:
         except (FtaxError, RuntimeError) as error:
             if is_out_of_memory(error):
                 raise  # which says nothing of outputs
-            second = fail_equality(f"it fails: {describe(error)}", outputs.tolerance)
+            second = fail_equality(f"it fails: {describe(error)}", outputs.tolerance, error)
     finally:
         feed(main)
     return replace(prepared.checks, outputs=outputs, second_input=second)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ftax.errors import tell_in_full
 from ftax.runtimes import tf32
 from ftax.steps.tensors import same_bytes
 from ftax.timing.checks import Equality
@@ -166,8 +167,10 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
     return math.inf if math.isnan(distance) else distance
 
 
-def fail_equality(problem: str, tolerance: float | None) -> Equality:
-    """Outputs that there are none of, or none that could be compared."""
+def fail_equality(
+    problem: str, tolerance: float | None, error: BaseException | None = None
+) -> Equality:
+    """Outputs that there are none of, or none that could be compared; ``error`` is why."""
     return Equality(
         bitwise=False,
         within_tolerance=False,
@@ -175,6 +178,7 @@ def fail_equality(problem: str, tolerance: float | None) -> Equality:
         tolerance=tolerance,
         problem=problem,
         has_nan=False,
+        error="" if error is None else tell_in_full(error),
     )
 
 

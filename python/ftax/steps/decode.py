@@ -16,14 +16,14 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
+from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, check_count
 from ftax.steps.kept_cache import KeptCache, name_cache
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load_code import is_code
 from ftax.steps.load_forward import load_forward, looks_like_path
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
-from ftax.steps.prompt import Reader, is_count, list_arguments
+from ftax.steps.prompt import Reader, list_arguments
 from ftax.steps.setting import DEFAULT_TOKENS, CacheKind, Setting, read_setting
 from ftax.steps.spec import Attention, Dtype
 from ftax.steps.step import Step
@@ -279,10 +279,7 @@ def _find_module(
 
 
 def _check_options(tokens: int, cache: str, sample: bool) -> None:
-    if not is_count(tokens):
-        raise InvalidArgumentError(
-            f"tokens is {tokens!r}: give how many tokens one run decodes, 1 or more"
-        )
+    check_count("tokens", tokens)
     if cache not in get_args(CacheKind):
         raise InvalidArgumentError(f"cache is {cache!r}: give 'dynamic' or 'static'")
     if not isinstance(sample, bool):

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, RunnerError, name_type, suggest
+from ftax.errors import InvalidArgumentError, RunnerError, describe_fault, name_type, suggest
 from ftax.steps.load_module import load_module
 from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
@@ -188,4 +188,4 @@ def _blame(what: str, error: BaseException) -> RunnerError:
     # Of a mistake in syntax the text has the line, and Python's importer is nobody's.
     is_named = isinstance(error, SyntaxError) or frame.filename.startswith("<frozen ")
     place = "" if is_named else f" ({frame.filename}, line {frame.lineno})"
-    return RunnerError(f"{what} failed: {type(error).__name__}: {error}{place}")
+    return RunnerError(f"{what} failed: {describe_fault(error)}{place}")

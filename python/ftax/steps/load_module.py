@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, UnsupportedError, say_count
+from ftax.errors import InvalidArgumentError, UnsupportedError, describe_fault, say_count
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.loaded import LoadedModel
@@ -83,8 +83,8 @@ def _prepare(module: nn.Module) -> tuple[str, ...]:
         module.requires_grad_(False)
     except Exception as error:
         raise UnsupportedError(
-            f"the module cannot be put in eval mode without gradients ({type(error).__name__}: "
-            f"{error}): let it take eval() and requires_grad_(False)"
+            f"the module cannot be put in eval mode without gradients "
+            f"({describe_fault(error)}): let it take eval() and requires_grad_(False)"
         ) from error
     return tuple(notes)
 

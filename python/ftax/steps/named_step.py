@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, describe
 from ftax.steps.decode import decode
 from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
@@ -125,5 +125,5 @@ def _make_optimizer(name: str, module: nn.Module) -> torch.optim.Optimizer:
         )
     except (TypeError, RuntimeError, AssertionError) as error:
         raise InvalidArgumentError(
-            f"optimizer is {name!r}, which torch refuses: {error}"
+            f"optimizer is {name!r}, which torch refuses: {describe(error)}"
         ) from error

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ftax.errors import FtaxError, RunnerError, UnsupportedError
+from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe_fault, name_key
 from ftax.steps.reach import is_library
 
 # Carry no tensor and say nothing about one.
@@ -31,8 +31,9 @@ def call_model(call: Callable[[], Any]) -> Any:
     except FtaxError:
         raise
     except (Exception, SystemExit) as error:
-        said = f"the model raised {type(error).__name__}: {_say(error)}{_find_place(error)}"
-        raise RunnerError(said) from error
+        raise RunnerError(
+            f"the model raised {describe_fault(error)}{_find_place(error)}"
+        ) from error
 
 
 def _find_place(error: BaseException) -> str:
@@ -40,13 +41,6 @@ def _find_place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not is_library(frame.filename)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-
-
-def _say(error: BaseException) -> str:
-    try:
-        return str(error) or "(without words)"
-    except Exception:  # an error may fail to put itself into words
-        return "(without words)"
 
 
 def flatten_outputs(output: Any) -> list[torch.Tensor]:
@@ -79,7 +73,7 @@ def _walk(value: Any, where: str, parents: tuple[int, ...]) -> Iterator[torch.Te
 
 def _children(value: Any, where: str) -> list[tuple[str, Any]]:
     if isinstance(value, Mapping):
-        return [(f"[{key!r}]", child) for key, child in value.items()]
+        return [(f"[{name_key(key)}]", child) for key, child in value.items()]
     if isinstance(value, list | tuple):
         return [(f"[{index}]", child) for index, child in enumerate(value)]
     if dataclasses.is_dataclass(value):

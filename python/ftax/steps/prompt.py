@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, name_type
+from ftax.errors import InvalidArgumentError, check_count, name_type
 from ftax.steps.inputs import INPUT_STREAM, make_generator
 from ftax.steps.kept_cache import name_cache
 from ftax.steps.outputs import call_model
@@ -81,10 +81,7 @@ class Reader:
                 "input of its encoder"
             )
         length = _CONTEXT if context is None else context
-        if not is_count(length):
-            raise InvalidArgumentError(
-                f"context is {context!r}: give how many tokens of prompt, 1 or more"
-            )
+        check_count("context", length)
         generator = make_generator(setting.seed, INPUT_STREAM)
         size = (setting.batch or 1, length)
         drawn = torch.randint(0, self.vocabulary, size, generator=generator)
@@ -228,8 +225,3 @@ def _find_most(config: Any, names: Sequence[str]) -> int | None:
 def list_arguments(module: nn.Module) -> list[str]:
     """Of its forward, in their order."""
     return list(inspect.signature(module.forward).parameters)
-
-
-def is_count(value: object) -> bool:
-    """Whether it is a whole number of at least 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -20,6 +20,7 @@ from ftax.errors import (
     InvalidArgumentError,
     UnavailableError,
     UnsupportedError,
+    check_count,
     check_fields,
     suggest,
 )
@@ -38,6 +39,7 @@ STEP_OPTIONS = tuple(itertools.chain(*_OF_STEPS.values()))  # that a forward pas
 _OF_PLANS = ("duration", "duration_s", "rounds", "warmup", "target_ratio", "precision", "patience",
              "patience_s", "cpus")  # fmt: skip
 _SEED_LIMIT = 2**30
+_MOST_THREADS = 4096  # OpenMP ends the process, with code 1, where it cannot start them all
 
 
 @check_fields
@@ -94,7 +96,9 @@ class Setting:
         _check_choice("grad_mode", self.grad_mode, get_args(GradMode))
         _check_choice("step", self.step, get_args(StepKind))
         _check_choice("cache", self.cache, (None, *get_args(CacheKind)))
-        _check_count("tokens", self.tokens)
+        for name in ("tokens", "batch", "sequence"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         for kind, names in _OF_STEPS.items():
             for name in names:
                 if getattr(self, name) and self.step != kind:
@@ -102,9 +106,8 @@ class Setting:
                         f"{name} is {getattr(self, name)!r}, which is of a step of kind {kind!r}, "
                         f"and step is {self.step!r}: give step={kind!r}, or leave {name} out"
                     )
-        _check_count("batch", self.batch)
-        _check_count("sequence", self.sequence)
         check_threads(self.threads)
+        check_count("seed", self.seed, least=0, most=_SEED_LIMIT - 1)
         for name in ("use_cache", "tiny", "sample", "cold", "transfers"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)!r}: give True or False")
@@ -114,10 +117,6 @@ class Setting:
                     "grad_mode is 'no_grad', but a train step runs in grad mode: leave it out"
                 )
             object.__setattr__(self, "grad_mode", "grad")
-        if not _is_int(self.seed) or not 0 <= self.seed < _SEED_LIMIT:
-            raise InvalidArgumentError(
-                f"seed is {self.seed!r}: give an integer from 0 to 2**30 - 1"
-            )
         if self.device is not None:
             object.__setattr__(self, "device", str(_parse_device(self.device)))
         object.__setattr__(self, "runtime_options", _freeze_options(self.runtime_options))
@@ -267,16 +266,22 @@ def use_autograd(has_autograd: bool) -> Iterator[None]:
 
 def check_threads(threads: int | None) -> None:
     """Raises InvalidArgumentError for a number of threads that cannot be."""
-    if threads is not None and (not _is_int(threads) or threads < 1):
-        raise InvalidArgumentError(f"threads is {threads}; give 1 or more")
+    if threads is not None:
+        check_count("threads", threads, most=_MOST_THREADS)
 
 
 def _parse_device(device: str | torch.device) -> torch.device:
     try:
         parsed = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+        # torch keeps eight bits of an index: 'cuda:99999' would be 'cuda:-97', 'cuda:256' 'cuda:0'.
+        kept = parsed.index if isinstance(device, int) else str(parsed)
+        if kept != (device if isinstance(device, int) else str(device)) or (parsed.index or 0) < 0:
+            raise ValueError(f"torch made {str(parsed)!r} of it")
+    except (RuntimeError, TypeError, ValueError) as error:
+        named = str(device) if isinstance(device, torch.device) else device
         raise InvalidArgumentError(
-            f"device is {device!r}, which torch does not know: give 'cpu', 'cuda' or 'cuda:<index>'"
+            f"device is {named!r}, which torch does not know: give 'cpu', 'cuda' or "
+            "'cuda:<index>' with an index from 0 to 127"
         ) from error
     if parsed.type not in ("cpu", "cuda"):
         raise UnsupportedError(
@@ -303,15 +308,6 @@ def _check_choice(name: str, value: Any, choices: tuple[str | None, ...]) -> Non
     if value not in choices:
         names = ", ".join(filter(None, choices))
         raise InvalidArgumentError(f"{name} is {value!r}: give one of {names}")
-
-
-def _check_count(name: str, value: Any) -> None:
-    if value is not None and (not _is_int(value) or value < 1):
-        raise InvalidArgumentError(f"{name} is {value!r}: give an integer of at least 1")
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 _FIELDS = tuple(item.name for item in fields(Setting))

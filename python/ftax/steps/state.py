@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ftax.errors import UnsupportedError, name_type
+from ftax.errors import UnsupportedError, name_key, name_type
 from ftax.steps.input_trees import is_data, read_slots
 from ftax.steps.own_generators import list_own_generators
 from ftax.steps.tensors import copy_into, same_bytes
@@ -322,7 +322,7 @@ def refill(container: Any, before: Any) -> None:
 def _name_inner(name: str, key: Any) -> str:
     if key in ("_buffers", "_parameters", "_modules"):
         return name
-    return f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
+    return f"{name}.{key}" if isinstance(key, str) else f"{name}[{name_key(key)}]"
 
 
 def keep_weight(weight: torch.Tensor) -> None:

@@ -15,7 +15,7 @@ from typing import Any, overload
 
 import torch
 
-from ftax.errors import InvalidArgumentError, name_type
+from ftax.errors import InvalidArgumentError, check_count, name_type
 from ftax.steps.setting import GradMode
 
 
@@ -64,11 +64,9 @@ class Step:
             )
         check_name(self.name)
         is_whole = isinstance(self.units, Integral) and not isinstance(self.units, bool)
-        if not is_whole or self.units < 1:
-            raise InvalidArgumentError(
-                f"units is {self.units!r}: give how many tokens or samples one run makes, 1 or more"
-            )
-        object.__setattr__(self, "units", int(self.units))  # a record has no number of numpy
+        # As tokens or samples that one run makes; a record has no number of numpy.
+        object.__setattr__(self, "units", int(self.units) if is_whole else self.units)
+        check_count("units", self.units)
         for item in self.state:
             if not isinstance(item, torch.Tensor):
                 raise InvalidArgumentError(

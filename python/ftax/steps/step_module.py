@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer
 
 from ftax import _core
-from ftax.errors import RunnerError, UnsupportedError
+from ftax.errors import RunnerError, UnsupportedError, describe_fault
 from ftax.steps.collectives import refuse_collectives
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.optimizers import explain_closure, needs_closure
@@ -68,7 +68,7 @@ class StepModule(nn.Module):
             self._reset()
         except (Exception, SystemExit) as error:
             raise RunnerError(
-                f"{self.step.name}, being reset, raised {type(error).__name__}: {error}"
+                f"{self.step.name}, being reset, raised {describe_fault(error)}"
             ) from error
 
     def _reset(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ftax.errors import InvalidArgumentError, UnsupportedError, name_type
+from ftax.errors import InvalidArgumentError, UnsupportedError, describe_value, name_key, name_type
 from ftax.steps.input_trees import flatten_tensors, list_leaves, map_leaves, read_slots
 from ftax.steps.inputs import InputPair
 from ftax.steps.setting import Setting
@@ -210,7 +210,7 @@ def _keywords(mapping: collections.abc.Mapping[Any, Any]) -> dict[str, Any]:
     for key in mapping:
         if not isinstance(key, str):
             raise InvalidArgumentError(
-                f"inputs has the key {key!r}, which names no argument: {_FORMS}"
+                f"inputs has the key {name_key(key)}, which names no argument: {_FORMS}"
             )
     return dict(mapping)
 
@@ -252,7 +252,7 @@ def _find_hidden(leaf: Any) -> str:
             continue
         seen.add(id(item))
         if isinstance(item, collections.abc.Mapping):
-            waiting += [(f"{where}[{key!r}]", value) for key, value in item.items()]
+            waiting += [(f"{where}[{name_key(key)}]", value) for key, value in item.items()]
         elif isinstance(item, list | tuple | set | frozenset):
             waiting += [(f"{where}[{place}]", value) for place, value in enumerate(item)]
         attributes = {**getattr(item, "__dict__", {}), **read_slots(item)}
@@ -283,7 +283,8 @@ def _check_same_shapes(main: Any, check: Any) -> None:
                 )
         elif not _is_equal(leaf, other):
             raise InvalidArgumentError(
-                f"check_inputs has {other!r} at{_place(path)}, inputs has {leaf!r}: "
+                f"check_inputs has {describe_value(other)} at{_place(path)}, inputs has "
+                f"{describe_value(leaf)}: "
                 "only tensors may differ"
             )
 
@@ -413,10 +414,15 @@ def _is_symmetric(values: torch.Tensor) -> bool:
 
 
 def _place(path: Any) -> str:
-    """` 0['mask']` for a leaf of (args, kwargs): the argument, then the way into it."""
+    """` 0['mask'].ids` for a leaf of (args, kwargs): the argument, then the way into it."""
     first, *rest = path[1:]
-    name = getattr(first, "idx", getattr(first, "key", None))
-    return f" {name!r}{pytree.keystr(tuple(rest))}"
+    return f" {_name(first)}" + "".join(
+        f".{key.name}" if isinstance(key, pytree.GetAttrKey) else f"[{_name(key)}]" for key in rest
+    )
+
+
+def _name(key: Any) -> str:
+    return name_key(getattr(key, "idx", getattr(key, "key", None)))
 
 
 def _describe(path: Any, tensor: torch.Tensor) -> str:

@@ -7,11 +7,13 @@ choice: their keywords stand in `BenchOptions` for who calls, and in `_measure` 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ftax.runtimes.prepare import prepare
 from ftax.steps.given import Model, as_step, measuring
 from ftax.steps.setting import SettingOptions, read_setting
+from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.measurement import Measurement
 from ftax.timing.session import Plan, check_label, choose_plan, measure, require
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
@@ -101,10 +103,16 @@ def _measure(
     check_label(label)
     model, inputs, check_inputs = as_step(model, inputs, check_inputs, setting)
     plan = choose_plan(plan)
-    with measuring(model, setting, inputs, check_inputs), watched(progress, model, plan) as tell:
-        loaded, prepared = prepare(
-            model, inputs, check_inputs, setting, runtime=runtime, hosts=hosts
-        )
-        found = require(measure(loaded, prepared, plan, tell))
-    tell_interrupted(progress, found[0].stop_reason, f"{len(found[0].samples_ns)} rounds")
-    return tuple(item.with_label(label) for item in found)
+    with hold():
+        with (
+            measuring(model, setting, inputs, check_inputs),
+            watched(progress, model, plan) as tell,
+        ):
+            loaded, prepared = interruptible(
+                prepare, model, inputs, check_inputs, setting, runtime=runtime, hosts=hosts
+            )
+            found = require(measure(loaded, prepared, plan, tell))
+        if take():  # too late to cost anything
+            found = tuple(replace(item, stop_reason="interrupted") for item in found)
+        tell_interrupted(progress, found[0].stop_reason, f"{len(found[0].samples_ns)} rounds")
+        return tuple(item.with_label(label) for item in found)

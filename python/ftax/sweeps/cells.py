@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
-from ftax.errors import describe, is_out_of_memory, release
+from ftax.errors import describe, describe_fault, is_out_of_memory, release
 from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
-from ftax.sweeps.facts import choose_status, count, describe_fault, make_fields
+from ftax.sweeps.facts import choose_status, count, make_fields
 from ftax.sweeps.job import Ask, Group, Item, Job, Say
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import Session, measure

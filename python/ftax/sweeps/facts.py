@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ftax.errors import FtaxError, UnavailableError, UnsupportedError, describe, release
+from ftax.errors import UnavailableError, UnsupportedError, describe_fault, release
 from ftax.records.record import JsonScalar
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.job import Group
@@ -84,11 +84,3 @@ def choose_status(error: BaseException | str) -> str:
         error.__cause__, OSError
     )
     return "unavailable" if final else "failed"
-
-
-def describe_fault(error: BaseException) -> str:
-    """One line; the type of an error that is none of ours is a part of it."""
-    text = describe(error)
-    if isinstance(error, FtaxError):
-        return text or type(error).__name__
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

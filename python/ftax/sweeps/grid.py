@@ -8,13 +8,14 @@ written as two grids, which one sweep takes together.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ftax.errors import FtaxError, InvalidArgumentError, suggest
+from ftax.errors import FtaxError, InvalidArgumentError, check_count, suggest
 from ftax.records.fields import FrozenMap
 from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.steps.load_code import is_code
@@ -42,6 +43,7 @@ _FLAGS = (*_LOOKS, "every_machine")
 _VARIANT = ("tiny", "attention", "use_cache")  # stored of every grid
 _NOT_OPTIONS = ("step", "grad_mode", "runtime_options")  # of a cell: a field, and taken apart
 _MOST_REPETITIONS = 1000
+MOST_CELLS = 100_000  # of a sweep: days, if each takes two seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +88,12 @@ class Grid:
     def __post_init__(self) -> None:
         for axis in AXES:
             object.__setattr__(self, axis, _clean_axis(axis, getattr(self, axis)))
+        check_count("repetitions", self.repetitions, least=0, most=_MOST_REPETITIONS)
+        object.__setattr__(self, "pairs", _pair_runtimes(self.runtimes, self.hosts))
+        self._check_size()
         for axis, name in _OF_SETTINGS.items():
             for value in getattr(self, axis):
                 _check_value(axis, name, value)
-        if type(self.repetitions) is not int or not 0 <= self.repetitions <= _MOST_REPETITIONS:
-            raise InvalidArgumentError(
-                f"repetitions is {self.repetitions!r}; give a whole number from 0 to "
-                f"{_MOST_REPETITIONS}"
-            )
-        object.__setattr__(self, "pairs", _pair_runtimes(self.runtimes, self.hosts))
         self._check_devices()
         for name in self.setting.chosen:
             if name not in _OF_GRIDS:
@@ -104,6 +103,26 @@ class Grid:
                 )
         for model in self.models:
             self._check_model(model)
+
+    @property
+    def _factors(self) -> dict[str, int]:
+        """How many values each axis has, whose product is the number of cells."""
+        axes = ("models", "devices", "dtypes", "batches", "sequences")
+        lengths = {axis: len(getattr(self, axis)) for axis in axes}
+        return {**lengths, "runtimes": len(self.pairs), "repetitions": self.repetitions + 1}
+
+    @property
+    def size(self) -> int:
+        """The number of cells, none of which has to be made for it."""
+        return math.prod(self._factors.values())
+
+    def _check_size(self) -> None:
+        if self.size > MOST_CELLS:
+            factors = [f"{count:,} {axis}" for axis, count in self._factors.items() if count > 1]
+            raise InvalidArgumentError(
+                f"the grid has {self.size:,} cells ({' x '.join(factors)}) and a sweep takes at "
+                f"most {MOST_CELLS:,}; give fewer values, or sweep parts of it one after the other"
+            )
 
     def _check_devices(self) -> None:
         for name in _FLAGS:
@@ -210,7 +229,14 @@ def read_cell(cell: Cell) -> Setting:
 
 
 def join_cells(grids: Iterable[Grid]) -> tuple[Cell, ...]:
-    """The cells of all grids, each once. Raises InvalidArgumentError if there is no grid."""
+    """The cells of all grids, each once. Raises InvalidArgumentError if there is no grid, and for
+    too many cells."""
+    grids = tuple(grids)
+    if (size := sum(grid.size for grid in grids)) > MOST_CELLS:
+        raise InvalidArgumentError(
+            f"the grids have {size:,} cells and a sweep takes at most {MOST_CELLS:,}; give fewer "
+            "values, or sweep some of the grids one after the other"
+        )
     cells = tuple(dict.fromkeys(cell for grid in grids for cell in grid.cells()))
     if not cells:
         raise InvalidArgumentError("the sweep has no grid, so no cell; give at least one grid")
@@ -256,6 +282,11 @@ def _clean_axis(axis: str, value: Any) -> tuple[Any, ...]:
         raise InvalidArgumentError(
             f"{axis} is empty, so the grid has no cell; give at least one value or leave it out"
         )
+    if value[MOST_CELLS:]:
+        raise InvalidArgumentError(
+            f"{axis} has more than {MOST_CELLS:,} values, and a sweep takes no more cells; give "
+            "fewer"
+        )
     for item in value:
         if not isinstance(item, str | int | float | None):
             raise InvalidArgumentError(f"{axis} has {item!r}; its values are names or numbers")
@@ -267,13 +298,14 @@ def _check_value(axis: str, name: str, value: Any) -> None:
     with _naming(f"{axis} has {value!r}; "):
         if value is None and axis != "sequences":
             raise InvalidArgumentError("None is for sequences alone: give a value")
-        if axis != "devices":
-            Setting(**{name: value})
-        elif not (isinstance(value, str) and _DEVICE.fullmatch(_split_device(value)[0])):
-            raise InvalidArgumentError(
-                "give 'cpu', 'cuda', 'cuda:<number>' or a part of a GPU's name, such as "
-                "'NVIDIA H100'"
-            )
+        if axis == "devices":
+            if not (isinstance(value, str) and _DEVICE.fullmatch(_split_device(value)[0])):
+                raise InvalidArgumentError(
+                    "give 'cpu', 'cuda', 'cuda:<number>' or a part of a GPU's name, such as "
+                    "'NVIDIA H100'"
+                )
+            value = _split_device(value)[0]
+        Setting(**{name: value})
 
 
 def _split_device(device: str) -> tuple[str, dict[str, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ftax.errors import is_out_of_memory, release
+from ftax.errors import describe_fault, is_out_of_memory, release
 from ftax.instruments.memory import measure_peak_memory
 from ftax.instruments.trace.activities import sum_busy_ns
 from ftax.instruments.trace.integrity import judge
@@ -24,7 +24,6 @@ from ftax.instruments.utilisation import watch_utilisation
 from ftax.machines.nvml import open_gpu
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.cells import Bench
-from ftax.sweeps.facts import describe_fault
 from ftax.sweeps.job import LOOKS, Group, Item
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import quiet

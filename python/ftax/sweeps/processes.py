@@ -18,15 +18,17 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
-from ftax.errors import FtaxError, InvalidArgumentError, RunnerError
+from ftax.errors import FtaxError, RunnerError, check_count
 from ftax.machines.gpu_condition import expect_idle
 from ftax.steps.setting import Setting
+from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import TURNS, Measurement, make_session_id
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
 from ftax.workers.process import Worker, WorkerDied
 from ftax.workers.turns import MEASURING, ROUNDS_A_TURN, TurnTaker, take_turns
 
+_MOST_PROCESSES = 10_000  # hours, if each takes as little as it can
 _SHARED_RATIO = 1.2  # of the fastest probe: what ran slower had less than a core
 
 Key = TypeVar("Key", bound=Hashable)
@@ -62,8 +64,8 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
     with use_threads(job.setting.threads):
         if progress:
             progress("building the model", 0, 1)
-        loaded, preparations = prepare(
-            job.model, None, None, job.setting, runtime=job.runtime, hosts=job.hosts
+        loaded, preparations = interruptible(
+            prepare, job.model, None, None, job.setting, runtime=job.runtime, hosts=job.hosts
         )
         if progress:
             progress(MEASURING, 0, 1)
@@ -73,7 +75,8 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRuns:
-    """The measurements of each job, and what ended them before all processes had run."""
+    """The measurements of each job, none of one that did not begin, and what ended them before all
+    processes had run."""
 
     sides: list[list[Measurement]]
     ended: KeyboardInterrupt | FtaxError | None = None
@@ -84,20 +87,20 @@ def run_jobs(
 ) -> JobRuns:
     """Run each job ``processes`` times.
 
-    With one process a job runs here. With more, every repetition is a fresh process, and the jobs
-    of one repetition take turns, so that drift falls on all alike. A process that fails, or Ctrl-C,
-    costs its repetition and those after it.
+    With one process the jobs run here, one after the other. With more, every repetition is a fresh
+    process, and the jobs of one repetition take turns, so that drift falls on all alike. A process
+    that fails, or Ctrl-C, costs its repetition and those after it; here, its job and those after.
 
     Raises:
-        FtaxError: a process of the first repetition was stopped by it; RunnerError if it just died.
+        FtaxError: the first job here was stopped by it, or a process of the first repetition;
+            RunnerError if it just died.
     """
-    if processes < 1:
-        raise InvalidArgumentError(f"processes is {processes}; give 1 or more")
+    check_count("processes", processes, most=_MOST_PROCESSES)
     session = make_session_id()
     if processes == 1:
         plans = [replace(job.plan, session=session) for job in jobs]
         here = [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)]
-        return JobRuns(sides=[list(run_job(job, progress)) for job in here])
+        return _run_here(here, progress)
     runs: dict[int, list[list[Measurement]]] = {}
 
     def run(repetition: int) -> list[list[Measurement]]:
@@ -131,9 +134,13 @@ def run_jobs(
     ended: KeyboardInterrupt | FtaxError | None = None
     try:
         for repetition in range(processes):
-            runs[repetition] = run(repetition)
-        repeat_disturbed(
-            runs, lambda sides: max(read_probe(side[0]) for side in sides), run, limit=processes
+            runs[repetition] = interruptible(run, repetition)
+        interruptible(
+            repeat_disturbed,
+            runs,
+            lambda sides: max(read_probe(side[0]) for side in sides),
+            run,
+            limit=processes,
         )
     except (KeyboardInterrupt, FtaxError) as error:
         if not runs:
@@ -143,6 +150,24 @@ def run_jobs(
         [item for found in runs.values() for item in found[place]] for place in range(len(jobs))
     ]
     return JobRuns(sides=sides, ended=ended)
+
+
+def _run_here(jobs: Sequence[BenchJob], progress: Progress | None) -> JobRuns:
+    sides: list[list[Measurement]] = []
+    ended: KeyboardInterrupt | FtaxError | None = None
+    for job in jobs:
+        try:
+            sides.append([*run_job(job, progress)])
+        except (KeyboardInterrupt, FtaxError) as error:
+            if not sides:
+                raise
+            ended = error
+        else:
+            if sides[-1][0].stop_reason == "interrupted":
+                ended = KeyboardInterrupt()
+        if ended is not None:
+            break
+    return JobRuns(sides=[*sides, *([] for _ in jobs[len(sides) :])], ended=ended)
 
 
 def repeat_disturbed(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ftax.errors import InvalidArgumentError, UnavailableError
+from ftax.errors import InvalidArgumentError, UnavailableError, check_count, check_number
 from ftax.records.store import append_record
 from ftax.steps.given import use_threads
 from ftax.sweeps.crews import Crews
@@ -97,15 +97,14 @@ def sweep(
         RunnerError: workers do not start, or no machine is left that may go on.
         KeyboardInterrupt: Ctrl-C; everything measured until then is in the folder.
     """
-    if not 0 < limit_s < 1e9:
-        raise InvalidArgumentError(f"limit_s is {limit_s}; it has to be above 0 and finite")
-    if time_limit_s is not None and not 0 < time_limit_s < 1e9:
-        raise InvalidArgumentError(f"time_limit_s is {time_limit_s}; it has to be above 0")
+    check_number("limit_s", limit_s)
+    if time_limit_s is not None:
+        check_number("time_limit_s", time_limit_s)
     end_at = None if time_limit_s is None else time.monotonic() + time_limit_s
-    if exporters is not None and not 0 <= exporters < 1000:
-        raise InvalidArgumentError(f"exporters is {exporters}; it has to be from 0 to 999")
-    if workers is not None and not 1 <= workers < 100:
-        raise InvalidArgumentError(f"workers is {workers}; it has to be from 1 to 99")
+    if exporters is not None:
+        check_count("exporters", exporters, least=0, most=999)
+    if workers is not None:
+        check_count("workers", workers, most=99)
     if retry_failed and not resume:
         raise InvalidArgumentError(
             "retry_failed is for a folder with results; give resume too, or leave it out"

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from ftax.errors import LONGEST_REASON, shorten
+
 _AS_EAGER = "differs as eager from itself"
 
 
@@ -28,6 +30,7 @@ class Equality:
     problem: str | None  # in words, when not within tolerance
     has_nan: bool = False
     repeats: bool = True
+    error: str = ""  # all of what was raised in the place of outputs
 
     def describe(self) -> str:
         """One short phrase for a table."""
@@ -40,14 +43,16 @@ class Equality:
         return self.problem or "different"
 
     def to_dict(self) -> dict[str, object]:
-        """JSON-able form. An infinite difference is stored as null."""
+        """JSON-able form, without the error if there is none. An infinite difference is stored as
+        null."""
         finite = self.difference if math.isfinite(self.difference) else None
-        return {**asdict(self), "difference": finite}
+        stored = {**asdict(self), "difference": finite}
+        return {name: value for name, value in stored.items() if name != "error" or value}
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """What `to_dict` stored."""
-        known = {"tolerance": None, "has_nan": False, "repeats": True, **stored}
+        known = {"tolerance": None, "has_nan": False, "repeats": True, "error": "", **stored}
         if known["difference"] is None:
             known["difference"] = math.inf
         return cls(**{field.name: known[field.name] for field in fields(cls)})
@@ -108,7 +113,7 @@ class Checks:
             known["on a second input "] = self.second_input
         for where, found in known.items():
             if not found.within_tolerance:
-                problem = f"{where}{found.problem}"
+                problem = shorten(f"{where}{found.problem}", LONGEST_REASON)
                 return Outputs(equal=False, words=problem, tolerance=tolerance, problem=problem)
         words = "bitwise equal"
         if not all(found.repeats for found in known.values()):

@@ -20,7 +20,16 @@ from typing import Any, Literal, Self
 import torch
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, UnavailableError, check_fields
+from ftax.errors import (
+    MOST,
+    InvalidArgumentError,
+    RunnerError,
+    UnavailableError,
+    check_count,
+    check_fields,
+    check_number,
+    describe,
+)
 from ftax.machines.condition import collect_condition
 from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
@@ -29,6 +38,7 @@ from ftax.steps.state import Snapshot
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.checks import SameWork
+from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.measurement import QUEUED, WAITED, Measurement, ProcessRecord, make_session_id
 from ftax.timing.trust import DISTURBED_IN, find_growth
 
@@ -39,7 +49,6 @@ UNSTEADY = "the warm-up reached its time limit before latency was steady; --dura
 DISTURBANCE = "(steal time, a fixed loop that ran 20 % slower, or requests that waited for a CPU)"
 
 _SEED_LIMIT = 2**63
-_MOST = 2**31 - 1  # what the core counts with
 _LEAST_MOST_ROUNDS, _ROUNDS_A_SECOND = 200, 10  # where no largest number is given
 
 _quiet_blocks = 0  # that are open
@@ -92,26 +101,13 @@ class Plan:
             )
         for name, least in (("warmup", 1), ("rounds", 2), ("max_rounds", 2)):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and least <= value <= _MOST):
-                raise InvalidArgumentError(
-                    f"{name} is {value}; it has to be a whole number from {least} to {_MOST}"
-                )
-        for name in ("duration_s", "round_ms", "target_ratio", "patience_s", "quiet_probe_ns"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                raise InvalidArgumentError(f"{name} is {value!r}; it has to be a number")
+            if value is not None:
+                check_count(name, value, least=least)
         for name in ("duration_s", "round_ms", "target_ratio"):
-            value = getattr(self, name)
-            if not 0 < value < 1e9:  # also refuses NaN and infinity
-                raise InvalidArgumentError(f"{name} is {value}; it has to be above 0 and finite")
+            check_number(name, getattr(self, name))
         for name in ("patience_s", "quiet_probe_ns"):
-            value = getattr(self, name)
-            if not 0 <= value < 1e9:
-                raise InvalidArgumentError(f"{name} is {value}; it has to be 0 or more and finite")
-        if not (isinstance(self.seed, int) and 0 <= self.seed < _SEED_LIMIT):
-            raise InvalidArgumentError(
-                f"seed is {self.seed}; it has to be a whole number in [0, 2**63)"
-            )
+            check_number(name, getattr(self, name), can_be_0=True)
+        check_count("seed", self.seed, least=0, most=_SEED_LIMIT - 1)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -129,7 +125,7 @@ class Plan:
         """After which measuring stops, precise or not, if no exact number is asked for."""
         if self.max_rounds is not None:
             return self.max_rounds
-        return min(_MOST, max(_LEAST_MOST_ROUNDS, int(_ROUNDS_A_SECOND * self.duration_s)))
+        return min(MOST, max(_LEAST_MOST_ROUNDS, int(_ROUNDS_A_SECOND * self.duration_s)))
 
     def to_core(self) -> _core.RoundPlan:
         """The plan as the C++ core takes it."""
@@ -246,10 +242,22 @@ def measure_together(
     Meanwhile the first candidate of each part that can be watched is, whether its calls stay the
     same work, the parts by turns; not ``in_a_row`` after the rounds, where another process measures
     then. What the models write beside their weights is put back afterwards.
-    Raises KeyboardInterrupt only if nothing was measured yet, UnavailableError under torch's
+    Ctrl-C ends the rounds, and what is told of them is "interrupted", also where it comes after
+    them. Raises KeyboardInterrupt only if nothing was measured yet, UnavailableError under torch's
     profiler.
     """
     require_no_profiler()
+    with hold():
+        return _measure_held(parts, plan, progress, in_a_row=in_a_row)
+
+
+def _measure_held(
+    parts: Sequence[tuple[Subject, Sequence[Candidate]]],
+    plan: Plan,
+    progress: Progress | None,
+    *,
+    in_a_row: bool,
+) -> list[Session]:
     device = parts[0][0].device
     environment = collect_environment(device=device)
     before = collect_condition()
@@ -259,25 +267,33 @@ def measure_together(
         works = [_find_watch(prepared) for _, prepared in parts]
         watches = [work for work in works if work is not None]
         for work in watches:
-            work.begin()
+            interruptible(work.begin)
         with _count_collections() as collections:
-            result = _core.measure_rounds(
+            result = interruptible(
+                _core.measure_rounds,
                 [item.runner for _, prepared in parts for item in prepared],
                 plan.to_core(),
                 _look_between(watch.wrap(progress), watches),
             )
-        if in_a_row and result.stop_reason != "interrupted":
-            for work in watches:
-                work.look_in_a_row(result.elapsed_ns / 1e9 / len(watches))
+        stop_reason = result.stop_reason
+        if in_a_row and stop_reason != "interrupted":
+            try:
+                for work in watches:
+                    share_s = result.elapsed_ns / 1e9 / len(watches)
+                    interruptible(work.look_in_a_row, share_s)
+            except KeyboardInterrupt:
+                stop_reason = "interrupted"
     for work in watches:
         work.compare_outputs()
     if result.stop_reason == "interrupted" and len(result.probes) < 2:
         raise KeyboardInterrupt("interrupted before the first round was complete")
+    if take():
+        stop_reason = "interrupted"
     shared: dict[str, Any] = {
         "mode": plan.mode,
         "seed": plan.seed,
         "counted": "quiet",
-        "stop_reason": result.stop_reason,
+        "stop_reason": stop_reason,
         "environment": environment,
         "conditions": (before, collect_condition()),
         "gpu": watch.to_record(),
@@ -296,7 +312,7 @@ def measure_together(
                 "objects",
             )
         rounds = list(islice(runners, len(prepared)))
-        if result.stop_reason != "interrupted":
+        if stop_reason != "interrupted":
             prepared = [*map(_check_again, prepared, rounds)]
         sessions.append(
             Session(
@@ -308,7 +324,7 @@ def measure_together(
                     for item, own in zip(prepared, rounds, strict=True)
                 ),
                 errors=tuple(own.error or None for own in rounds),
-                stop_reason=result.stop_reason,
+                stop_reason=stop_reason,
                 elapsed_s=result.elapsed_ns / 1e9,
                 gc_ms=gc_ms,
             )
@@ -392,7 +408,7 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
     if not rounds.warmup.steady:
         yield UNSTEADY
     if rounds.error:
-        yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
+        yield f"failed after {len(rounds.values_ns)} rounds: {describe(rounds.error)}"
     if rebuilt := len(rounds.rebuilt_rounds):
         yield (
             f"in {rebuilt} of {len(rounds.values_ns)} rounds it recorded or compiled inside of its "
@@ -410,16 +426,16 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
         )
 
 
-def _look_between(progress: Progress | None, works: Sequence[Watch]) -> Progress | None:
+def _look_between(progress: Progress | None, works: Sequence[Watch]) -> Progress:
     """``progress``, after which one of ``works`` looks, by turns, once a round, where no sample is
-    under way."""
-    if not works:
-        return progress
+    under way. A Ctrl-C that waits ends the rounds."""
 
     def tell(phase: str, done: int, total: int) -> None:
+        if take():
+            raise KeyboardInterrupt
         if progress is not None:
             progress(phase, done, total)
-        if phase == "round" and done > 0:
+        if works and phase == "round" and done > 0:
             works[done % len(works)].look()
 
     return tell
@@ -477,7 +493,7 @@ def require(session: Session) -> tuple[Measurement, ...]:
     """All measurements of ``session``. Raises RunnerError if any runner failed."""
     for error in session.errors:
         if error is not None:
-            raise RunnerError(error)
+            raise RunnerError(describe(error)) from RunnerError(error)
     return tuple(item for item in session.measurements if item is not None)
 
 

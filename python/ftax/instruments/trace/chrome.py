@@ -23,6 +23,7 @@ from ftax.instruments.trace.activities import (
 )
 from ftax.instruments.trace.names import demangle, shorten
 from ftax.instruments.trace.records import Trace
+from ftax.records.whole_file import write_whole
 
 Event = dict[str, Any]
 
@@ -34,14 +35,14 @@ def write_chrome_trace(traces: Sequence[Trace], path: str | Path) -> None:
 
     Raises:
         InvalidArgumentError: there is no trace.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; it is as it was.
     """
     if not traces:
         raise InvalidArgumentError("there are no traces to write; pass at least one")
     content = {"displayTimeUnit": "ns", "traceEvents": make_chrome_events(traces)}
     data = json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
     # No time stamp inside: the same traces make the same file.
-    Path(path).write_bytes(gzip.compress(data, 6, mtime=0) if str(path).endswith(".gz") else data)
+    write_whole(path, gzip.compress(data, 6, mtime=0) if str(path).endswith(".gz") else data)
 
 
 def make_chrome_events(traces: Sequence[Trace]) -> list[Event]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ftax import _build_info
 from ftax.errors import InvalidArgumentError
+from ftax.records.whole_file import write_whole
 from ftax.reports.html.content import DescribeStudy, leave_study, list_sections, make_content
 from ftax.reports.html.sources import Sources, read_sources
 from ftax.reports.html.view import typeset
@@ -50,7 +50,7 @@ def write_report(
         sources, skip_bad=skip_bad, title=title or "ftax report", describe_study=describe_study
     )
     try:
-        _write(target, text.encode("utf-8"))
+        write_whole(target, text.encode("utf-8"))
     except OSError as error:
         raise InvalidArgumentError(
             f"{target}: {error.strerror or error}; choose a path that can be written"
@@ -125,18 +125,3 @@ def _check_target(target: Path) -> None:
         raise InvalidArgumentError(
             f"{target} exists and is no HTML page, so it is not written over; choose another name"
         )
-
-
-def _write(target: Path, content: bytes) -> None:
-    """All or nothing: a reader never sees half a page."""
-    handle, name = tempfile.mkstemp(dir=target.absolute().parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # as any new file; temporary ones are for their owner only
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise

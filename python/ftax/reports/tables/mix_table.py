@@ -9,7 +9,7 @@ from ftax.ladders.means import MeanRow
 from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.reports.numbers import Numbers, Scalar
-from ftax.reports.table import NOTHING, Printout, Rows
+from ftax.reports.table import NOTHING, Cell, Printout, Rows
 from ftax.reports.tables.receipt_numbers import COLUMNS, list_rows, number_lines
 from ftax.reports.tables.receipt_table import (
     draw_lines,
@@ -17,6 +17,7 @@ from ftax.reports.tables.receipt_table import (
     name_work,
     say_first,
 )
+from ftax.reports.tables.runtime_table import tell_why
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import (
     format_clock,
@@ -152,7 +153,12 @@ def _make_unavailable_tables(mix: MixReceipt) -> list[Rows]:
         for name, part in zip(mix.names, mix.parts, strict=True)
         for item in part.unavailable
     ]
-    cells = {"part": "0", "runtime": "1.runtime", "host": "1.host", "why": "1.reason"}
+    cells: dict[str, Cell] = {
+        "part": "0",
+        "runtime": "1.runtime",
+        "host": "1.host",
+        "why": ("1", tell_why),
+    }
     return [Rows.of("Not measured", items, cells, text=cells)] if items else []
 
 

@@ -14,6 +14,7 @@ from ftax.reports.tables.receipt_numbers import number_operators, number_receipt
 from ftax.reports.tables.runtime_table import (
     make_runtime_tables,
     make_unavailable_tables,
+    say_where_errors_are,
     show_adoption,
 )
 from ftax.timing.cell import Cell
@@ -79,7 +80,12 @@ def draw_receipt(receipt: Receipt) -> Printout:
     return Printout(
         head=say_first(receipt),
         tables=(*make_receipt_tables(receipt), *gpu.tables),
-        notes=(*gpu.notes, receipt.recommendation, *show_adoption(receipt)),
+        notes=(
+            *gpu.notes,
+            *say_where_errors_are(receipt),
+            receipt.recommendation,
+            *show_adoption(receipt),
+        ),
         warnings=(*gpu.warnings, *receipt.collect_warnings()),
         numbers=lambda: number_receipt(receipt),
     )

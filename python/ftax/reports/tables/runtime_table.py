@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from textwrap import indent
 
-from ftax.ladders.receipt import Receipt
+from ftax.errors import LEFT_OUT, LONGEST_REASON, cut, shorten
+from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rows import RuntimeRow
 from ftax.ladders.runtime_comparison import RuntimeComparison
-from ftax.reports.table import NOTHING, Printout, Rows, say
+from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
 from ftax.reports.tables.energy_table import format_bytes
 from ftax.reports.tables.receipt_numbers import number_receipt
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_measured, format_time
 
+_LONGEST_OUTPUTS = 100  # characters; a warning says more
 _TEXT = ("runtime", "host", "of", "outputs", "kernels against eager's")
 _GIVE_WAY = ("p90", "p50", "p99", "limit", "95 % of speed-up", "throughput", "of", "speed-up",
              "kernel time", "issue time", "kernels against eager's", "kernels",
@@ -45,8 +47,20 @@ def make_unavailable_tables(receipt: Receipt) -> list[Rows]:
     """What could not be measured; none if all could."""
     if not receipt.unavailable:
         return []
-    cells = {"runtime": "runtime", "host": "host", "why": "reason"}
+    cells: dict[str, Cell] = {"runtime": "runtime", "host": "host", "why": tell_why}
     return [Rows.of("Not measured", receipt.unavailable, cells, text=cells)]
+
+
+def tell_why(missing: Unavailable) -> str:
+    """Its reason, of a record of any age in a few lines."""
+    return shorten(missing.reason, LONGEST_REASON)
+
+
+def say_where_errors_are(receipt: Receipt) -> tuple[str, ...]:
+    """That there is more of an error than its line in the table; () if there is not."""
+    if not any(item.error and item.reason.count(LEFT_OUT) for item in receipt.unavailable):
+        return ()
+    return ("All of an error is in the record (--json FILE): ftax show FILE --all.", "")
 
 
 def draw_runtimes(comparison: RuntimeComparison) -> Printout:
@@ -54,7 +68,11 @@ def draw_runtimes(comparison: RuntimeComparison) -> Printout:
     receipt = comparison.receipt
     return Printout(
         tables=(*make_runtime_tables(receipt), *make_unavailable_tables(receipt)),
-        notes=(receipt.recommendation, *show_adoption(receipt)),
+        notes=(
+            *say_where_errors_are(receipt),
+            receipt.recommendation,
+            *show_adoption(receipt),
+        ),
         warnings=tuple(receipt.collect_warnings()),
         numbers=lambda: number_receipt(receipt),
     )
@@ -143,9 +161,10 @@ def _describe_speedup(row: RuntimeRow) -> dict[str, str]:
 
 def _describe_outputs(row: RuntimeRow) -> dict[str, str]:
     """What became of the outputs, and how far they may be from eager's."""
-    words, limit = row.outputs.removeprefix("equal "), NOTHING
+    outputs = cut(row.outputs, _LONGEST_OUTPUTS)
+    words, limit = outputs.removeprefix("equal "), NOTHING
     if row.is_reference:
-        words = "the reference" if row.outputs_equal else f"its own change: {row.outputs}"
+        words = "the reference" if row.outputs_equal else f"its own change: {outputs}"
     elif row.tolerance is not None and row.outputs_equal and words != row.outputs:
         limit = f"{row.tolerance:.0e}"
     return {"outputs": words, "limit": limit}

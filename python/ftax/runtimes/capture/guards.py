@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from ftax import _core
+from ftax.errors import name_key
 from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients, can_hold_gradient
 from ftax.runtimes.capture.inert import (
@@ -109,7 +110,7 @@ class GuardedState:
         if place < 0:
             return None
         key = self.guards.find_key(place)
-        return self.places[place] if key is None else f"{key!r} of {self.places[place]}"
+        return self.places[place] if key is None else f"{name_key(key)} of {self.places[place]}"
 
     def name_change(self) -> str:
         """The attribute or variable that is not as it was; "" where it has no name."""
@@ -247,7 +248,7 @@ class _Walk:
             if self._is_short(value, path):
                 self._guard_dict(value, path)
                 self._visit_all((f"a key of {path}", key) for key in value)
-                self._visit_items(value, value, path, "{}[{!r}]")
+                self._visit_items(value, value, path, as_items=True)
                 if isinstance(value, OrderedDict) and len(value) > 1:  # has an order of its own
                     self.note(path)
                     guards.add_attribute(_Contents(functools.partial(list, value)), "now")
@@ -284,11 +285,12 @@ class _Walk:
             self.state.guards.add_items(space, keys)
 
     def _visit_items(
-        self, space: dict[Any, Any], keys: Iterable[Any], path: str, form: str = "{}.{}"
+        self, space: dict[Any, Any], keys: Iterable[Any], path: str, *, as_items: bool = False
     ) -> None:
         """What these keys hold, and which of them are tensors."""
         for key in self._unguarded.choose(space, keys):
-            value, name = space[key], form.format(path, key)
+            value = space[key]
+            name = f"{path}[{name_key(key)}]" if as_items else f"{path}.{key}"
             if isinstance(value, torch.Tensor):
                 self.state.keys.append((KeptTensor(space, key, name), value))
             self.visit(value, name)

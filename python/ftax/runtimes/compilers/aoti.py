@@ -17,13 +17,12 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, UnsupportedError, is_out_of_memory
+from ftax.errors import FtaxError, UnsupportedError, describe_fault, is_out_of_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.aoti_trial import try_package
 from ftax.runtimes.compilers.flattened import Flattened
 from ftax.runtimes.compilers.inductor import (
     caches_in,
-    describe_failure,
     name_device,
     sound_compiler,
 )
@@ -116,7 +115,7 @@ def _compile(workspace: Workspace, folder: Path) -> Mapping[str, object]:
         if is_out_of_memory(error):
             raise
         raise UnsupportedError(
-            f"{step} failed on {loaded.name}: {describe_failure(error)}"
+            f"{step} failed on {loaded.name}: {describe_fault(error)}"
         ) from error
     return {
         "exporter_warnings": len(caught),
@@ -134,7 +133,7 @@ def _load(package: Path, device_index: int) -> Callable[..., Any]:
             )
         except Exception as error:
             raise UnsupportedError(
-                f"torch._inductor.aoti_load_package failed: {describe_failure(error)}"
+                f"torch._inductor.aoti_load_package failed: {describe_fault(error)}"
             ) from error
     return model
 

@@ -103,15 +103,6 @@ def find_library_to_link(command: list[str]) -> str | None:
     return None
 
 
-def describe_failure(error: BaseException) -> str:
-    """One line: the type of the error, and what it says first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else ""
-    if first.endswith(":") and len(lines) > 1:  # "backend='inductor' raised:"
-        first = f"{first} {lines[1]}"
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
 def read_counters() -> dict[str, dict[str, int]]:
     """A copy of dynamo's and inductor's counters."""
     from torch._dynamo.utils import counters

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.dlpack import from_dlpack
 
 from ftax import _core
-from ftax.errors import UnavailableError, UnsupportedError
+from ftax.errors import UnavailableError, UnsupportedError, describe_fault
 from ftax.runtimes import tf32
 from ftax.runtimes.candidates import grad_mode
 from ftax.runtimes.compilers.flattened import Flattened
@@ -115,7 +115,7 @@ def _import_once() -> tuple[Any, Any] | UnavailableError:
     except Exception as error:  # versions that do not fit fail in any way
         packages = ", ".join(f"{name} {version(name)}" for name in (*_PACKAGES, "torch"))
         obstacle = UnavailableError(
-            f"`import torchax` failed ({_first_line(error)}): {packages} do not fit together; "
+            f"`import torchax` failed ({describe_fault(error)}): {packages} do not fit together; "
             "install a torchax made for this torch, or the torch that this torchax was made for"
         )
         obstacle.__cause__ = error
@@ -146,7 +146,7 @@ def _find_device(jax: Any, device: str) -> Any:
             return jax.devices(kind)[int(index or 0)]
     except (RuntimeError, IndexError) as error:
         raise UnavailableError(
-            f"jax.devices({kind!r}) has no {device} ({_first_line(error)}); for a GPU: "
+            f"jax.devices({kind!r}) has no {device} ({describe_fault(error)}); for a GPU: "
             "`pip install 'jax[cuda13]'`, or cuda12 as torch has it"
         ) from error
 
@@ -187,7 +187,7 @@ def _compile(
             jax.block_until_ready(jitted(weights, inputs))
     except Exception as error:
         raise UnsupportedError(
-            f"jax.jit through torchax cannot compile {loaded.name}: {_first_line(error)}"
+            f"jax.jit through torchax cannot compile {loaded.name}: {describe_fault(error)}"
         ) from error
     wait = jax.block_until_ready
     return (lambda: wait(jitted(weights, inputs))), feed
@@ -235,8 +235,3 @@ def _warn_of_threads(device: str) -> tuple[str, ...]:
     if device != "cpu" or torch.get_num_threads() == cores:
         return ()
     return (f"jax: XLA uses {cores} threads, torch {torch.get_num_threads()}",)
-
-
-def _first_line(error: Exception) -> str:
-    text = next(iter(str(error).strip().splitlines()), "")
-    return f"{type(error).__name__}: {text}"

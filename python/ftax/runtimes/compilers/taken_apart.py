@@ -24,9 +24,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ftax import _core
-from ftax.errors import UnsupportedError, is_out_of_memory
+from ftax.errors import UnsupportedError, describe_fault, is_out_of_memory
 from ftax.runtimes.candidates import drive_python, grad_mode
-from ftax.runtimes.compilers.inductor import describe_failure
 from ftax.runtimes.compilers.torch_compile import Compilation, find_compilation, judge_rounds
 from ftax.runtimes.graph.cuda_graph import require_cuda_build
 from ftax.runtimes.graph.runner_graph import capture_request
@@ -65,7 +64,7 @@ def prepare_without_guards(workspace: Workspace, host: Host) -> Candidate:
             raise
         raise UnsupportedError(
             f"the compiled {workspace.loaded.name} does not run without its guards: "
-            f"{describe_failure(error)}"
+            f"{describe_fault(error)}"
         ) from error
     made = _make(compilation, "compile-without-guards", host, runner, run)
     return replace(made, warnings=warnings)

@@ -22,12 +22,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ftax.errors import FtaxError, UnsupportedError, is_out_of_memory, say_count
+from ftax.errors import FtaxError, UnsupportedError, describe_fault, is_out_of_memory, say_count
 from ftax.runtimes.candidates import check_both_inputs, drive_python
 from ftax.runtimes.compilers.inductor import (
     caches_in,
     count_since,
-    describe_failure,
     name_device,
     read_counters,
     sound_compiler,
@@ -294,7 +293,7 @@ def _name_failure(what: str) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise UnsupportedError(f"{what} failed: {describe_failure(error)}") from error
+        raise UnsupportedError(f"{what} failed: {describe_fault(error)}") from error
 
 
 def _say_why_nothing(name: str) -> str:

@@ -19,11 +19,10 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
+from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, describe_fault
 from ftax.runtimes.cache import Artefact
 from ftax.runtimes.candidates import drive_python, grad_mode
 from ftax.runtimes.compilers.flattened import Flattened
-from ftax.runtimes.compilers.inductor import describe_failure
 from ftax.runtimes.disk import write_through_memory
 from ftax.runtimes.graph.runner_graph import prepare_graph
 from ftax.runtimes.workspace import Workspace
@@ -165,7 +164,7 @@ def _optimize(module: Any, name: str) -> Any:
             return torch.jit.optimize_for_inference(module)
         except Exception as error:
             raise UnsupportedError(
-                f"torch.jit.optimize_for_inference failed on {name}: {describe_failure(error)}"
+                f"torch.jit.optimize_for_inference failed on {name}: {describe_fault(error)}"
             ) from error
 
 
@@ -183,9 +182,8 @@ def _trace(workspace: Workspace, folder: Path, frozen: bool) -> Mapping[str, obj
         except FtaxError:
             raise
         except Exception as error:
-            text = str(error).strip().splitlines()
             raise UnsupportedError(
-                f"torch.jit.trace cannot trace {loaded.name}: {text[0] if text else error!r}"
+                f"torch.jit.trace cannot trace {loaded.name}: {describe(error)}"
             ) from error
     return {"exporter_warnings": len(caught)}
 
@@ -210,7 +208,7 @@ def _load(path: Path, device: str) -> Any:
             module = torch.jit.load(str(path), map_location=device)
         except Exception as error:
             raise InvalidArgumentError(
-                f"cannot load {path.name} as TorchScript ({str(error).splitlines()[0]}); make the "
+                f"cannot load {path.name} as TorchScript ({describe(error)}); make the "
                 "file with torch.jit.save"
             ) from error
     if getattr(module, "training", False):  # a frozen module has no mode

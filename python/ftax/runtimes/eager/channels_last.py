@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from ftax.errors import UnsupportedError
+from ftax.errors import UnsupportedError, describe
 from ftax.runtimes.candidates import check_both_inputs
 from ftax.runtimes.eager.eager import prepare_call, prepare_eager
 from ftax.runtimes.workspace import Workspace
@@ -57,7 +57,9 @@ def _convert(loaded: LoadedModel) -> LoadedModel:
     try:
         module = copy.deepcopy(loaded.module)
     except Exception as error:  # a module may hold anything
-        raise UnsupportedError(f"copy.deepcopy cannot copy {loaded.name}: {error}") from error
+        raise UnsupportedError(
+            f"copy.deepcopy cannot copy {loaded.name}: {describe(error)}"
+        ) from error
     # The positional form alone is typed for a memory format.
     module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     args, kwargs, check_args, check_kwargs = (

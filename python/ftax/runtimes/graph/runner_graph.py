@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ftax.errors import FtaxError, RunnerError, UnsupportedError
+from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe
 from ftax.runtimes.cost import measure_cost
 from ftax.runtimes.graph.cuda_graph import check_graph, drive_graph, require_cuda_build
 from ftax.runtimes.streams import enter_stream
@@ -111,8 +111,7 @@ def capture_request(
         except (FtaxError, RuntimeError) as error:
             if isinstance(error, FtaxError) and not isinstance(error, RunnerError):
                 raise
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise UnsupportedError(f"cannot capture {runtime}: {reason}") from error
+            raise UnsupportedError(f"cannot capture {runtime}: {describe(error)}") from error
         refuse_host_outputs(outputs, runtime)
         random = draws_random(graph, index)
     return graph, outputs, random

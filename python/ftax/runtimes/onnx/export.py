@@ -25,7 +25,7 @@ from typing import Any, Literal, TextIO
 import torch
 from torch import nn
 
-from ftax.errors import UnavailableError, UnsupportedError
+from ftax.errors import UnavailableError, UnsupportedError, describe_fault
 
 Exporter = Literal["dynamo", "torchscript"]
 
@@ -153,8 +153,7 @@ def _describe_cause(error: BaseException) -> str:
     """One line: the first error of the chain, whose wrappers only say that exporting failed."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0]}"
+    return describe_fault(error)
 
 
 def _refuse_full_disk(error: BaseException, path: Path) -> None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from ftax.errors import UnsupportedError
+from ftax.errors import UnsupportedError, describe
 from ftax.runtimes.onnx.export import EMBEDDED_LIMIT_BYTES, capture_output
 from ftax.steps.loaded import LoadedModel
 
@@ -37,10 +37,8 @@ def fuse_transformer(loaded: LoadedModel, source: Path, target: Path) -> Mapping
             apart = sum(p.nbytes for p in loaded.module.parameters()) > EMBEDDED_LIMIT_BYTES
             fused.save_model_to_file(str(target), use_external_data_format=apart)
     except Exception as error:
-        lines = str(error).strip().splitlines()
         raise UnsupportedError(
-            f"onnxruntime.transformers.optimizer failed on {loaded.name}: "
-            f"{lines[0] if lines else error!r}"
+            f"onnxruntime.transformers.optimizer failed on {loaded.name}: {describe(error)}"
         ) from error
     nodes = fused.model.graph.node
     fusions = Counter(node.op_type for node in nodes if node.domain == _DOMAIN)

@@ -23,6 +23,7 @@ from ftax.errors import (
     RunnerError,
     UnavailableError,
     UnsupportedError,
+    describe,
     is_out_of_memory,
 )
 from ftax.runtimes.adoption import make_request
@@ -109,7 +110,9 @@ def prepare_cuda_graph(workspace: Workspace, host: Host) -> Candidate:
     try:
         return _prepare(workspace, host, "onnxruntime-cuda-graph", artefact, settings, warnings)
     except (InvalidArgumentError, RunnerError) as error:
-        raise UnsupportedError(f"ONNX Runtime cannot capture the model: {error}") from error
+        raise UnsupportedError(
+            f"ONNX Runtime cannot capture the model: {describe(error)}"
+        ) from error
 
 
 def prepare_onnx_file(path: Path, inputs: Any, host: Host) -> Candidate:

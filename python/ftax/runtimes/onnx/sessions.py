@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError
+from ftax.errors import InvalidArgumentError, UnavailableError, UnsupportedError, describe
 from ftax.runtimes.adoption import make_request, name_level
 from ftax.runtimes.environment_variables import environment_with
 from ftax.runtimes.onnx.export import Exporter, OnnxExport, export_onnx
@@ -173,9 +173,8 @@ def make_python_session(path: Path, settings: SessionSettings) -> Any:
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=providers)
     except Exception as error:
-        lines = str(error).strip().splitlines()
         raise UnsupportedError(
-            f"onnxruntime.InferenceSession cannot run {path.name}: {lines[0] if lines else error!r}"
+            f"onnxruntime.InferenceSession cannot run {path.name}: {describe(error)}"
         ) from error
     if settings.on_cuda and _CUDA not in session.get_providers():
         raise UnavailableError(

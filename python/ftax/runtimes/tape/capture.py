@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import RunnerError, UnsupportedError
+from ftax.errors import RunnerError, UnsupportedError, describe
 from ftax.runtimes.streams import enter_stream
 from ftax.runtimes.tape.calls import describe_place
 from ftax.runtimes.tape.tape import Taped, preserve_state, seed_checks
@@ -93,8 +93,7 @@ def capture(
             loaded.prepare()
             graph, outputs = capture_calls(tape.run, stream)
         except (RunnerError, torch.OutOfMemoryError) as error:
-            reason = next(iter(str(error).splitlines()), type(error).__name__)
-            raise UnsupportedError(f"cannot capture this model: {reason}") from error
+            raise UnsupportedError(f"cannot capture this model: {describe(error)}") from error
         refuse_host_outputs(outputs, "this model")
         random = draws_random(graph, index)
     return CapturedGraph(

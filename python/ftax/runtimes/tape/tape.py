@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, RunnerError, UnsupportedError, say_count
+from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe, say_count
 from ftax.runtimes.equality import (
     Spread,
     allow_unsteady,
@@ -146,7 +146,7 @@ def make_tape_with_autograd(loaded: LoadedModel, taped: Taped) -> tuple[_core.Ta
         equality = _check_outputs(loaded, tape, taped.reference, guard=loaded.guard)
         check_equality = _check_outputs(loaded, tape, second, second=True, guard=loaded.guard)
     except RunnerError as error:
-        raise UnsupportedError(f"cannot tape this step with autograd: {error}") from error
+        raise UnsupportedError(f"cannot tape this step with autograd: {describe(error)}") from error
     tape.bind_inputs(loaded.flat_inputs())
     with preserve_state(loaded):
         calls = observe(tape.run, has_autograd=True)

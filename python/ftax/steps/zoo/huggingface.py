@@ -25,6 +25,7 @@ from ftax.errors import (
     UnavailableError,
     UnsupportedError,
     describe,
+    describe_fault,
     is_out_of_memory,
 )
 from ftax.steps.spec import Attention, Variant
@@ -117,7 +118,7 @@ def blame_config(path: Path) -> Iterator[None]:
         version = importlib.metadata.version("transformers")
         raise UnsupportedError(
             f"transformers {version} cannot use {path / 'config.json'} "
-            f"({type(error).__name__}: {error}): build the module yourself and pass it with inputs="
+            f"({describe_fault(error)}): build the module yourself and pass it with inputs="
         ) from error
 
 
@@ -222,7 +223,7 @@ def load_folder_model(path: Path, config: Any) -> tuple[nn.Module, tuple[str, ..
         # Each file format fails with a type of its own.
         except Exception as error:
             raise InvalidArgumentError(
-                f"the weights in {path} cannot be loaded ({type(error).__name__}: {error}): "
+                f"the weights in {path} cannot be loaded ({describe_fault(error)}): "
                 "save the model again with save_pretrained"
             ) from error
     return module, _describe_misfits(report)

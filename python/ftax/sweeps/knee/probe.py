@@ -30,6 +30,7 @@ from ftax.instruments.gate import try_gate
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.knee.record import KneePoint
 from ftax.timing.candidate import Candidate
+from ftax.timing.interrupts import interruptible
 from ftax.timing.session import DISTURBANCE, Plan, Progress, Session, measure
 from ftax.timing.trust import DISTURBED_IN
 
@@ -101,15 +102,19 @@ class Prober:
     def _probe(self, size: int) -> KneePoint | None:
         self._tell(size, "preparing")
         with name_faults(f"{self.over} {size} could not be loaded"):
-            loaded = self.load(size)
-        prepared = self.prepare(loaded)
+            loaded = interruptible(self.load, size)
+        prepared = interruptible(self.prepare, loaded)
         self._note_outputs(size, prepared)
         point = self._measure(size, prepared)
         # Where the gate could not tell once, it would wait for its watchdog at every size.
         has_gate = self.plateau_gate[0] is not None
         if point is None or point.problem is not None or self.stopped or not has_gate:
             return point
-        issue_ns, device_ns = self._gate(prepared)
+        try:
+            issue_ns, device_ns = interruptible(self._gate, prepared)
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+            return point
         return replace(point, issue_ns=issue_ns, device_ns=device_ns)
 
     def _measure(self, size: int, prepared: Candidate) -> KneePoint | None:
@@ -121,7 +126,13 @@ class Prober:
         deadline = time.perf_counter() + self.plan.duration_s * _MOST_OF_LIMIT
         for look in self._looks():
             left_s = min(self.left_s, deadline - time.perf_counter())
-            session = self._run(size, prepared, look - len(values_ns), left_s)
+            try:
+                session = self._run(size, prepared, look - len(values_ns), left_s)
+            except KeyboardInterrupt:
+                if point is None:
+                    raise
+                self.stopped = "interrupted"
+                break
             for place, error in enumerate(session.errors):
                 if error is not None:
                     # The plateau can run out of the memory that the larger size took.

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, check_count, check_number
 from ftax.machines.environment import collect_environment
 from ftax.runtimes.catalogue import check_host, find_runtime
 from ftax.runtimes.workspace import Workspace
@@ -25,6 +25,7 @@ from ftax.sweeps.knee.probe import Prober
 from ftax.sweeps.knee.record import Knee, KneePoint, Over
 from ftax.sweeps.knee.search import choose_size
 from ftax.timing.candidate import Host
+from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.session import Plan, choose_plan, make_cell
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
@@ -73,44 +74,64 @@ def knee(
         RunnerError: the smallest size could not be run.
     """
     setting = read_setting(options, knee.__kwdefaults__)
+    check_search(low, high, margin=margin, resolution=resolution, confidence=confidence)
     spec = find_runtime(runtime)
     spec.check_options(setting.runtime_options)
-    with measuring(model, setting), watched(progress, model) as tell:
-        load_size, limit = choose_loader(model, inputs, over, setting)
-        high = choose_high(over, low, high, limit)
-        start = time.perf_counter()
-        loaded = load_size(low)
-        prober = Prober(
-            load=load_size,
-            prepare=lambda item: spec.prepare(Workspace(item, many_sizes=True), check_host(host)),
-            over=over,
-            low=low,
-            loaded=loaded,
-            plan=KNEE_PLAN if plan is None else choose_plan(plan),
-            is_clear=lambda point: point.judge(margin, confidence) != "unsure",
-            progress=tell,
-        )
-        points, stop_reason = _search(prober, high, resolution, margin, confidence)
-        tell_interrupted(progress, stop_reason, f"{len(points)} sizes")
-        issue_ns, device_ns = prober.plateau_gate
-        return Knee(
-            cell=make_cell(loaded, prober.plateau),
-            over=over,
-            low=low,
-            high=high,
-            margin=margin,
-            resolution=resolution,
-            confidence=confidence,
-            points=tuple(points),
-            issue_ns=issue_ns,
-            device_ns=device_ns,
-            stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
-            environment=collect_environment(device=loaded.device),
-            seconds=time.perf_counter() - start,
-            checks=prober.plateau.checks.to_dict(),
-            preparation=prober.plateau.preparation.to_dict(),
-            warnings=prober.collect_warnings(),
-        )
+    with hold():
+        with measuring(model, setting), watched(progress, model) as tell:
+            load_size, limit = interruptible(choose_loader, model, inputs, over, setting)
+            high = choose_high(over, low, high, limit)
+            start = time.perf_counter()
+            loaded = interruptible(load_size, low)
+            prober = interruptible(
+                Prober,
+                load=load_size,
+                prepare=lambda item: spec.prepare(
+                    Workspace(item, many_sizes=True), check_host(host)
+                ),
+                over=over,
+                low=low,
+                loaded=loaded,
+                plan=KNEE_PLAN if plan is None else choose_plan(plan),
+                is_clear=lambda point: point.judge(margin, confidence) != "unsure",
+                progress=tell,
+            )
+            points, stop_reason = _search(prober, high, resolution, margin, confidence)
+            issue_ns, device_ns = prober.plateau_gate
+            found = Knee(
+                cell=make_cell(loaded, prober.plateau),
+                over=over,
+                low=low,
+                high=high,
+                margin=margin,
+                resolution=resolution,
+                confidence=confidence,
+                points=tuple(points),
+                issue_ns=issue_ns,
+                device_ns=device_ns,
+                stop_reason=stop_reason,  # type: ignore[arg-type]  # checked by the record
+                environment=collect_environment(device=loaded.device),
+                seconds=time.perf_counter() - start,
+                checks=prober.plateau.checks.to_dict(),
+                preparation=prober.plateau.preparation.to_dict(),
+                warnings=prober.collect_warnings(),
+            )
+        if take():  # too late to cost anything
+            found = replace(found, stop_reason="interrupted")
+        tell_interrupted(progress, found.stop_reason, f"{len(points)} sizes")
+        return found
+
+
+def check_search(
+    low: int, high: int | None, *, margin: float, resolution: float, confidence: float = 0.99
+) -> None:
+    """Raises InvalidArgumentError for what no search has, before a model is built for it."""
+    check_count("low", low)
+    if high is not None:
+        check_count("high", high)
+    check_number("margin", margin)
+    check_number("resolution", resolution)
+    check_number("confidence", confidence, most=1)
 
 
 def choose_loader(
@@ -146,10 +167,8 @@ def choose_high(over: str, low: int, high: int | None, limit: int | None) -> int
     """The largest size to try. Raises InvalidArgumentError for one that cannot be."""
     if high is None:
         high = limit or _HIGH[over]
-    if not 1 <= low < high:
-        raise InvalidArgumentError(
-            f"low is {low} and high is {high}; give 1 or more, and a larger one"
-        )
+    if not low < high:
+        raise InvalidArgumentError(f"low is {low} and high is {high}; give a low that is smaller")
     if limit is not None and high > limit:
         raise InvalidArgumentError(f"high is {high}, but the model takes at most {limit} tokens")
     return high
@@ -171,6 +190,8 @@ def _search(
             points += [] if point is None else [point]
             if prober.stopped:
                 return points, prober.stopped
+            if take():
+                raise KeyboardInterrupt
     except KeyboardInterrupt:
         if not points:
             raise

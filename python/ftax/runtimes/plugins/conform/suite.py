@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, check_number
 from ftax.runtimes.plugins.build_paths import find_counting_library
 from ftax.runtimes.plugins.case import make_case
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
@@ -88,8 +88,7 @@ def conform(
     Raises:
         InvalidArgumentError: there is no such file, or an argument is wrong.
     """
-    if limit_s <= 0:
-        raise InvalidArgumentError(f"limit_s is {limit_s!r}; give a number of seconds above 0")
+    check_number("limit_s", limit_s)
     path, config = split_name(os.fspath(library))
     loaded = _load(model, inputs, read_setting(options, conform.__kwdefaults__))
     case = make_case(loaded)
