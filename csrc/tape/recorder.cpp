@@ -194,7 +194,7 @@ void Recorder::note_access(Pending& pending, const at::Tensor& tensor, bool is_w
   c10::StorageImpl* storage = get_storage(tensor);
   pending.given.emplace_back(slot, storage);
   // `detach_`, with which torch.tensor ends, writes no memory, though its schema says so.
-  if (is_written && pending.call.op->operator_name().name != "aten::detach_") {
+  if (is_written && pending.call.op.value().operator_name().name != "aten::detach_") {
     pending.call.written.push_back(slot);
     pending.mutates_outside |= outside_storages_.contains(storage) || outside_slots_.contains(slot);
   }
@@ -208,10 +208,10 @@ void Recorder::note_access(Pending& pending, const at::Tensor& tensor, bool is_w
 }
 
 void Recorder::convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack) {
-  const auto& schema = pending.call.op->schema();
+  const auto& schema = pending.call.op.value().schema();
   const c10::ArrayRef<c10::IValue> values =
       c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - schema.arguments().size());
-  const std::vector<bool> written = find_written(*pending.call.op, values);
+  const std::vector<bool> written = find_written(pending.call.op.value(), values);
   for (size_t i = 0; i < values.size(); ++i) {
     const c10::IValue& value = values[i];
     pending.call.arguments.push_back(convert(value));
@@ -258,7 +258,7 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
 
 // See Note [Memory that Python fills].
 void Recorder::commit_fills(Pending& pending, const std::vector<c10::IValue>& stack) {
-  const bool is_lift = pending.call.op->operator_name().name == "aten::lift_fresh";
+  const bool is_lift = pending.call.op.value().operator_name().name == "aten::lift_fresh";
   const c10::IValue& result = stack.back();
   for (const auto& [tensor, contents] : pending.fills) {
     const bool is_view = result.isTensor() && result.toTensor().defined() &&
@@ -293,7 +293,7 @@ Output Recorder::add_output(const c10::IValue& value) {
 // may still find its last results in memory that the allocator hands out again.
 void Recorder::refuse_unwritten(const Pending& pending,
                                 const std::vector<c10::IValue>& stack) const {
-  if (UnwrittenMemory::reads_shapes_only(*pending.call.op)) return;
+  if (UnwrittenMemory::reads_shapes_only(pending.call.op.value())) return;
   for (const at::Tensor& tensor : pending.unwritten) {
     const bool is_view = !stack.empty() && stack.back().isTensor() &&
                          stack.back().toTensor().defined() &&
@@ -321,7 +321,7 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
   const std::scoped_lock lock(mutex_);
   if (is_closed_ || !pending.has_value() || !failure_.empty()) return;
   try {
-    const auto& returns = pending->call.op->schema().returns();
+    const auto& returns = pending->call.op.value().schema().returns();
     const size_t first = stack.size() - returns.size();
     refuse_unwritten(*pending, stack);
     if (!returns.empty()) commit_fills(*pending, stack);
@@ -334,11 +334,11 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
         for (const at::Tensor& item : value.toTensorVector()) note_shared(*pending, item);
       }
       const bool is_tensor = value.isTensor() || value.isTensorList();
-      if (!is_tensor && !value.isNone() && !is_size(*pending->call.op, returns[i])) {
+      if (!is_tensor && !value.isNone() && !is_size(pending->call.op.value(), returns[i])) {
         program_.host_reads.push_back(index);
       }
       if (value.isTensor() && value.toTensor().defined() &&
-          UnwrittenMemory::is_made_by(*pending->call.op)) {
+          UnwrittenMemory::is_made_by(pending->call.op.value())) {
         unwritten_.insert(value.toTensor());
       }
     }
@@ -388,7 +388,7 @@ void Recorder::end_backward(const std::vector<at::Tensor>& roots,
     operator_name_ = call.operator_name();
     call.module_path = module_path_;
     call.grad_mode = c10::GradMode::is_enabled();
-    Backward& backward = *call.backward;
+    Backward& backward = call.backward.value();
     backward.keeps_graph = keeps_graph;
     for (const at::Tensor& root : roots) backward.roots.push_back(find_or_capture(root));
     for (const at::Tensor& given : gradients) backward.gradients.push_back(find_or_capture(given));

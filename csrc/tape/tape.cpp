@@ -137,7 +137,7 @@ void Tape::call(size_t index) {
     c10::GradMode::set_enabled(mode);
   }
   if (program_.calls[index].backward.has_value()) {
-    run_backward(*program_.calls[index].backward);
+    run_backward(program_.calls[index].backward.value());
     return;
   }
   if (typed_[index] != nullptr) {
