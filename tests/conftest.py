@@ -18,6 +18,7 @@ from torch import nn
 
 import ftax
 import ftax.workers.process
+from ftax.runtimes.capture import captured, checks
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from support.forks import can_fork, forked_workers
@@ -93,6 +94,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("FTAX_REQUIRE_GPU") == "1" and marker != "needs_ort":
             pytest.fail(f"FTAX_REQUIRE_GPU=1, but {obstacle}", pytrace=False)
         pytest.skip(obstacle)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a script: threads of pytest's plug-ins do not count."""
+    for place in (captured, checks):
+        monkeypatch.setattr(place, "is_only_thread", lambda: True)
 
 
 @pytest.fixture

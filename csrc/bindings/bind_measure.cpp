@@ -48,6 +48,7 @@ void bind_result(py::module_& m) {
       .def_readonly("iterations", &WarmupReport::iterations)
       .def_readonly("elapsed_ns", &WarmupReport::elapsed_ns)
       .def_readonly("latency_ns", &WarmupReport::latency_ns)
+      .def_readonly("mean_ns", &WarmupReport::mean_ns)
       .def_readonly("steady", &WarmupReport::steady);
   py::class_<HostProbe>(m, "HostProbe")
       .def_readonly("loop_ns", &HostProbe::loop_ns)
@@ -61,7 +62,9 @@ void bind_result(py::module_& m) {
       .def_readonly("samples_ns", &RunnerRounds::samples_ns)
       .def_readonly("values_ns", &RunnerRounds::values_ns)
       .def_readonly("queued_ratios", &RunnerRounds::queued_ratios)
+      .def_readonly("waited_ns", &RunnerRounds::waited_ns)
       .def_readonly("positions", &RunnerRounds::positions)
+      .def_readonly("rebuilt_rounds", &RunnerRounds::rebuilt_rounds)
       .def_readonly("warmup", &RunnerRounds::warmup)
       .def_readonly("dropped", &RunnerRounds::dropped)
       .def_readonly("burst", &RunnerRounds::burst)

@@ -14,6 +14,7 @@
 #include "core/bootstrap.h"
 #include "core/compare.h"
 #include "core/error.h"
+#include "core/slow_calls.h"
 #include "core/statistics.h"
 
 namespace ftax {
@@ -78,6 +79,10 @@ void bind_results(py::module_& m) {
       .def_readonly("p99", &Summary::p99)
       .def_readonly("mad", &Summary::mad)
       .def_readonly("median", &Summary::median);
+  py::class_<SlowCalls>(m, "SlowCalls")
+      .def_readonly("mean_ns", &SlowCalls::mean_ns)
+      .def_readonly("share_ratio", &SlowCalls::share_ratio)
+      .def_readonly("extra_ns", &SlowCalls::extra_ns);
   py::class_<Comparison>(m, "Comparison")
       .def_readonly("ratio", &Comparison::ratio)
       .def_readonly("ratio_interval", &Comparison::ratio_interval)
@@ -123,6 +128,16 @@ void bind_inference(py::module_& m) {
       py::arg("confidence") = defaults.confidence, py::arg("resamples") = defaults.resamples,
       py::arg("seed") = defaults.seed, py::arg("block") = defaults.block,
       "Intervals of the mean over rounds of contrasts; values has shape (rounds, columns).");
+  m.def(
+      "find_slow_calls",
+      [](const std::vector<std::vector<int64_t>>& samples_ns, const std::vector<int64_t>& waited_ns,
+         double confidence, int resamples, uint64_t seed) {
+        const py::gil_scoped_release release;
+        return find_slow_calls(samples_ns, waited_ns, {confidence, resamples, seed});
+      },
+      py::arg("samples_ns"), py::arg("waited_ns"), py::kw_only(),
+      py::arg("confidence") = defaults.confidence, py::arg("resamples") = defaults.resamples,
+      py::arg("seed") = defaults.seed, "samples_ns holds those of each round.");
   for (const auto& [name, compare] : {std::pair{"compare_paired", &compare_paired},
                                       std::pair{"compare_unpaired", &compare_unpaired}}) {
     m.def(

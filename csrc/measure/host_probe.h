@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
+#include <optional>
 #include <vector>
 
 #include "measure/thread_waits.h"
@@ -37,6 +38,14 @@ struct HostProbe {
   double queued_ratio = 0;  // the largest of `HostProber::end_part` since the probe before
 };
 
+// Of a runner's part of a round.
+struct PartWaits {
+  double queued_ratio = 0;  // of its samples, those that can have been a fifth longer, and 0.1 ms,
+                            // because a thread of this process waited for a CPU
+  std::optional<int64_t> time_ns;  // that threads waited altogether during those that are not
+                                   // dropped, where the kernel says
+};
+
 class HostProber {
  public:
   // `quiet_wide_ns` is what the wide loop takes on a core of its own, where an earlier run has seen
@@ -48,12 +57,11 @@ class HostProber {
   // most every half millisecond. A neighbour that comes and goes within a round shows nowhere else.
   void look(int64_t now);
 
-  // Around a runner's part of a round, outside of all that is timed. Returns the share of the
-  // part's samples that can have been a fifth longer, and 0.1 ms, because a thread of this process,
-  // any of the team that does the work, waited for a CPU; 0 where the kernel does not say.
-  // `sample_ns` is the median.
-  void begin_part();
-  [[nodiscard]] double end_part(size_t samples, int64_t sample_ns);
+  // Around a runner's part of a round, outside of all that is timed: how long threads of this
+  // process, those of the team that does the work among them, waited for a CPU. The first `dropped`
+  // samples do not count, and `sample_ns` is the median of all.
+  void begin_part(int dropped = 0);
+  [[nodiscard]] PartWaits end_part(size_t samples, int64_t sample_ns);
 
   // After `probe`, which it completes: while a neighbour shares the core, waits for it to leave, at
   // most `limit_ns`. Calls `poll` about twenty times a second.
@@ -74,6 +82,8 @@ class HostProber {
   std::vector<int64_t> looks_ns_;
   ThreadWaits waits_;
   double queued_ratio_ = 0;
+  int to_drop_ = 0;  // samples of the part, from now on
+  int64_t waited_before_ns_ = 0;
 };
 
 // The steal of `cpus`, from the text of /proc/stat, in ticks; 0 where it does not say. Those of the

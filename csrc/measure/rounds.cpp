@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <utility>
 
 #include "core/clock.h"
 #include "core/statistics.h"
@@ -27,6 +28,10 @@ constexpr int kMaxDropped = kMaxSamples / kSettlingPart;
 constexpr int64_t kBurstNs = 5'000'000;  // long enough that one synchronise is lost in it
 constexpr int kMaxBurst = 10'000;
 constexpr int64_t kAwayNs = 1'000'000;  // more than a progress bar needs: this process waited
+constexpr int kTrialRounds = 5;         // TorchScript still compiles on its second and third call
+constexpr int64_t kFarMore = 4;         // times as many requests as a part had
+constexpr int64_t kFitting = 20;        // requests that a part is to have, if most are so short
+constexpr int kMostAttempts = 4;        // at a part without a rebuild
 
 // Written out because std::shuffle may differ between standard libraries, and the seed is recorded
 // so that an order can be repeated.
@@ -35,13 +40,30 @@ std::vector<size_t> shuffle(std::vector<size_t> order, std::mt19937_64& random) 
   return order;
 }
 
+// What a runner does in one round.
+struct Part {
+  int samples = 0;
+  int dropped = 0;  // the first of them
+  int burst = 1;    // requests a sample
+
+  [[nodiscard]] int64_t requests() const { return int64_t{samples} * burst; }
+  [[nodiscard]] bool is_least() const { return samples - dropped <= kMinKeptSamples; }
+};
+
+// What came of it.
+struct Taken {
+  std::vector<int64_t> samples_ns;
+  PartWaits waits;
+  bool rebuilt = false;  // the runner, in one of its requests
+};
+
 class Measurement {
  public:
   Measurement(const std::vector<std::shared_ptr<Runner>>& runners, const RoundPlan& plan,
               const Progress& progress)
       : runners_(runners), plan_(plan), progress_(progress), random_(plan.seed) {
     result_.runners.resize(runners.size());
-    samples_.resize(runners.size());
+    parts_.resize(runners.size());
     alive_.resize(runners.size());
     std::iota(alive_.begin(), alive_.end(), size_t{0});
   }
@@ -98,12 +120,8 @@ class Measurement {
       guard(index, [&](Runner& runner, RunnerRounds& rounds) {
         const bool is_over = now_ns() - start - told_ns_ > plan_.rule.time_limit_ns;
         if (!is_over) rounds.warmup = warm_up(runner, limit_warmup(total));
-        if (plan_.mode == Mode::kThroughput) {
-          const int64_t fit = kBurstNs / find_latency(rounds);
-          rounds.burst = static_cast<int>(std::clamp<int64_t>(fit, 2, kMaxBurst));
-        }
-        rounds.dropped = plan_.dropped_per_round;
-        samples_[index] = choose_samples(rounds);
+        // What was not warmed up for lack of time is taken for long.
+        size_part(index, rounds.warmup.iterations > 0 ? find_time(rounds.warmup) : kLongestNs);
       });
     }
     report("warmup", total, total);
@@ -117,26 +135,40 @@ class Measurement {
     return warmup;
   }
 
-  // What was not warmed up for lack of time is taken for long.
-  [[nodiscard]] static int64_t find_latency(const RunnerRounds& rounds) {
-    return rounds.warmup.iterations > 0 ? std::max<int64_t>(rounds.warmup.latency_ns, 1)
-                                        : kLongestNs;
+  // What decides how many requests fit into a round: their mean, where some take far longer than
+  // most, as long as enough of the others are left.
+  [[nodiscard]] int64_t find_time(const WarmupReport& warmup) const {
+    const int64_t most_ns = std::max(warmup.latency_ns, plan_.round_duration_ns / kFitting);
+    return std::min(warmup.mean_ns, most_ns);
   }
 
-  [[nodiscard]] int choose_samples(RunnerRounds& rounds) const {
-    if (plan_.samples_per_round > 0) return plan_.samples_per_round;
-    const int64_t sample_ns = find_latency(rounds) * rounds.burst;
+  void size_part(size_t index, int64_t latency_ns) {
+    parts_[index] = choose_part(latency_ns);
+    result_.runners[index].dropped = parts_[index].dropped;
+    result_.runners[index].burst = parts_[index].burst;
+  }
+
+  // For requests of `latency_ns`.
+  [[nodiscard]] Part choose_part(int64_t latency_ns) const {
+    latency_ns = std::max<int64_t>(latency_ns, 1);
+    Part part{.samples = plan_.samples_per_round, .dropped = plan_.dropped_per_round};
+    if (plan_.mode == Mode::kThroughput) {
+      part.burst = static_cast<int>(std::clamp<int64_t>(kBurstNs / latency_ns, 2, kMaxBurst));
+    }
+    if (plan_.samples_per_round > 0) return part;
+    const int64_t sample_ns = latency_ns * part.burst;
     const int64_t fits = plan_.round_duration_ns / sample_ns;
     if (fits == 0 && sample_ns >= kLongNs) {
-      rounds.dropped = 0;
+      part.dropped = 0;
     } else {
       const int64_t settling_ns = plan_.round_duration_ns / kSettlingPart;
       const int64_t settling = std::min<int64_t>(1 + (settling_ns - 1) / sample_ns, kMaxDropped);
-      rounds.dropped = std::max(rounds.dropped, static_cast<int>(settling));
+      part.dropped = std::max(part.dropped, static_cast<int>(settling));
     }
-    const int64_t least = rounds.dropped + (fits > 0 ? kMinKeptSamples : 1);
-    return static_cast<int>(
-        std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));
+    const int64_t least = part.dropped + (fits > 0 ? kMinKeptSamples : 1);
+    part.samples =
+        static_cast<int>(std::clamp<int64_t>(fits, least, std::max<int64_t>(least, kMaxSamples)));
+    return part;
   }
 
   void run_rounds(int64_t start) {
@@ -144,6 +176,7 @@ class Measurement {
     HostProber prober(plan_.quiet_wide_ns);
     result_.probes.push_back(prober.probe());
     int64_t patience_ns = plan_.patience_ns;
+    int trials = kTrialRounds;
     for (int round = 0; round < plan_.rule.max_rounds; ++round) {
       const int64_t told_ns = report("round", round, plan_.rule.max_rounds);
       if (told_ns > kAwayNs) prober.forget_steal();
@@ -152,18 +185,26 @@ class Measurement {
       };
       if (patience_ns > 0) prober.wait_for_core(result_.probes.back(), patience_ns, poll);
       patience_ns -= result_.probes.back().waited_ns;
+      const int64_t round_begin = now_ns();
       run_round(prober);
       if (alive_.empty()) {
         result_.stop_reason = StopReason::kFailed;
         return;
+      }
+      const int64_t away_ns = plan_.patience_ns - patience_ns + told_ns_;
+      const int64_t left_ns = plan_.rule.time_limit_ns - (now_ns() - start - away_ns);
+      const bool has_room = left_ns > now_ns() - round_begin;
+      if (trials-- > 0 && has_room && correct_estimates()) {
+        looks = Looks(plan_.rule);
+        round = -1;
+        continue;
       }
       const bool is_last = round + 1 == plan_.rule.max_rounds;
       if (!plan_.rule.fixed && is_precise_enough(looks, is_last)) {
         result_.stop_reason = StopReason::kPrecise;
         return;
       }
-      const int64_t away_ns = plan_.patience_ns - patience_ns + told_ns_;
-      if (!is_last && now_ns() - start - away_ns > plan_.rule.time_limit_ns) {
+      if (!is_last && left_ns < 0) {
         result_.stop_reason = StopReason::kTimeLimit;
         return;
       }
@@ -171,42 +212,92 @@ class Measurement {
     result_.stop_reason = plan_.rule.fixed ? StopReason::kFixedRounds : StopReason::kMaxRounds;
   }
 
+  // A first request that compiled or recorded is no estimate of the next one. Runners that had few
+  // samples, and have room for far more, are warmed up again, and the rounds so far are forgotten.
+  // Whether there are such runners.
+  bool correct_estimates() {
+    std::vector<std::pair<size_t, int64_t>> wrong;  // and what their requests take
+    for (const size_t index : alive_) {
+      const auto found_ns = static_cast<int64_t>(result_.runners[index].values_ns.back());
+      const Part &part = parts_[index], right = choose_part(found_ns);
+      if (part.is_least() && right.requests() >= kFarMore * part.requests()) {
+        wrong.emplace_back(index, found_ns);
+      }
+    }
+    if (wrong.empty()) return false;
+    forget_rounds();
+    for (const auto& [index, found_ns] : wrong) {
+      guard(index, [&, found_ns = found_ns, index = index](Runner& runner, RunnerRounds& rounds) {
+        const WarmupReport first = rounds.warmup;
+        rounds.warmup = warm_up(runner, limit_warmup(static_cast<int>(runners_.size())));
+        size_part(index, rounds.warmup.iterations > 1 ? find_time(rounds.warmup) : found_ns);
+        rounds.warmup.iterations += first.iterations;
+        rounds.warmup.elapsed_ns += first.elapsed_ns;
+      });
+    }
+    return true;
+  }
+
+  void forget_rounds() {
+    result_.probes = {result_.probes.back()};
+    for (RunnerRounds& rounds : result_.runners) {
+      RunnerRounds none;
+      none.warmup = rounds.warmup;
+      none.dropped = rounds.dropped;
+      none.burst = rounds.burst;
+      none.error = std::move(rounds.error);
+      rounds = std::move(none);
+    }
+  }
+
   void run_round(HostProber& prober) {
     const std::vector<size_t> order = shuffle(alive_, random_);
-    std::vector<std::vector<int64_t>> taken(order.size());
-    std::vector<double> queued_ratios(order.size());
+    std::vector<Taken> taken(order.size());
     for (size_t place = 0; place < order.size(); ++place) {
-      const size_t index = order[place];
-      guard(index, [&](Runner& runner, RunnerRounds& rounds) {
-        const SampleLimit limit = limit_part(rounds);
-        prober.begin_part();
-        taken[place] = plan_.mode == Mode::kLatency
-                           ? time_latency(runner, samples_[index], &prober, limit)
-                           : time_throughput(runner, samples_[index], rounds.burst, &prober, limit);
-        const auto sample_ns = static_cast<int64_t>(compute_median(taken[place]));
-        queued_ratios[place] = prober.end_part(taken[place].size(), sample_ns * rounds.burst);
+      guard(order[place], [&](Runner& runner, RunnerRounds& rounds) {
+        taken[place] = take_part(runner, rounds, parts_[order[place]], prober);
       });
     }
     result_.probes.push_back(prober.probe());
     for (size_t place = 0; place < order.size(); ++place) {
-      if (taken[place].empty()) continue;
-      result_.runners[order[place]].queued_ratios.push_back(queued_ratios[place]);
-      commit(order[place], static_cast<int>(place), taken[place]);
+      if (taken[place].samples_ns.empty()) continue;
+      commit(result_.runners[order[place]], static_cast<int>(place), taken[place]);
     }
   }
 
-  // Of a number of samples that was asked for all are taken.
-  [[nodiscard]] SampleLimit limit_part(const RunnerRounds& rounds) const {
-    if (plan_.samples_per_round > 0) return {};
-    return {kLongestPart * plan_.round_duration_ns, rounds.dropped + kMinKeptSamples};
+  // One in which the runner was rebuilt is taken again, unless it is rebuilt time after time.
+  [[nodiscard]] Taken take_part(Runner& runner, const RunnerRounds& rounds, const Part& part,
+                                HostProber& prober) const {
+    const int attempts = rounds.rebuilt_rounds.empty() ? kMostAttempts : 1;
+    const SampleLimit limit = limit_part(part);
+    Taken taken;
+    for (int attempt = 0; attempt == 0 || (taken.rebuilt && attempt < attempts); ++attempt) {
+      const int64_t rebuilds = runner.count_rebuilds();
+      prober.begin_part(part.dropped);
+      taken.samples_ns = plan_.mode == Mode::kLatency
+                             ? time_latency(runner, part.samples, &prober, limit)
+                             : time_throughput(runner, part.samples, part.burst, &prober, limit);
+      taken.rebuilt = runner.count_rebuilds() != rebuilds;
+    }
+    const auto sample_ns = static_cast<int64_t>(compute_median(taken.samples_ns));
+    taken.waits = prober.end_part(taken.samples_ns.size(), sample_ns * part.burst);
+    return taken;
   }
 
-  void commit(size_t index, int place, std::vector<int64_t>& taken) {
-    RunnerRounds& rounds = result_.runners[index];
-    const auto kept = std::span(taken).subspan(static_cast<size_t>(rounds.dropped));
+  // Of a number of samples that was asked for all are taken.
+  [[nodiscard]] SampleLimit limit_part(const Part& part) const {
+    if (plan_.samples_per_round > 0) return {};
+    return {kLongestPart * plan_.round_duration_ns, part.dropped + kMinKeptSamples};
+  }
+
+  static void commit(RunnerRounds& rounds, int place, Taken& taken) {
+    const auto kept = std::span(taken.samples_ns).subspan(static_cast<size_t>(rounds.dropped));
+    if (taken.rebuilt) rounds.rebuilt_rounds.push_back(static_cast<int>(rounds.values_ns.size()));
     rounds.values_ns.push_back(compute_median(kept));
+    rounds.queued_ratios.push_back(taken.waits.queued_ratio);
+    if (taken.waits.time_ns) rounds.waited_ns.push_back(*taken.waits.time_ns);
     rounds.positions.push_back(place);
-    rounds.samples_ns.push_back(std::move(taken));
+    rounds.samples_ns.push_back(std::move(taken.samples_ns));
   }
 
   // Looks only where the rule declares it.
@@ -237,7 +328,7 @@ class Measurement {
   const Progress& progress_;
   std::mt19937_64 random_;
   std::vector<size_t> alive_;
-  std::vector<int> samples_;
+  std::vector<Part> parts_;  // of each runner
   int64_t told_ns_ = 0;
   RoundsResult result_;
 };

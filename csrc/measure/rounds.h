@@ -33,8 +33,10 @@ struct RoundPlan {
   // first round: without it there would be no result. What is under way ends.
   StoppingRule rule;
   WarmupPlan warmup;
-  int64_t round_duration_ns = 20'000'000;  // of one runner in one round, aimed at
-  int samples_per_round = 0;               // exactly so many if > 0, otherwise from the duration
+  // Of one runner in one round, aimed at. How many requests fit is estimated in the warm-up. If the
+  // first rounds show that far more do (a first call compiles), they are forgotten.
+  int64_t round_duration_ns = 20'000'000;
+  int samples_per_round = 0;  // exactly so many if > 0, otherwise from the duration
   // First samples of a round, not counted in the median: at least so many, and where samples follow
   // from the duration, those that begin in its first quarter. A request that outlasts the round and
   // takes 50 ms or more is its only sample, and is counted.
@@ -53,8 +55,10 @@ struct RoundPlan {
 struct RunnerRounds {
   std::vector<std::vector<int64_t>> samples_ns;  // [round][sample], the dropped ones included
   std::vector<double> values_ns;                 // one a round
-  std::vector<double> queued_ratios;             // one a round, as of `HostProber::end_part`
+  std::vector<double> queued_ratios;             // one a round, as of `PartWaits`
+  std::vector<int64_t> waited_ns;                // likewise; empty where the kernel does not say
   std::vector<int> positions;                    // place in the random order of each round
+  std::vector<int> rebuilt_rounds;               // that it was rebuilt in, at each attempt
   int dropped = 0;                               // first samples of each round, not counted
   WarmupReport warmup;
   int burst = 1;      // requests a sample; above 1 in throughput mode only

@@ -4,6 +4,7 @@
 // timed region, so that no rung pays for it and all rungs pay the same.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -44,6 +45,10 @@ class Runner {
   // True where a sample means something else without prepare(). Such a runner has no throughput:
   // between the requests of a burst there is no place to prepare.
   [[nodiscard]] virtual bool needs_prepare() const { return false; }
+
+  // How often it has made itself ready anew inside of a request so far, as a capture does that
+  // records again. Called under its scope, beside a part of a round and not between its requests.
+  [[nodiscard]] virtual int64_t count_rebuilds() { return 0; }
 
   // Issues one inference. It may return before the device has done the work.
   virtual void enqueue() = 0;

@@ -2,6 +2,7 @@
 // wrapper overrides what it changes and can forget nothing that Runner will grow.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@ class RunnerWrapper : public Runner {
   [[nodiscard]] std::unique_ptr<Scope> enter() override { return inner_->enter(); }
   void prepare() override { inner_->prepare(); }
   [[nodiscard]] bool needs_prepare() const override { return inner_->needs_prepare(); }
+  [[nodiscard]] int64_t count_rebuilds() override { return inner_->count_rebuilds(); }
   void enqueue() override { inner_->enqueue(); }
   void synchronize() override { inner_->synchronize(); }
 

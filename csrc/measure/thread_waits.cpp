@@ -60,8 +60,8 @@ void ThreadWaits::find_threads() {
   }
 }
 
-int64_t ThreadWaits::take_count(int64_t least_ns) {
-  int64_t count = 0;
+Waits ThreadWaits::take(int64_t least_ns) {
+  Waits waits;
   for (auto entry = threads_.begin(); entry != threads_.end();) {
     Thread& thread = entry->second;
     const auto totals = read_totals(thread.file);
@@ -72,11 +72,21 @@ int64_t ThreadWaits::take_count(int64_t least_ns) {
     }
     const int64_t waited_ns = totals->waited_ns - thread.totals.waited_ns;
     const int64_t turns = totals->turns - thread.totals.turns;
-    count += std::min(turns, waited_ns / std::max<int64_t>(least_ns, 1));
+    waits.count += std::min(turns, waited_ns / std::max<int64_t>(least_ns, 1));
+    waits.time_ns += waited_ns;
     thread.totals = *totals;
     ++entry;
   }
-  return count;
+  return waits;
+}
+
+int64_t ThreadWaits::read_time() const {
+  int64_t time_ns = 0;
+  for (const auto& [id, thread] : threads_) {
+    const auto totals = read_totals(thread.file);
+    if (totals) time_ns += totals->waited_ns - thread.totals.waited_ns;
+  }
+  return time_ns;
 }
 
 }  // namespace ftax

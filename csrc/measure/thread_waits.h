@@ -16,6 +16,12 @@ struct WaitTotals {
   int64_t turns = 0;  // times that it was given a CPU, each of which ends at most one wait
 };
 
+// Of all threads together.
+struct Waits {
+  int64_t count = 0;    // how many there can have been of at least so long
+  int64_t time_ns = 0;  // of all, however short
+};
+
 class ThreadWaits {
  public:
   ThreadWaits() = default;
@@ -27,9 +33,15 @@ class ThreadWaits {
   // counted.
   void find_threads();
 
-  // How many waits of at least `least_ns` there can have been since the last call, over all
-  // threads; 0 where the kernel does not say. A thread that still waits counts when it runs again.
-  [[nodiscard]] int64_t take_count(int64_t least_ns);
+  // Waits since the last call, and how many were of at least `least_ns`; none where the kernel does
+  // not say. A thread that still waits counts when it runs again.
+  Waits take(int64_t least_ns);
+
+  // How long all have waited since `take`, which this is no call of.
+  [[nodiscard]] int64_t read_time() const;
+
+  // Whether the kernel says.
+  [[nodiscard]] bool is_known() const { return !threads_.empty(); }
 
  private:
   struct Thread {

@@ -4,6 +4,7 @@
 #include "measure/warmup.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 #include "core/clock.h"
@@ -22,6 +23,11 @@ int choose_window(int64_t latency_ns) {
   return static_cast<int>(std::clamp<int64_t>(fits, kMinWindow, kMaxWindow));
 }
 
+int64_t compute_mean(std::span<const int64_t> samples_ns) {
+  const auto sum_ns = std::accumulate(samples_ns.begin(), samples_ns.end(), int64_t{0});
+  return sum_ns / static_cast<int64_t>(samples_ns.size());
+}
+
 }  // namespace
 
 WarmupReport warm_up(Runner& runner, const WarmupPlan& plan) {
@@ -30,14 +36,16 @@ WarmupReport warm_up(Runner& runner, const WarmupPlan& plan) {
   WarmupReport report;
   if (plan.iterations > 0) {
     const auto samples = time_latency(runner, plan.iterations, nullptr, {plan.limit_ns});
-    const auto tail = std::span(samples).last(std::min<size_t>(samples.size(), kMinWindow));
+    const size_t last = std::max<size_t>(samples.size() / 2, kMinWindow);
+    const auto tail = std::span(samples).last(std::min(samples.size(), last));
     report.latency_ns = static_cast<int64_t>(compute_median(tail));
+    report.mean_ns = compute_mean(tail);
     report.iterations = static_cast<int>(samples.size());
     report.steady = report.iterations == plan.iterations;  // by decree
     report.elapsed_ns = now_ns() - start;
     return report;
   }
-  report.latency_ns = time_latency(runner, 1).front();
+  report.latency_ns = report.mean_ns = time_latency(runner, 1).front();
   report.iterations = 1;
   int steady_windows = 0;
   while (!report.steady && left_ns() > kMinWindow * report.latency_ns) {
@@ -48,6 +56,8 @@ WarmupReport warm_up(Runner& runner, const WarmupPlan& plan) {
                                   static_cast<double>(std::max<int64_t>(report.latency_ns, 1));
     steady_windows = fall <= plan.tolerance_ratio ? steady_windows + 1 : 0;
     report.latency_ns = median;
+    const int64_t mean_ns = compute_mean(samples);
+    report.mean_ns = report.iterations == 1 ? mean_ns : std::min(report.mean_ns, mean_ns);
     report.iterations += static_cast<int>(samples.size());
     report.steady = steady_windows >= 2 && report.iterations >= plan.min_iterations;
   }

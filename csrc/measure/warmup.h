@@ -17,7 +17,8 @@ struct WarmupPlan {
 struct WarmupReport {
   int iterations = 0;
   int64_t elapsed_ns = 0;
-  int64_t latency_ns = 0;  // median of the last window: sizes the rounds
+  int64_t latency_ns = 0;  // median of the last window
+  int64_t mean_ns = 0;     // the smallest mean of a window: other work makes some longer
   bool steady = false;
 };
 

@@ -50,12 +50,14 @@ void rethrow_python_error(const std::string& name) {
 }
 
 PythonRunner::PythonRunner(pybind11::object callable, std::string name, c10::Device device,
-                           GradMode grad_mode, pybind11::object scope)
+                           GradMode grad_mode, pybind11::object scope,
+                           pybind11::object count_rebuilds)
     : callable_(std::move(callable)),
       name_(std::move(name)),
       sync_(device),
       grad_mode_(grad_mode),
-      scope_(std::move(scope)) {
+      scope_(std::move(scope)),
+      count_rebuilds_(std::move(count_rebuilds)) {
   if (PyCallable_Check(callable_.ptr()) == 0) {
     throw InvalidArgumentError(name_ + " is a " + Py_TYPE(callable_.ptr())->tp_name +
                                ", which cannot be called; pass a callable without arguments");
@@ -64,6 +66,17 @@ PythonRunner::PythonRunner(pybind11::object callable, std::string name, c10::Dev
 
 std::unique_ptr<Runner::Scope> PythonRunner::enter() {
   return std::make_unique<PythonScope>(grad_mode_, name_, scope_);
+}
+
+int64_t PythonRunner::count_rebuilds() {
+  if (count_rebuilds_.is_none()) return 0;
+  try {
+    return count_rebuilds_().cast<int64_t>();
+  } catch (const pybind11::error_already_set& error) {
+    throw RunnerError(name_ + " could not count its rebuilds: " + error.what());
+  } catch (const pybind11::cast_error&) {
+    throw RunnerError(name_ + " counts its rebuilds by something else than whole numbers");
+  }
 }
 
 void PythonRunner::enqueue() {

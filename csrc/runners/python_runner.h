@@ -5,6 +5,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include <cstdint>
 #include <string>
 
 #include "measure/runner.h"
@@ -20,14 +21,16 @@ namespace ftax {
 class PythonRunner final : public Runner {
  public:
   // `callable` takes no argument. `scope`, if it is not None, makes a context manager, in which
-  // each round runs. Construct and destroy with the GIL held.
+  // each round runs. `count_rebuilds`, if it is not None, gives what the method of that name does.
+  // Construct and destroy with the GIL held.
   PythonRunner(pybind11::object callable, std::string name, c10::Device device, GradMode grad_mode,
-               pybind11::object scope);
+               pybind11::object scope, pybind11::object count_rebuilds);
 
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] Host host() const override { return Host::kPython; }
   [[nodiscard]] bool needs_gil() const override { return true; }
   [[nodiscard]] std::unique_ptr<Scope> enter() override;
+  [[nodiscard]] int64_t count_rebuilds() override;
   // The result is released before returning, as it is when a caller drops it.
   void enqueue() override;
   void synchronize() override { sync_(); }
@@ -42,6 +45,7 @@ class PythonRunner final : public Runner {
   DeviceSync sync_;
   GradMode grad_mode_;
   pybind11::object scope_;
+  pybind11::object count_rebuilds_;
 };
 
 }  // namespace ftax

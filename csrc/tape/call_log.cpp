@@ -7,6 +7,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,8 +23,10 @@ thread_local int kernels = 0;  // that are under way in this thread, one within 
 thread_local int draws = 0;    // of them, those that draw random numbers
 
 struct InKernel final : at::ObserverContext {
-  explicit InKernel(bool does_draw) : does_draw(does_draw) {}
-  bool does_draw;
+  const CallLog* log = nullptr;
+  size_t place = 0;
+  bool does_draw = false;
+  int errors = std::uncaught_exceptions();  // that fly through destructors around the call
 };
 
 bool is_composite(const c10::OperatorHandle& op) {
@@ -61,11 +64,14 @@ void add_value(const c10::IValue& value, LoggedCall& call) {
   }
 }
 
-bool add_to_active(LoggedCall call) {
+std::unique_ptr<InKernel> add_to_active(LoggedCall call) {
   const std::scoped_lock lock(mutex);
   CallLog* const log = active;
-  if (log != nullptr) log->add(std::move(call));
-  return log != nullptr;
+  if (log == nullptr) return nullptr;
+  auto kernel = std::make_unique<InKernel>();
+  kernel->log = log;
+  kernel->place = log->add(std::move(call));
+  return kernel;
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
@@ -80,17 +86,23 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   call.name = c10::toString(*name);
   call.depth = kernels;
   for (const c10::IValue& value : function.inputs()) add_value(value, call);
-  if (!add_to_active(std::move(call))) return nullptr;
+  std::unique_ptr<InKernel> kernel = add_to_active(std::move(call));
+  if (kernel == nullptr) return nullptr;
   ++kernels;
-  const bool does_draw = op->hasTag(at::Tag::nondeterministic_seeded);
-  draws += does_draw;
-  return std::make_unique<InKernel>(does_draw);
+  kernel->does_draw = op->hasTag(at::Tag::nondeterministic_seeded);
+  draws += kernel->does_draw;
+  return kernel;
 }
 
 void end(const at::RecordFunction&, at::ObserverContext* context) {
   if (context == nullptr) return;
+  const auto& kernel = static_cast<const InKernel&>(*context);
   --kernels;
-  draws -= static_cast<InKernel*>(context)->does_draw;
+  draws -= kernel.does_draw;
+  if (std::uncaught_exceptions() <= kernel.errors) return;
+  const std::scoped_lock lock(mutex);
+  CallLog* const log = active;
+  if (log == kernel.log) log->mark_raised(kernel.place);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // place.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -16,7 +17,8 @@ struct LoggedCall {
   std::vector<std::vector<int64_t>> shapes;  // of its tensors, those in lists included
   // Among its arguments, those in lists included, but for how far a generator is.
   std::vector<int64_t> integers;
-  int depth = 0;  // of calls within which it was made
+  int depth = 0;        // of calls within which it was made
+  bool raised = false;  // it ended with an error, before its kernel or in it
 };
 
 // Calls of operators that have a kernel of their own, in the order in which they begin: what
@@ -34,7 +36,12 @@ class CallLog {
   // Of a log that is stopped.
   [[nodiscard]] const std::vector<LoggedCall>& calls() const { return calls_; }
 
-  void add(LoggedCall call) { calls_.push_back(std::move(call)); }
+  // Its place among the calls.
+  size_t add(LoggedCall call) {
+    calls_.push_back(std::move(call));
+    return calls_.size() - 1;
+  }
+  void mark_raised(size_t place) { calls_.at(place).raised = true; }
 
  private:
   uint64_t handle_ = 0;  // 0: not started

@@ -32,7 +32,7 @@ struct Output {
 // A backward pass: autograd's engine runs from the roots and leaves gradients at the leaves.
 struct Backward {
   struct Leaf {
-    at::Tensor tensor;
+    int slot;                   // of the leaf: a weight, or an input that may be rebound
     int gradient = kNoSlot;     // where its gradient goes
     bool had_gradient = false;  // before, to which the pass adds
   };
@@ -51,6 +51,7 @@ struct Call {
   std::vector<int> releases;  // slots whose last use this call was
   std::vector<int> written;   // slots of arguments into whose memory it writes
   std::vector<int> shared;    // slots of arguments in whose memory a result is, whatever the schema
+  std::vector<int> leaves;    // slots that an earlier call filled, and that require gradients here
   std::string module_path;    // of the module whose forward made the call; "" for the model itself
   bool grad_mode = false;     // under which it was made
   bool hidden = false;        // made inside a binding that hides it from Python (torch.tensor)
@@ -79,7 +80,7 @@ struct Program {
   std::vector<int> passing_slots;   // of those: on the host, and gone when the call had returned
   std::vector<int> host_reads;      // calls that returned a number to Python
   std::vector<int> mutations;       // calls that write into a constant or an input
-  std::vector<at::Tensor> bare;     // leaves whose gradients are gone when Python is done
+  std::vector<int> bare;            // leaves whose gradients are gone when Python is done
   bool inference_mode = false;      // recorded under inference mode
   // Each call runs under its own grad mode, as where a replay records autograd's graph. Below
   // autograd a few kernels ask for it too: oneDNN's LSTM keeps what its backward pass needs.

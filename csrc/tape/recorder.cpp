@@ -8,6 +8,8 @@
 #include "tape/recorder.h"
 
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
@@ -33,7 +35,9 @@ void collect_slots(const Argument& argument, std::vector<int>& slots) {
 void collect_slots(const Backward& backward, std::vector<int>& slots) {
   slots.insert(slots.end(), backward.roots.begin(), backward.roots.end());
   slots.insert(slots.end(), backward.gradients.begin(), backward.gradients.end());
-  for (const Backward::Leaf& leaf : backward.leaves) slots.push_back(leaf.gradient);
+  for (const Backward::Leaf& leaf : backward.leaves) {
+    slots.insert(slots.end(), {leaf.slot, leaf.gradient});
+  }
 }
 
 void collect_slots(const Output& output, std::vector<int>& slots) {
@@ -50,6 +54,27 @@ bool is_size(const c10::OperatorHandle& op, const c10::Argument& returned) {
   if (UnwrittenMemory::reads_shapes_only(op)) return true;
   return returned.real_type()->kind() == c10::TypeKind::SymIntType &&
          op.operator_name().name.starts_with("aten::");
+}
+
+// The leaves at which a backward pass from `roots` leaves gradients: autograd's graph knows them
+// all, wherever Python keeps them.
+std::vector<at::Tensor> find_leaves(const std::vector<at::Tensor>& roots) {
+  std::vector<at::Tensor> leaves;
+  torch::autograd::edge_list edges;  // nothing else need hold the node of a root that is a leaf
+  std::unordered_set<const torch::autograd::Node*> seen;
+  const auto add = [&](const torch::autograd::Edge& edge) {
+    if (edge.is_valid() && seen.insert(edge.function.get()).second) edges.push_back(edge);
+  };
+  for (const at::Tensor& root : roots) {
+    if (root.requires_grad()) add(torch::autograd::impl::gradient_edge(root));
+  }
+  for (size_t i = 0; i < edges.size(); ++i) {
+    const torch::autograd::Edge edge = edges[i];
+    const auto* end = dynamic_cast<const torch::autograd::AccumulateGrad*>(edge.function.get());
+    if (end != nullptr) leaves.push_back(end->variable);
+    std::ranges::for_each(edge.function->next_edges(), add);
+  }
+  return leaves;
 }
 
 }  // namespace
@@ -193,6 +218,10 @@ void Recorder::note_access(Pending& pending, const at::Tensor& tensor, bool is_w
   const int slot = slots_.at(tensor.unsafeGetTensorImpl());
   c10::StorageImpl* storage = get_storage(tensor);
   pending.given.emplace_back(slot, storage);
+  if (level_ == Level::kWithAutograd && !outside_slots_.contains(slot) && tensor.is_leaf() &&
+      tensor.requires_grad()) {
+    pending.call.leaves.push_back(slot);
+  }
   // `detach_`, with which torch.tensor ends, writes no memory, though its schema says so.
   if (is_written && pending.call.op.value().operator_name().name != "aten::detach_") {
     pending.call.written.push_back(slot);
@@ -370,32 +399,34 @@ void Recorder::refuse(const std::string& what) noexcept {
   fail(what);
 }
 
-void Recorder::begin_backward(std::vector<at::Tensor> leaves) {
+void Recorder::begin_backward(const std::vector<at::Tensor>& roots) {
   const std::scoped_lock lock(mutex_);
   backward_.emplace();
-  for (at::Tensor& leaf : leaves) {
-    const bool had_gradient = leaf.grad().defined();
-    backward_->leaves.push_back({std::move(leaf), kNoSlot, had_gradient});
+  for (const at::Tensor& leaf : find_leaves(roots)) {
+    backward_->emplace_back(leaf, leaf.grad().defined());
   }
 }
 
 void Recorder::end_backward(const std::vector<at::Tensor>& roots,
                             const std::vector<at::Tensor>& gradients, bool keeps_graph) noexcept {
-  Call call;
-  call.backward = std::exchange(backward_, std::nullopt);
+  const auto leaves = std::exchange(backward_, std::nullopt).value();
   if (!failure_.empty()) return;
   try {
+    Call call;
+    Backward& backward = call.backward.emplace();
     operator_name_ = call.operator_name();
     call.module_path = module_path_;
     call.grad_mode = c10::GradMode::is_enabled();
-    Backward& backward = call.backward.value();
     backward.keeps_graph = keeps_graph;
     for (const at::Tensor& root : roots) backward.roots.push_back(find_or_capture(root));
     for (const at::Tensor& given : gradients) backward.gradients.push_back(find_or_capture(given));
-    std::erase_if(backward.leaves, [](const auto& leaf) { return !leaf.tensor.grad().defined(); });
-    for (Backward::Leaf& leaf : backward.leaves) {
-      const at::Tensor& gradient = leaf.tensor.grad();
-      leaf.gradient = leaf.had_gradient ? find_or_capture(gradient) : add_slot(gradient);
+    for (const auto& [leaf, had_gradient] : leaves) {
+      const at::Tensor& gradient = leaf.grad();
+      if (!gradient.defined()) continue;
+      const int slot = find_or_capture(leaf);
+      if (outside_slots_.contains(slot)) leaves_.emplace_back(slot, leaf);
+      backward.leaves.push_back(
+          {slot, had_gradient ? find_or_capture(gradient) : add_slot(gradient), had_gradient});
     }
     program_.calls.push_back(std::move(call));
   } catch (const std::exception& error) {
@@ -441,11 +472,8 @@ Program Recorder::finish(const std::vector<at::Tensor>& outputs, const IsHeld& i
   }
   compute_releases();
   find_passing(is_held);
-  for (const Call& call : program_.calls) {
-    if (!call.backward.has_value()) continue;
-    for (const Backward::Leaf& leaf : call.backward->leaves) {
-      if (!leaf.tensor.grad().defined()) program_.bare.push_back(leaf.tensor);
-    }
+  for (const auto& [slot, leaf] : leaves_) {
+    if (!leaf.grad().defined()) program_.bare.push_back(slot);
   }
   return std::move(program_);
 }

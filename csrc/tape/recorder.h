@@ -63,8 +63,9 @@ class Recorder {
   // Dotted path of the module whose forward runs now.
   void set_module(std::string path);
 
-  // A backward pass to `leaves`: what autograd's engine calls is the replayed engine's to call.
-  void begin_backward(std::vector<at::Tensor> leaves);
+  // A backward pass from `roots` to all leaves of their graph: what autograd's engine calls is the
+  // replayed engine's to call.
+  void begin_backward(const std::vector<at::Tensor>& roots);
   void end_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
                     bool keeps_graph) noexcept;
 
@@ -127,7 +128,9 @@ class Recorder {
   std::unordered_set<int> outside_slots_;  // inputs and constants
   // Of inputs, weights and constants. A write is one of memory, whatever tensor it goes through.
   std::unordered_set<c10::StorageImpl*> outside_storages_;
-  std::optional<Backward> backward_;  // while one runs
+  // Of the backward pass that runs: its leaves, and whether they had gradients before.
+  std::optional<std::vector<std::pair<at::Tensor, bool>>> backward_;
+  std::vector<std::pair<int, at::Tensor>> leaves_;  // of all backward passes that outlive the call
   std::vector<WeakTensor> weak_tensors_;
   std::vector<WeakStorage> weak_storages_;
   std::vector<at::Tensor> held_;

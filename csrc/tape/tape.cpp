@@ -112,7 +112,7 @@ void Tape::prepare(size_t index) {
 void Tape::run_backward(const Backward& backward) {
   const auto tensor_in = [this](int slot) { return slots_[static_cast<size_t>(slot)].toTensor(); };
   for (const Backward::Leaf& leaf : backward.leaves) {
-    if (!leaf.had_gradient) leaf.tensor.mutable_grad() = at::Tensor();
+    if (!leaf.had_gradient) tensor_in(leaf.slot).mutable_grad() = at::Tensor();
   }
   torch::autograd::edge_list roots;
   torch::autograd::variable_list gradients;
@@ -127,7 +127,7 @@ void Tape::run_backward(const Backward& backward) {
   torch::autograd::Engine::get_default_engine().execute(
       roots, gradients, backward.keeps_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
   for (const Backward::Leaf& leaf : backward.leaves) {
-    slots_[static_cast<size_t>(leaf.gradient)] = leaf.tensor.grad();
+    slots_[static_cast<size_t>(leaf.gradient)] = tensor_in(leaf.slot).grad();
   }
 }
 
@@ -135,6 +135,9 @@ void Tape::call(size_t index) {
   const bool mode = program_.calls[index].grad_mode;
   if (program_.keeps_grad_mode && mode != c10::GradMode::is_enabled()) {
     c10::GradMode::set_enabled(mode);
+  }
+  for (const int leaf : program_.calls[index].leaves) {  // which Python says without an operator
+    slots_[static_cast<size_t>(leaf)].toTensor().requires_grad_();
   }
   if (program_.calls[index].backward.has_value()) {
     run_backward(program_.calls[index].backward.value());
@@ -208,7 +211,9 @@ void Tape::rethrow(const Call& call) {
 void Tape::execute_all(size_t& index) {
   const c10::AutoGradMode as_found(c10::GradMode::is_enabled());
   for (; index < program_.calls.size(); ++index) execute(index);
-  for (const at::Tensor& leaf : program_.bare) leaf.mutable_grad() = at::Tensor();
+  for (const int leaf : program_.bare) {
+    slots_[static_cast<size_t>(leaf)].toTensor().mutable_grad() = at::Tensor();
+  }
 }
 
 void Tape::run() {

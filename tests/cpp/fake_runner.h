@@ -46,6 +46,7 @@ class FakeRunner final : public Runner {
     if (on_prepare) on_prepare();
   }
   [[nodiscard]] bool needs_prepare() const override { return on_prepare != nullptr; }
+  [[nodiscard]] int64_t count_rebuilds() override { return rebuilds; }
   void enqueue() override {
     note("!");
     if (body_) body_(calls_++);
@@ -54,6 +55,7 @@ class FakeRunner final : public Runner {
 
   [[nodiscard]] bool is_inside() const { return inside_; }
 
+  int64_t rebuilds = 0;              // a body that counts one up was rebuilt in that call
   std::function<void()> on_enter;    // may throw
   std::function<void()> on_prepare;  // a runner that has one also needs it
 

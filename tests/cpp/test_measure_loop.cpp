@@ -87,6 +87,8 @@ TEST(a_wrapper_forwards_everything) {
   CHECK(wrapper.name() == "a");
   CHECK(wrapper.host() == Host::kCpp);
   CHECK(!wrapper.needs_gil());
+  inner->rebuilds = 3;
+  CHECK(wrapper.count_rebuilds() == 3);
   {
     const auto scope = wrapper.enter();
     wrapper.prepare();
@@ -133,6 +135,17 @@ TEST(a_warm_up_goes_on_while_latency_falls) {
   CHECK(report.iterations >= 1 + 2 + 2 + 2 + 2);
   CHECK(report.latency_ns >= 2 * kMs);
   CHECK(report.latency_ns < 20 * kMs);
+}
+
+TEST(a_warm_up_tells_the_mean_beside_the_median) {
+  // Of windows of about twenty calls, in each of which one or two take 10 ms more.
+  FakeRunner runner("a", nullptr, [](int call) { spin(call % 10 == 9 ? 11 * kMs : kMs); });
+  const WarmupReport report = warm_up(runner, {});
+  CHECK(report.latency_ns >= kMs && report.latency_ns < 2 * kMs);
+  CHECK(report.mean_ns >= 14 * kMs / 10);
+  // A first call that compiled is in no mean.
+  FakeRunner compiling("b", nullptr, [](int call) { spin(call == 0 ? 100 * kMs : kMs); });
+  CHECK(warm_up(compiling, {}).mean_ns < 50 * kMs);
 }
 
 TEST(one_window_without_a_fall_is_not_steady) {
@@ -208,11 +221,13 @@ TEST(a_thread_that_waits_for_its_cpu_is_seen_from_another) {
   ThreadWaits waits;
   waits.find_threads();
   spin(20 * kMs);
-  static_cast<void>(waits.take_count(1));
+  waits.take(1);
   spin(200 * kMs);
-  CHECK(waits.take_count(kMs) >= 5);  // slices of a few ms
+  const Waits found = waits.take(kMs);
+  CHECK(found.count >= 5);  // slices of a few ms
+  CHECK(found.time_ns >= 5 * kMs);
   spin(20 * kMs);
-  CHECK(waits.take_count(3600'000 * kMs) == 0);
+  CHECK(waits.take(3600'000 * kMs).count == 0);
 }
 
 TEST(a_thread_that_has_ended_is_forgotten) {
@@ -221,9 +236,9 @@ TEST(a_thread_that_has_ended_is_forgotten) {
     const Neighbour neighbour(list_allowed_cpus().front());
     waits.find_threads();
   }
-  CHECK(waits.take_count(1) >= 0);
+  CHECK(waits.take(1).count >= 0);
   waits.find_threads();
-  CHECK(waits.take_count(1) >= 0);
+  CHECK(waits.take(1).count >= 0);
 }
 
 TEST(a_part_whose_requests_waited_spoils_its_round) {
@@ -238,14 +253,33 @@ TEST(a_part_whose_requests_waited_spoils_its_round) {
     spin(200 * kMs);
     // Half of the time went to the neighbour: if it was one request, that was longer for it; ten
     // thousand of 10 us were not, but for those few that a slice of the neighbour's fell into.
-    const double ratio = prober.end_part(1, 200 * kMs);
-    CHECK(ratio == 1.0);
+    const PartWaits waits = prober.end_part(1, 200 * kMs);
+    CHECK(waits.queued_ratio == 1.0);
+    CHECK(waits.time_ns >= 40 * kMs);
     prober.begin_part();
     spin(200 * kMs);
-    CHECK(prober.end_part(10'000, kMs / 100) < kQueuedToleranceRatio);
-    CHECK(prober.probe().queued_ratio == ratio);
+    CHECK(prober.end_part(10'000, kMs / 100).queued_ratio < kQueuedToleranceRatio);
+    CHECK(prober.probe().queued_ratio == waits.queued_ratio);
   }
   CHECK(prober.probe().queued_ratio == 0.0);
+}
+
+TEST(what_threads_waited_during_dropped_samples_is_not_told) {
+  if (!tells_waits()) return;
+  const int cpu = list_allowed_cpus().front();
+  HostProber prober;
+  static_cast<void>(prober.probe());
+  const AffinityScope alone(std::vector<int>{cpu});
+  prober.begin_part(3);
+  {
+    const Neighbour neighbour(cpu);
+    const AffinityScope beside(std::vector<int>{cpu});
+    spin(200 * kMs);
+  }
+  for (int sample = 0; sample < 3; ++sample) prober.look(now_ns());
+  const PartWaits first = prober.end_part(1, 200 * kMs);
+  CHECK(first.queued_ratio == 1.0);
+  CHECK(first.time_ns < 40 * kMs);
 }
 
 // Of requests that each wake another thread, how many waited for a CPU.
@@ -266,7 +300,7 @@ double wake_for_each_request() {
     asked.notify_one();
     done.wait(i - 1);
   }
-  const double ratio = prober.end_part(2000, kMs / 100);
+  const double ratio = prober.end_part(2000, kMs / 100).queued_ratio;
   worker.join();
   return ratio;
 }

@@ -1,11 +1,13 @@
 // Interleaved rounds: who runs when, what a failure or Ctrl-C leaves behind, and when it ends.
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "check.h"
@@ -361,8 +363,8 @@ TEST(samples_that_begin_in_the_first_quarter_of_a_round_are_dropped) {
   for (const auto& [sample_ns, most] : {std::pair{kMs, 5}, {4 * kMs, 2}, {6 * kMs, 1}}) {
     const auto runner = make("a", nullptr, [=](int) { spin(sample_ns); });
     const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
-    const int64_t warm_ns = rounds.warmup.latency_ns;  // what was expected of a sample
-    if (warm_ns > plan.round_duration_ns) continue;    // the machine stood still meanwhile
+    const int64_t warm_ns = rounds.warmup.mean_ns;   // what was expected of a sample
+    if (warm_ns > plan.round_duration_ns) continue;  // the machine stood still meanwhile
     CHECK(rounds.dropped == (5 * kMs + warm_ns - 1) / warm_ns);
     CHECK(rounds.dropped <= most);
     const int kept = static_cast<int>(rounds.samples_ns[0].size()) - rounds.dropped;
@@ -388,6 +390,116 @@ TEST(warming_up_takes_at_most_half_of_the_time) {
   const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
   CHECK(!rounds.warmup.steady);
   CHECK(rounds.warmup.iterations == 1);  // a window would outlast the 20 ms
+}
+
+TEST(calls_of_which_some_are_slow_have_the_time_they_need) {
+  // Each tenth of 10 us takes 4 ms more, so that 2000 calls of a round, as many as the others let
+  // fit, would be cut short; and each tenth of 1 ms takes 200 more, of which the mean lets one fit.
+  for (const auto& [call_ns, slow_ns, least] :
+       {std::tuple{kMs / 100, 4 * kMs, 10}, std::tuple{kMs, 200 * kMs, 3}}) {
+    RoundPlan plan = make_plan(2);
+    plan.warmup = WarmupPlan{};
+    plan.samples_per_round = 0;
+    const auto runner = make("a", nullptr, [call_ns = call_ns, slow_ns = slow_ns](int call) {
+      spin(call % 10 == 9 ? slow_ns : call_ns);
+    });
+    const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
+    for (const std::vector<int64_t>& samples : rounds.samples_ns)
+      CHECK(static_cast<int>(samples.size()) >= rounds.dropped + least);
+  }
+}
+
+// A runner whose first calls compile, or what else takes them 100 ms; all others take 0.2 ms.
+std::shared_ptr<FakeRunner> make_compiling(int calls) {
+  return make("compiling", nullptr,
+              [calls](int call) { spin(call < calls ? 100 * kMs : kMs / 5); });
+}
+
+// Of rounds that hold such a runner: as many samples as fit, the same number in each, none of them
+// of a call that compiled.
+void check_rounds(const RunnerRounds& rounds, size_t count) {
+  CHECK(rounds.values_ns.size() == count);
+  CHECK(rounds.positions.size() == count && rounds.queued_ratios.size() == count);
+  CHECK(rounds.waited_ns.size() == (tells_waits() ? count : 0));
+  CHECK(rounds.dropped > 1);
+  for (const std::vector<int64_t>& samples : rounds.samples_ns) {
+    CHECK(samples.size() >= 4);
+    CHECK(static_cast<int>(samples.size()) >= 2 * rounds.dropped);
+  }
+}
+
+TEST(a_first_call_that_compiles_is_no_estimate) {
+  RoundPlan plan = make_plan(6);
+  plan.samples_per_round = 0;
+  plan.rule.time_limit_ns = 2'000 * kMs;
+  // After a first call of 100 ms half of 0.4 s has no room for two more: it was the estimate.
+  for (const bool until_steady : {true, false}) {
+    if (until_steady) {
+      plan.warmup = WarmupPlan{.limit_ns = 150 * kMs};
+    } else {
+      plan.warmup.iterations = 1;
+    }
+    const RoundsResult result = measure_rounds({make("other"), make_compiling(1)}, plan);
+    CHECK(result.probes.size() == 6 + 1);
+    CHECK(result.runners[0].values_ns.size() == 6);
+    check_rounds(result.runners[1], 6);
+    CHECK(result.runners[1].warmup.iterations > 1);
+    CHECK(result.runners[1].warmup.elapsed_ns > 100 * kMs);
+  }
+}
+
+TEST(nor_are_the_first_few_calls) {
+  RoundPlan plan = make_plan(6);  // one request warms up
+  plan.samples_per_round = 0;
+  check_rounds(measure_rounds({make_compiling(4)}, plan).runners.front(), 6);
+}
+
+TEST(a_first_call_that_compiles_sizes_no_burst) {
+  RoundPlan plan = make_plan(6);
+  plan.samples_per_round = 0;
+  plan.mode = Mode::kThroughput;
+  const RunnerRounds rounds = measure_rounds({make_compiling(1)}, plan).runners.front();
+  CHECK(rounds.burst > 2);  // of 5 ms
+  CHECK(rounds.values_ns.size() == 6);
+}
+
+TEST(an_estimate_is_corrected_only_while_there_is_time) {
+  RoundPlan plan = make_plan(6);
+  plan.samples_per_round = 0;
+  plan.rule.time_limit_ns = 1;
+  const RunnerRounds rounds = measure_rounds({make_compiling(1)}, plan).runners.front();
+  CHECK(rounds.samples_ns.size() == 1 && rounds.samples_ns[0].size() == 1);
+}
+
+// Two samples a round: calls 1 and 2 are to be those of round 0. `is_rebuilt` says in which calls
+// it is, which take 20 ms.
+RunnerRounds measure_rebuilt(int& calls, const std::function<bool(int call)>& is_rebuilt) {
+  FakeRunner* self = nullptr;
+  const auto runner = make("capture", nullptr, [&](int call) {
+    calls = call + 1;
+    if (!is_rebuilt(call)) return;
+    ++self->rebuilds;
+    spin(20 * kMs);
+  });
+  self = runner.get();
+  return measure_rounds({runner}, make_plan(3)).runners.front();
+}
+
+TEST(a_part_in_which_the_runner_was_rebuilt_is_taken_again) {
+  int calls = 0;
+  const RunnerRounds rounds =
+      measure_rebuilt(calls, [](int call) { return call == 4 || call == 6; });
+  CHECK(calls == 1 + 2 * 3 + 2 * 2);
+  CHECK(rounds.values_ns.size() == 3 && rounds.rebuilt_rounds.empty());
+  for (const double value_ns : rounds.values_ns) CHECK(value_ns < 20e6);
+}
+
+TEST(what_is_rebuilt_time_after_time_is_measured_so_and_says_it) {
+  int calls = 0;
+  const RunnerRounds rounds = measure_rebuilt(calls, [](int call) { return call > 2; });
+  CHECK(calls == 1 + 2 + 4 * 2 + 2);  // once it has shown that it always is, once a round
+  CHECK((rounds.rebuilt_rounds == std::vector<int>{1, 2}));
+  for (const int round : {1, 2}) CHECK(rounds.values_ns[static_cast<size_t>(round)] >= 20e6);
 }
 
 TEST(a_request_longer_than_a_round_is_kept_once) {

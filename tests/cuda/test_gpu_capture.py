@@ -1,6 +1,13 @@
 """`ftax.capture` on a GPU: one CUDA graph behind the same guards, whose memory stays its own."""
 
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +19,7 @@ import ftax
 from ftax.runtimes.capture.captured import Captured
 from ftax.steps.kept_cache import name_cache
 
-pytestmark = pytest.mark.needs_cuda
+pytestmark = [pytest.mark.needs_cuda, pytest.mark.usefixtures("alone")]
 
 
 def make_model() -> nn.Sequential:
@@ -193,7 +200,7 @@ def test_an_audit_finds_nothing_to_say(no_grad: None):
     captured.audit(3)
     for _ in range(3):
         captured(draw())
-    assert count(captured, "audited") == 3
+    assert captured.stats().checked == 3
 
 
 def test_decoding_from_a_static_cache_gives_the_tokens_of_the_loop():
@@ -290,7 +297,7 @@ def test_a_compiled_module_gives_its_own_bits(no_grad: None, compiled: nn.Module
 
 def test_a_compiled_module_launches_one_graph(no_grad: None, compiled: nn.Module):
     x = draw()
-    captured = ftax.capture(compiled, x)
+    captured = ftax.capture(compiled, x, audit=False)
     captured(x)
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities, acc_events=True) as profile:
@@ -316,3 +323,206 @@ def test_a_compiled_modules_own_guards_are_asked(no_grad: None, compiled: nn.Mod
 def test_a_compiled_module_is_no_tape(no_grad: None, compiled: nn.Module):
     with pytest.raises(ftax.UnsupportedError, match="capture what was compiled"):
         ftax.capture(compiled, draw(), kind="tape")
+
+
+@pytest.mark.parametrize("unscales", [False, True])
+def test_a_step_with_a_grad_scaler_is_that_of_eager(unscales: bool):
+    def begin():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 2)).cuda()
+        optimizer = torch.optim.AdamW(net.parameters(), 0.01, fused=True)
+        scaler = torch.amp.GradScaler("cuda", init_scale=1024.0, growth_interval=5)
+
+        def step(x: torch.Tensor) -> torch.Tensor:
+            optimizer.zero_grad()
+            with torch.autocast("cuda", torch.float16):
+                loss = net(x).float().square().mean()
+            scaler.scale(loss).backward()
+            if unscales:
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            return loss.detach()
+
+        return step, net, scaler
+
+    (step, mine, scaler), (original, other, others) = begin(), begin()
+    fast = ftax.capture(step, draw())
+    for turn in range(50):
+        x = draw() * (float("inf") if turn == 7 else 1.0)
+        torch.testing.assert_close(fast(x), original(x), rtol=0, atol=0, equal_nan=True)
+        assert scaler.state_dict() == others.state_dict()
+        pairs = zip(mine.parameters(), other.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    assert fast.stats().replayed >= 48
+
+
+def test_a_grad_scaler_of_another_optimizer_names_fused():
+    net = nn.Linear(32, 2).cuda()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cuda")
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        scaler.scale(net(x).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    with pytest.raises(ftax.UnsupportedError, match="give the optimizer fused=True"):
+        ftax.capture(step, draw())
+
+
+def test_a_check_finds_what_is_frozen(no_grad: None):
+    unseen = [2.0] * 200_000  # more than are followed
+
+    fast = ftax.capture(lambda x: x * unseen[7], draw())
+    fast(draw())
+    unseen[7] = 3.0
+    with pytest.warns(UserWarning, match="replay"):
+        [fast(draw()) for _ in range(8)]
+    x = draw()
+    assert torch.equal(fast(x), x * 3.0)
+
+
+def test_lent_results_are_checked_too(no_grad: None):
+    model = make_model()
+    fast = ftax.capture(model, draw(), borrow=True)
+    for _ in range(20):
+        x = draw()
+        assert torch.equal(fast(x), model(x))
+    assert fast.stats().checked >= 3 and fast.stats().replayed == 20
+
+
+def test_threads_share_a_capture(no_grad: None):
+    model = make_model()
+    fast = ftax.capture(model, draw(), max_shapes=16)
+    fast.warm([draw(rows) for rows in range(1, 7)])
+    wrong: list[int] = []
+
+    def work(seed: int) -> None:
+        generator = torch.Generator("cuda").manual_seed(seed)
+        with torch.no_grad(), torch.cuda.stream(torch.cuda.Stream()):
+            for turn in range(30):
+                x = torch.randn(1 + (seed + turn) % 6, 32, device="cuda", generator=generator)
+                if not torch.equal(fast(x), model(x)):
+                    wrong.append(turn)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda: lambda x: torch.normal(x, x.abs()), "torch.randn_like"),
+        (lambda: nn.LSTM(32, 32, num_layers=2, dropout=0.5).cuda(), "nn.Dropout between layers"),
+    ],
+    ids=["normal", "rnn"],
+)
+def test_a_refusal_names_what_to_change(no_grad: None, call, remedy: str):
+    with pytest.raises(ftax.UnsupportedError, match=remedy):
+        ftax.capture(call(), draw())
+
+
+def test_checkpointing_that_draws_names_the_cause():
+    from torch.utils.checkpoint import checkpoint
+
+    block = nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.5)).cuda()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = checkpoint(block, x, use_reentrant=False).sum()
+        loss.backward()
+        return loss.detach()
+
+    with pytest.raises(ftax.UnsupportedError, match="preserve_rng_state"):
+        ftax.capture(step, draw())
+
+
+def test_offsets_stay_offsets(no_grad: None):
+    """Of others the GPU is lost to the process."""
+    bag = nn.EmbeddingBag(10, 4).cuda()
+    words = torch.tensor([1, 2, 4, 5, 4, 3, 2, 9], device="cuda")
+    offsets = torch.tensor([0, 4, 6], device="cuda")
+    for measure in (ftax.py_bench, ftax.cpp_bench):
+        measure(bag, (words, offsets), plan=ftax.Plan(rounds=2, warmup=1, round_ms=1.0))
+    assert torch.equal(ftax.capture(bag, (words, offsets))(words, offsets), bag(words, offsets))
+
+
+def test_a_model_that_keeps_its_own_capture_frees_its_memory(no_grad: None):
+    def make() -> weakref.ref[nn.Module]:
+        model = nn.Linear(2048, 2048, device="cuda")
+        x = torch.ones(1024, 2048, device="cuda")
+        model.fast = ftax.capture(model.forward, x)  # type: ignore[assignment]
+        model.fast(x)  # type: ignore[operator]
+        return weakref.ref(model)
+
+    make()
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    found = make()
+    gc.collect()
+    assert found() is None
+    assert torch.cuda.memory_allocated() <= before
+
+
+_RANK = """
+    import sys
+    import torch, torch.distributed as dist
+    from torch import nn
+    import ftax
+
+    rank = int(sys.argv[1])
+    torch.cuda.set_device(rank)
+    store = dist.FileStore(sys.argv[2], 2)
+    dist.init_process_group("nccl", store=store, rank=rank, world_size=2)
+    model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8).cuda(), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    x = torch.randn(4, 8, device="cuda")
+    step(x)
+    refused = 0
+    for measure in (lambda: ftax.capture(step, (x,)), lambda: ftax.tax(ftax.step(step, (x,)))):
+        try:
+            measure()
+        except ftax.UnsupportedError as error:
+            refused += "a DistributedDataParallel" in str(error)
+    def reduce(x):
+        dist.all_reduce(x)
+        return x * 2
+    try:
+        with torch.no_grad():
+            ftax.capture(reduce, (x,))
+    except ftax.UnsupportedError as error:
+        refused += "c10d::allreduce_" in str(error)
+    step(x)
+    dist.barrier()
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+    sys.exit(0 if refused == 3 else 1)
+"""
+
+
+@pytest.mark.two_gpus
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_no_rank_waits_for_another(tmp_path: Path):
+    code, store = tmp_path / "rank.py", str(tmp_path / "store")
+    code.write_text(textwrap.dedent(_RANK))
+    ranks = [subprocess.Popen([sys.executable, str(code), str(rank), store]) for rank in range(2)]
+    try:
+        assert [rank.wait(180) for rank in ranks] == [0, 0]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()

@@ -166,7 +166,7 @@ def masked_select(x: Tensor) -> Tensor:
     return x[x > 0.1] * 2
 
 
-@refused(OTHER, inputs=lambda seed: (torch.arange(8) // (seed + 1),))
+@refused(OTHER, inputs=lambda seed: (torch.arange(8) // (seed + 1),), check=True)
 def unique_values_counted(x: Tensor) -> Tensor:
     return x * len(torch.unique(x))
 
@@ -699,7 +699,7 @@ def wrong_beside_infinity(x: Tensor) -> Tensor:
     ),
 )
 def huge_integers(x: Tensor) -> Tensor:
-    return x * 2**20 + int(x[0]) % 3 + 1
+    return x * 2**20 + int(x[0]) % 3000 + 1
 
 
 @marked(READS)
@@ -1374,12 +1374,12 @@ def with_attribute(seed: int) -> Any:
     return (x,)
 
 
-@refused("has no attribute 'scale'", inputs=with_attribute)
+@marked("checked on one input: on values that ftax drew", inputs=with_attribute)
 def attribute_of_an_input(x: Tensor) -> Tensor:
     return x * x.scale
 
 
-@refused("which holds a tensor at .left", inputs=lambda seed: (Pair(normal(3, seed=seed), None),))
+@right(inputs=lambda seed: (Pair(normal(3, seed=seed), None),))
 def object_as_an_input(x: Any) -> Tensor:
     return x.left * 2
 

@@ -30,6 +30,7 @@ from torch.utils import _pytree as pytree
 import ftax
 from support.small_models import normal
 
+pytestmark = pytest.mark.usefixtures("alone")
 CASES = [pytest.param(case, id=name, marks=case.marks) for name, case in TABLE.items()]
 _CALLS = 6  # two, a disturbance, two, a disturbance, two
 

@@ -92,6 +92,31 @@ def test_gradients_that_add_up_have_their_forward_passes_together():
     assert twice["after backward"] < 0.01 * WAIT_NS
 
 
+def test_what_an_optimizer_does_after_its_closure_is_its_own():
+    model = nn.Linear(4, 1)
+
+    class Twice(torch.optim.SGD):
+        def step(self, closure):
+            for _ in range(2):
+                loss = closure()
+                wait(WAIT_NS)
+            return loss
+
+    optimizer = Twice(model.parameters(), lr=0.1)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(2, 4)).sum()
+        wait(3 * WAIT_NS)
+        loss.backward()
+        return loss
+
+    phases = find(lambda: optimizer.step(closure))
+    assert phases["optimizer"] == pytest.approx(2 * WAIT_NS, rel=0.01)
+    assert phases["forward"] == pytest.approx(6 * WAIT_NS, rel=0.01)
+    assert "after backward" not in phases
+
+
 def test_torch_is_left_as_it_was():
     engine, zero_grad = vars(torch.autograd)["_engine_run_backward"], Optimizer.zero_grad
     find(make_run(""))

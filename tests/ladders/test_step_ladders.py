@@ -21,6 +21,8 @@ from ftax.steps.decode import decode
 from ftax.steps.given import use_threads
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.setting import CacheKind
+from ftax.steps.zoo.huggingface import quiet_transformers
 from ftax.timing.candidate import Candidate
 from ftax.timing.session import measure as measure_candidates
 from ftax.timing.session import require
@@ -139,9 +141,19 @@ def test_a_delay_in_the_library_lies_in_its_line():
     check_shifts(find_shifts(make(0), make(3 * DELAY_NS)), "library loop", 3.0)
 
 
-def test_the_ladder_of_decoding_begins_with_the_library():
-    model = load_model("llama", tiny=True, sequence=4).module
-    receipt = measure(decode(model, context=4, tokens=4))
+def make_t5() -> nn.Module:
+    with quiet_transformers() as transformers:
+        return transformers.T5ForConditionalGeneration(
+            transformers.T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=2, vocab_size=200)
+        )
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("make", [lambda: load_model("llama", tiny=True).module, make_t5])
+def test_the_ladder_of_decoding_begins_with_the_library(
+    make: Callable[[], nn.Module], cache: CacheKind
+):
+    receipt = measure(decode(make(), context=4, tokens=4, cache=cache))
     assert [line.name for line in receipt.lines] == [
         "library loop",
         "model glue",
@@ -155,6 +167,7 @@ def test_the_ladder_of_decoding_begins_with_the_library():
         "flat/python": 4,
         "eager/cpp": 4,
     }
+    assert not receipt.work_problem
     text = str(receipt)
     assert "decode step of 4 tokens" in text and "a token" in text
 

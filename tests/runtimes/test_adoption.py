@@ -2,6 +2,7 @@
 the time of their row."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import ftax
 from ftax.runtimes import adoption
 from ftax.runtimes.adoption import find_lines
 from ftax.runtimes.catalogue import find_runtime, list_runtimes
+from ftax.runtimes.compilers.inductor import sound_compiler
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.setting import Setting
 from support.forks import run_python
@@ -30,7 +32,8 @@ def adopt(name, model, inputs, monkeypatch, tmp_path, details=None):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "compiled"))
     given = tuple(torch.zeros_like(x) for x in inputs)  # what a request brings is not known before
     names = {"torch": torch, "model": model, "inputs": given, "requests": [given, inputs]}
-    exec(find_lines(name, details=details), names)  # what a reader would paste
+    with sound_compiler():  # with another libstdc++ than torch's, what is compiled may crash
+        exec(find_lines(name, details=details), names)  # what a reader would paste
     outputs = names["outputs"]
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
@@ -66,7 +69,7 @@ SLOW = {"aoti", "aoti-cuda-graph", "compile-capture", "compile-max-autotune"}
 def time_pasted(name, device, tmp_path):
     """In a process of its own: how many times as long as their row the lines take."""
     environment = {
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": f"{Path(__file__).parents[1]}:{os.environ.get('PYTHONPATH', '')}",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled"),
     }
     code = f"from support.pasted import main; main({name!r}, {device!r})"

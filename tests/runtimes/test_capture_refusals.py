@@ -76,15 +76,25 @@ def test_a_number_that_is_returned_is_told(no_grad: None):
         ftax.capture(lambda x: x.sum().item(), torch.ones(2))
 
 
-def test_numbers_that_mostly_differ_are_told(no_grad: None):
+def test_a_number_that_only_the_first_call_had_is_recorded_anew(no_grad: None):
     def run(x: torch.Tensor) -> torch.Tensor:
         return x * 2 if bool((x > 0).any()) else x - 1
 
     captured = ftax.capture(run, torch.ones(4), on_host_read="check")
-    for _ in range(7):
-        captured(-torch.ones(4))
+    for _ in range(5):
+        assert_same(captured, run, -torch.ones(4))
+    assert (count(captured, "recorded"), count(captured, "eager")) == (2, 1)
+
+
+def test_numbers_that_mostly_differ_are_told(no_grad: None):
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * x.sum().item()
+
+    captured = ftax.capture(run, torch.ones(4), on_host_read="check")
+    for turn in range(2, 11):
+        assert_same(captured, run, torch.full((4,), float(turn)))
     with pytest.warns(UserWarning, match="slower than without a capture"):
-        captured(-torch.ones(4))
+        captured(torch.full((4,), 20.0))
 
 
 def test_what_is_not_done_again_is_listed(no_grad: None, capsys: pytest.CaptureFixture[str]):

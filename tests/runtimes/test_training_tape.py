@@ -2,6 +2,7 @@
 optimizer; what cannot be replayed again and again is said."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import library, nn
 from torch.utils.checkpoint import checkpoint
 
 import ftax
-from ftax import UnsupportedError
+from ftax import UnsupportedError, _core
 from ftax.runtimes.tape.recording import observe
 from ftax.runtimes.tape.tape import make_tape, make_tape_with_autograd, preserve_state
 from ftax.steps.load import load_model
@@ -420,3 +421,185 @@ def test_a_backward_pass_within_another_costs_a_rung_and_no_process():
     (absent,) = receipt.unavailable
     assert absent.runtime == "tape-with-autograd"
     assert "its backward pass starts another one" in absent.reason
+
+
+# --- leaves that stand in no module --------------------------------------------------------------
+
+Inputs = tuple[torch.Tensor, ...]
+Made = tuple[Callable[..., object], Inputs]
+
+
+def make_leaf(*size: int) -> torch.Tensor:
+    return torch.randn(size, requires_grad=True)
+
+
+def several_leaves() -> Made:
+    scale, shift, fixed = make_leaf(1), make_leaf(3, 4), torch.randn(4)
+    optimizer = torch.optim.Adam([scale, shift], 0.1, fused=True)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (x * scale.exp() + shift + fixed).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return run, (torch.randn(3, 4),)
+
+
+def temperature_of_a_policy() -> Made:
+    """As log_alpha of SAC: it takes part in two losses, and learns from one."""
+    policy, temperature = nn.Linear(4, 4), make_leaf(1)
+    optimizers = [torch.optim.SGD([*policy.parameters()], 0.1), torch.optim.SGD([temperature], 0.1)]
+
+    def run(x: torch.Tensor) -> Inputs:
+        y = policy(x)
+        losses = ((temperature.exp().detach() * y).mean(), (temperature * (y + 1).detach()).mean())
+        for optimizer, loss in zip(optimizers, losses, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return losses[0].detach(), losses[1].detach()
+
+    return run, (torch.randn(3, 4),)
+
+
+def leaf_of_two_backward_passes() -> Made:
+    leaf = make_leaf(4)
+    optimizer = torch.optim.SGD([leaf], 0.1, momentum=0.9)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        for loss in ((leaf * x).square().mean(), (leaf + x).abs().mean()):
+            loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return run, (torch.randn(3, 4),)
+
+
+def leaves_in_containers() -> Made:
+    held = {"latents": [make_leaf(4), (make_leaf(4),)]}
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        first, (second,) = held["latents"]
+        loss = (first * x + second).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for leaf in (first, second):
+                leaf -= 0.1 * leaf.grad
+                leaf.grad = None
+        return loss.detach()
+
+    return run, (torch.randn(3, 4),)
+
+
+def leaf_that_is_frozen_meanwhile() -> Made:
+    leaf, frozen = make_leaf(4), make_leaf(4)
+    optimizer = torch.optim.SGD([leaf, frozen], 0.1)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        frozen.requires_grad_(False)
+        optimizer.zero_grad()
+        loss = (leaf * x + frozen).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return run, (torch.randn(3, 4),)
+
+
+def input_with_a_gradient() -> Made:
+    def run(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        x.grad = None
+        loss = x.square().mean()
+        loss.backward()
+        return loss.detach(), x.grad
+
+    return run, (make_leaf(3, 4),)
+
+
+def input_that_a_step_makes_a_leaf() -> Made:
+    """As an attack on a classifier does."""
+    model = nn.Linear(4, 1)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().clone().requires_grad_()
+        model(x).square().mean().backward()
+        assert x.grad is not None
+        return x + x.grad.sign()
+
+    return run, (torch.randn(3, 4),)
+
+
+def leaf_that_is_the_loss() -> Made:
+    leaf = make_leaf()
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        leaf.grad = None
+        leaf.backward()
+        assert leaf.grad is not None
+        return leaf.grad * x
+
+    return run, (torch.randn(3, 4),)
+
+
+LEAVES = [
+    several_leaves,
+    temperature_of_a_policy,
+    leaf_of_two_backward_passes,
+    leaves_in_containers,
+    leaf_that_is_frozen_meanwhile,
+    input_with_a_gradient,
+    input_that_a_step_makes_a_leaf,
+    leaf_that_is_the_loss,
+]
+
+
+@pytest.mark.parametrize("make", LEAVES)
+def test_leaves_are_found_wherever_python_keeps_them(make: Callable[[], Made]):
+    torch.manual_seed(0)
+    loaded = load_model(ftax.step(*make()))
+    _, checks = make_tape_with_autograd(loaded, make_tape(loaded))
+    assert checks.judge_outputs().words == "bitwise equal"
+
+
+def test_a_leaf_in_no_module_does_not_cost_the_line_autograd():
+    torch.manual_seed(0)
+    step = ftax.step(*several_leaves())
+    receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
+    assert [line.name for line in receipt.lines] == ["Python and bindings", "autograd", "operators"]
+
+
+def test_gradients_of_leaves_in_no_module_are_gone_before_memory_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    leaf, found = make_leaf(4), []
+    measure = _core.measure_peak_bytes
+
+    def look(*args: Any) -> int:
+        found.append(leaf.grad)
+        return measure(*args)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        leaf.grad = None
+        (leaf * x).sum().backward()
+        return x + 1
+
+    monkeypatch.setattr(_core, "measure_peak_bytes", look)
+    make_tape(load_model(ftax.step(run, (torch.randn(4),))))
+    assert found[0] is None
+
+
+def test_a_backward_pass_from_an_edge_is_refused_in_words():
+    leaf = make_leaf(4)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        leaf.grad = None
+        loss = (leaf * x).sum()
+        torch.autograd.backward(torch.autograd.graph.get_gradient_edge(loss), torch.ones(()))
+        return loss.detach()
+
+    loaded = load_model(ftax.step(run, (torch.randn(4),)))
+    with pytest.raises(UnsupportedError, match=r"a GradientEdge: give backward\(\) the tensor"):
+        make_tape_with_autograd(loaded, make_tape(loaded))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.steps.decode import CacheKind, decode
 from ftax.steps.kept_cache import name_cache
 from ftax.steps.load import load_model
@@ -280,7 +280,7 @@ def test_what_cannot_be_is_refused(arguments: dict[str, Any], words: str) -> Non
     ("name", "words"),
     [
         ("gpt2-generate", r"gpt2-generate \(GreedyGenerator\) has no generate\(\)"),
-        ("bert-base", r"has no generate\(\): give a causal language model"),
+        ("bert-base", r"has no generate\(\): give a language model of transformers"),
         ("lstm-lm", "has no generate"),
     ],
 )
@@ -293,10 +293,175 @@ def test_a_model_without_keys_and_values_is_refused() -> None:
     with quiet_transformers() as transformers:
         small = {"hidden_size": 32, "vocab_size": 100, "num_hidden_layers": 2}
         mamba = transformers.MambaForCausalLM(transformers.MambaConfig(**small))
-        t5 = transformers.T5ForConditionalGeneration(
-            transformers.T5Config(d_model=32, d_kv=8, d_ff=64, num_layers=1, vocab_size=100)
-        )
     with pytest.raises(InvalidArgumentError, match="MambaForCausalLM keeps no keys and values"):
         decode(mamba)
-    with pytest.raises(InvalidArgumentError, match="is an encoder with a decoder"):
-        decode(t5)
+
+
+# --- an encoder with a decoder -------------------------------------------------------------------
+
+VOCABULARY = 200
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 3}
+LAYERS = {
+    **{f"{part}_layers": 2 for part in ("encoder", "decoder")},
+    **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
+    **{f"{part}_ffn_dim": 64 for part in ("encoder", "decoder")},
+}
+# T5 says nothing of the token at which its decoder starts: it is the padding.
+ENCODERS: dict[str, dict[str, Any]] = {
+    "T5": {"d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4},
+    "Bart": {**LAYERS, **TOKENS, "max_position_embeddings": 40},
+    "Whisper": {
+        **{**LAYERS, **TOKENS, "num_mel_bins": 8},
+        **{"max_source_positions": 10, "max_target_positions": 40},
+    },
+}
+
+encoders = pytest.mark.parametrize("name", ENCODERS)
+
+
+def build_encoder(name: str, **config: Any) -> Any:
+    """An encoder with a decoder that seldom chooses a token again."""
+    torch.manual_seed(0)
+    with quiet_transformers() as transformers:
+        architecture = getattr(transformers, f"{name}ForConditionalGeneration")
+        chosen = {"d_model": 32, "vocab_size": VOCABULARY, **ENCODERS.get(name, {}), **config}
+        module = architecture(architecture.config_class(**chosen)).eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(20 if name == "Whisper" else 3)
+    head = module.get_output_embeddings()
+    head.weight = nn.Parameter(normal(*head.weight.shape))
+    return module
+
+
+def make_prompt(name: str) -> torch.Tensor:
+    return normal(3, 8, 20) if name == "Whisper" else torch.arange(24).view(3, 8) * 7 + 5
+
+
+def generate_all(module: Any, prompt: torch.Tensor, tokens: int) -> torch.Tensor:
+    """What the library makes of the prompt, greedily, without what a checkpoint asks for."""
+    with quiet_transformers() as transformers:
+        settings = transformers.GenerationConfig(
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            decoder_start_token_id=getattr(module.config, "decoder_start_token_id", 0),
+        )
+        module.generation_config = transformers.GenerationConfig()
+        generate = transformers.GenerationMixin.generate
+        with torch.inference_mode():
+            arguments = {module.main_input_name: prompt}
+            return generate(module, **arguments, generation_config=settings)
+
+
+@both_caches
+@encoders
+def test_a_decoder_behind_an_encoder_makes_the_tokens_of_the_library(
+    name: str, cache: CacheKind
+) -> None:
+    module, prompt = build_encoder(name), make_prompt(name)
+    step = decode(module, prompt, tokens=16, cache=cache)
+    ours = run(step)
+    assert (ours.shape, ours.dtype) == ((3, 16), torch.int64)
+    assert torch.equal(ours, run(step, step.through_library))
+    assert torch.equal(ours, run(step))
+    assert len(ours.unique()) > 8
+    assert len(ours.unique(dim=0)) == 3  # each row by its own prompt
+    assert step.sequence == (10 if name == "Whisper" else 8)
+    whole = generate_all(module, prompt, 17)
+    assert torch.equal(whole[:, 1:2], step.inputs[0])
+    assert torch.equal(whole[:, 2:], ours)
+
+
+@both_caches
+@encoders
+def test_the_encoder_runs_once(name: str, cache: CacheKind) -> None:
+    module = build_encoder(name)
+    encoded: list[None] = []
+    projected: list[None] = []
+    module.get_encoder().register_forward_hook(lambda *_: encoded.append(None))
+    for path, part in module.named_modules():
+        if path.endswith(("encoder_attn.k_proj", "EncDecAttention.k")):
+            part.register_forward_hook(lambda *_: projected.append(None))
+    step = decode(module, make_prompt(name), tokens=4, cache=cache)
+    assert (len(encoded), len(projected)) == (1, 2)  # of two layers
+    for call in (None, step.through_library, None):
+        run(step, call)
+    assert (len(encoded), len(projected)) == (1, 2)
+
+
+@both_caches
+def test_draws_behind_an_encoder_are_those_of_the_library(cache: CacheKind) -> None:
+    step = decode(build_encoder("Bart"), tokens=16, cache=cache, sample=True, batch=2, context=8)
+    ours = run(step)
+    assert torch.equal(ours, run(step, step.through_library))
+    assert not torch.equal(ours, run(step, seed=1))
+
+
+@both_caches
+@encoders
+def test_a_check_of_another_first_token_reaches_the_library(name: str, cache: CacheKind) -> None:
+    step = decode(build_encoder(name), make_prompt(name), tokens=8, cache=cache)
+    before = run(step)
+    other = run(step, lambda: step(*step.check_inputs))
+    assert not torch.equal(before, other)
+    step.inputs[0].copy_(step.check_inputs[0])
+    assert torch.equal(run(step, step.through_library), other)
+
+
+@both_caches
+def test_a_decoder_may_have_other_layers_than_its_encoder(cache: CacheKind) -> None:
+    step = decode(build_encoder("T5", num_decoder_layers=3), context=8, tokens=4, cache=cache)
+    assert torch.equal(run(step), run(step, step.through_library))
+
+
+def test_a_prompt_of_an_encoder_is_drawn_of_its_vocabulary() -> None:
+    module = build_encoder("Bart")
+    drawn = decode(module, context=8, batch=2, seed=3)
+    assert drawn.sequence == 8
+    assert drawn.inputs[0].shape == (2, 1)
+    assert not torch.equal(run(drawn), run(decode(module, context=8, batch=2)))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("Whisper", {}, "reads input_features, which ftax cannot make: give prompt="),
+        ("Whisper", {"prompt": [1.0]}, "prompt is a list: give the input_features of Whisper"),
+        ("Whisper", {"prompt": normal(8)}, r"prompt is of shape \(8,\): give the input_features"),
+        ("Whisper", {"prompt": normal(2, 8, 20), "context": 20}, "context is 20, but Whisper"),
+        ("Whisper", {"prompt": normal(2, 8, 20), "batch": 3}, "batch is 3, but the prompt has 2"),
+        ("Whisper", {"prompt": normal(2, 8, 20), "tokens": 40}, "1 and 40 tokens are 41 positions"),
+        ("Bart", {"context": 41}, "a context of 41 is more than the 40 positions of the encoder"),
+        ("Bart", {"context": 8, "tokens": 40}, "1 and 40 tokens are 41 positions"),
+        ("T5", {"prompt": IDS + 200}, "ids from 200 to 200: give ids from 0 to 199"),
+        ("T5", {"prompt": IDS.float()}, "give token ids, an int64"),
+    ],
+)
+def test_what_an_encoder_cannot_read_is_refused(
+    name: str, arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        decode(build_encoder(name), **arguments)
+
+
+def test_what_an_encoder_raises_is_told() -> None:
+    with pytest.raises(RunnerError, match="the model raised ValueError: Whisper expects"):
+        decode(build_encoder("Whisper"), normal(2, 8, 30))
+
+
+def test_a_decoder_that_says_no_token_to_start_at_is_refused() -> None:
+    module = build_encoder("T5")
+    module.config.pad_token_id = module.generation_config.pad_token_id = None
+    with pytest.raises(InvalidArgumentError, match="does not say at which token its decoder"):
+        decode(module)
+
+
+def test_a_decoder_that_takes_no_static_cache_says_so() -> None:
+    sizes = {f"num_{part}_attention_heads": 4 for part in ("encoder", "decoder")}
+    layers = {f"num_{part}_layers": 2 for part in ("encoder", "decoder")}
+    module = build_encoder("ProphetNet", hidden_size=32, **sizes, **layers, **TOKENS)
+    step = decode(module, context=8, tokens=4)
+    assert torch.equal(run(step), run(step, step.through_library))
+    with pytest.raises(UnsupportedError, match=r"into a static cache .*give cache='dynamic'"):
+        decode(module, context=8, tokens=4, cache="static")

@@ -15,9 +15,11 @@ import torch
 from torch import nn
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError
+from ftax.steps.decode import decode
 from ftax.steps.load import load_model
 from ftax.steps.outputs import flatten_outputs
 from ftax.steps.paths import describe_path
+from ftax.steps.zoo.huggingface import quiet_transformers
 
 # ir_version (field 1, integer) 8; producer_name (field 2) "ab"; graph (field 7) of 3 bytes;
 # one opset (field 8) of 2 bytes: version (its field 2) 17.
@@ -209,6 +211,45 @@ def test_image_folder_gets_images(tmp_path: Path) -> None:
         load_model(tmp_path, sequence=8)
 
 
+@pytest.mark.parametrize("weights", ["folder", "random"])
+def test_a_folder_of_an_encoder_with_a_decoder_gets_two_texts_and_decodes(
+    tmp_path: Path, weights: str
+) -> None:
+    with quiet_transformers() as transformers:
+        config = transformers.T5Config(
+            d_model=32, d_kv=8, d_ff=64, num_layers=1, num_heads=4, vocab_size=200
+        )
+        module = transformers.T5ForConditionalGeneration(config)
+        (module if weights == "folder" else config).save_pretrained(tmp_path)
+        if weights == "random":
+            config = json.loads((tmp_path / "config.json").read_text())
+            config["architectures"] = ["T5ForConditionalGeneration"]
+            (tmp_path / "config.json").write_text(json.dumps(config))
+    model = load_model(tmp_path, sequence=8, batch=2)
+    assert model.options["weights"] == weights
+    assert [tuple(ids.shape) for ids in model.flat_inputs()] == [(2, 8), (2, 8)]
+    assert not torch.equal(*model.flat_inputs())
+    assert model.call().logits.shape == (2, 8, 200)
+    named = load_model(tmp_path, step="decode", sequence=8, tokens=3)
+    assert (named.kind, named.sequence, named.units) == ("decode", 8, 3)
+    step = decode(tmp_path, model.args[0], tokens=3)
+    assert step.inputs[0].shape == (2, 1)
+
+
+def test_a_folder_whose_encoder_reads_sound_says_what_to_do(tmp_path: Path) -> None:
+    with quiet_transformers() as transformers:
+        config = transformers.WhisperConfig(
+            **{f"{part}_layers": 1 for part in ("encoder", "decoder")},
+            **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
+            **{"d_model": 32, "vocab_size": 200, "num_mel_bins": 8, "max_source_positions": 10},
+            **{"pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 3},
+        )
+        transformers.WhisperForConditionalGeneration(config).save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedError, match="cannot make its inputs: give inputs="):
+        load_model(tmp_path)
+    assert decode(tmp_path, torch.randn(1, 8, 20), tokens=3).sequence == 10
+
+
 def test_weights_that_do_not_fit_are_listed(saved: tuple[Path, Any], tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -273,13 +314,3 @@ def test_code_in_a_folder_is_neither_run_nor_asked_about(
         load_model(tmp_path)
     assert asked == []
     assert not ran.exists()
-
-
-def test_encoder_decoder_folder_asks_for_inputs(tmp_path: Path) -> None:
-    config = {"model_type": "t5", "d_model": 8, "d_kv": 4, "d_ff": 8, "num_heads": 2}
-    (tmp_path / "config.json").write_text(json.dumps({**config, "num_layers": 1, "vocab_size": 9}))
-    with pytest.raises(UnsupportedError, match=r"T5Model.*give inputs="):
-        load_model(tmp_path)
-    ids = torch.tensor([[1, 2]])
-    model = load_model(tmp_path, inputs={"input_ids": ids, "decoder_input_ids": ids})
-    assert model.call().last_hidden_state.shape == (1, 2, 8)

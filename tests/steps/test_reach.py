@@ -1,13 +1,15 @@
 """What a step's function can get at is found before it runs, so that it is left as it was found."""
 
 import functools
+import sysconfig
 import weakref
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
-from ftax.steps.reach import copy_containers, find_reached
+from ftax.steps.reach import copy_containers, find_reached, is_installed, is_library
 
 GLOBAL = nn.Linear(2, 2)
 
@@ -62,3 +64,12 @@ def test_containers_are_copied_with_those_within_them():
     copy_containers({"a": inner}, copies)
     inner.append(2)
     assert copies[id(inner)] == (inner, [1])
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_packages_of_the_python_that_an_environment_is_of_are_no_library(folder: str) -> None:
+    """They lie within Python's own library, and not where this environment installs."""
+    standard = sysconfig.get_path("stdlib")
+    file = f"{standard}/{folder}/somebody/model.py"
+    assert is_library(f"{standard}/functools.py") and not is_installed(f"{standard}/functools.py")
+    assert not is_library(file) and is_installed(file)

@@ -287,8 +287,6 @@ def test_a_mode_that_a_step_does_not_have_is_refused():
         load_model("llama", tiny=True, step="train", grad_mode="no_grad")
     with pytest.raises(InvalidArgumentError, match="a decode step runs in inference mode"):
         load_model("llama", tiny=True, step="decode", grad_mode="no_grad")
-    with pytest.raises(InvalidArgumentError, match="optimizer is LBFGS"):
-        ftax.train(model, lambda m, x: m(x).sum(), torch.optim.LBFGS(model.parameters()), ())
 
 
 def test_an_output_without_memory_is_refused():

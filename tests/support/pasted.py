@@ -20,6 +20,7 @@ from torch import nn
 from ftax import _core
 from ftax.runtimes.adoption import find_lines
 from ftax.runtimes.catalogue import find_runtime
+from ftax.runtimes.compilers.inductor import sound_compiler
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 
@@ -77,7 +78,8 @@ def time_by_turns(runtime: str, device: str) -> float:
         pass
     names: dict[str, Any] = {"torch": torch, "model": model, "inputs": inputs}
     names["requests"] = bring(inputs, pasted_ns, between=time_row)
-    exec(find_lines(runtime, details=row.preparation.details), names)
+    with sound_compiler():
+        exec(find_lines(runtime, details=row.preparation.details), names)
     loop_ns = min(empty_ns)
     return statistics.median(
         (pasted - loop_ns) / row for pasted, row in zip(pasted_ns, rows_ns, strict=True)

@@ -48,9 +48,7 @@ class Recording {
   void stop() { scope_.reset(); }
   [[nodiscard]] bool is_inside_call() const { return InsideCall::is_here(recorder_->level()); }
   void refuse(const std::string& what) { recorder_->refuse(what); }
-  void begin_backward(std::vector<at::Tensor> leaves) {
-    recorder_->begin_backward(std::move(leaves));
-  }
+  void begin_backward(const std::vector<at::Tensor>& roots) { recorder_->begin_backward(roots); }
   void end_backward(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& gradients,
                     bool keeps_graph) {
     recorder_->end_backward(roots, gradients, keeps_graph);
@@ -143,7 +141,7 @@ void bind_recorder(py::module_& m) {
                              "Whether this thread is in an operator that was observed.")
       .def("refuse", &Recording::refuse, py::arg("what"), free,
            "No tape: `finish` raises the reason.")
-      .def("begin_backward", &Recording::begin_backward, py::arg("leaves"), free)
+      .def("begin_backward", &Recording::begin_backward, py::arg("roots"), free)
       .def("end_backward", &Recording::end_backward, py::arg("roots"), py::arg("gradients"),
            py::arg("keeps_graph"), free)
       .def("set_module", &Recording::set_module, py::arg("path"), free)
@@ -159,11 +157,13 @@ void bind_recorder(py::module_& m) {
           [](const CallLog& log) {
             py::list calls;
             for (const LoggedCall& call : log.calls()) {
-              calls.append(py::make_tuple(call.name, call.shapes, call.integers, call.depth));
+              calls.append(
+                  py::make_tuple(call.name, call.shapes, call.integers, call.depth, call.raised));
             }
             return calls;
           },
-          "Of each call its name, the shapes of its tensors, the integers given to it, its depth.");
+          "Of each call its name, the shapes of its tensors, the integers given to it, its depth, "
+          "and whether it raised.");
   m.def("watch_other_threads", &watch_other_threads,
         "Note operators that other threads call, but for those of a backward pass.");
   m.def("unwatch_other_threads", &unwatch_other_threads,

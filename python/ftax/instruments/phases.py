@@ -26,7 +26,7 @@ from torch.optim.optimizer import (
 from ftax.records.record import Name, Record
 from ftax.steps.module_calls import watch_module_calls
 
-_AFTER_BACKWARD, _AFTER_OPTIMIZER = "after backward", "after optimizer"
+_AFTER_BACKWARD, _OPTIMIZER, _AFTER_OPTIMIZER = "after backward", "optimizer", "after optimizer"
 _SECONDS, _LEAST, _MOST = 1.0, 5, 100
 
 
@@ -80,6 +80,7 @@ class _Marks:
     def __init__(self, device: str) -> None:
         self._device = device
         self._marks: list[tuple[str, int, torch.cuda.Event | None]] = []
+        self._is_stepping = False  # an optimizer, which may call for backward passes
 
     def begin(self) -> None:
         self._wait()
@@ -108,8 +109,8 @@ class _Marks:
         autograd: Any = torch.autograd
         engine, zero_grad = autograd._engine_run_backward, Optimizer.zero_grad
         handles = [
-            register_optimizer_step_pre_hook(lambda *_: self._mark("optimizer")),
-            register_optimizer_step_post_hook(lambda *_: self._mark(_AFTER_OPTIMIZER)),
+            register_optimizer_step_pre_hook(lambda *_: self._begin_step()),
+            register_optimizer_step_post_hook(lambda *_: self._end_step()),
         ]
         autograd._engine_run_backward = self._wrap(engine, "backward", _AFTER_BACKWARD)
         Optimizer.zero_grad = self._wrap(zero_grad, "zero_grad", "forward")  # type: ignore[method-assign]
@@ -128,12 +129,21 @@ class _Marks:
             try:
                 return function(*args, **kwargs)
             finally:
-                self._mark(after)
+                is_within = self._is_stepping and after == _AFTER_BACKWARD
+                self._mark(_OPTIMIZER if is_within else after)
 
         return marked
 
+    def _begin_step(self) -> None:
+        self._is_stepping = True
+        self._mark(_OPTIMIZER)
+
+    def _end_step(self) -> None:
+        self._is_stepping = False
+        self._mark(_AFTER_OPTIMIZER)
+
     def _call_module(self, *_: Any) -> None:
-        if self._marks and self._marks[-1][0] in (_AFTER_BACKWARD, _AFTER_OPTIMIZER):
+        if self._marks and self._marks[-1][0] in (_AFTER_BACKWARD, _OPTIMIZER, _AFTER_OPTIMIZER):
             self._mark("forward")
 
     def _mark(self, name: str) -> None:

@@ -15,7 +15,7 @@ from ftax.ladders.findings import Findings, Laddered
 from ftax.ladders.ladder import AUTOGRAD
 from ftax.ladders.lines import Line
 from ftax.ladders.means import MeanRow
-from ftax.ladders.rows import BAKED, RuntimeRow
+from ftax.ladders.rows import BAKED, IN_THE_MEAN, RuntimeRow
 from ftax.runtimes.adoption import find_lines
 from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.mean import Timed
@@ -277,13 +277,15 @@ def _say_pay_back(row: RuntimeRow) -> str:
 
 
 def _say_excluded(rows: Sequence[RuntimeRow], best: RuntimeRow | None) -> str:
-    """What would have been recommended if its outputs were eager's, on any input."""
+    """What would have been recommended if its outputs were eager's, on any input, or all its calls
+    like most."""
     limit_ns = None if best is None else best.latency_ns
     names: dict[str, list[str]] = {}
     found = [
         row
         for row in rows
-        if (row.excluded == row.outputs and not row.outputs_equal) or row.excluded.startswith(BAKED)
+        if (row.excluded == row.outputs and not row.outputs_equal)
+        or row.excluded.startswith((BAKED, IN_THE_MEAN))
         if row.is_faster and (limit_ns is None or row.latency_ns < limit_ns)
     ]
     for row in found:

@@ -104,7 +104,7 @@ def compare(
         for one, other in pairs
     ]
     first, rest = compared[0], compared[1:]
-    notes = [*differences, *_list_lonely(places, pairs, names)]
+    notes = [*first.notes, *differences, *_list_lonely(places, pairs, names)]
     if any(item == other for item in sides[0] for other in sides[1]):
         notes.append("both sides have the same run, which differs from itself in nothing")
     receipts = [[item for item in side if isinstance(item, Findings)] for side in sides]

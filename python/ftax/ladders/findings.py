@@ -18,7 +18,7 @@ from ftax.timing.differences import compute_difference
 from ftax.timing.mean import Timed
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_latency
+from ftax.timing.units import format_measured
 
 
 class Laddered:
@@ -111,7 +111,7 @@ class Findings(Laddered, Result):
         )
         return (
             f"{name}{cell.model}, {cell.device}, {cell.dtype}, batch {cell.batch}: "
-            f"{format_latency(top.latency_ns, top.doubt)}, of which {parts}; "
+            f"{format_measured(top)}, of which {parts}; "
             f"{len(self.rungs) + len(self.others)} runtimes"
         )
 

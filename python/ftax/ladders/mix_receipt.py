@@ -23,7 +23,7 @@ from ftax.steps.mix import compute_shares, tell_apart
 from ftax.timing.mean import Mean, weigh
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_latency
+from ftax.timing.units import format_measured
 
 Weight = Annotated[float, Rule("a number above 0", lambda value: value > 0)]
 
@@ -149,10 +149,7 @@ class MixReceipt(Laddered, Result):
         parts = ", ".join(
             f"{share:.0%} {name}" for share, name in zip(self.shares, self.names, strict=True)
         )
-        return (
-            f"{name}{self.name}: {format_latency(top.latency_ns, top.doubt)}, of which {lines}; "
-            f"{parts}"
-        )
+        return f"{name}{self.name}: {format_measured(top)}, of which {lines}; {parts}"
 
     def collect_warnings(self) -> list[str]:
         """Warnings of all parts once, and those of some with the names of their parts."""

@@ -23,7 +23,7 @@ from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
 from ftax.runtimes.tape.waits import Wait
 from ftax.timing.candidate import Placed
-from ftax.timing.measurement import describe_doubts
+from ftax.timing.measurement import describe_doubts, describe_slow_calls
 
 _MOST_OF_TAPE = 2.0  # that operator calls take, looked at one by one
 
@@ -124,8 +124,9 @@ class Receipt(Findings):
         found = [*self.warnings]
         for measurement in (*self.rungs, *self.others):
             found += measurement.warnings
-        found += describe_doubts((*self.rungs, *self.others))
-        found += [f"throughput: {text}" for text in describe_doubts(self.throughputs)]
+        for describe in (describe_doubts, describe_slow_calls):
+            found += describe((*self.rungs, *self.others))
+            found += [f"throughput: {text}" for text in describe(self.throughputs)]
         return list(dict.fromkeys(found))
 
     def energy_tax(self) -> tuple[EnergyLine, ...]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from ftax.ladders.receipt import Receipt, Unavailable
 from ftax.ladders.rows import RuntimeRow
 from ftax.records.result import Shown
-from ftax.timing.units import format_latency
+from ftax.timing.units import format_measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class RuntimeComparison(Shown):
     def describe(self) -> str:
         """How many runtimes, and the fastest of them, in a line."""
         first = self.rows[0]
-        latency = format_latency(first.latency_ns, first.measurement.doubt)
+        latency = format_measured(first.measurement)
         return (
             f"{len(self.rows)} runtimes of {first.measurement.cell.model}, the fastest "
             f"{first.label}: {latency}"

@@ -44,10 +44,19 @@ def drive_python(
     name: str,
     callable_: Callable[[], object],
     scope: Callable[[], AbstractContextManager[object]] | None = None,
+    count_rebuilds: Callable[[], int] | None = None,
 ) -> _core.PythonRunner:
-    """A Python callable in the C++ loop, which enters a ``scope`` once a round."""
-    device, mode = workspace.loaded.device, grad_mode(workspace)
-    return _core.PythonRunner(callable_, name, device=device, grad_mode=mode, scope=scope)
+    """A Python callable in the C++ loop, which enters a ``scope`` once a round.
+    ``count_rebuilds()`` tells how often it has recorded or compiled inside of a call so far: the
+    rounds have no such call."""
+    return _core.PythonRunner(
+        callable_,
+        name,
+        device=workspace.loaded.device,
+        grad_mode=grad_mode(workspace),
+        scope=scope,
+        count_rebuilds=count_rebuilds,
+    )
 
 
 def check_later(checks: Checks, check: Callable[[], Checks]) -> Checks:

@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 import torch
 
 from ftax import _core
-from ftax.errors import FtaxError, InvalidArgumentError, describe, name_faults
+from ftax.errors import (
+    FtaxError,
+    InvalidArgumentError,
+    UnsupportedError,
+    describe,
+    name_faults,
+)
 from ftax.runtimes.cache import Artefact, describe_program, get_or_make, make_key
 from ftax.runtimes.cost import Cost, measure_cost
 from ftax.runtimes.equality import Spread, allow_unsteady, compare_outputs
@@ -36,6 +42,7 @@ from ftax.steps.collectives import is_distributed, refuse_collectives
 from ftax.steps.compiled_graphs import list_called_graphs
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.random_states import random_states_as_operators
 from ftax.steps.step_module import StepModule
 from ftax.timing.checks import Equality
 from ftax.timing.preparation import Preparation
@@ -134,9 +141,26 @@ class Workspace:
                 name_faults("the model could not be taped"),
                 measure_cost(self.loaded.device) as self._tape_cost,
             ):
-                return make_tape(self.loaded)
+                return self._make_tape()
         except FtaxError as error:
             return error
+
+    def _make_tape(self) -> Taped:
+        try:
+            return make_tape(self.loaded)
+        except UnsupportedError as error:
+            module = self.loaded.module
+            if not isinstance(module, StepModule) or not _sets_random_states(self.loaded):
+                raise
+            if self.loaded.device != "cpu":
+                raise UnsupportedError(
+                    "cannot tape this model: it draws random numbers again that it has drawn, as "
+                    "torch.utils.checkpoint does of the forward pass, and on a GPU that is not "
+                    "recorded: give checkpoint preserve_rng_state=False where nothing draws, or "
+                    f"take dropout out of what is checkpointed ({error})"
+                ) from error
+            module.records_random_states = True
+        return make_tape(self.loaded)
 
     @property
     def taped(self) -> Taped:
@@ -256,6 +280,13 @@ class Workspace:
             return {**facts, **cost.to_preparation().to_dict()}
 
         return make_with_cost
+
+
+def _sets_random_states(loaded: LoadedModel) -> bool:
+    """Whether a run reads or sets the state of torch's generator."""
+    with preserve_state(loaded), loaded.guard(), random_states_as_operators() as calls:
+        call_model(loaded.call)
+    return calls.count > 0
 
 
 def _refuse_collectives(loaded: LoadedModel) -> None:

@@ -1,4 +1,5 @@
-"""Decoding as a step: a window of tokens after a prompt, with its key-value cache put back.
+"""Decoding as a step: a window of tokens after a prompt, with its key-value cache put back. What an
+encoder made of its prompt stays: each token is one call of the decoder.
 
 The surprising choice: the loop that is measured is the shortest that there is, a call of the model
 and the choice of a token, and not the library's `generate`. That one stands beside it as the step's
@@ -7,7 +8,6 @@ and the choice of a token, and not the library's `generate`. That one stands bes
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from ftax.errors import InvalidArgumentError, name_type
-from ftax.steps.inputs import INPUT_STREAM, make_generator
+from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError
 from ftax.steps.kept_cache import KeptCache, name_cache
 from ftax.steps.left_as_found import leave_as_found
 from ftax.steps.load_code import is_code
-from ftax.steps.load_forward import load_forward
+from ftax.steps.load_forward import load_forward, looks_like_path
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.outputs import call_model
+from ftax.steps.prompt import Reader, is_count, list_arguments
 from ftax.steps.setting import DEFAULT_TOKENS, CacheKind, Setting, read_setting
 from ftax.steps.spec import Attention, Dtype
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import read_given
 from ftax.steps.zoo.huggingface import quiet_transformers
 
-_CONTEXT = 128
 # Those of Llama 3's generation_config.json, beside generate's own default of k.
 _TEMPERATURE, _TOP_K, _TOP_P = 0.6, 50, 0.9
 
@@ -52,23 +52,29 @@ def decode(
 ) -> Step:
     """A window of `tokens` decoded tokens after a prompt, as a step.
 
-    The prompt is read once, here (the prefill); each run starts from its keys and values, which
-    the step's `reset` brings back. The step's input is the token that is fed first, (batch, 1)
-    int64: the most likely one after the prompt; it is checked on another one. It returns the
-    `tokens` tokens that follow, (batch, tokens) int64. One unit of the step is a token of each row
-    of the batch: with a batch of 8, the time of a unit is what 8 requests wait for a token each.
+    The prompt is read once, here (the prefill): by the encoder, where the model has one, whose
+    decoder then reads the token at which it starts. Each run starts from the keys and values of
+    that, which the step's `reset` brings back. The step's input is the token that is fed first,
+    (batch, 1) int64: the most likely one after the prompt; it is checked on another one. It returns
+    the `tokens` tokens that follow, (batch, tokens) int64. One unit of the step is a token of each
+    row of the batch: with a batch of 8, the time of a unit is what 8 requests wait for a token
+    each.
 
     The step's `through_library` makes the same tokens with `model.generate` from the same cache,
     without compiling and without a token at which it ends; of `model.generation_config` nothing
-    counts.
+    counts but the token at which a decoder behind an encoder starts.
 
     Args:
-        model: a causal language model of transformers, or what `ftax.load_model` makes one of.
-        prompt: token ids (batch, context) int64, on the model's device; None: random ones.
+        model: a language model of transformers, causal or an encoder with a decoder (T5, BART,
+            Whisper), or what `ftax.load_model` makes one of.
+        prompt: token ids (batch, context) int64, on the model's device; None: random ones. Of an
+            encoder that reads no tokens, its input, such as (batch, mels, frames) in the model's
+            dtype.
         context: how many tokens of prompt, where none is given; None: 128.
         tokens: how many tokens one run makes.
         cache: "dynamic" grows by concatenation, as `generate` does by default; "static" is
-            memory for context + tokens positions. The two run other attention kernels.
+            memory for context + tokens positions (of a decoder behind an encoder: 1 + tokens). The
+            two run other attention kernels.
         sample: draw each token as `generate` does (temperature 0.6, top-k 50, top-p 0.9, and
             torch.multinomial) instead of taking the most likely one. The first draw after
             ``torch.manual_seed`` is the same in both. On a GPU, torch.multinomial waits for the
@@ -82,24 +88,26 @@ def decode(
     Call the step's functions under ``torch.inference_mode()``: the cache was made in it.
 
     Raises InvalidArgumentError for values that are wrong, a model that does not generate with a
-    cache, and more positions than the model has; and what `ftax.load_model` raises.
+    cache, and more positions than the model has; UnsupportedError for one that takes no static
+    cache; RunnerError where the model raises; and what `ftax.load_model` raises.
     """
     building = {"dtype": dtype, "device": device, "attention": attention, "tiny": tiny}
     setting = read_setting({**building, "batch": batch, "seed": seed})
     _check_options(tokens, cache, sample)
     module, own_name = _find_module(model, setting)
-    _check_generates(module, own_name)
-    ids = _make_prompt(module, setting, context) if prompt is None else prompt
-    _check_prompt(module, ids, context, setting)
-    _check_positions(module, own_name, ids.shape[1], tokens)
-    window = _prefill(module, ids, tokens, cache, sample)
+    reader = Reader.of(module, own_name)
+    if prompt is None:
+        prompt = reader.make_prompt(setting, context)
+    reader.check_prompt(prompt, context, setting.batch)
+    reader.check_positions(prompt, tokens)
+    window = _prefill(reader, prompt, tokens, cache, sample)
     return Step(
         function=window.make_loop(),
         inputs=(window.first,),
-        check_inputs=((window.first + 1) % _text_config(module).vocab_size,),
+        check_inputs=((window.first + 1) % reader.config.vocab_size,),
         reset=window.kept.put_back,
         units=tokens,
-        sequence=ids.shape[1],
+        sequence=window.context,
         name=name or " ".join([own_name, *["static"] * (cache == "static"), *["sampled"] * sample]),
         kind="decode",
         grad_mode="inference",
@@ -112,24 +120,26 @@ class _Window:
     """A model after its prompt."""
 
     module: Any
+    context: int  # positions of the prompt
     prompt: torch.Tensor
     first: torch.Tensor  # (batch, 1): the token to feed first
-    cache: Any
+    feed: str  # the argument that takes it
+    fixed: dict[str, Any]  # other arguments: the cache, and what an encoder made of the prompt
     kept: KeptCache
+    generate: Callable[..., torch.Tensor]
     settings: Any  # of generate
     tokens: int
     sample: bool
 
     def make_loop(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """The bare loop, as a function of the first token."""
-        model, tokens = self.module, self.tokens
-        kept = {name_cache(model): self.cache}
+        model, tokens, feed, fixed = self.module, self.tokens, self.feed, self.fixed
         choose = _draw if self.sample else _take_most_likely
 
         def decode_tokens(token: torch.Tensor) -> torch.Tensor:
             chosen = []
             for _ in range(tokens):
-                output = model(input_ids=token, use_cache=True, return_dict=True, **kept)
+                output = model(**{feed: token}, use_cache=True, return_dict=True, **fixed)
                 token = choose(output.logits[:, -1])
                 chosen.append(token)
             return torch.cat(chosen, dim=1)
@@ -138,10 +148,15 @@ class _Window:
 
     def make_generate(self) -> Callable[[], torch.Tensor]:
         """The same tokens by the library."""
-        model, settings = self.module, self.settings
-        kept = {name_cache(model): self.cache}
-        fed = torch.cat([self.prompt, self.first], dim=1)
-        first, length = self.first, fed.shape[1]
+        model, run, settings, first = self.module, self.generate, self.settings, self.first
+        if self.feed == "input_ids":
+            fed = torch.cat([self.prompt, first], dim=1)
+            arguments = {**self.fixed, "input_ids": fed}
+        else:
+            # Tokens that it is given it reads, those of the cache too: so it starts at this one.
+            fed, arguments = first, self.fixed
+            settings.decoder_start_token_id = first
+        length = fed.shape[1]
 
         def generate() -> torch.Tensor:
             fed[:, -1:].copy_(first)  # which checks write into
@@ -150,10 +165,10 @@ class _Window:
             model.generation_config = settings
             try:
                 with torch.inference_mode():
-                    ids = model.generate(fed, generation_config=settings, **kept)
+                    ids = run(generation_config=settings, **arguments)
             finally:
                 model.generation_config = own
-            return ids[:, length:]  # type: ignore[no-any-return]  # the module is of any class
+            return ids[:, length:]
 
         return generate
 
@@ -177,32 +192,50 @@ def _draw(logits: torch.Tensor) -> torch.Tensor:
 
 
 def _prefill(
-    module: nn.Module, prompt: torch.Tensor, tokens: int, kind: CacheKind, sample: bool
+    reader: Reader, prompt: torch.Tensor, tokens: int, kind: CacheKind, sample: bool
 ) -> _Window:
     """The model after it has read the prompt, itself as it was."""
-    length = prompt.shape[1] + tokens
+    module, feed, read = reader.module, "input_ids", prompt
+    context, fixed = prompt.shape[1], dict[str, Any]()
     with quiet_transformers() as transformers:
-        if kind == "static":
-            cache = transformers.StaticCache(config=module.config, max_cache_len=length)
-        else:
-            cache = transformers.DynamicCache(config=module.config)
-        settings = _make_settings(transformers, tokens, sample)
         with leave_as_found(module), torch.inference_mode():
             module.eval()
+            if reader.encoder is not None:
+                encoded = reader.encode(prompt)
+                feed, fixed["encoder_outputs"] = "decoder_input_ids", encoded
+                context = encoded[0].shape[1]
+                size, start = (prompt.shape[0], 1), reader.find_start()
+                read = torch.full(size, start, device=prompt.device)
+            length = read.shape[1] + tokens
+            cache = reader.make_cache(transformers, kind, length, context)
+            fixed[name_cache(module)] = cache
             # The scores of a long prompt would fill more memory than the model.
-            last = {"logits_to_keep": 1} if "logits_to_keep" in _list_arguments(module) else {}
-            given: dict[str, Any] = {name_cache(module): cache, **last}
-            logits = module(input_ids=prompt, use_cache=True, return_dict=True, **given).logits
-            first = _take_most_likely(logits[:, -1])
+            last = {"logits_to_keep": 1} if "logits_to_keep" in list_arguments(module) else {}
+            given = {feed: read, "use_cache": True, "return_dict": True, **fixed, **last}
+            try:
+                output = call_model(lambda: module(**given))
+            except RunnerError as error:
+                if kind == "dynamic":
+                    raise
+                raise UnsupportedError(
+                    f"{reader.name} does not read its prompt into a static cache ({error}): give "
+                    "cache='dynamic'"
+                ) from error
+            first = _take_most_likely(output.logits[:, -1])
             kept = KeptCache(cache, length=length)
+        settings = _make_settings(transformers, tokens, sample)
+        generate = reader.find_generate(transformers)
     with torch.inference_mode(False):
         first = first.clone()  # a tensor that may be written in every mode
     return _Window(
         module=module,
+        context=context,
         prompt=prompt,
         first=first,
-        cache=cache,
+        feed=feed,
+        fixed=fixed,
         kept=kept,
+        generate=generate,
         settings=settings,
         tokens=tokens,
         sample=sample,
@@ -227,8 +260,9 @@ def _find_module(
 ) -> tuple[nn.Module, str]:
     """The module and its name, loaded where it is not built yet."""
     if not isinstance(model, nn.Module | LoadedModel):
-        # A module of the user's code need not come with inputs: they are made here.
-        is_bare = isinstance(model, str) and is_code(model)
+        # A module of the user's code need not come with inputs, nor has ftax to know how to make
+        # those of a folder's: the prompt is made here.
+        is_bare = not isinstance(model, str) or is_code(model) or looks_like_path(model)
         inputs = torch.zeros((setting.batch or 1, 1), dtype=torch.int64) if is_bare else None
         model = load_forward(model, setting, read_given(inputs, None))
         return model.module, model.name
@@ -244,21 +278,8 @@ def _find_module(
     return model, type(model).__name__
 
 
-def _make_prompt(module: nn.Module, setting: Setting, context: int | None) -> torch.Tensor:
-    """Ids uniform over the vocabulary, those that `load_model` makes of this seed."""
-    length = _CONTEXT if context is None else context
-    if not _is_count(length):
-        raise InvalidArgumentError(
-            f"context is {context!r}: give how many tokens of prompt, 1 or more"
-        )
-    generator = make_generator(setting.seed, INPUT_STREAM)
-    size = (setting.batch or 1, length)
-    drawn = torch.randint(0, _text_config(module).vocab_size, size, generator=generator)
-    return drawn.to(_find_device(module))
-
-
 def _check_options(tokens: int, cache: str, sample: bool) -> None:
-    if not _is_count(tokens):
+    if not is_count(tokens):
         raise InvalidArgumentError(
             f"tokens is {tokens!r}: give how many tokens one run decodes, 1 or more"
         )
@@ -266,86 +287,3 @@ def _check_options(tokens: int, cache: str, sample: bool) -> None:
         raise InvalidArgumentError(f"cache is {cache!r}: give 'dynamic' or 'static'")
     if not isinstance(sample, bool):
         raise InvalidArgumentError(f"sample is {sample!r}: give True or False")
-
-
-def _check_generates(module: Any, name: str) -> None:
-    """Raises InvalidArgumentError unless it is a causal language model with a cache."""
-    lacks = None
-    if not callable(getattr(module, "generate", None)):
-        lacks = "has no generate()"
-    elif not hasattr(getattr(module, "config", None), "get_text_config"):
-        lacks = "has no config of transformers"
-    elif module.config.is_encoder_decoder:
-        lacks = "is an encoder with a decoder"
-    elif not name_cache(module) or not hasattr(
-        module.config.get_text_config(), "num_attention_heads"
-    ):
-        lacks = "keeps no keys and values"
-    if lacks is not None:
-        kind = type(module).__name__
-        told = name if name == kind else f"{name} ({kind})"
-        raise InvalidArgumentError(
-            f"{told} {lacks}: give a causal language model of "
-            "transformers, such as LlamaForCausalLM, or 'llama' of the zoo"
-        )
-
-
-def _check_prompt(
-    module: nn.Module, prompt: torch.Tensor, context: int | None, setting: Setting
-) -> None:
-    if not isinstance(prompt, torch.Tensor):
-        raise InvalidArgumentError(
-            f"prompt is {name_type(prompt)}: give token ids, an int64 tensor (batch, context)"
-        )
-    if prompt.dtype != torch.int64 or prompt.ndim != 2 or prompt.numel() == 0:
-        raise InvalidArgumentError(
-            f"prompt is {prompt.dtype} of shape {tuple(prompt.shape)}: give token ids, an int64 "
-            "tensor (batch, context), without padding"
-        )
-    for option, given, found in (
-        ("context", context, prompt.shape[1]),
-        ("batch", setting.batch, prompt.shape[0]),
-    ):
-        if given is not None and given != found:
-            raise InvalidArgumentError(
-                f"{option} is {given!r}, but the prompt has {found}: leave {option} out"
-            )
-    device = _find_device(module)
-    if prompt.device != device:
-        raise InvalidArgumentError(
-            f"prompt is on {prompt.device}, but the model is on {device}: give "
-            f"prompt.to({str(device)!r})"
-        )
-    vocabulary = _text_config(module).vocab_size
-    least, most = int(prompt.min()), int(prompt.max())
-    if least < 0 or most >= vocabulary:
-        raise InvalidArgumentError(
-            f"prompt has ids from {least} to {most}: give ids from 0 to {vocabulary - 1}, the "
-            "model's vocabulary"
-        )
-
-
-def _check_positions(module: nn.Module, name: str, context: int, tokens: int) -> None:
-    most = getattr(_text_config(module), "max_position_embeddings", None)
-    if most is not None and context + tokens > most:
-        raise InvalidArgumentError(
-            f"a context of {context} and {tokens} tokens are {context + tokens} positions, but "
-            f"{name} has {most}: give fewer"
-        )
-
-
-def _text_config(module: nn.Module) -> Any:
-    config: Any = module.config
-    return config.get_text_config(decoder=True)
-
-
-def _find_device(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device
-
-
-def _list_arguments(module: nn.Module) -> frozenset[str]:
-    return frozenset(inspect.signature(module.forward).parameters)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

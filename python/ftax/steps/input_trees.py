@@ -93,7 +93,8 @@ def read_slots(value: Any) -> dict[str, Any]:
     kind = type(value)
     if hasattr(value, "__dict__") or isinstance(value, type) or not hasattr(kind, "__slots__"):
         return {}
-    names = [slot for base in kind.__mro__ for slot in _as_names(base.__dict__.get("__slots__"))]
+    slots = [slot for base in kind.__mro__ for slot in _as_names(base.__dict__.get("__slots__"))]
+    names = [name for name in slots if name != "__weakref__"]
     return {name: getattr(value, name) for name in names if hasattr(value, name)}
 
 

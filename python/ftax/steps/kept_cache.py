@@ -27,17 +27,26 @@ class KeptCache:
 
     Tensors that a layer replaces are referred to, and copied only where a layer writes into them. A
     static layer that has memory for `length` positions writes behind those that are there now, and
-    a mask hides what it wrote: its keys and values are not copied either.
+    a mask hides what it wrote: its keys and values are not copied either. That of an encoder with a
+    decoder is of two: what its decoder attends to of the encoder is there, and stays.
     """
 
     def __init__(self, cache: Any, *, length: int) -> None:
         self._containers: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._written: list[tuple[torch.Tensor, torch.Tensor]] = []
-        filled = cache.get_seq_length()
+        for container in _list_containers(cache):  # which layers are filled from the encoder
+            self._containers.append((container, container.copy()))
+        decoded = getattr(cache, "self_attention_cache", cache)
+        self._keep_layers(decoded, int(decoded.get_seq_length()), length)
+        if decoded is not cache:
+            filled = int(cache.cross_attention_cache.get_seq_length())
+            self._keep_layers(cache.cross_attention_cache, filled, filled)
+
+    def _keep_layers(self, cache: Any, filled: int, length: int) -> None:
         for layer in cache.layers:
             for container in _list_containers(layer):
                 self._containers.append((container, container.copy()))
-            for tensor in _list_written(layer, int(filled), length):
+            for tensor in _list_written(layer, filled, length):
                 self._written.append((tensor, tensor.clone()))
 
     def put_back(self) -> None:
@@ -49,8 +58,8 @@ class KeptCache:
                 tensor.copy_(values)
 
 
-def _list_containers(layer: Any) -> Iterator[dict[Any, Any]]:
-    attributes = vars(layer)
+def _list_containers(holder: Any) -> Iterator[dict[Any, Any]]:
+    attributes = vars(holder)
     yield attributes
     yield from (value for value in attributes.values() if isinstance(value, dict))
 

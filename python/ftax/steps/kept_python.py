@@ -42,16 +42,17 @@ _ABSENT = object()
 
 
 @contextmanager
-def keep_python(*starts: object, own_code: bool = False) -> Iterator[list[Any]]:
+def keep_python(*starts: object, own_code: bool = False) -> Iterator[list[tuple[Any, bool]]]:
     """What ``starts`` lead to is afterwards as it was; yields the sources of random numbers that
-    are not torch's, those of the process too. With ``own_code``, nothing of installed packages:
-    they keep much that they fill once. Of arrays, 64 MB in all."""
+    are not torch's, those of the process too, and of each whether it was met. With ``own_code``,
+    nothing of installed packages: they keep much that they fill once. Of arrays, 64 MB in all."""
     walk = _Walk(starts, own_code=own_code)
     undo = list(walk.keep())
+    met = walk.list_draws()
     own = vars(random)["_inst"], np.random.mtrand._rand
-    found = [item for item in walk.list_draws() if all(item is not one for one in own)]
+    others = [item for item in own if all(item is not one for one in met)]
     try:
-        yield [*own, *found]
+        yield [*((item, True) for item in met), *((item, False) for item in others)]
     finally:
         for put_back in undo:
             with suppress(Exception):  # one that refuses (a frozen object) keeps what it has

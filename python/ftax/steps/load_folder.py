@@ -15,6 +15,7 @@ from ftax.errors import InvalidArgumentError, UnsupportedError
 from ftax.steps.build import build_random_module, finish_built_model
 from ftax.steps.inputs import make_images, make_token_ids
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.prompt import list_arguments
 from ftax.steps.setting import Setting
 from ftax.steps.spec import MakeInputs, Shape
 from ftax.steps.user_inputs import Given
@@ -30,6 +31,7 @@ from ftax.steps.zoo.huggingface import (
 _TOKENS = 128
 _IMAGE_SIZE = 224
 _CALIBRATION_BATCH = 2
+_DECODER = "decoder_input_ids"
 _MAKERS: dict[str, MakeInputs] = {"input_ids": make_token_ids, "pixel_values": make_images}
 
 
@@ -109,12 +111,22 @@ def _main_input(module: nn.Module) -> str:
 def _make_inputs(module: nn.Module, shape: Shape, generator: torch.Generator) -> tuple[Any, ...]:
     config: Any = module.config
     make = _MAKERS.get(_main_input(module))
-    if make is None or getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False):
+        is_text = make is make_token_ids and hasattr(config, "vocab_size")
+        make = _make_texts if is_text and _DECODER in list_arguments(module) else None
+    if make is None:
         raise UnsupportedError(
             f"{type(module).__name__} takes more than token ids or images, so ftax cannot make its "
             "inputs: give inputs="
         )
     return make(module, shape, generator)
+
+
+def _make_texts(module: nn.Module, shape: Shape, generator: torch.Generator) -> tuple[Any, ...]:
+    """One for the encoder, and one of the same length for the decoder, as in training."""
+    texts = {name: make_token_ids(module, shape, generator)[0] for name in ("input_ids", _DECODER)}
+    names = list_arguments(module)
+    return tuple(texts.get(name) for name in names[: names.index(_DECODER) + 1])
 
 
 def _default_size(config: Any) -> int:

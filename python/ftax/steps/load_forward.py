@@ -35,7 +35,7 @@ def load_forward(model: Any, setting: Setting, given: Given | None) -> LoadedMod
         )
     if isinstance(model, str) and is_code(model):
         return load_code(model, setting, given)
-    if isinstance(model, str) and not _looks_like_path(model):
+    if isinstance(model, str) and not looks_like_path(model):
         return load_zoo_model(find_spec(model), setting, given)
     kind = describe_path(model)
     if kind == "hf_folder":
@@ -47,7 +47,8 @@ def load_forward(model: Any, setting: Setting, given: Given | None) -> LoadedMod
     )
 
 
-def _looks_like_path(model: str) -> bool:
+def looks_like_path(model: str) -> bool:
+    """Whether it names a file or a folder, and no model of the zoo."""
     if is_model_name(model):
         return False
     return os.sep in model or model.endswith((".pt", ".onnx")) or Path(model).exists()

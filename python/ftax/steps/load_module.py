@@ -18,6 +18,7 @@ from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.steps.spec import TORCH_DTYPES, Dtype
 from ftax.steps.state import refuse_lazy
+from ftax.steps.step_module import StepModule
 from ftax.steps.user_inputs import Given, split_inputs
 
 
@@ -93,8 +94,12 @@ def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
 
 
 def resolve_device(module: nn.Module, setting: Setting, first: torch.Tensor | None) -> str:
-    """Where the module is, or else its first input. Raises where it is on several."""
-    devices = sorted({str(tensor.device) for tensor in _tensors_of(module)})
+    """Where the module is, or else its first input. Raises where it is on several. What a step
+    calls with weights of the call (`torch.func.functional_call`) may have none of its own."""
+    tensors = _tensors_of(module)
+    if isinstance(module, StepModule):
+        tensors = [item for item in tensors if not item.is_meta]
+    devices = sorted({str(tensor.device) for tensor in tensors})
     if len(devices) > 1:
         raise UnsupportedError(
             f"the module is spread over {', '.join(devices)}: "

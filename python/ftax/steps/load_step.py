@@ -64,6 +64,10 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     device = resolve_device(module, setting, first)
     module.choose_returned(device, args, kwargs)
     pair = _pair_inputs(step, device, setting.seed)
+    if module.varying is not None:  # other values ask for other work: nothing agrees on both
+        pair = InputPair(
+            args=pair.args, kwargs=pair.kwargs, check_args=pair.args, check_kwargs=pair.kwargs
+        )
     batch, sequence = resolve_user_sizes(setting, pair)
     return replace(
         loaded,
@@ -74,7 +78,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         check_is_drawn=pair.is_drawn,
         varied=pair.varied,
         steady_check=pair.steady_check,
-        warnings=(*pair.warnings, *_describe_growth(module.kept_bytes)),
+        warnings=(*pair.warnings, *_describe_growth(module.kept_bytes), *_describe_work(module)),
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         setting=replace(
             setting,
@@ -147,6 +151,18 @@ def _describe_growth(kept_bytes: int) -> tuple[str, ...]:
         f"each call leaves {kept_bytes:,} bytes of what it computes behind, so memory grows from "
         "run to run (a list of losses keeps their graphs): drop it in reset=, or keep numbers "
         "instead of tensors",
+    )
+
+
+def _describe_work(module: StepModule) -> tuple[str, ...]:
+    if module.varying is None:
+        return ()
+    return (
+        f"{type(module.varying).__name__} calls its closure as often as values ask for, so that "
+        "the work of a step varies. Each run starts from the state that was found: weights, and "
+        "what the optimizer keeps, are put back before it. A later step may take more or less, "
+        "and programs are checked on the given inputs alone. What can be captured is the closure: "
+        "optimizer.step(ftax.capture(closure, ()))",
     )
 
 

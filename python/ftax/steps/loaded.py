@@ -208,6 +208,11 @@ class LoadedModel(Subject):
         """What a step writes, which is compared as its outputs are; nothing for a forward pass."""
         return self.module.returned if isinstance(self.module, StepModule) else []
 
+    @property
+    def leaves(self) -> list[torch.Tensor]:
+        """Where a step may leave gradients, in modules or not; nothing for a forward pass."""
+        return self.module.leaves if isinstance(self.module, StepModule) else []
+
     def list_returned(self) -> list[torch.Tensor]:
         """Beside its outputs, what one call on the main inputs is compared by."""
         if not isinstance(self.module, StepModule):

@@ -25,7 +25,7 @@ from torch import nn
 import ftax
 
 _DEPTH = 5  # of names within what names lead to
-_MOST_ITEMS = 1000  # of a container that are looked at
+_MOST_ITEMS = 100_000  # of a container that are looked at
 CONTAINERS = (list, dict, set, deque)
 PACKAGES = tuple(
     str(Path(module.__file__).parent) for module in (torch, ftax) if module.__file__
@@ -119,8 +119,16 @@ def _list_inner(value: Any) -> Iterator[Any]:
         yield from list(value.values())[:_MOST_ITEMS]
     elif isinstance(value, list | tuple | set | frozenset | deque):
         yield from list(value)[:_MOST_ITEMS]
+    elif is_ours(value):  # what a capture or a step is of
+        yield getattr(value, "original", None)
+        yield getattr(value, "function", None)
     elif _is_users(value):
         yield from list(vars(value).values())
+
+
+def is_ours(value: object) -> bool:
+    """Whether it is an object of ftax, which keeps nothing of the user's but what it is of."""
+    return str(type(value).__module__).startswith("ftax.")
 
 
 def _is_users(value: object) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from ftax.steps.module_calls import watch_module_calls
@@ -32,6 +33,8 @@ class Seen:
         self._covered: dict[int, nn.Module] = {}  # modules of which there is a snapshot
         self._in_training: list[nn.Module] = []  # which the step is to run in eval mode
         self._leaves: dict[int, _KeptLeaf] = {}
+        self.stepped: list[Optimizer] = []
+        self._progress: dict[int, tuple[Any, Any]] = {}  # of optimizers, as `_containers`
         self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
         self.reached = find_reached(step.function, step.reset, step.inputs)
         for found in self.reached:
@@ -40,12 +43,16 @@ class Seen:
     @contextmanager
     def watch(self) -> Iterator[None]:
         """Look on inside."""
-        optimizers = register_optimizer_step_pre_hook(self._see_optimizer)
+        optimizers = register_optimizer_step_pre_hook(self._see_step)
         try:
             with watch_module_calls(self._enter, self._leave):
                 yield
         finally:
             optimizers.remove()
+
+    def rewind_optimizers(self) -> None:
+        """Bring back what optimizers keep in Python: counts, histories, which tensors are whose."""
+        _refill_changed(self._progress)
 
     def undo(self) -> None:
         """Make all of it as it was."""
@@ -53,19 +60,21 @@ class Seen:
             snapshot.put_back_attributes()
         for part in self._in_training:
             part.training = True
-        for container, before in self._containers.values():
-            if not is_same_container(container, before):
-                refill(container, before)
+        _refill_changed(self._containers)
         for leaf in self._leaves.values():
             leaf.put_back()
         self._writes.list_memory()  # where watching was cut short, nobody asked yet
         self._writes.undo()
 
+    def list_leaves(self) -> list[torch.Tensor]:
+        """Weights and other leaves of autograd that were met, wherever Python keeps them."""
+        return [leaf.tensor for leaf in self._leaves.values()]
+
     def _keep_reached(self, found: Any) -> None:
         if isinstance(found, nn.Module):
             self._keep_module(found)
         elif isinstance(found, torch.optim.Optimizer):
-            self._see_optimizer(found, (), {})
+            self._keep_optimizer(found)
         elif isinstance(found, torch.Tensor):
             if found.is_leaf:
                 self._keep_leaves([found])
@@ -103,13 +112,22 @@ class Seen:
     def _leave(self, part: nn.Module, _args: Any, _output: Any) -> None:
         self._depth -= part is not self._owner
 
-    def _see_optimizer(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _see_step(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+        self._keep_optimizer(optimizer)
+        if all(optimizer is not known for known in self.stepped):
+            self.stepped.append(optimizer)
+
+    def _keep_optimizer(self, optimizer: Optimizer) -> None:
+        if id(optimizer.state) not in self._progress:
+            copy_containers([optimizer.state, optimizer.param_groups], self._progress)
         copy_containers(vars(optimizer), self._containers)
         for group in optimizer.param_groups:
             self._keep_leaves(group["params"])
 
     def _keep_leaves(self, tensors: Any) -> None:
         for tensor in tensors:
+            if is_lazy(tensor):
+                continue  # its module is refused, once it is met
             self._watch_late(tensor)
             # By then a first backward pass may have run: what it made was not there before.
             grad = None if self._depth else tensor.grad
@@ -123,17 +141,23 @@ class Seen:
             self._writes.suspect(tensor)
 
 
+def _refill_changed(kept: dict[int, tuple[Any, Any]]) -> None:
+    for container, before in kept.values():
+        if not is_same_container(container, before):
+            refill(container, before)
+
+
 class _KeptLeaf:
     """A weight or another leaf of autograd: where its memory was, and its gradient."""
 
     def __init__(
         self, tensor: torch.Tensor, memory: torch.Tensor, grad: torch.Tensor | None
     ) -> None:
-        self._tensor, self._memory, self._grad = tensor, memory, grad
+        self.tensor, self._memory, self._grad = tensor, memory, grad
         self._needs_grad = tensor.requires_grad
 
     def put_back(self) -> None:
-        tensor = self._tensor
+        tensor = self.tensor
         place = find_storage(tensor)
         if place is not None and place != find_storage(self._memory):
             tensor.data = self._memory  # it was given other memory, by `.data = ` or `to`

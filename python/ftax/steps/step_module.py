@@ -8,16 +8,20 @@ those of a step, weights and optimizer included.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.optimizer import Optimizer
 
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError
 from ftax.steps.collectives import refuse_collectives
 from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.optimizers import explain_closure, needs_closure
+from ftax.steps.own_generators import list_own_generators
+from ftax.steps.random_states import random_states_as_operators
 from ftax.steps.seen import Seen
 from ftax.steps.step import Step
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
@@ -38,10 +42,14 @@ class StepModule(nn.Module):
         self.written: list[torch.Tensor] = []
         self.returned: list[torch.Tensor] = []
         self.written_inputs: tuple[int, ...] = ()  # places among the tensors of the inputs
+        self.leaves: list[torch.Tensor] = []  # of autograd, which it was seen to reach
         self.kept_bytes = 0  # that each call leaves behind in Python, of what it makes
         self.generators: list[tuple[torch.Generator, torch.Tensor]] = []
         self._decisive, self._bulky = _core.SavedState([]), _core.SavedState([])
         self.is_compiled = False  # in part, by torch.compile
+        self.varying: Optimizer | None = None  # whose state decides how much work is done
+        self._rewind: Callable[[], None] | None = None  # puts back what optimizers keep in Python
+        self.records_random_states = False  # reads and sets them by operators
         self._theirs: list[torch.Tensor] = []  # that steps beside it write, and it does not
         self._decisive_theirs = _core.SavedState([])
 
@@ -56,19 +64,26 @@ class StepModule(nn.Module):
         self._decisive.put_back()
         for generator, state in self.generators:
             generator.set_state(state)
-        if self.step.reset is None:
-            return
         try:
-            self.step.reset()
+            self._reset()
         except (Exception, SystemExit) as error:
             raise RunnerError(
                 f"{self.step.name}, being reset, raised {type(error).__name__}: {error}"
             ) from error
 
+    def _reset(self) -> None:
+        if self._rewind is not None:
+            self._rewind()
+        if self.step.reset is not None:
+            self.step.reset()
+
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, list[torch.Tensor]]:
         """The step once. What was written is returned where it is on the step's own device; of
         its inputs, those that it was called with."""
-        result = self.step.function(*args, **kwargs)
+        # Beside other threads no state of a generator of theirs is set.
+        as_operators = self.records_random_states or list_own_generators()
+        with random_states_as_operators() if as_operators else nullcontext():
+            result = self.step.function(*args, **kwargs)
         return result, self.list_returned(args, kwargs)
 
     def list_returned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
@@ -121,14 +136,29 @@ class StepModule(nn.Module):
             writes.settle_layouts()
             made.append(writes.take_made())
         self.written = writes.list_memory()
+        self.leaves = seen.list_leaves()
         self.generators = writes.list_generators()
         self.is_compiled = writes.met_compiled
         writes.put_back()
+        self._follow_closures(seen)
         self.run_beside(())
         self._check_same_work(call, writes)
         held = {find_storage(item) for item in (*self.parameters(), *self.buffers())}
         self.kept_bytes = count_kept(made[1:], held)  # the first call's are those of a state
         writes.put_back()
+
+    def _follow_closures(self, seen: Seen) -> None:
+        """Where an optimizer calls its closure as often as values ask for, have all that it finds
+        put back before each run. Raises UnsupportedError for a capture, which goes on from there.
+        """
+        self.varying = next(filter(needs_closure, seen.stepped), None)
+        if self.varying is None:
+            return
+        if self.step.kind == "call":
+            raise UnsupportedError(
+                f"cannot capture {self.step.name}: {explain_closure(self.varying)}"
+            )
+        self._rewind = seen.rewind_optimizers
 
     def run_beside(self, others: Sequence[StepModule]) -> None:
         """From now on put back what other steps write too, all of which is now as it was found: of
@@ -136,8 +166,9 @@ class StepModule(nn.Module):
         own = {find_storage(item) for item in self.written}
         theirs = {find_storage(item): item for other in others for item in other.written}
         self._theirs = [item for place, item in theirs.items() if place not in own]
-        bulky = [item for item in self.written if not _decides(item)]
-        self._decisive = _core.SavedState([item for item in self.written if _decides(item)])
+        decisive = [item for item in self.written if self.varying is not None or _decides(item)]
+        bulky = [item for item in self.written if self.varying is None and not _decides(item)]
+        self._decisive = _core.SavedState(decisive)
         self._decisive_theirs = _core.SavedState([item for item in self._theirs if _decides(item)])
         self._bulky = _core.SavedState([*bulky, *self._theirs])
 
@@ -161,7 +192,8 @@ class StepModule(nn.Module):
         """``runner`` with the state put back outside its time."""
         if not self.has_state:
             return runner
-        return _core.StateRunner(runner, self._decisive, self._bulky, self.step.reset)
+        reset = self.step.reset if self._rewind is None else self._reset
+        return _core.StateRunner(runner, self._decisive, self._bulky, reset)
 
 
 def _decides(tensor: torch.Tensor) -> bool:
@@ -170,7 +202,7 @@ def _decides(tensor: torch.Tensor) -> bool:
     return small and not (tensor.is_floating_point() or tensor.is_complex())
 
 
-_Logged = tuple[str, list[list[int]], list[int], int]
+_Logged = tuple[str, list[list[int]], list[int], int, bool]
 
 
 def _describe_change(first: Sequence[_Logged], second: Sequence[_Logged]) -> str:
@@ -194,7 +226,7 @@ def _log(call: Callable[[], object]) -> Sequence[_Logged]:
 
 
 def _say(logged: _Logged) -> str:
-    name, shapes, integers, _ = logged
+    name, shapes, integers, *_ = logged
     words = [str(tuple(shape)) for shape in shapes[:3]]
     if len(shapes) > len(words):
         words.append(f"{len(shapes) - len(words)} more")

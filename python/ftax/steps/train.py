@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, name_type
+from ftax.steps.optimizers import needs_closure
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import split_inputs
 
@@ -33,7 +34,8 @@ def train(
     """One training step, for `ftax.tax` and its kin.
 
     Each run is ``optimizer.zero_grad(); loss(model, *batch).backward(); optimizer.step()``, with
-    autograd on. Weights, the optimizer's state and buffers are found by watching and put back.
+    autograd on; for LBFGS the first two are the closure that its step is given. Weights, the
+    optimizer's state and buffers are found by watching and put back.
 
     Args:
         model: in the mode in which it trains; it is not changed.
@@ -53,7 +55,7 @@ def train(
     """
     _check(model, loss, optimizer)
 
-    def run(*args: Any, **kwargs: Any) -> torch.Tensor:
+    def differentiate(*args: Any, **kwargs: Any) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=set_to_none)
         value = loss(model, *args, **kwargs)
         try:
@@ -61,8 +63,16 @@ def train(
         except (AttributeError, RuntimeError) as error:  # looked at here: a check would be timed
             _refuse_loss(value, error)
             raise
+        return value
+
+    def run(*args: Any, **kwargs: Any) -> torch.Tensor:
+        value = differentiate(*args, **kwargs)
         optimizer.step()
         return value
+
+    def run_closure(*args: Any, **kwargs: Any) -> Any:
+        step: Any = optimizer.step  # torch declares that a closure returns a float
+        return step(lambda: differentiate(*args, **kwargs))
 
     if not isinstance(batch, torch.Tensor | tuple | list | Mapping):
         raise InvalidArgumentError(
@@ -77,7 +87,7 @@ def train(
     if samples == 0:
         raise InvalidArgumentError("batch has no samples: give one of at least 1")
     return Step(
-        function=run,
+        function=run_closure if needs_closure(optimizer) else run,
         inputs=(args, kwargs),
         check_inputs=check_batch,
         reset=reset,
@@ -109,11 +119,6 @@ def _check(model: Any, loss: Any, optimizer: Any) -> None:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InvalidArgumentError(
             f"optimizer is {name_type(optimizer)}: give a torch.optim.Optimizer"
-        )
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise InvalidArgumentError(
-            "optimizer is LBFGS, whose step calls the model as often as values ask for: its work "
-            "is not the same from run to run; give SGD, Adam or AdamW"
         )
     weights = {id(weight) for weight in model.parameters() if weight.requires_grad}
     given = {id(weight) for group in optimizer.param_groups for weight in group["params"]}

@@ -159,10 +159,10 @@ def derive_check_inputs(
     Other values keep what can be seen of the user's own, so that an index stays one, a count and a
     probability too. Floating point tensors of both signs get normal samples of the same mean and
     deviation, within the range of the original. All else gets its own values in another order:
-    along the longest dimension, the same for all rows; sorted rows stay sorted, and begin and end
-    as they did; symmetric matrices stay symmetric; booleans are shuffled within each row of the
-    last dimension, and what is not finite everywhere is shifted there. Constants: floating point
-    tensors get values between the constant and its half, masks of ones some zeros, one integer a
+    rolled along the longest dimension, the same for all rows; sorted rows stay sorted, and begin
+    and end as they did; symmetric matrices stay symmetric; booleans are shuffled within each row of
+    the last dimension, and what is not finite everywhere is shifted there. Constants: floats
+    get values between the constant and its half, masks of ones some zeros, one integer a
     smaller one. A tensor that occurs twice still occurs twice.
     """
     fresh: dict[int, torch.Tensor] = {}
@@ -243,9 +243,9 @@ def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], devi
 def _find_hidden(leaf: Any) -> str:
     """Where an object holds a tensor, such as ".cache[0]"; "" if it holds none."""
     seen: set[int] = set()
-    waiting = [("", leaf)]
+    waiting = collections.deque([("", leaf)])
     while waiting:
-        where, item = waiting.pop()
+        where, item = waiting.popleft()
         if isinstance(item, torch.Tensor):
             return where
         if isinstance(item, (*_PLAIN, type, ModuleType)) or id(item) in seen:
@@ -376,8 +376,8 @@ def _draw(values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if is_float and bool((wide < 0).any()) and bool((wide > 0).any()):
         noise = torch.randn(values.shape, generator=generator, dtype=torch.float64)
         return (noise * wide.std() + wide.mean()).clamp(wide.min(), wide.max())
-    order = torch.randperm(values.shape[longest], generator=generator)
-    return wide.index_select(longest, order)
+    count = values.shape[longest]  # rolled, so that each place gets the value of another
+    return wide.roll(int(torch.randint(1, count, (), generator=generator)), longest)
 
 
 def _draw_beside(

@@ -12,7 +12,7 @@ from ftax.records.record import JsonScalar
 from ftax.steps.loaded import LoadedModel
 from ftax.sweeps.job import Group
 from ftax.timing.checks import Checks
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, describe_slow_calls
 from ftax.timing.session import UNSTEADY
 
 _APART = (
@@ -40,6 +40,7 @@ def make_fields(
     }
     # A sweep stays too short with each cell for most to be steady by its rules: a fact, no warning.
     warnings = [text for text in (*loaded.warnings, *found.warnings) if text != UNSTEADY]
+    warnings += describe_slow_calls([found])
     warnings += [_APART] if group.apart else []
     if problem:
         warnings.append(problem)

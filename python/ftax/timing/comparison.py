@@ -22,7 +22,7 @@ from ftax.errors import InvalidArgumentError
 from ftax.records.record import Count, Ends, Name, Record
 from ftax.records.result import Result
 from ftax.timing.checks import Checks
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, describe_slow_calls
 from ftax.timing.trust import NOT_RESOLVED, find_disturbance, find_doubt, find_doubt_of_waits
 from ftax.timing.units import name_interval
 
@@ -142,6 +142,7 @@ class Comparison(Result):
             runtime=" and ".join(dict.fromkeys(str(side[0].place) for side in (a, b))),
             latency_a_ns=statistics.fmean(item.latency_ns for item in a),
             latency_b_ns=statistics.fmean(item.latency_ns for item in b),
+            notes=(*_note_slow_calls("a", a), *_note_slow_calls("b", b)),
         )
 
     def describe(self) -> str:
@@ -288,6 +289,11 @@ def _judge(measurement: Measurement) -> Iterator[str]:
         yield f"{label} gives other outputs than eager: {problem}"
     if problem := checks.work_problem:
         yield f"{label}: not the same work: {problem}"
+
+
+def _note_slow_calls(name: str, side: Sequence[Measurement]) -> list[str]:
+    """What no median of a side shows, by the first of its processes that has such calls."""
+    return [f"{name}: {text}" for text in describe_slow_calls(side)[:1]]
 
 
 def _find_doubt(name: str, side: Sequence[Measurement], together: bool) -> str:

@@ -39,6 +39,10 @@ class Timed(Protocol):
         """Their mean."""
 
     @property
+    def long_run_ns(self) -> float:
+        """What a call costs in the long run; other than the latency where some are slow."""
+
+    @property
     def interval_ns(self) -> tuple[float, float] | None:
         """Its interval; None for a single round."""
 
@@ -105,6 +109,13 @@ class Mean:
     def latency_ns(self) -> float:
         """See `Timed`."""
         return compute_mean(self.values_ns)
+
+    @property
+    def long_run_ns(self) -> float:
+        """See `Timed`."""
+        means_ns = [part.long_run_ns for part in self.parts]
+        is_latency = means_ns == [part.latency_ns for part in self.parts]
+        return self.latency_ns if is_latency else weigh(self.shares, means_ns)
 
     @property
     def interval_ns(self) -> tuple[float, float] | None:

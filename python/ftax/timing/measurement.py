@@ -9,7 +9,7 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
@@ -24,16 +24,19 @@ from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
 from ftax.timing.checks import Checks
 from ftax.timing.statistics import (
+    SlowCalls,
     Statistics,
     Summary,
     compute_interval,
     compute_mean,
+    find_slow_calls,
     summarize,
 )
 from ftax.timing.trust import NOT_RESOLVED, find_doubt_of_mean
-from ftax.timing.units import format_interval, format_latency, format_rounds
+from ftax.timing.units import format_interval, format_measured, format_rounds, format_time
 
 QUEUED = "queued_ratios"  # the check that has `Measurement.queued_ratio` of each round
+WAITED = "waited_ns"  # the check that has how long threads waited for a CPU in each round
 TURNS = "rounds_a_turn"  # the check by which a measurement says that it took turns
 
 Nanoseconds = Annotated[
@@ -64,6 +67,25 @@ def describe_doubts(measurements: Sequence["Measurement"]) -> list[str]:
         f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} {NOT_RESOLVED}: {doubt}"
         for doubt, names in found.items()
     ]
+
+
+def describe_slow_calls(measurements: Sequence["Measurement"]) -> list[str]:
+    """A sentence for each of them that has calls which its latency does not show."""
+    return [
+        f"{item.place}: {_describe(slow, item)}"
+        for item in measurements
+        if (slow := item.slow_calls) is not None
+    ]
+
+
+def _describe(slow: SlowCalls, item: "Measurement") -> str:
+    what = "call" if item.burst == 1 else f"burst of {item.burst:,}"
+    often = f"about 1 {what} in {round(1 / slow.share_ratio):,}"
+    return (
+        f"mean {format_time(slow.mean_ns)}: {often} takes "
+        f"{format_time(slow.extra_ns * item.burst)} more; its latency, "
+        f"{format_time(item.latency_ns)}, is that of the others"
+    )
 
 
 def _read_disturbed(checks: Mapping[str, object]) -> tuple[int, ...]:
@@ -154,7 +176,7 @@ class Measurement(Result, Computed):
         """Its cell, latency, interval and rounds, in a line."""
         name = f"{self.label}: " if self.label else ""
         return (
-            f"{name}{self.cell.label()}: {format_latency(self.latency_ns, self.doubt)} "
+            f"{name}{self.cell.label()}: {format_measured(self)} "
             f"({format_interval(self.interval_ns)}), {format_rounds(self)} rounds"
         )
 
@@ -198,7 +220,11 @@ class Measurement(Result, Computed):
     def queued_ratios(self) -> tuple[float, ...]:
         """Of each round, the share of requests that can have been a fifth longer because a thread
         of the process waited for a CPU; () where nobody looked."""
-        found = self.checks.get(QUEUED)
+        return self._read_rounds(QUEUED)
+
+    def _read_rounds(self, name: str) -> tuple[Any, ...]:
+        """A check that has a number for each round; () where it has not."""
+        found = self.checks.get(name)
         is_whole = isinstance(found, Sequence) and len(found) == len(self.samples_ns)
         return tuple(found) if is_whole else ()  # type: ignore[arg-type]  # a sequence, as was seen
 
@@ -258,6 +284,30 @@ class Measurement(Result, Computed):
         return summarize([sample for samples in self.kept_ns for sample in samples])
 
     @property
+    def slow_calls(self) -> SlowCalls | None:
+        """Calls that take far longer than the others, time and again, which no median shows; None
+        if there are none for certain. Of the rounds in which the host was not disturbed, where it
+        is known how long threads waited for a CPU: a neighbour makes such calls too."""
+        waited_ns, disturbed = self._read_rounds(WAITED), set(self.disturbed_rounds)
+        if not waited_ns:
+            return None
+        places = [place for place in self.counted_rounds if place not in disturbed]
+        return find_slow_calls(
+            [self.samples_ns[place][self.dropped_per_round :] for place in places],
+            [waited_ns[place] // self.burst for place in places],
+            confidence=self.confidence,
+            resamples=self.resamples,
+            seed=self.seed,
+        )
+
+    @property
+    def long_run_ns(self) -> float:
+        """What a call costs in the long run: `latency_ns`, or the mean of all samples where there
+        are `slow_calls`."""
+        slow = self.slow_calls
+        return self.latency_ns if slow is None else slow.mean_ns
+
+    @property
     def statistics(self) -> Statistics:
         """Everything above, as it is stored."""
         return Statistics(
@@ -265,4 +315,5 @@ class Measurement(Result, Computed):
             latency_ns=self.latency_ns,
             interval_ns=self.interval_ns,
             summary=self.summary,
+            slow_calls=self.slow_calls,
         )

@@ -29,7 +29,7 @@ from ftax.steps.state import Snapshot
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.checks import SameWork
-from ftax.timing.measurement import QUEUED, Measurement, ProcessRecord, make_session_id
+from ftax.timing.measurement import QUEUED, WAITED, Measurement, ProcessRecord, make_session_id
 from ftax.timing.trust import DISTURBED_IN, find_growth
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
@@ -382,6 +382,7 @@ def _make_checks(rounds: _core.RunnerRounds, result: _core.RoundsResult) -> dict
         },
         "disturbed_rounds": list(result.disturbed_rounds),
         QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
+        WAITED: rounds.waited_ns,
         "host_probe_ns": _summarise_probes(result),
         "waited_for_core_s": sum(item.waited_ns for item in result.probes) / 1e9,
     }
@@ -392,6 +393,11 @@ def _warn_of_rounds(rounds: _core.RunnerRounds, disturbed: Sequence[int]) -> Ite
         yield UNSTEADY
     if rounds.error:
         yield f"failed after {len(rounds.values_ns)} rounds: {rounds.error}"
+    if rebuilt := len(rounds.rebuilt_rounds):
+        yield (
+            f"in {rebuilt} of {len(rounds.values_ns)} rounds it recorded or compiled inside of its "
+            "calls, also when they were repeated: its latency is that of calls that do so"
+        )
     if disturbed:
         yield _describe_disturbance(len(rounds.values_ns), disturbed)
     values_ns = rounds.values_ns

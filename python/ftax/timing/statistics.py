@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ftax import _core
 from ftax.records.record import Count, Ends, Record
@@ -23,13 +24,39 @@ class Summary(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlowCalls(Record):
+    """Calls that take far longer than the others, time and again; what such ones are, the core says
+    (`csrc/core/slow_calls.h`). Time that threads waited for a CPU is left out.
+
+    Attributes:
+        mean_ns: of all samples: what a call costs in the long run.
+        share_ratio: of the samples that are slow.
+        extra_ns: that a slow one takes above the median of its round, in the mean.
+    """
+
+    mean_ns: float
+    share_ratio: float
+    extra_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Record):
     """What a measurement says, computed from its samples."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"slow_calls"})
 
     values_ns: tuple[float, ...]  # one for each round that counts
     latency_ns: float
     interval_ns: Ends | None
     summary: Summary
+    slow_calls: SlowCalls | None = None  # None: no such calls are there for certain
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain dicts, lists and scalars; slow calls where there are some."""
+        fields = Record.to_dict(self)
+        if self.slow_calls is None:
+            del fields["slow_calls"]
+        return fields
 
 
 def compute_mean(values_ns: Sequence[float]) -> float:
@@ -54,6 +81,29 @@ def compute_interval(
         seed=seed,
     )
     return interval.low, interval.high
+
+
+def find_slow_calls(
+    samples_ns: Sequence[Sequence[int]],
+    waited_ns: Sequence[int],
+    *,
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> SlowCalls | None:
+    """What calls cost that a median does not see, if there are such; None if not, or if nobody can
+    tell.
+
+    Args:
+        samples_ns: of each round.
+        waited_ns: of each round, how long threads waited for a CPU meanwhile.
+    """
+    found = _core.find_slow_calls(
+        samples_ns, waited_ns, confidence=confidence, resamples=resamples, seed=seed
+    )
+    if found is None:
+        return None
+    return SlowCalls(mean_ns=found.mean_ns, share_ratio=found.share_ratio, extra_ns=found.extra_ns)
 
 
 def summarize(samples_ns: Sequence[int]) -> Summary:

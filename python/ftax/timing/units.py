@@ -25,6 +25,17 @@ class _Measured(Protocol):
     def core_hz(self) -> float | None: ...
 
 
+class _Timed(Protocol):
+    """Likewise, of a `Measurement` or a mean of some."""
+
+    @property
+    def latency_ns(self) -> float: ...
+    @property
+    def long_run_ns(self) -> float: ...
+    @property
+    def doubt(self) -> str: ...
+
+
 def choose_unit(time_ns: float) -> tuple[str, float]:
     """The unit of a time and its length in ns, ``('us', 1e3)``."""
     unit, unit_ns, _ = next((unit for unit in _UNITS if abs(time_ns) < unit[2]), _UNITS[-1])
@@ -46,6 +57,14 @@ def format_latency(
     """``'12.3 us'``, or ``'12.3 us, not resolved'``; the doubt itself is said below the table."""
     mark = f", {NOT_RESOLVED}" if doubt else ", disturbed" if disturbance else ""
     return format_time(time_ns, like_ns) + mark
+
+
+def format_measured(item: _Timed) -> str:
+    """`format_latency`, and where calls are slow what they cost in the mean: ``'12.3 us, mean 412
+    us'``."""
+    latency = format_latency(item.latency_ns, item.doubt)
+    mean_ns = item.long_run_ns
+    return latency if mean_ns == item.latency_ns else f"{latency}, mean {format_time(mean_ns)}"
 
 
 def name_interval(confidence: float) -> str:

@@ -339,9 +339,9 @@ def thread_local() -> Scene:
     )
 
 
-@frozen("the 2,000 items of factors")
+@frozen("the 200,000 items of factors")
 def large_list_that_changes() -> Scene:
-    factors = [2.0] * 2000
+    factors = [2.0] * 200_000
 
     def disturb(step: int) -> None:
         factors[7] = step + 3.0

@@ -71,7 +71,7 @@ _optimizer("train_rmsprop", of="RMSprop", lr=0.1)
 _optimizer("train_adagrad", of="Adagrad", lr=0.1, words="cannot capture")
 
 
-@refused("changes from call to call")
+@refused("capture the closure")
 def train_lbfgs() -> Scene:
     net = nn.Linear(4, 2)
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)

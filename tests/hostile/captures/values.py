@@ -224,7 +224,7 @@ def branch_that_is_checked() -> Scene:
     )
 
 
-@right(on_host_read="check", recorded=1)
+@right(on_host_read="check", recorded=2)
 def checked_branch_after_a_write() -> Scene:
     state = torch.zeros(4)
 

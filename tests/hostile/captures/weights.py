@@ -340,7 +340,7 @@ def functional_call() -> Scene:
     return Scene(work, lambda seed: (normal(3, 4, seed=seed), normal(4, 4, seed=seed + 9)))
 
 
-@refused("was not made by an operator call")
+@refused("it calls torch.func.vmap")
 def vectorized_map() -> Scene:
     return Scene(lambda x: torch.func.vmap(lambda row: row.exp().sum())(x))
 

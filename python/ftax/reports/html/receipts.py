@@ -24,7 +24,7 @@ from ftax.reports.tables.mix_table import make_mix_tables
 from ftax.reports.tables.receipt_table import make_line_table, make_operator_table
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_interval, format_latency, format_time
+from ftax.timing.units import format_interval, format_measured, format_time
 
 _OPERATORS = 15
 _KERNELS = 15
@@ -236,7 +236,7 @@ def _draw_runtimes(rows: Sequence[RuntimeRow], title: str, ref: str) -> Bars:
 
 def _draw_runtime(row: RuntimeRow, scale: Scale, longest: float, is_split: bool, ref: str) -> Bar:
     interval, busy = row.measurement.interval_ns, row.busy_ns or 0.0
-    latency = format_latency(row.latency_ns, row.measurement.doubt)
+    latency = format_measured(row.measurement)
     told = [f"{row.label}: {latency} ({format_interval(interval)})"]
     told += [f"device busy {format_time(busy)}"] if busy else []
     told += [row.excluded] if row.excluded else []

@@ -10,6 +10,7 @@ from ftax.reports.table import NOTHING, Printout, Rows, say
 from ftax.reports.tables.measurement_table import make_measurement_table, number_measurements
 from ftax.timing.comparison import Comparison, LineChange
 from ftax.timing.host_comparison import HostComparison
+from ftax.timing.measurement import describe_slow_calls
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_time, name_interval
 
@@ -98,6 +99,7 @@ def draw_hosts(comparison: HostComparison) -> Printout:
     return Printout(
         tables=(make_measurement_table([*comparison]),),
         notes=(comparison.describe(),),
+        warnings=tuple(describe_slow_calls([*comparison])),
         numbers=lambda: number_measurements([*comparison]),
     )
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from ftax.reports.numbers import CELL, Field, Numbers, read_all
 from ftax.reports.table import Printout, Rows
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, describe_slow_calls
 from ftax.timing.units import (
     format_clock,
     format_interval,
-    format_latency,
+    format_measured,
     format_rounds,
     format_time,
 )
@@ -26,9 +26,12 @@ FIELDS: Mapping[str, Field] = {
     "p50_ns": "summary.p50_ns",
     "p90_ns": "summary.p90_ns",
     "p99_ns": "summary.p99_ns",
+    "mean_ns": "summary.mean_ns",
     "min_ns": "summary.min_ns",
     "max_ns": "summary.max_ns",
     "samples": "summary.count",
+    "slow_calls_ratio": "slow_calls.share_ratio",
+    "slow_calls_extra_ns": "slow_calls.extra_ns",
     "rounds": lambda item: len(item.samples_ns),
     "rounds_counted": lambda item: len(item.counted_rounds),
     "stop_reason": "stop_reason",
@@ -42,6 +45,7 @@ def draw_measurements(*measurements: Measurement) -> Printout:
     """Some measurements as they are printed."""
     return Printout(
         tables=(make_measurement_table(measurements),),
+        warnings=tuple(describe_slow_calls(measurements)),
         numbers=lambda: number_measurements(measurements),
     )
 
@@ -69,7 +73,7 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
             **({"model": "cell.model"} if len(models) > 1 else {}),
             "runtime": "cell.runtime",
             "host": "cell.host",
-            time: lambda item: format_latency(item.latency_ns, item.doubt),
+            time: format_measured,
             "95 % interval": lambda item: format_interval(item.interval_ns),
             "p50": ("summary.p50_ns", format_time),
             "p90": ("summary.p90_ns", format_time),

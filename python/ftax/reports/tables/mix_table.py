@@ -22,6 +22,7 @@ from ftax.timing.units import (
     format_clock,
     format_interval,
     format_latency,
+    format_measured,
     format_rounds,
     format_time,
 )
@@ -77,7 +78,7 @@ def _make_part_table(mix: MixReceipt) -> Rows:
             {
                 "part": name_work(top.cell, name) if len(kinds) > 1 else name,
                 "weight": f"{share:.1%}",
-                "latency": format_latency(part.latency_ns, top.doubt),
+                "latency": format_measured(top),
                 **({f"a {unit}": format_time(part.latency_ns / top.cell.units)} if unit else {}),
                 "95 % interval": format_interval(top.interval_ns),
                 "of the mean": f"{of_mean:.1%}" if not top.doubt else NOTHING,
@@ -127,7 +128,7 @@ def _make_runtime_table(mix: MixReceipt) -> Rows:
         {
             "runtime": "mean.place.runtime",
             "host": "mean.place.host",
-            "latency": lambda row: format_latency(row.latency_ns, row.mean.doubt),
+            "latency": lambda row: format_measured(row.mean),
             "95 % interval": lambda row: format_interval(row.mean.interval_ns),
             "speed-up": _format_speedup,
             "outputs": _describe_outputs,

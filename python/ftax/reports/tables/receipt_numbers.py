@@ -64,8 +64,9 @@ _LINE: Mapping[str, Field] = {
 }
 COLUMNS = (
     "part", "name", *CELL, "latency_ns", "low_ns", "high_ns", "confidence", "share_ratio",
-    "resolved", "host_ns", "p50_ns", "p90_ns", "p99_ns", "min_ns", "max_ns", "samples", "rounds",
-    "rounds_counted", *_ROW, *_EVIDENCE, *_TIMELINE, *_PREPARATION, *_READINGS, "why",
+    "resolved", "host_ns", "p50_ns", "p90_ns", "p99_ns", "mean_ns", "min_ns", "max_ns", "samples",
+    "slow_calls_ratio", "slow_calls_extra_ns", "rounds", "rounds_counted", *_ROW,
+    *_EVIDENCE, *_TIMELINE, *_PREPARATION, *_READINGS, "why",
 )  # fmt: skip
 _MEASURED = {name: field for name, field in FIELDS.items() if name in COLUMNS}
 _OPERATORS = (

@@ -22,7 +22,7 @@ from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import (
     format_clock,
     format_interval,
-    format_latency,
+    format_measured,
     format_rounds,
     format_time,
 )
@@ -120,7 +120,7 @@ def draw_lines(found: Laddered, title: str, units: float, unit: str) -> Rows:
     per_unit = units if unit else None
     rows = [_make_line(line, with_host, per_unit) for line in lines]
     total = (f"= {top.place.runtime}, host {top.place.host}",
-             format_latency(found.latency_ns, top.doubt),
+             format_measured(top),
              *([format_time(found.latency_ns / per_unit)] if per_unit else []),
              format_interval(top.interval_ns), "100.0%",
              *([_format_issue(found)] if with_host else []), "")  # fmt: skip

@@ -15,7 +15,7 @@ from ftax.reports.table import NOTHING, Printout, Rows, say
 from ftax.reports.tables.energy_table import format_bytes
 from ftax.reports.tables.receipt_numbers import number_receipt
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_interval, format_latency, format_time
+from ftax.timing.units import format_interval, format_measured, format_time
 
 _TEXT = ("runtime", "host", "of", "outputs", "kernels against eager's")
 _GIVE_WAY = ("p90", "p50", "p99", "limit", "95 % of speed-up", "throughput", "of", "speed-up",
@@ -69,7 +69,7 @@ def _describe_latency(row: RuntimeRow) -> dict[str, str]:
     summary, rate = row.measurement.summary, row.examples_per_s
     return {
         **_name(row),
-        "latency": format_latency(row.latency_ns, row.measurement.doubt),
+        "latency": format_measured(row.measurement),
         "95 % interval": format_interval(row.measurement.interval_ns),
         "p50": format_time(summary.p50_ns),
         "p90": format_time(summary.p90_ns),

@@ -246,6 +246,7 @@ class Captured(Wraps):
         self._dropped = _Signatures()
         self._first = _Signatures()  # of calls that make state, which run as they are
         self._settled = _Signatures()  # of those that have
+        self._renewed = _Signatures()  # recorded anew, as they read another number at first
         self._changed = 0  # values that were compared and differed
         self._told: set[str] = set()
         self._refusal = ""  # the last one
@@ -286,6 +287,7 @@ class Captured(Wraps):
         result, failure = _run(match)
         if failure is not None:
             return self._recover(match, failure, before)
+        program.replays += 1
         self._calls["replayed"] += 1
         self._recorded_in_a_row = 0
         return result
@@ -298,7 +300,7 @@ class Captured(Wraps):
         elif not match.program.is_pure:
             raise error
         if isinstance(error, ValueChanged):
-            self._note_change()
+            self._note_change(match.program)
             return self._call_original(match, "a number that it read has changed")
         result = self._call_original(match, "the replay failed")  # what it raises, it raises alone
         self._warn(
@@ -340,6 +342,7 @@ class Captured(Wraps):
         if difference:
             return self._give_up(match, result, difference, raises=raises)
         program.gradients.put_into(handed)
+        program.replays += 1
         extra_ns = time.perf_counter_ns() - start - replay_ns
         self._calls["replayed"] += 1
         self._recorded_in_a_row = 0
@@ -377,8 +380,14 @@ class Captured(Wraps):
         )
         return result
 
-    def _note_change(self) -> None:
-        """Warn once of numbers that are others in most calls."""
+    def _note_change(self, program: Program) -> None:
+        """Record the next call anew, once, where the first one alone had this number; warn once of
+        numbers that are others in most calls."""
+        if program.replays <= 1 and not self._renewed.has_like(program.signature):
+            self._renewed.add(program.signature)
+            self._programs.remove(program)
+            program.replay.close()
+            return
         self._changed += 1
         if self._changed >= _WARN_AFTER_CALLS and self._changed > self._calls["replayed"]:
             self._warn(
@@ -403,7 +412,8 @@ class Captured(Wraps):
             return self._call_original(given, "a first call, which makes state")
         if self._options.on_miss == "eager" and self._programs:
             return self._call_original(given, "nothing recorded fits")
-        if self._options.on_refusal == "eager" and find_mode():  # outside of it there are replays
+        is_watched = is_measuring() or self._options.on_refusal == "eager"
+        if is_watched and find_mode():  # outside of it there are replays
             return self._call_original(given, "a mode of torch is on")
         if self._refused.has(given):
             return self._call_original(given, "it cannot be captured")
@@ -425,7 +435,9 @@ class Captured(Wraps):
         reason = self._describe_miss(args, kwargs)
         failure = ""
         try:
-            is_recorded = self.record(args, kwargs, None, is_alone=is_only_thread())
+            # What was asked for, and ran as it is first, is still asked for.
+            is_asked = self._settled.has(given)
+            is_recorded = self.record(args, kwargs, None, is_asked=is_asked)
         except OtherThreads as error:
             self._warn("threads", f"{error}: it is called as it is; record it by fast.warm([...])")
             return self._call_original(given, "other threads live")
@@ -479,8 +491,8 @@ class Captured(Wraps):
 
     def warm(self, calls: Iterable[Any]) -> None:
         """Record calls now that no recording fits, such as one of each length that will come; each
-        in the forms of `inputs`. Other threads had better rest: random states, and what Python
-        keeps, are put back afterwards.
+        in the forms of `inputs`. Other threads had better rest: what Python keeps is put back
+        afterwards, and so are random states of a GPU.
 
         Raises as `capture` does.
         """
@@ -498,11 +510,13 @@ class Captured(Wraps):
         kwargs: dict[str, Any],
         check_inputs: Any,
         *,
-        is_alone: bool = True,
+        is_asked: bool = True,
     ) -> bool:
         """Record the call with these arguments, which changes nothing else. Whether it can be
-        replayed: it may be refused, or have to run once first."""
+        replayed: it may be refused, or have to run once first. ``is_asked``: by the user, who
+        answers for what other threads do to a GPU meanwhile."""
         _recording.is_on = True
+        is_alone = is_only_thread() or (is_asked and torch.cuda.is_initialized())
         given = _Given(args, kwargs)
         try:
             with note_holders([program.gradients for program in self._programs]):
@@ -591,6 +605,11 @@ class Captured(Wraps):
         )
 
     @property
+    def recordings(self) -> int:
+        """How many calls were recorded so far."""
+        return self._calls["recorded"]
+
+    @property
     def memory_bytes(self) -> int:
         """Of device memory that the recorded calls hold beside what the original holds."""
         return sum(program.replay.memory_bytes for program in self._programs)
@@ -633,6 +652,10 @@ class _Signatures:
     def has(self, given: _Given) -> bool:
         """Whether a call is of one of them."""
         return any(item.match(given.args, given.kwargs) is not None for item in self._items)
+
+    def has_like(self, signature: _core.Signature) -> bool:
+        """Whether one of them is in the same words."""
+        return signature.describe() in {item.describe() for item in self._items}
 
     def take(self, given: _Given) -> bool:
         """Whether it is; no longer afterwards."""

@@ -21,7 +21,7 @@ import torch
 from ftax import _core
 from ftax.steps.living_objects import list_living_objects
 from ftax.steps.profiling_hook import watch_calls
-from ftax.steps.reach import PACKAGES, is_library
+from ftax.steps.reach import PACKAGES, is_library, list_codes
 
 _T = TypeVar("_T")
 
@@ -36,6 +36,12 @@ _CHANGING = frozenset(
 _ASKING = frozenset(("is_inference_mode_enabled", "get_num_threads", "initial_seed"))
 _SEEDING = frozenset(("manual_seed", "seed"))
 _RESTORING = frozenset(("set_state", "set_offset", "graphsafe_set_state"))
+# By the functions that carry them out, wherever they stand.
+_TRANSFORMS = {
+    **dict.fromkeys(("grad_and_value_impl", "grad_impl", "_vjp_with_argnums"), "torch.func.grad"),
+    **dict.fromkeys(("_jvp_with_argnums",), "torch.func.jvp"),
+    **dict.fromkeys(("_flat_vmap", "vmap_impl"), "torch.func.vmap"),
+}
 _ASKERS = (getattr, hasattr, vars)
 _CHECKPOINTING = str(Path("torch", "utils", "checkpoint.py"))
 
@@ -54,6 +60,9 @@ class Executed:
             "" if there was none.
         restoring: the first one that set its state, which may have brought an earlier one back.
         thread: where the first thread was started, "model.py:12"; "" if none was.
+        draws: the first call that drew of Python's `random`, "Random.random in model.py:12"; "" if
+            none did.
+        transform: the first transform of torch.func that was called, by its name; "" if none was.
     """
 
     codes: tuple[CodeType, ...]
@@ -61,8 +70,16 @@ class Executed:
     seeding: str = ""
     restoring: str = ""
     thread: str = ""
+    draws: str = ""
+    transform: str = ""
     spaces: tuple[tuple[CodeType, dict[str, Any]], ...] = ()
     askers: tuple[CodeType, ...] = ()
+
+    @property
+    def names_random(self) -> bool:
+        """Whether code outside of libraries may draw of numpy, whose functions no hook sees."""
+        own = (code for code in self.codes if not is_library(code.co_filename))
+        return any("random" in part.co_names for code in own for part in list_codes(code))
 
     def list_functions(self) -> list[FunctionType]:
         """All functions that live and have code that ran."""
@@ -108,6 +125,8 @@ def watch_code(call: Callable[[], _T]) -> tuple[_T, Executed]:
         seeding=_find_first(seeding, _SEEDING),
         restoring=_find_first(seeding, _RESTORING),
         thread=next(iter(threads), ""),
+        draws=next((line for line in changing if line.startswith("Random.")), ""),
+        transform=next((name for name in map(_name_transform, spaces.values()) if name), ""),
         spaces=tuple(spaces.values()),
         askers=tuple(askers),
     )
@@ -136,6 +155,11 @@ def _changes(function: Any) -> bool:
 def _starts_thread(function: Any) -> bool:
     is_builtin = getattr(function, "__module__", None) == "_thread"
     return is_builtin and getattr(function, "__name__", "").startswith("start_")
+
+
+def _name_transform(ran: tuple[CodeType, dict[str, Any]]) -> str:
+    name = _TRANSFORMS.get(ran[0].co_name, "")
+    return name if "_functorch" in ran[0].co_filename else ""
 
 
 def _sets_generator(function: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,15 +114,18 @@ def note_holders(programs: Iterable[Gradients]) -> Iterator[None]:
             item.holds += _core.count_holders(item.grad) - count
 
 
-def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) -> Gradients:
-    """Tell by one run of ``run``, which is to change nothing else for good."""
+def find_gradients(
+    run: Callable[[AbstractContextManager[Any]], object], leaves: Iterable[torch.Tensor]
+) -> Gradients:
+    """Tell by some runs of ``run``, each of which is to change nothing else for good, and to have
+    the call inside of the mode that it is given."""
     leaves = [leaf for leaf in leaves if can_hold_gradient(leaf)]
     if not leaves:
         return Gradients(added=(), made=(), dropped=())
     with keep_gradients(leaves):
         earlier = [leaf.grad for leaf in leaves]
-        with _Touches(()) as plain:
-            run()
+        plain = _Touches(())
+        run(plain)
         pairs = zip(leaves, earlier, strict=True)
         found = [leaf for leaf, grad in pairs if is_weight(leaf) or leaf.grad is not grad]
         known = {id(leaf): grad for leaf, grad in zip(leaves, earlier, strict=True)}
@@ -135,7 +138,7 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
             leaf.grad = grad
         planted = _plant(found)
         with _undone_writes():
-            run()
+            run(nullcontext())
         gone = [leaf.grad is None for leaf in found]
         own = {id(grad): leaf for leaf, grad in zip(found, planted, strict=True)}
         moved = [own.get(id(leaf.grad), leaf) is not leaf for leaf in found]
@@ -145,8 +148,9 @@ def find_gradients(run: Callable[[], object], leaves: Iterable[torch.Tensor]) ->
             leaf.grad = grad
         replaced = [leaf for leaf, is_made in zip(found, made, strict=True) if is_made]
         planted = _plant(replaced)
-        with _undone_writes(), _Touches(planted) as touches:
-            run()
+        touches = _Touches(planted)
+        with _undone_writes():
+            run(touches)
     touched = {
         id(leaf)
         for leaf, grad in zip(replaced, planted, strict=True)

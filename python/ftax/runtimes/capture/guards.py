@@ -50,7 +50,7 @@ from ftax.steps.kept_python import mangle
 from ftax.steps.reach import HOLDERS, is_installed, is_library
 from ftax.steps.writes import list_storages
 
-_MOST_ITEMS = 1000  # of a container that are looked at for each call
+_MOST_ITEMS = 100_000  # of a container that are looked at for each call
 _MOST_NUMBERS = 4096  # of an array of numpy, which are compared faster
 _MODULE_STATE = frozenset(
     (
@@ -59,6 +59,7 @@ _MODULE_STATE = frozenset(
         *("_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs"),
     )
 )
+_SCALER_STATES = "_per_optimizer_states"
 # Objects that read attributes by names that stand in no code.
 _READERS = (operator.attrgetter, operator.methodcaller)
 
@@ -444,7 +445,13 @@ class _Walk:
 
     def _look_at_attributes(self, value: object, space: dict[str, Any], path: str) -> None:
         keys = self._unguarded.choose(space, [key for key in space if self._reads(value, key)])
-        if self._names is None:
+        if isinstance(value, torch.amp.GradScaler):  # which has a new one after each update
+            keys.remove(_SCALER_STATES)
+            self.note(f"the stages of {path}")
+            self.state.guards.add_attribute(_Contents(lambda: _list_stages(value)), "now")
+            self.state.guards.add_items(space, keys)
+            self.note(path)
+        elif self._names is None:
             self._guard_dict(space, path)
         else:
             missing = _list_missing(value, space, self._names, self._asked)
@@ -526,6 +533,11 @@ def _find_contents(value: Any) -> Callable[[], list[Any]] | None:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return lambda: [value.tobytes(), str(value.dtype), str(value.shape)]
     return None
+
+
+def _list_stages(scaler: torch.amp.GradScaler) -> list[Any]:
+    states: dict[int, dict[str, Any]] = getattr(scaler, _SCALER_STATES)
+    return [item for key, state in states.items() for item in (key, state["stage"].value)]
 
 
 def _is_filled(cell: Any) -> bool:

@@ -7,8 +7,10 @@ state and no random number. Then it is the same each time, and baking it in chan
 
 from __future__ import annotations
 
+import dis
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -25,6 +27,7 @@ from ftax.runtimes.tape.waits import READS, find_line
 from ftax.steps.echoes import PlainMode
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.outputs import call_model
+from ftax.steps.reach import PACKAGES
 
 _SIZES = frozenset(
     (
@@ -71,32 +74,37 @@ def explain_failure(loaded: LoadedModel, error: UnsupportedError) -> Unsupported
     """``error``, of a call that could not be recorded, with the line where it read a number of a
     tensor, if it did: that is most often why."""
     try:
-        lines = _watch_lines(loaded).lines
+        reads = _watch_reads(loaded).reads
     except FtaxError:
-        lines = []
-    if not lines:
+        reads = []
+    if not reads:
         return UnsupportedError(f"cannot capture {loaded.name}: {error}")
     return UnsupportedError(
-        f"cannot capture {loaded.name}: at {lines[0]} it reads a number that depends on inputs or "
-        f"state, on which the rest of the call may depend; {_REMEDY} ({error})"
+        f"cannot capture {loaded.name}: at {reads[0].line} {reads[0].what}; {reads[0].remedy} "
+        f"({error})"
     )
 
 
 def refuse(loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]) -> UnsupportedError:
     """The error that names operator and line of the first of these reads."""
-    log = _watch_lines(loaded)
+    log = _watch_reads(loaded)
     order = list(tape.host_reads).index(reads[0])
-    where = f"at {log.lines[order]} " if order < len(log.lines) else ""
-    if log.in_optimizer:
-        return UnsupportedError(
-            f"cannot capture {loaded.name}: its optimizer reads a number {where}on the host, such "
-            "as its count of steps, at which a replay would stop: give it fused=True (or "
-            "capturable=True on a GPU), or an optimizer that keeps no count, such as SGD"
-        )
-    return UnsupportedError(
-        f"cannot capture {loaded.name}: {describe_place(tape.calls[reads[0]])} {where}reads a "
-        "number that depends on inputs or state, on which the rest of the call may depend; "
-        f"{_REMEDY}"
+    read = log.reads[order] if order < len(log.reads) else HostRead(line="")
+    where = describe_place(tape.calls[reads[0]])
+    where = f"at {read.line}, {where}" if read.line else where
+    return UnsupportedError(f"cannot capture {loaded.name}: {where}: {read.what}; {read.remedy}")
+
+
+def list_library_reads(
+    loaded: LoadedModel, tape: _core.Tape, reads: Sequence[int]
+) -> tuple[int, ...]:
+    """Of these reads those that are compared after each replay without being asked for: a library
+    asks a count whether this is the first call, and nearly never gets another answer."""
+    log = _watch_reads(loaded)
+    order = list(tape.host_reads)
+    known = [read.is_first_call for read in log.reads]
+    return tuple(
+        index for index in reads if order.index(index) < len(known) and known[order.index(index)]
     )
 
 
@@ -154,30 +162,116 @@ def _name_size(func: Any, name: str) -> str:
     return name if name in _SIZES else ""
 
 
-def _watch_lines(loaded: LoadedModel) -> _ReadLines:
-    log = _ReadLines()
+def _watch_reads(loaded: LoadedModel) -> _ReadLog:
+    log = _ReadLog()
     with preserve_state(loaded), loaded.guard(), log:
         call_model(loaded.call)
     return log
 
 
-class _ReadLines(PlainMode):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRead:
+    """Where a number is read, what that is, and what to do about it."""
+
+    line: str
+    what: str = (
+        "it reads a number that depends on inputs or state, and what follows may depend on it"
+    )
+    remedy: str = _REMEDY
+    is_first_call: bool = False  # whether it asks if there was a call before
+
+
+class _ReadLog(PlainMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.lines: list[str] = []
-        self.in_optimizer = False  # all of them
+        self.reads: list[HostRead] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if operator_name(func).partition(".")[0] in READS:
-            is_there = _is_in_optimizer(sys._getframe(1))
-            self.in_optimizer = is_there and (self.in_optimizer or not self.lines)
-            self.lines.append(find_line(sys._getframe(1)))
+            self.reads.append(_find_read(sys._getframe(1)))
         return func(*args, **(kwargs or {}))
 
 
-def _is_in_optimizer(frame: FrameType | None) -> bool:
+def _find_read(frame: FrameType) -> HostRead:
+    """By the frames that led there: libraries are known, and what they offer instead."""
+    line = find_line(frame)
+    for inner in _list_frames(frame):
+        file = inner.f_code.co_filename.replace("\\", "/")
+        owner = inner.f_locals.get("self")
+        if isinstance(owner, torch.optim.Optimizer):
+            return _find_read_of_optimizer(line, owner)
+        if isinstance(owner, torch.amp.GradScaler):
+            return HostRead(
+                line=line,
+                what="GradScaler looks on the host whether the step overflowed",
+                remedy="give the optimizer fused=True, which looks on the device",
+            )
+        if "/torch/distributions/" in file:
+            return HostRead(
+                line=line,
+                what="torch.distributions checks its values on the host",
+                remedy="give the distribution validate_args=False",
+            )
+        if file.endswith("/torch/optim/swa_utils.py"):
+            return HostRead(line=line, is_first_call=True)
+    user = next((item for item in _list_frames(frame) if not _is_library(item)), None)
+    if user is not None and _is_subscript(user):
+        return HostRead(
+            line=line,
+            what=(
+                "an index that is a tensor without dimensions is read on the host, a number that "
+                "depends on inputs or state"
+            ),
+            remedy=(
+                "use table.index_select(0, index.reshape(1)) of a table that is a tensor, or give "
+                "the number as an argument"
+            ),
+        )
+    return HostRead(line=line)
+
+
+def _find_read_of_optimizer(line: str, optimizer: torch.optim.Optimizer) -> HostRead:
+    kind, defaults = type(optimizer).__name__, optimizer.defaults
+    offers = [
+        words
+        for name, words in (
+            ("fused", "fused=True"),
+            ("capturable", "capturable=True, on a GPU"),
+        )
+        if name in defaults and not defaults[name]
+    ]
+    if isinstance(defaults.get("lr"), torch.Tensor) and "betas" not in defaults:
+        return HostRead(
+            line=line,
+            what=f"{kind} reads its learning rate, a tensor, on the host",
+            remedy=f"give it {' or '.join([*offers, 'a number as lr'])}",
+        )
+    without = "an optimizer that keeps its count on the device, such as AdamW with fused=True"
+    return HostRead(
+        line=line,
+        what=(
+            f"its optimizer reads a number on the host, such as {kind}'s count of steps, at which "
+            "a replay would stop"
+        ),
+        remedy=f"give it {' or '.join(offers or [without])}",
+    )
+
+
+def _list_frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
-        if isinstance(frame.f_locals.get("self"), torch.optim.Optimizer):
-            return True
+        yield frame
         frame = frame.f_back
-    return False
+
+
+def _is_library(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith((*PACKAGES, "<frozen"))
+
+
+def _is_subscript(frame: FrameType) -> bool:
+    """Whether a frame is about to take an item of something."""
+    instruction = next(
+        (item for item in dis.get_instructions(frame.f_code) if item.offset == frame.f_lasti), None
+    )
+    return instruction is not None and (
+        "SUBSCR" in instruction.opname or instruction.argrepr == "[]"
+    )

@@ -35,7 +35,10 @@ OF_EACH_CLASS = frozenset(
 _Pair = namedtuple("_Pair", "first")
 # What cannot be changed, or leads to nothing that a forward pass reads.
 _INERT = (type, types.BuiltinFunctionType, types.ModuleType, types.MethodDescriptorType)
-_FOLLOWED = (nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
+_FOLLOWED = (
+    *(nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler),
+    torch.amp.GradScaler,
+)
 _FIXED = (
     *(types.FunctionType, types.BuiltinFunctionType, types.MethodWrapperType, np.generic),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, property, classmethod),

@@ -78,6 +78,7 @@ class Program:
         given: tensors that it was recorded with, which are not held.
         result_bytes: that a call returns.
         schedule: of the checks of its replays.
+        replays: that gave what they should.
     """
 
     signature: _core.Signature
@@ -102,6 +103,7 @@ class Program:
     given: Sequence[torch.Tensor]
     result_bytes: int = 0
     schedule: Schedule = field(default_factory=Schedule)
+    replays: int = 0
     _reached: frozenset[int] = field(init=False)  # ids of tensors that the call reaches by itself
     _same: tuple[int, ...] = field(init=False)  # which of them the given ones are
     _shared: frozenset[int | None] = field(init=False)  # memory that no argument may have

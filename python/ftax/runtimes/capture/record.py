@@ -11,7 +11,7 @@ import dataclasses
 import operator
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Literal
@@ -73,13 +73,15 @@ class _Recorded:
         name: str,
         is_alone: bool,
     ) -> None:
-        self._what, self._signature = what, signature
-        self._name, self._may_draw = name, is_alone
+        self.original, self._signature = what, signature
+        self._name, self._is_alone, self._may_draw = name, is_alone, is_alone
         self.kept: tuple[KeptTensor, ...] = ()
+        self.mode: AbstractContextManager[Any] = nullcontext()  # around the call alone
         self._kept_before: list[Any] = []  # what was there when a run began, held
         self.gradients = Gradients(added=(), made=(), dropped=())
         self.found: list[tuple[torch.Tensor, torch.Tensor | None]] = []  # gradients of leaves
-        self.sources: list[Any] = []  # of random numbers, not torch's
+        # Of random numbers, not torch's, and whether names of the call lead to each.
+        self.sources: list[tuple[Any, bool]] = []
         self.drawn: list[Any] = []  # from which it drew
         self.attributes: list[str] = []  # of Python, of tensors among the arguments
         self.tree: pytree.TreeSpec | None = None
@@ -102,10 +104,14 @@ class _Recorded:
         self._kept_before += [place.read() for place in self.kept]
         if self.is_watched:
             memory = [tensor.data_ptr() for tensor in tensors]
-            draws = [read_draws(source) for source in self.sources]
+            draws = [read_draws(source) for source, _ in self.sources]
             result, self.executed = watch_code(lambda: self._call(args, kwargs))
             now = zip(self.sources, draws, strict=True)
-            self.drawn = [source for source, before in now if read_draws(source) != before]
+            self.drawn = [
+                source
+                for (source, is_met), before in now
+                if read_draws(source) != before and (is_met or self._may_have_drawn(source))
+            ]
             self.resized = memory != [tensor.data_ptr() for tensor in tensors]
             self.resized |= self._layouts != [_layout(tensor) for tensor in tensors]
             found = self._signature.match(args, kwargs)
@@ -122,6 +128,13 @@ class _Recorded:
         results = [*found, *self.gradients.collect(), *(place.read() for place in self.kept)]
         # What only writes is checked by what it wrote, but a step has to return something.
         return results or [next(iter(tensors), torch.zeros(()))]
+
+    def _may_have_drawn(self, source: Any) -> bool:
+        """Whether it was this call that drew from a source of the process, as others do."""
+        if self._is_alone:
+            return True
+        is_pythons = isinstance(source, random.Random)
+        return bool(self.executed.draws) if is_pythons else self.executed.names_random
 
     @property
     def hint(self) -> str:
@@ -143,9 +156,10 @@ class _Recorded:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._may_draw:
-            return self._what(*args, **kwargs)
+            with self.mode:
+                return self.original(*args, **kwargs)
         with refuse_draws(self._name):
-            result = self._what(*args, **kwargs)
+            result = self.original(*args, **kwargs)
         self._may_draw = True  # and does not
         return result
 
@@ -204,8 +218,7 @@ class _Recorded:
                 "sees what operators are called there: do that work outside of the call"
             )
         if self.drawn:
-            lines = [line for line in self.executed.changing if line.startswith("Random.")]
-            where = f" ({lines[0]})" if lines else ""
+            where = f" ({self.executed.draws})" if self.executed.draws else ""
             raise UnsupportedError(
                 f"cannot capture {name}: it draws random numbers of "
                 f"{'Python' if isinstance(self.drawn[0], random.Random) else 'numpy'}{where}, and "
@@ -366,6 +379,12 @@ def _record(
         except UnsupportedError as error:
             if recorded.kept:
                 raise _refuse_kept(name, recorded.kept[0].name) from error
+            if transform := recorded.executed.transform:
+                raise UnsupportedError(
+                    f"cannot capture {name}: it calls {transform}, a transform of torch.func, "
+                    "which a recording cannot follow: capture the function that is given to it, or "
+                    "ask for gradients by torch.autograd.grad"
+                ) from error
             raise host_reads.explain_failure(workspace.loaded, error) from error
         if recorded.executed.restoring and draws_random_numbers(taped.tape):
             raise _refuse_seeding(name, recorded.executed.restoring)
@@ -374,8 +393,10 @@ def _record(
             host_reads.refuse_size_reads(workspace.loaded, taped.tape)
         dependent = find_dependent_reads(taped.tape)
         if dependent and on_host_read == "refuse":
-            refusal = host_reads.refuse(workspace.loaded, taped.tape, dependent)
-            raise UnsupportedError(f"{refusal}{recorded.hint}")
+            known = host_reads.list_library_reads(workspace.loaded, taped.tape, dependent)
+            if others := [index for index in dependent if index not in known]:
+                refusal = host_reads.refuse(workspace.loaded, taped.tape, others)
+                raise UnsupportedError(f"{refusal}{recorded.hint}")
         if used := recorded.find_used_again(taped.tape):
             raise _refuse_kept(name, used)
         same = [index for index in taped.tape.host_reads if index not in dependent]
@@ -507,6 +528,11 @@ def _look(
         followed, recorded.followed = recorded.followed, []  # or its graph would live on
         return followed
 
+    def run_inside(mode: AbstractContextManager[Any]) -> None:
+        recorded.mode = mode
+        run()
+        recorded.mode = nullcontext()
+
     def guard() -> GuardedState:
         return guard_state(
             roots,
@@ -548,7 +574,7 @@ def _look(
         found, recorded.found = recorded.found, []  # or what is planted would be taken away
         for leaf, grad in found:
             leaf.grad = grad
-        recorded.gradients = find_gradients(run, unique.values())
+        recorded.gradients = find_gradients(run_inside, unique.values())
         recorded.found = found
         _refuse_gradients_of(loaded.flat_inputs(), recorded.gradients, loaded.name)
         if recorded.gradients.read:

@@ -63,7 +63,7 @@ def _make(workspace: Workspace, runtime: str, captured: Captured, start: float) 
     return Candidate(
         runtime=runtime,
         host="python",
-        runner=drive_python(workspace, runtime, call),
+        runner=drive_python(workspace, runtime, call, count_rebuilds=lambda: captured.recordings),
         run=run,
         preparation=Preparation(
             made_seconds=time.perf_counter() - start,

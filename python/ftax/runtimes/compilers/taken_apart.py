@@ -181,7 +181,7 @@ class Parts:
                 self.compilation.call()
             finally:
                 log.stop()
-        names = dict.fromkeys(name for name, _, _, depth in log.calls if depth == 0)
+        names = dict.fromkeys(name for name, *_, depth, _ in log.calls if depth == 0)
         return [name for name in names if not _makes_view(name)]
 
     def call_graph(self) -> Any:

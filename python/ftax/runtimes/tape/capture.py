@@ -8,7 +8,7 @@ capture itself is torch's, so that memory and random numbers are torch's busines
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,12 @@ from ftax.steps.loaded import LoadedModel
 from ftax.timing.candidate import Buffers
 
 _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")  # with all their overloads
+
+# Operators that wait for the device, and what to do instead.
+_REMEDIES = {
+    "aten::normal": "mean + std * torch.randn_like(mean) does not look at std",
+}
+_REMEDY = "x[0] = 1.0 copies from the host; x[0].fill_(1.0) does not"
 
 # torch's allocator of pinned memory keeps asking the graph of a failed capture for its stream.
 _abandoned: list[torch.cuda.CUDAGraph] = []
@@ -162,6 +168,11 @@ def _rehearse(tape: _core.Tape) -> None:
     with forbid_synchronising():
         for index, call in enumerate(calls):
             given = flatten_tensors(tape.arguments(index))
+            if _draws_by_itself(call):
+                raise UnsupportedError(
+                    f"cannot capture this model: the dropout in {describe_place(call)} draws from "
+                    "numbers that cuDNN keeps: use nn.Dropout between layers of their own"
+                )
             try:
                 tape.run_call(index)
             except RunnerError as error:
@@ -169,16 +180,30 @@ def _rehearse(tape: _core.Tape) -> None:
                     raise
                 raise UnsupportedError(
                     f"cannot capture this model: {describe_place(call)} is a synchronizing CUDA "
-                    "operation: it waits for the device, or copies from the host (x[0] = 1.0 "
-                    "does so; x[0].fill_(1.0) does not)"
+                    "operation: it waits for the device, or copies from the host "
+                    f"({_find_remedy(call)})"
                 ) from error
             made = flatten_tensors([tape.slot(slot) for slot in list_output_slots(call["outputs"])])
             if moves_data(call["operator"], given, made):
                 raise UnsupportedError(
-                    f"cannot capture this model: {call['operator']} in "
-                    f"{call['module'] or 'the model itself'} moves data between host and device"
+                    f"cannot capture this model: {describe_place(call)} moves data between host "
+                    f"and device ({_find_remedy(call)})"
                 )
     tape.release_outputs()
+
+
+def _find_remedy(call: Mapping[str, Any]) -> str:
+    return _REMEDIES.get(call["operator"].partition(".")[0], _REMEDY)
+
+
+def _draws_by_itself(call: Mapping[str, Any]) -> bool:
+    """Whether a call is a recurrent layer of cuDNN with dropout."""
+    name, _, overload = call["operator"].partition(".")
+    if name != "aten::_cudnn_rnn":
+        return False
+    names = [argument.name for argument in torch._C._get_schema(name, overload).arguments]
+    given = dict(zip(names, (value for _, value in call["arguments"]), strict=True))
+    return bool(given["train"] and given["dropout"])
 
 
 def moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:

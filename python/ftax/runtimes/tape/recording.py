@@ -57,6 +57,7 @@ class Call(NamedTuple):
     sized_by_values: bool = False  # the shape of its result depends on values of its arguments
     integers: tuple[int, ...] = ()  # among its arguments
     depth: int = 0  # where autograd runs: how many calls it was made within
+    raised: bool = False  # and whether it ended with an error
 
     def describe(self) -> str:
         """``aten::cat on (1, 8), (1, 8), 0``."""
@@ -205,8 +206,8 @@ def _observe_by_profiler(call: Callable[[], Any], *, has_autograd: bool) -> list
         finally:
             log.stop()
     return [
-        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers), depth=depth)
-        for name, shapes, integers, depth in log.calls
+        Call(name, tuple(map(tuple, shapes)), integers=tuple(integers), depth=depth, raised=raised)
+        for name, shapes, integers, depth, raised in log.calls
     ]
 
 
@@ -315,12 +316,11 @@ def record_with_autograd(
 ) -> _core.Tape:
     """A tape above autograd of one run with it: each backward pass is one call, which has
     autograd's engine run again. Raises as `record` does."""
-    parameters = list(module.parameters())
-    weights = [*parameters, *module.buffers(), *state]
+    weights = [*module.parameters(), *module.buffers(), *state]
     with use_autograd(True):
         recording = _core.Recording(list(inputs), weights, device, _core.Level.with_autograd)
         watching = _module_paths(module, recording.set_module), _refuse_triton(recording)
-        with watching[0], watching[1], _record_backward(recording, parameters):
+        with watching[0], watching[1], _record_backward(recording):
             recording.start()
             try:
                 result = call_model(call)
@@ -330,9 +330,7 @@ def record_with_autograd(
 
 
 @contextmanager
-def _record_backward(
-    recording: _core.Recording, parameters: Sequence[torch.Tensor]
-) -> Iterator[None]:
+def _record_backward(recording: _core.Recording) -> Iterator[None]:
     """Tell the recording of each backward pass, at the one place by which Python starts any."""
     autograd: Any = torch.autograd
     engine = autograd._engine_run_backward
@@ -348,20 +346,23 @@ def _record_backward(
         **options: Any,
     ) -> Any:
         nonlocal is_inside
+        problem = ""
         if is_inside:
-            recording.refuse("its backward pass starts another one (reentrant checkpointing)")
+            problem = "its backward pass starts another one (reentrant checkpointing)"
+        elif not all(isinstance(root, torch.Tensor) for root in roots):
+            problem = "its backward pass starts at a GradientEdge: give backward() the tensor"
+        elif creates_graph or inputs or any(gradient is None for gradient in gradients):
+            problem = "it asks autograd for the gradients of some tensors alone, or for their graph"
+        if problem:
+            recording.refuse(problem)
             return engine(roots, gradients, keeps_graph, creates_graph, inputs, *more, **options)
-        if creates_graph or inputs or any(gradient is None for gradient in gradients):
-            recording.refuse(
-                "it asks autograd for the gradients of some tensors alone, or for their graph"
-            )
-        recording.begin_backward([leaf for leaf in parameters if leaf.requires_grad])
+        recording.begin_backward(roots)
         is_inside = True
         try:
             return engine(roots, gradients, keeps_graph, creates_graph, inputs, *more, **options)
         finally:
             is_inside = False
-            recording.end_backward(list(roots), list(gradients), keeps_graph)
+            recording.end_backward(roots, gradients, keeps_graph)
 
     autograd._engine_run_backward = run
     try:

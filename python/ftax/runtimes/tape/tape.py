@@ -336,7 +336,8 @@ def _follow(
     """How far into ``sequence`` these calls, nested as they were seen, may reach from ``places``.
 
     Below autograd a call reaches its kernel, whatever that calls in turn. Before and after that
-    autograd may make others on its behalf, as hooks on what it saves do, and one may end it.
+    autograd may make others on its behalf, as hooks on what it saves do, and one may end it: a
+    checkpoint ends with an error the call after which there is nothing to compute again.
     """
     for own, *within in _list_families(calls):
         before, after = places, frozenset[int]()
@@ -345,7 +346,7 @@ def _follow(
             after |= _follow(sequence, after, inner)
             before = _follow(sequence, before, inner)
         after |= _advance(sequence, before, own)
-        places = after | (before - places)
+        places = after | (before if own.raised else before - places)
     return places
 
 
@@ -438,12 +439,9 @@ def _drop_gradients(loaded: LoadedModel) -> None:
     """Those that the step makes anew: freeing them while memory is counted, torch would complain of
     blocks that it does not know."""
     state = {key for tensor in loaded.returned for key in list_storages(tensor)}
-    for weight in loaded.module.parameters():
-        grad = weight.grad
-        if grad is None:
-            continue
-        if state.isdisjoint(list_storages(grad)):
-            weight.grad = None
+    for leaf in loaded.leaves:
+        if leaf.grad is not None and state.isdisjoint(list_storages(leaf.grad)):
+            leaf.grad = None
 
 
 def _collect_warnings(
