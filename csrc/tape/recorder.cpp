@@ -69,10 +69,10 @@ std::vector<at::Tensor> find_leaves(const std::vector<at::Tensor>& roots) {
     if (root.requires_grad()) add(torch::autograd::impl::gradient_edge(root));
   }
   for (size_t i = 0; i < edges.size(); ++i) {
-    const torch::autograd::Edge edge = edges[i];
-    const auto* end = dynamic_cast<const torch::autograd::AccumulateGrad*>(edge.function.get());
+    torch::autograd::Node* const node = edges[i].function.get();  // the list holds it, and grows
+    const auto* end = dynamic_cast<const torch::autograd::AccumulateGrad*>(node);
     if (end != nullptr) leaves.push_back(end->variable);
-    std::ranges::for_each(edge.function->next_edges(), add);
+    std::ranges::for_each(node->next_edges(), add);
   }
   return leaves;
 }
@@ -409,6 +409,7 @@ void Recorder::begin_backward(const std::vector<at::Tensor>& roots) {
 
 void Recorder::end_backward(const std::vector<at::Tensor>& roots,
                             const std::vector<at::Tensor>& gradients, bool keeps_graph) noexcept {
+  const std::scoped_lock lock(mutex_);
   const auto leaves = std::exchange(backward_, std::nullopt).value();
   if (!failure_.empty()) return;
   try {
