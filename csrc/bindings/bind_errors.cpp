@@ -12,6 +12,7 @@ void raise(const char* name, const char* message) {
   PyErr_SetString(type.ptr(), message);
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): pybind11 wants this type
 void translate(std::exception_ptr pointer) {
   try {
     if (pointer) std::rethrow_exception(pointer);

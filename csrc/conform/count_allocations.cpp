@@ -9,10 +9,12 @@
 
 extern "C" {
 
+// NOLINTBEGIN(bugprone-reserved-identifier)
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
+// NOLINTEND(bugprone-reserved-identifier)
 
 }  // extern "C"
 

@@ -26,6 +26,7 @@ namespace ftax::cupti {
   X(cuptiFinalize)
 
 struct Functions {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a name is declared
 #define FTAX_DECLARE(name) decltype(&::name) name = nullptr;
   FTAX_CUPTI_FUNCTIONS(FTAX_DECLARE)
 #undef FTAX_DECLARE

@@ -136,7 +136,10 @@ HostProbe HostProber::probe() {
 void HostProber::forget_steal() { last_steal_ticks_ = read_steal_ticks(cpus_); }
 
 void HostProber::look(int64_t now) {
-  if (to_drop_ > 0 && --to_drop_ == 0) waited_before_ns_ = waits_.read_time();
+  if (to_drop_ > 0) {
+    --to_drop_;
+    if (to_drop_ == 0) waited_before_ns_ = waits_.read_time();
+  }
   if (now - last_look_ < kLookEveryNs) return;
   looks_ns_.push_back(time_wide());
   last_look_ = now;

@@ -212,7 +212,7 @@ Plugin::~Plugin() {
   try {
     const c10::DeviceGuard current(device_);
     library_.api().destroy(runner_);
-  } catch (...) {  // a destructor has nobody to tell
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a destructor has nobody to tell
   }
 }
 

@@ -19,11 +19,12 @@ namespace {
 
 std::mutex mutex;  // of `active` and its calls: a thread of the model may outlive the log
 std::atomic<CallLog*> active = nullptr;
+uint64_t starts = 0;           // which log it is: another may get the address of one that is gone
 thread_local int kernels = 0;  // that are under way in this thread, one within the other
 thread_local int draws = 0;    // of them, those that draw random numbers
 
 struct InKernel final : at::ObserverContext {
-  const CallLog* log = nullptr;
+  uint64_t log = 0;
   size_t place = 0;
   bool does_draw = false;
   int errors = std::uncaught_exceptions();  // that fly through destructors around the call
@@ -69,7 +70,7 @@ std::unique_ptr<InKernel> add_to_active(LoggedCall call) {
   CallLog* const log = active;
   if (log == nullptr) return nullptr;
   auto kernel = std::make_unique<InKernel>();
-  kernel->log = log;
+  kernel->log = starts;
   kernel->place = log->add(std::move(call));
   return kernel;
 }
@@ -102,16 +103,18 @@ void end(const at::RecordFunction&, at::ObserverContext* context) {
   if (std::uncaught_exceptions() <= kernel.errors) return;
   const std::scoped_lock lock(mutex);
   CallLog* const log = active;
-  if (log == kernel.log) log->mark_raised(kernel.place);
+  if (log != nullptr && starts == kernel.log) log->mark_raised(kernel.place);
 }
 
 }  // namespace
 
 void CallLog::start() {
+  const std::scoped_lock lock(mutex);
   CallLog* nobody = nullptr;
   if (!active.compare_exchange_strong(nobody, this)) {
     throw UnavailableError("operator calls are being logged already; finish that first");
   }
+  ++starts;
   kernels = draws = 0;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end)
                                            .needsInputs(true)

@@ -69,10 +69,10 @@ std::vector<at::Tensor> find_leaves(const std::vector<at::Tensor>& roots) {
     if (root.requires_grad()) add(torch::autograd::impl::gradient_edge(root));
   }
   for (size_t i = 0; i < edges.size(); ++i) {
-    const torch::autograd::Edge edge = edges[i];
-    const auto* end = dynamic_cast<const torch::autograd::AccumulateGrad*>(edge.function.get());
+    torch::autograd::Node* const node = edges[i].function.get();  // the list holds it, and grows
+    const auto* end = dynamic_cast<const torch::autograd::AccumulateGrad*>(node);
     if (end != nullptr) leaves.push_back(end->variable);
-    std::ranges::for_each(edge.function->next_edges(), add);
+    std::ranges::for_each(node->next_edges(), add);
   }
   return leaves;
 }
@@ -223,7 +223,7 @@ void Recorder::note_access(Pending& pending, const at::Tensor& tensor, bool is_w
     pending.call.leaves.push_back(slot);
   }
   // `detach_`, with which torch.tensor ends, writes no memory, though its schema says so.
-  if (is_written && pending.call.op->operator_name().name != "aten::detach_") {
+  if (is_written && pending.call.op.value().operator_name().name != "aten::detach_") {
     pending.call.written.push_back(slot);
     pending.mutates_outside |= outside_storages_.contains(storage) || outside_slots_.contains(slot);
   }
@@ -237,10 +237,10 @@ void Recorder::note_access(Pending& pending, const at::Tensor& tensor, bool is_w
 }
 
 void Recorder::convert_arguments(Pending& pending, const std::vector<c10::IValue>& stack) {
-  const auto& schema = pending.call.op->schema();
+  const auto& schema = pending.call.op.value().schema();
   const c10::ArrayRef<c10::IValue> values =
       c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - schema.arguments().size());
-  const std::vector<bool> written = find_written(*pending.call.op, values);
+  const std::vector<bool> written = find_written(pending.call.op.value(), values);
   for (size_t i = 0; i < values.size(); ++i) {
     const c10::IValue& value = values[i];
     pending.call.arguments.push_back(convert(value));
@@ -287,7 +287,7 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
 
 // See Note [Memory that Python fills].
 void Recorder::commit_fills(Pending& pending, const std::vector<c10::IValue>& stack) {
-  const bool is_lift = pending.call.op->operator_name().name == "aten::lift_fresh";
+  const bool is_lift = pending.call.op.value().operator_name().name == "aten::lift_fresh";
   const c10::IValue& result = stack.back();
   for (const auto& [tensor, contents] : pending.fills) {
     const bool is_view = result.isTensor() && result.toTensor().defined() &&
@@ -322,7 +322,7 @@ Output Recorder::add_output(const c10::IValue& value) {
 // may still find its last results in memory that the allocator hands out again.
 void Recorder::refuse_unwritten(const Pending& pending,
                                 const std::vector<c10::IValue>& stack) const {
-  if (UnwrittenMemory::reads_shapes_only(*pending.call.op)) return;
+  if (UnwrittenMemory::reads_shapes_only(pending.call.op.value())) return;
   for (const at::Tensor& tensor : pending.unwritten) {
     const bool is_view = !stack.empty() && stack.back().isTensor() &&
                          stack.back().toTensor().defined() &&
@@ -350,7 +350,7 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
   const std::scoped_lock lock(mutex_);
   if (is_closed_ || !pending.has_value() || !failure_.empty()) return;
   try {
-    const auto& returns = pending->call.op->schema().returns();
+    const auto& returns = pending->call.op.value().schema().returns();
     const size_t first = stack.size() - returns.size();
     refuse_unwritten(*pending, stack);
     if (!returns.empty()) commit_fills(*pending, stack);
@@ -363,11 +363,11 @@ void Recorder::end(std::optional<Pending> pending, const std::vector<c10::IValue
         for (const at::Tensor& item : value.toTensorVector()) note_shared(*pending, item);
       }
       const bool is_tensor = value.isTensor() || value.isTensorList();
-      if (!is_tensor && !value.isNone() && !is_size(*pending->call.op, returns[i])) {
+      if (!is_tensor && !value.isNone() && !is_size(pending->call.op.value(), returns[i])) {
         program_.host_reads.push_back(index);
       }
       if (value.isTensor() && value.toTensor().defined() &&
-          UnwrittenMemory::is_made_by(*pending->call.op)) {
+          UnwrittenMemory::is_made_by(pending->call.op.value())) {
         unwritten_.insert(value.toTensor());
       }
     }
@@ -409,6 +409,7 @@ void Recorder::begin_backward(const std::vector<at::Tensor>& roots) {
 
 void Recorder::end_backward(const std::vector<at::Tensor>& roots,
                             const std::vector<at::Tensor>& gradients, bool keeps_graph) noexcept {
+  const std::scoped_lock lock(mutex_);
   const auto leaves = std::exchange(backward_, std::nullopt).value();
   if (!failure_.empty()) return;
   try {

@@ -140,7 +140,7 @@ void Tape::call(size_t index) {
     slots_[static_cast<size_t>(leaf)].toTensor().requires_grad_();
   }
   if (program_.calls[index].backward.has_value()) {
-    run_backward(*program_.calls[index].backward);
+    run_backward(program_.calls[index].backward.value());
     return;
   }
   if (typed_[index] != nullptr) {

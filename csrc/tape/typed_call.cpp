@@ -224,7 +224,7 @@ class SignatureCall<Result(Args...)> final : public TypedCall {
  private:
   template <size_t... kPlaces>
   SignatureCall(const Call& call, std::index_sequence<kPlaces...>)
-      : op_(call.op->typed<Result(Args...)>()),
+      : op_(call.op.value().typed<Result(Args...)>()),
         output_(call.outputs[0].slot),
         arguments_(call.arguments[kPlaces]...) {}
 

@@ -54,6 +54,7 @@ class OwnInputs {
   static void copy(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                    const std::vector<size_t>& places, bool reads_all_first) {
     std::vector<at::Tensor> contents;
+    contents.reserve(places.size());
     for (const size_t place : places) {
       contents.push_back(reads_all_first ? from[place].clone() : from[place]);
     }
@@ -94,6 +95,7 @@ class GraphArguments {
       }
     }
     std::vector<at::Tensor> inputs;
+    inputs.reserve(inputs_.size());
     for (const size_t place : inputs_) inputs.push_back(THPVariable_Unpack(args[place].ptr()));
     return inputs;
   }

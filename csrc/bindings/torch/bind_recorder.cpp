@@ -27,7 +27,7 @@ struct Holders {
 
   py::object object;
   size_t tensors;
-  int objects;
+  py::ssize_t objects;
 };
 
 // By comparison with a tensor that is held so often and not in Python.

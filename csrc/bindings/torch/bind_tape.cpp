@@ -31,7 +31,7 @@ py::dict describe_call(const Call& call) {
   py::list arguments, outputs;
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     arguments.append(
-        describe_argument(call.arguments[i], call.op->schema().arguments()[i].real_type()));
+        describe_argument(call.arguments[i], call.op.value().schema().arguments()[i].real_type()));
   }
   for (const Output& output : call.outputs) {
     if (output.is_list) {
@@ -58,7 +58,7 @@ py::list make_arguments(const Tape& tape, size_t index) {
   const auto values = tape.make_arguments(index);
   py::list result;
   for (size_t i = 0; i < values.size(); ++i) {
-    result.append(to_python(values[i], call.op->schema().arguments()[i].real_type()));
+    result.append(to_python(values[i], call.op.value().schema().arguments()[i].real_type()));
   }
   return result;
 }
@@ -130,6 +130,7 @@ std::shared_ptr<Tape> without_host_reads(const Tape& tape, const std::vector<int
 std::shared_ptr<Tape> bake_places(const Tape& tape,
                                   const std::vector<std::tuple<int, int, at::Tensor>>& places) {
   std::vector<Baked> baked;
+  baked.reserve(places.size());
   for (const auto& [call, slot, tensor] : places) baked.push_back({call, slot, tensor});
   return derive(tape, bake(tape.program(), baked));
 }

@@ -190,6 +190,7 @@ void Guards::add_dict(const py::dict& dict) {
 
 void Guards::add_sequence(const py::object& list_or_tuple) {
   std::vector<py::object> values;
+  values.reserve(py::len(list_or_tuple));
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list_or_tuple.ptr()); ++i) {
     values.push_back(hold(PySequence_Fast_GET_ITEM(list_or_tuple.ptr(), i)));
   }
@@ -338,10 +339,11 @@ bool Guards::holds_function(const Place& place) {
 
 // Those by which eager would call other operators or kernels. The stream is the caller's to choose.
 bool Guards::hold_switches() const {
-  ThreadState now = ThreadState::capture(*device_);
-  now.stream = switches_->stream;
-  now.inference = switches_->inference;  // the same operators run under no_grad
-  if (!switches_->describe_change(now).empty()) return false;
+  const ThreadState& expected = switches_.value();
+  ThreadState now = ThreadState::capture(device_.value());
+  now.stream = expected.stream;
+  now.inference = expected.inference;  // the same operators run under no_grad
+  if (!expected.describe_change(now).empty()) return false;
   return c10::impl::TorchDispatchModeTLS::stack_len() == 0 &&
          !at::impl::torch_function_mode_enabled() && !is_inside_a_mode();
 }

@@ -7,12 +7,15 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/Size.h>
 
-#include <cstring>
+#include <bit>
+#include <cstdint>
 
 namespace ftax {
 namespace {
 
-bool has_same_bits(double a, double b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+bool has_same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
 
 bool is_equal(PyObject* a, PyObject* b) {
   const int result = PyObject_RichCompareBool(a, b, Py_EQ);

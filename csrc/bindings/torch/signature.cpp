@@ -90,7 +90,7 @@ py::list list_slots(py::handle type) {
       const bool is_private = name.starts_with("__") && !name.ends_with("__");
       auto owner = base.attr("__name__").cast<std::string>();
       owner.erase(0, owner.find_first_not_of('_'));
-      names.append(is_private ? "_" + owner + name : name);
+      names.append(is_private ? std::string("_").append(owner).append(name) : name);
     }
   }
   return names;

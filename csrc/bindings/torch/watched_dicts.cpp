@@ -23,9 +23,13 @@ int note_change(PyDict_WatchEvent, PyObject* dict, PyObject*, PyObject*) {
   return 0;
 }
 
+// Python 3.13.0 does not tell of attributes that an object is given (python/cpython#125608).
+bool tells_of_attributes() { return Py_Version < 0x030D00F0 || Py_Version > 0x030D00FF; }
+
 // -1: an interpreter has few watchers, and others may have taken them.
 int find_watcher() {
   static const int watcher = [] {
+    if (!tells_of_attributes()) return -1;
     const int number = PyDict_AddWatcher(note_change);
     if (number < 0) PyErr_Clear();
     return number;
