@@ -30,6 +30,7 @@ _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")  # with all their overlo
 _REMEDIES = {
     "aten::normal": "mean + std * torch.randn_like(mean) does not look at std",
 }
+_RECURRENT = {f"aten::{name}" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu", "_cudnn_rnn")}
 _REMEDY = "x[0] = 1.0 copies from the host; x[0].fill_(1.0) does not"
 
 # torch's allocator of pinned memory keeps asking the graph of a failed capture for its stream.
@@ -196,13 +197,13 @@ def _find_remedy(call: Mapping[str, Any]) -> str:
 
 
 def _draws_by_itself(call: Mapping[str, Any]) -> bool:
-    """Whether a call is a recurrent layer of cuDNN with dropout."""
+    """Whether a call is layers that recur, which cuDNN runs with dropout between them."""
     name, _, overload = call["operator"].partition(".")
-    if name != "aten::_cudnn_rnn":
+    if name not in _RECURRENT or not torch.backends.cudnn.enabled:
         return False
     names = [argument.name for argument in torch._C._get_schema(name, overload).arguments]
     given = dict(zip(names, (value for _, value in call["arguments"]), strict=True))
-    return bool(given["train"] and given["dropout"])
+    return bool(given["train"] and given["dropout"] and given["num_layers"] > 1)
 
 
 def moves_data(operator: str, given: Sequence[torch.Tensor], made: Sequence[torch.Tensor]) -> bool:

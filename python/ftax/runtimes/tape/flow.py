@@ -118,7 +118,7 @@ def is_random(schema: Any, constants: Mapping[str, Any]) -> bool:
     dropout does not in eval mode."""
     if constants.get("train") is False or constants.get("training") is False:
         return False
-    if constants.get("dropout_p") == 0.0:
+    if 0.0 in (constants.get("dropout_p"), constants.get("dropout")):
         return False
     namespace, _, name = schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), name)
