@@ -77,6 +77,17 @@ std::vector<at::Tensor> find_leaves(const std::vector<at::Tensor>& roots) {
   return leaves;
 }
 
+bool requires_grad(const std::vector<c10::IValue>& stack) {
+  const auto asks = [](const at::Tensor& tensor) { return tensor.requires_grad(); };
+  return std::ranges::any_of(stack, [&](const c10::IValue& value) {
+    if (value.isTensor()) return asks(value.toTensor());
+    if (value.isTensorList()) return std::ranges::any_of(value.toTensorVector(), asks);
+    if (!value.isOptionalTensorList()) return false;
+    return std::ranges::any_of(value.toOptionalTensorVector(),
+                               [&](const auto& item) { return item.has_value() && asks(*item); });
+  });
+}
+
 }  // namespace
 
 Recorder::Recorder(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& weights,
@@ -272,7 +283,11 @@ std::optional<Recorder::Pending> Recorder::begin(const c10::OperatorHandle& op,
     operator_name_ = pending.call.operator_name();
     ThreadState now = ThreadState::capture(device_);
     pending.call.grad_mode = now.grad;
-    if (level_ == Level::kWithAutograd) now.grad = state_.grad;  // each call keeps its own
+    // Each call keeps its own grad mode where it does not decide whether results have a graph.
+    if (level_ == Level::kWithAutograd || (now.grad != state_.grad && !requires_grad(stack))) {
+      program_.keeps_grad_mode = true;
+      now.grad = state_.grad;
+    }
     const std::string change = level_ == Level::kBelowAutograd
                                    ? state_.describe_change_below_autograd(now)
                                    : state_.describe_change(now);

@@ -57,7 +57,26 @@ def make_step(make: Callable[[Any], torch.optim.Optimizer], layers: int = 2) -> 
 def test_a_refusal_names_what_to_change(
     no_grad: None, call: Callable[[Tensor], Tensor], inputs: Tensor, remedy: str
 ) -> None:
+    torch.distributions.Distribution.set_default_validate_args(
+        True
+    )  # torch.compile switches it off
     assert remedy in refuse(call, inputs)
+
+
+def test_a_distribution_that_checks_nothing_is_captured(no_grad: None):
+    """One of its lazy properties switches gradients on, where nothing asks for any."""
+
+    def draw(x: Tensor) -> Tensor:
+        return torch.distributions.Categorical(logits=x, validate_args=False).sample()
+
+    fast = ftax.capture(draw, (X,))
+    for seed in range(5):
+        torch.manual_seed(seed)
+        expected = draw(X + 1)
+        torch.manual_seed(seed)
+        assert torch.equal(fast(X + 1), expected)
+    assert fast.stats().replayed
+    assert not torch.is_grad_enabled()
 
 
 @pytest.mark.parametrize(
@@ -73,8 +92,16 @@ def test_a_refusal_names_what_to_change(
     ],
 )
 def test_an_optimizer_is_told_what_it_has(name: str, remedy: str, absent: str) -> None:
+    torch.manual_seed(0)
     text = refuse(make_step(lambda weights: getattr(torch.optim, name)(weights)), X)
     assert name in text and remedy in text and absent not in text
+
+
+def test_an_optimizer_that_is_nearly_replayed_is_told_too() -> None:
+    """With these weights the outputs of a replay differ by less than the tape's limit."""
+    torch.manual_seed(45)
+    text = refuse(make_step(torch.optim.Adafactor), X)
+    assert "such as Adafactor's count of steps" in text and "equal within" in text
 
 
 def test_a_learning_rate_that_is_a_tensor_is_told() -> None:

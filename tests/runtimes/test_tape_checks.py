@@ -161,6 +161,14 @@ def test_data_attribute_is_refused_with_operator_and_module() -> None:
     assert "module gate" in text
 
 
+def test_gradients_that_are_left_on_are_refused() -> None:
+    def leave_on(x: torch.Tensor) -> torch.Tensor:
+        torch.set_grad_enabled(True)
+        return x + 1
+
+    assert "leaves the grad mode changed" in refusal(load_inside(leave_on))
+
+
 def test_detour_through_numpy_is_refused() -> None:
     text = refusal(load_inside(lambda x: torch.from_numpy(np.square(x.numpy())) + 1))
     assert "a second input" in text
@@ -175,11 +183,6 @@ def test_output_that_no_operator_made_is_refused() -> None:
 def run_in_autocast(x: torch.Tensor) -> torch.Tensor:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return (x @ x.T).float()
-
-
-def run_with_gradients(x: torch.Tensor) -> torch.Tensor:
-    with torch.enable_grad():
-        return x + 1
 
 
 def run_outside_inference_mode(x: torch.Tensor) -> torch.Tensor:
@@ -204,7 +207,6 @@ def run_plain_attention(x: torch.Tensor) -> torch.Tensor:
     ("function", "words"),
     [
         (run_in_autocast, "autocast on the CPU"),
-        (run_with_gradients, "grad mode"),
         (run_outside_inference_mode, "inference mode"),
         (run_deterministically, "deterministic algorithms"),
         (run_plain_attention, "attention back ends"),

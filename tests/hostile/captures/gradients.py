@@ -135,7 +135,7 @@ def checkpointed() -> Scene:
     )
 
 
-@refused("cannot capture")
+@right()
 def checkpointed_with_dropout() -> Scene:
     net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
 

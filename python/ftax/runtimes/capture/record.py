@@ -635,9 +635,12 @@ def _refuse_kept_casts(
 def _require_same_bits(loaded: LoadedModel, taped: Taped) -> None:
     other = find_other_replay(loaded, taped)
     if other is not None:
-        raise UnsupportedError(
-            f"cannot capture {loaded.name}: a replay does not give its bits ({other.describe()}), "
-            "though it gives them itself each time"
+        raise host_reads.explain_failure(
+            loaded,
+            UnsupportedError(
+                f"a replay does not give its bits ({other.describe()}), though it gives them "
+                "itself each time"
+            ),
         )
 
 

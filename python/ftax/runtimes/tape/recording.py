@@ -287,7 +287,7 @@ def _record_with_key(
         with _module_paths(module, recording.set_module), _refuse_triton(recording):
             recording.start()
             try:
-                result = call_model(call)
+                result = _run(call, recording)
             finally:
                 recording.stop()
     return _finish(recording, result, inputs)
@@ -323,7 +323,7 @@ def record_with_autograd(
         with watching[0], watching[1], _record_backward(recording):
             recording.start()
             try:
-                result = call_model(call)
+                result = _run(call, recording)
             finally:
                 recording.stop()
     return _finish(recording, result, list(inputs))[0]
@@ -383,8 +383,16 @@ def _record_with_python(
         recording = _core.Recording(inputs, weights, device, _choose_level(has_autograd))
         paths = _module_paths(module, recording.set_module)
         with paths, _refuse_triton(recording), _FeedRecorder(recording):
-            result = call_model(call)
+            result = _run(call, recording)
     return _finish(recording, result, inputs)
+
+
+def _run(call: Callable[[], Any], recording: _core.Recording) -> Any:
+    before = torch.is_grad_enabled()
+    result = call_model(call)
+    if torch.is_grad_enabled() != before:
+        recording.refuse("it leaves the grad mode changed, which a replay would not")
+    return result
 
 
 def _choose_level(has_autograd: bool) -> _core.Level:
