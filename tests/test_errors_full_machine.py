@@ -7,9 +7,6 @@ import pytest
 import ftax
 from ftax import RunnerError
 from ftax.errors import attempt, describe, is_out_of_memory, name_faults
-from ftax.ladders.options import TaxOptions
-from ftax.ladders.run import run_tax
-from ftax.runtimes.workspace import Workspace
 from ftax.timing.session import Plan
 
 QUICK = Plan(rounds=2, warmup=1, round_ms=1.0)
@@ -44,13 +41,3 @@ def test_a_runtime_that_finds_no_room_is_listed_and_the_others_stand(mlp, monkey
     assert {item.runtime for item in receipt.unavailable} == {"torchscript"}
     assert all("No space left on device" in item.reason for item in receipt.unavailable)
     assert len(receipt.rungs) == 3
-
-
-def test_rounds_that_cannot_be_kept_meanwhile_cost_a_warning(mlp):
-    def keep(receipt):
-        raise FULL
-
-    options = TaxOptions(runtimes="none", operators=False, keep=keep)
-    (receipt,), _ = run_tax([Workspace(mlp)], options, QUICK, None)
-    assert any("the rounds were not kept" in text for text in receipt.warnings)
-    assert receipt.rungs
