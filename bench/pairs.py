@@ -158,7 +158,6 @@ def compare_sides(a: Sequence[Measurement], b: Sequence[Measurement]) -> dict[st
         "verdict": comparison.verdict,
         "ratio": comparison.ratio,
         "ratio_interval": list(comparison.ratio_interval),
-        "p_value": comparison.p_value,
         "method": comparison.method,
         "verdict_unpaired": compare_values(take_medians(a), take_medians(b)).verdict,
     }

@@ -89,7 +89,6 @@ void bind_results(py::module_& m) {
       .def_readonly("margin", &Comparison::margin)
       .def_property_readonly("verdict",
                              [](const Comparison& result) { return to_string(result.verdict); })
-      .def_readonly("p_value", &Comparison::p_value)
       .def_readonly("units_a", &Comparison::units_a)
       .def_readonly("units_b", &Comparison::units_b)
       .def_readonly("method", &Comparison::method);
@@ -143,11 +142,11 @@ void bind_inference(py::module_& m) {
     m.def(
         name,
         [compare](const DoubleArray& a_ns, const DoubleArray& b_ns, double margin,
-                  double confidence) {
-          return compare(view(a_ns), view(b_ns), margin, confidence);
+                  double confidence, double least) {
+          return compare(view(a_ns), view(b_ns), margin, confidence, least);
         },
-        py::arg("a_ns"), py::arg("b_ns"), py::kw_only(), py::arg("margin"),
-        py::arg("confidence") = 0.95, "b relative to a: a ratio above 1 means that b is slower.");
+        py::arg("a_ns"), py::arg("b_ns"), py::kw_only(), py::arg("margin"), py::arg("confidence"),
+        py::arg("least"), "b relative to a: a ratio above 1 means that b is slower.");
   }
 }
 

@@ -13,10 +13,14 @@
 namespace ftax {
 namespace {
 
-void check_options(double margin, double confidence) {
+void check_options(double margin, double confidence, double least) {
   if (!(margin >= 0.0) || !std::isfinite(margin)) {
     throw InvalidArgumentError("the margin is " + std::to_string(margin) +
                                "; it must be 0 or above, like 0.02 for 2 %");
+  }
+  if (!(least >= 0.0) || !std::isfinite(least)) {
+    throw InvalidArgumentError("the least difference is " + std::to_string(least) +
+                               "; it must be 0 or above, like 0.01 for 1 %");
   }
   if (!(confidence > 0.0 && confidence < 1.0)) {
     throw InvalidArgumentError("the confidence is " + std::to_string(confidence) +
@@ -75,21 +79,15 @@ Moments subtract(const Moments& b, const Moments& a) {
   return {b.mean - a.mean, squared_error, degrees_of_freedom};
 }
 
-double compute_p_value(const Moments& log_ratio) {
-  // Without any variance every unit says the same, and only an exact 1 agrees with "no difference".
-  if (log_ratio.squared_error == 0.0) return log_ratio.mean == 0.0 ? 1.0 : 0.0;
-  const double t = std::abs(log_ratio.mean) / std::sqrt(log_ratio.squared_error);
-  return 2.0 * student_t_cdf(-t, log_ratio.degrees_of_freedom);
-}
-
-Verdict decide(const Interval& ratio, double margin) {
-  if (ratio.high < 1.0) return Verdict::kFaster;
-  if (ratio.low > 1.0) return Verdict::kSlower;
+Verdict decide(const Interval& ratio, double margin, double least) {
+  if (ratio.high < 1.0 / (1.0 + least)) return Verdict::kFaster;
+  if (ratio.low > 1.0 + least) return Verdict::kSlower;
   const bool within = ratio.low >= 1.0 / (1.0 + margin) && ratio.high <= 1.0 + margin;
   return within ? Verdict::kEqual : Verdict::kCannotTell;
 }
 
-Comparison make_comparison(const Moments& log_ratio, double margin, double confidence) {
+Comparison make_comparison(const Moments& log_ratio, double margin, double confidence,
+                           double least) {
   const double t = student_t_quantile((1.0 + confidence) / 2.0, log_ratio.degrees_of_freedom);
   const double half_width = t * std::sqrt(log_ratio.squared_error);
   const Interval interval{std::exp(log_ratio.mean - half_width),
@@ -98,8 +96,7 @@ Comparison make_comparison(const Moments& log_ratio, double margin, double confi
   comparison.ratio = std::exp(log_ratio.mean);
   comparison.ratio_interval = interval;
   comparison.margin = margin;
-  comparison.verdict = decide(interval, margin);
-  comparison.p_value = compute_p_value(log_ratio);
+  comparison.verdict = decide(interval, margin, least);
   comparison.degrees_of_freedom = log_ratio.degrees_of_freedom;
   return comparison;
 }
@@ -121,8 +118,8 @@ const char* to_string(Verdict verdict) {
 }
 
 Comparison compare_paired(std::span<const double> a_ns, std::span<const double> b_ns, double margin,
-                          double confidence) {
-  check_options(margin, confidence);
+                          double confidence, double least) {
+  check_options(margin, confidence, least);
   check_side("a", a_ns);
   check_side("b", b_ns);
   if (a_ns.size() != b_ns.size()) {
@@ -133,7 +130,7 @@ Comparison compare_paired(std::span<const double> a_ns, std::span<const double> 
   std::vector<double> log_ratios;
   log_ratios.reserve(a_ns.size());
   for (std::size_t i = 0; i < a_ns.size(); ++i) log_ratios.push_back(std::log(b_ns[i] / a_ns[i]));
-  Comparison comparison = make_comparison(compute_moments(log_ratios), margin, confidence);
+  Comparison comparison = make_comparison(compute_moments(log_ratios), margin, confidence, least);
   comparison.units_a = static_cast<int>(a_ns.size());
   comparison.units_b = static_cast<int>(b_ns.size());
   comparison.method = "paired t on log ratios";
@@ -141,13 +138,13 @@ Comparison compare_paired(std::span<const double> a_ns, std::span<const double> 
 }
 
 Comparison compare_unpaired(std::span<const double> a_ns, std::span<const double> b_ns,
-                            double margin, double confidence) {
-  check_options(margin, confidence);
+                            double margin, double confidence, double least) {
+  check_options(margin, confidence, least);
   check_side("a", a_ns);
   check_side("b", b_ns);
   const Moments log_ratio =
       subtract(compute_moments(compute_logs(b_ns)), compute_moments(compute_logs(a_ns)));
-  Comparison comparison = make_comparison(log_ratio, margin, confidence);
+  Comparison comparison = make_comparison(log_ratio, margin, confidence, least);
   comparison.units_a = static_cast<int>(a_ns.size());
   comparison.units_b = static_cast<int>(b_ns.size());
   comparison.method = "Welch's t on logs";

@@ -4,7 +4,6 @@ from .errors import ResultsError as ResultsError
 from .errors import RunnerError as RunnerError
 from .errors import UnavailableError as UnavailableError
 from .errors import UnsupportedError as UnsupportedError
-from .ladders.comparison import compare as compare
 from .ladders.floors import measure_floors as measure_floors
 from .ladders.mix_receipt import MixReceipt as MixReceipt
 from .ladders.receipt import Receipt as Receipt
@@ -12,6 +11,7 @@ from .ladders.runtime_comparison import RuntimeComparison as RuntimeComparison
 from .ladders.tax import compare_runtimes as compare_runtimes
 from .ladders.tax import tax as tax
 from .ladders.trace import trace as trace
+from .ladders.verdict import compare as compare
 from .records.store import read_records as read_records
 from .runtimes.capture.captured import Captured as Captured
 from .runtimes.capture.captured import capture as capture

@@ -66,8 +66,6 @@ class Comparison:
     @property
     def verdict(self) -> str: ...
     @property
-    def p_value(self) -> float: ...
-    @property
     def units_a(self) -> int: ...
     @property
     def units_b(self) -> int: ...
@@ -97,10 +95,20 @@ def find_slow_calls(
     seed: int = 0,
 ) -> SlowCalls | None: ...
 def compare_paired(
-    a_ns: Sequence[float], b_ns: Sequence[float], *, margin: float, confidence: float = 0.95
+    a_ns: Sequence[float],
+    b_ns: Sequence[float],
+    *,
+    margin: float,
+    confidence: float,
+    least: float,
 ) -> Comparison: ...
 def compare_unpaired(
-    a_ns: Sequence[float], b_ns: Sequence[float], *, margin: float, confidence: float = 0.95
+    a_ns: Sequence[float],
+    b_ns: Sequence[float],
+    *,
+    margin: float,
+    confidence: float,
+    least: float,
 ) -> Comparison: ...
 
 # --- measuring ----------------------------------------------------------------------------------

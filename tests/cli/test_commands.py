@@ -97,10 +97,10 @@ def test_compare_of_two_files_answers_with_an_exit_code(tmp_path):
     assert (slower.returncode, "b against a: slower" in slower.stdout) == (1, True)
     assert (faster.returncode, "a against b: faster" in faster.stdout) == (0, True)
     assert (equal.returncode, "(2) against" in equal.stdout) == (0, True)
-    assert "tested between rounds of one process each" in slower.stdout
+    assert "not measured by turns" in equal.stdout
     assert slower.stderr == f"appended 1 record to {path}\n"
     records = ftax.read_records(path).records
-    assert [record.verdict for record in records] == ["slower", "faster", "equal"]
+    assert [record.verdict for record in records] == ["slower", "faster", "cannot-tell"]
     assert "".join(str(records[0]).split()) == "".join(slower.stdout.split())
 
 
@@ -115,8 +115,8 @@ def test_a_file_of_several_cells_of_a_runtime_is_no_side_of_a_comparison(tmp_pat
 
 
 def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
-    path = tmp_path / "sides.jsonl"
-    command = ("compare", "bert-1x64", "bert-1x64", "--rounds", "4", "--processes", "99")
+    path = tmp_path / "processes.jsonl"
+    command = ("bench", "bert-1x64", "--rounds", "4", "--processes", "99")
     process = start(*command, "--json", str(path))
     for line in process.stderr:
         if "getting ready, process 2 of 99" in line:
@@ -124,11 +124,9 @@ def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
             break
     result = process.end(timeout=60)
     assert result.returncode == 130, result.stderr
-    assert "b against a: " in result.stdout
     said = "interrupted; this is the answer of 1 of 99 processes, and the same command"
     assert said in result.stderr
-    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
-    assert kinds == ["measurement", "measurement", "comparison"]
+    assert {json.loads(line)["kind"] for line in path.read_text().splitlines()} == {"measurement"}
 
 
 def test_bench_takes_the_hosts_that_a_runtime_has():

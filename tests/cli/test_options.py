@@ -131,17 +131,24 @@ def test_one_setting_and_one_plan_reach_a_job(monkeypatch):
     (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments[0]
     assert job.setting == WANTED
     check_plan(job.plan, mode="throughput")
-    jobs = see("compare", "gpt2", "gpt2:flat:python", *GIVEN, *TIMED).arguments[0]
-    assert [job.setting for job in jobs] == [WANTED, WANTED]
-    assert [(job.runtime, job.hosts) for job in jobs] == [
-        ("eager", ("python",)),
-        ("flat", ("python",)),
-    ]
-    check_plan(jobs[1].plan)
     (job,) = see("bench", "gpt2").arguments[0]
     assert (job.setting, job.plan) == (Setting(), Plan())
-    job, _ = see("compare", "gpt2", "gpt2").arguments[0]
-    assert (job.setting, job.plan) == (Setting(), Plan(duration_s=10.0, patience_s=10.0))
+
+
+def test_they_reach_the_sides_of_a_comparison(monkeypatch):
+    monkeypatch.setattr("ftax.ladders.verdict.compare_by_turns", stop)
+    seen = see("compare", "gpt2", "gpt2:flat:python", *GIVEN, *TIMED)
+    sides = seen.arguments[0]
+    assert [side.setting for side in sides] == [WANTED, WANTED]
+    assert [(side.runtime, side.host) for side in sides] == [
+        ("eager", "python"),
+        ("flat", "python"),
+    ]
+    assert seen.given["duration_s"] == 3.0  # of all pairs
+    check_plan(seen.given["plan"], duration_s=2.0)  # of a side in a pair
+    seen = see("compare", "gpt2", "gpt2", "--label", "x", "--label", "y")
+    assert [side.label for side in seen.arguments[0]] == ["x", "y"]
+    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (45.0, 40)
 
 
 def test_they_reach_a_receipt_and_a_trace(monkeypatch):
@@ -196,7 +203,7 @@ def test_they_reach_a_sweep_and_the_paper(monkeypatch):
 
 
 def test_what_was_measured_already_takes_no_setting(tmp_path):
-    for option in (("--batch", "8"), ("--duration", "3"), ("--processes", "5")):
+    for option in (("--batch", "8"), ("--duration", "3"), ("--label", "x")):
         with pytest.raises(InvalidArgumentError, match="measured already: leave it out") as caught:
             see("compare", "a.jsonl", "b.jsonl", *option)
         assert str(caught.value).startswith(option[0][2:])

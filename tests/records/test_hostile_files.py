@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ftax.errors import InvalidArgumentError, ResultsError
-from ftax.ladders.comparison import compare
+from ftax.ladders.verdict import compare
 from ftax.records.store import MEND, SCHEMA_VERSION, append_record, read_records
 from ftax.reports.html.page import write_report
 from ftax.timing.cell import Cell

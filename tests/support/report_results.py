@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ftax.ladders.comparison import compare
 from ftax.ladders.receipt import Receipt
+from ftax.ladders.verdict import compare
 from ftax.machines.environment import Environment, collect_environment
 from ftax.machines.gpu import GpuFacts
 from ftax.paper.claims.record import ClaimValue, Verdict

@@ -40,7 +40,7 @@ def test_each_repetition_is_a_process_of_one_session(monkeypatch):
     assert [m.process.index for m in a] == [0, 1]
     assert {m.rounds_a_turn for m in (*a, *b)} == {ROUNDS_A_TURN}
     comparison = ftax.compare(a, b)
-    assert comparison.unit == "process"
+    assert comparison.unit == "pair"
     assert comparison.units_a == comparison.units_b == 2
 
 

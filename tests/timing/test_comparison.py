@@ -22,20 +22,21 @@ def side(level, processes=1, session="0123456789abcdef"):
 
 def test_rounds_of_the_same_session_are_paired():
     a = make_measurement([10_000 + 100 * n for n in NOISE])
-    b = make_measurement([10_500 + 100 * n for n in NOISE], host="cpp")
+    b = make_measurement([11_000 + 100 * n for n in NOISE], host="cpp")
     result = compare(a, b)
     assert result.verdict == "slower"
     assert result.unit == "round"
     assert "paired" in result.method.lower()
-    assert result.ratio == pytest.approx(1.05, abs=0.001)
+    assert result.ratio == pytest.approx(1.10, abs=0.001)
 
 
 def test_rounds_of_different_processes_are_not_paired():
     a = make_measurement([10_000 + n for n in NOISE], pid=1)
     b = make_measurement([10_000 - n for n in NOISE], pid=2, session="f" * 16)
     result = compare(a, b)
-    assert result.verdict == "equal"
     assert "welch" in result.method.lower()
+    assert result.verdict == "cannot-tell"  # two processes of the same code differ by more
+    assert "not measured by turns" in " ".join(result.warnings)
 
 
 def test_several_processes_are_the_unit_and_hide_no_difference_between_them():
@@ -50,21 +51,6 @@ def test_several_processes_are_the_unit_and_hide_no_difference_between_them():
     assert result.unit == "process" and result.describe().endswith(" processes")
     assert result.units_a == result.units_b == 3
     assert result.verdict == "cannot-tell"
-
-
-@pytest.mark.parametrize(
-    ("processes", "method", "verdict"), [(9, "welch", "cannot-tell"), (10, "paired", "slower")]
-)
-def test_ten_processes_of_one_session_are_paired_by_index(processes, method, verdict):
-    levels = [1000 + 40 * i for i in range(processes)]
-    a = [make_measurement([level] * 4, index=i, pid=i + 1) for i, level in enumerate(levels)]
-    b = [
-        make_measurement([int(level * 1.03)] * 4, index=i, pid=i + 99)
-        for i, level in enumerate(levels)
-    ]
-    result = compare(a, list(reversed(b)))
-    assert result.verdict == verdict
-    assert method in result.method.lower()
 
 
 DRIFT = [100 + 7 * place for place in range(20)]  # of the host, in % of what it was at first
@@ -86,25 +72,68 @@ def take_turns(level, luck, *, rounds_a_turn=5, first_pid=1, loops_ns=(20_000, 2
 
 def test_processes_that_took_turns_are_pairs_without_the_drift_of_the_host():
     a, b = take_turns(10, (1.0, 1.3, 0.8)), take_turns(10.1, (1.0, 1.31, 0.79), first_pid=9)
-    result = compare(a, list(reversed(b)))
-    assert result.verdict == "equal"
+    result = compare(a, list(reversed(b)), confidence=0.9)
+    assert (result.unit, result.verdict) == ("pair", "equal")
     assert "paired" in result.method.lower()
     assert result.ratio == pytest.approx(1.01, abs=0.01)
+    assert result.describe().endswith("from 3 pairs of processes by turns")
     slow = take_turns(10.6, (1.0, 1.301, 0.799), first_pid=9)
-    assert compare(a, slow).verdict == "slower"
+    assert compare(a, slow, confidence=0.9).verdict == "slower"
 
 
-@pytest.mark.parametrize("changes", [{"rounds_a_turn": 0}, {"loops_ns": (20_000, 20_500, 20_100)}])
-def test_without_turns_or_where_the_clock_stood_still_they_are_not(changes):
-    a, b = (take_turns(10, (1.0, 1.3, 0.8), first_pid=pid, **changes) for pid in (1, 9))
+def test_processes_that_took_no_turns_are_not_pairs():
+    a, b = (take_turns(10, (1.0, 1.3, 0.8), first_pid=pid, rounds_a_turn=0) for pid in (1, 9))
     result = compare(a, b)
     assert "welch" in result.method.lower()
-    assert result.verdict == "cannot-tell"
+    assert (result.unit, result.verdict) == ("process", "cannot-tell")
 
 
-def test_a_clock_that_is_not_known_may_have_moved():
-    a, b = (take_turns(10, (1.0, 1.3, 0.8), first_pid=pid, loops_ns=(0, 0, 0)) for pid in (1, 9))
-    assert "paired" in compare(a, b).method.lower()
+@pytest.mark.parametrize(
+    ("change", "margin", "verdict"),
+    [
+        (1.007, 0.05, "equal"),  # less than matters
+        (1.02, 0.05, "slower"),
+        (0.98, 0.05, "faster"),
+        (1.007, 0.005, "slower"),  # what matters is the user's to say
+    ],
+)
+def test_what_pairs_differ_by_has_to_matter(change, margin, verdict):
+    a = take_turns(1000, (1.0, 1.1, 0.9))
+    b = take_turns(1000 * change, (1.0, 1.1, 0.9), first_pid=9)
+    assert compare(a, b, margin=margin).verdict == verdict
+
+
+def test_a_number_lies_in_its_own_interval():
+    """One fast round in three, of one side: the mean was far from the interval of the medians."""
+    a = make_measurement([1000, 990, 1010] * 4)
+    b = make_measurement([1000, 100, 1010] * 4, session="f" * 16)
+    for result in (compare(a, b), compare(b, a)):
+        low, high = result.ratio_interval
+        assert low <= result.ratio <= high
+        assert result.latency_b_ns / result.latency_a_ns == pytest.approx(result.ratio)
+
+
+def test_where_calls_are_rarely_slow_the_mean_decides():
+    """A cost in every tenth call is in no median."""
+    a, b = (
+        [
+            make_measurement(
+                [0], index=place, pid=place + first,
+                samples_ns=((0, *[1000] * 9, last),) * 6, positions=(0,) * 6,
+                checks={"rounds_a_turn": 5},
+            )
+            for place in range(3)
+        ]
+        for first, last in ((1, 1000), (9, 3000))
+    )  # fmt: skip
+    result = compare(a, b)
+    assert (result.verdict, result.unit) == ("slower", "pair")
+    assert result.ratio == pytest.approx(1.2)
+    assert any("mean of all calls" in text for text in result.warnings)
+    waited = [
+        replace(item, checks={"rounds_a_turn": 5, "waited_ns": [2000] * 6}) for item in b
+    ]  # by a neighbour, which is no cost of the call
+    assert compare(a, waited).verdict == "equal"
 
 
 def test_turns_are_compared_while_both_measured():
@@ -145,8 +174,8 @@ def test_the_sentence_names_b_by_what_a_is_not():
         )
         for attention in ("eager", "sdpa")
     )  # fmt: skip
-    assert compare(a, b).describe().startswith('mlp eager/cpp cpu fp32 b1 attention="sdpa" is ')
-    assert compare(a, a).describe().startswith("b is equal")  # nothing else tells it from a
+    assert compare(a, b).describe().startswith('mlp eager/cpp cpu fp32 b1 attention="sdpa" cannot ')
+    assert compare(a, a).describe().startswith("b cannot be told")  # nothing else tells it from a
 
 
 def test_swapping_the_sides_inverts_the_ratio():
@@ -191,7 +220,7 @@ def test_clocks_of_hosts_that_differ_are_told(loop_ns, told, tmp_path):
     result = compare(a, b)
     assert result.core_hz_a == 4e9
     message = "ran at 4.00 GHz for a and at 2.68 GHz for b: what the host decides takes 1.49 times"
-    assert [message in text for text in result.warnings] == [True] * told
+    assert any(message in text for text in result.warnings) == told
     append_record(tmp_path / "r.jsonl", result)
     assert read_records(tmp_path / "r.jsonl").records == (result,)
 
@@ -202,9 +231,10 @@ def test_a_comparison_of_an_earlier_version_knows_no_clocks(tmp_path):
     line = json.loads(path.read_text())
     for name in ("core_hz_a", "core_hz_b"):
         del line["record"][name]
+    line["record"]["p_value"] = 0.5  # which meant nothing
     path.write_text(json.dumps({**line, "ftax_schema": 3}) + "\n")
     (read,) = read_records(path).records
-    assert (read.core_hz_a, read.warnings) == (None, ())
+    assert read.core_hz_a is None and not hasattr(read, "p_value")
 
 
 def test_a_single_run_that_was_disturbed_cannot_tell() -> None:

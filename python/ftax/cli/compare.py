@@ -1,35 +1,35 @@
 """`ftax compare A B ...`: is the difference real, and in which line is it?
 
-The surprising choice: the first result is what the others are compared with, however many there
-are, and one file is enough if its records have labels.
+The surprising choice: the first side is what the others are compared with, however many there are,
+one file is enough if its records have labels, and with --base one name is enough.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import leave_if_ended, saved, show
+from ftax.cli.ending import UNSURE
+from ftax.cli.show import leave_short, saved, show
 from ftax.errors import InvalidArgumentError, ResultsError, check_number
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
 from ftax.steps.setting import Setting
 from ftax.timing.interrupts import hold, interruptible
-from ftax.timing.session import Plan
 
 if TYPE_CHECKING:
     from ftax.ladders.comparison import Item
+    from ftax.ladders.pairs import PairSide
     from ftax.ladders.receipt import Receipt
-    from ftax.sweeps.processes import BenchJob
     from ftax.timing.comparison import Comparison
     from ftax.timing.measurement import Measurement
-
-_FAILURES = {"slower": ("slower",), "unsure": ("slower", "cannot-tell")}
 
 Sides = Annotated[
     list[str],
@@ -44,47 +44,76 @@ Sides = Annotated[
 ]
 
 
-_PLAN = Plan(duration_s=10.0, patience_s=10.0)
-
-
 @o.takes(
     setting=o.make_setting,
-    plan=o.some_of(o.make_plan, duration="10", patience="10"),
+    plan=o.some_of(o.make_plan, duration="45", rounds="40"),
     output=o.make_output,
 )
 def compare(
     sides: Sides,
-    processes: Annotated[
-        int, typer.Option(help="Cells: measure each in so many fresh processes, by turns.")
-    ] = 1,
-    margin: Annotated[float, typer.Option(help="Within this ratio of each other is equal.")] = 0.05,
-    confidence: Annotated[float, typer.Option(help="Of the interval.")] = 0.95,
+    base: Annotated[
+        str,
+        typer.Option(
+            metavar="REF",
+            help="The first side is this code at a git revision, such as origin/main, in a "
+            "temporary worktree.",
+        ),
+    ] = "",
+    setup: Annotated[
+        str,
+        typer.Option(
+            help="With --base: a command to run in the worktree; what its pip installs goes to a "
+            "temporary folder that comes first on the path."
+        ),
+    ] = "",
+    base_python: Annotated[
+        str, typer.Option(help="With --base: the Python of that side, which has ftax too.")
+    ] = "",
+    label: Annotated[
+        list[str] | None,
+        typer.Option(help="What to call the sides to measure; once for each, in their order."),
+    ] = None,
+    margin: Annotated[float, typer.Option(help="The ratio that matters: 0.05 is 5 %.")] = 0.05,
+    confidence: Annotated[
+        float, typer.Option(help="Of the interval, over all looks together.")
+    ] = 0.99,
     fail_on: Annotated[
         Literal["slower", "unsure"],
         typer.Option(
-            help="What ends with exit code 1: slower for certain (between single processes: by "
-            "more than the margin), or cannot tell too."
+            help="slower: exit code 1 if a side is slower by more than the margin for certain. "
+            "unsure: also 5 if that cannot be told."
         ),
     ] = "slower",
     allow_different: Annotated[
         bool,
-        typer.Option("--allow-different", help="Files of different machines, torches or threads."),
+        typer.Option("--allow-different", help="Results of different machines, torches, threads."),
+    ] = False,
+    allow_different_inputs: Annotated[
+        bool, typer.Option("--allow-different-inputs", help="Calls on inputs that differ.")
     ] = False,
     *,
     setting: Setting,
     plan: o.PlanChanges,
     output: o.Output,
 ) -> None:
-    """Answer faster, slower, equal or cannot tell, for the whole and for each line of a receipt."""
-    from ftax.ladders.comparison import compare as compare_items
-    from ftax.reports.tables.comparison_table import draw_comparisons
-    from ftax.reports.tables.measurement_table import draw_measurements
-    from ftax.sweeps.processes import JobRuns, run_jobs
-
+    """Answer faster, slower, equal or cannot tell: of code, measured by turns, or of results."""
     check_number("--margin", margin, can_be_0=True)
     check_number("--confidence", confidence, most=1)
+    choices: dict[str, Any] = {
+        "margin": margin,
+        "confidence": confidence,
+        "allow_different": allow_different,
+    }
+    if (setup or base_python) and not base:
+        raise InvalidArgumentError(
+            f"{'--setup' if setup else '--base-python'} is given without --base: leave it out, or "
+            "give the revision to compare with"
+        )
     are_sweeps = [_is_sweep(side) for side in sides]
     are_files = [_is_file(side) for side in sides]
+    if any(are_sweeps) or all(are_files):
+        given = [*setting.chosen, *plan, *(["label"] if label else [])]
+        _refuse_choices([*(["base"] if base else []), *given])
     if any(are_sweeps):
         if not all(are_sweeps):
             odd = sides[are_sweeps.index(False)]
@@ -92,76 +121,77 @@ def compare(
                 f"{odd} is no folder of a sweep, and {sides[are_sweeps.index(True)]} is one; give "
                 "folders of sweeps alone, or none"
             )
-        _refuse_choices([*setting.chosen, *plan, *(["processes"] if processes != 1 else [])])
-        _compare_sweeps(
-            [*map(Path, sides)], output, margin=margin, confidence=confidence,
-            fail_on=fail_on, allow_different=allow_different,
-        )  # fmt: skip
-        return
+        results = _compare_sweeps([*map(Path, sides)], output, **choices)
+    elif all(are_files):
+        results = _compare_files(
+            [*map(Path, sides)], output, allow_different_inputs=allow_different_inputs, **choices
+        )
+    elif any(are_files):
+        raise InvalidArgumentError("give results files or cells, not some of each")
+    else:
+        with hold(), ExitStack() as stack:
+            made = [_make_side(side, setting) for side in sides]
+            if base:
+                made = _add_base(made, stack, base, setup, base_python)
+            results = _compare_code(
+                _name_sides(made, label or []), plan, output,
+                allow_different_inputs=allow_different_inputs, **choices,
+            )  # fmt: skip
+    _end(results, fail_on)
+
+
+def _compare_code(
+    sides: list[PairSide],
+    plan: o.PlanChanges,
+    output: o.Output,
+    **choices: Any,
+) -> list[Comparison]:
+    """Measured by turns, in pairs of processes."""
+    from ftax.ladders.pairs import DURATION_S, make_pair_plan
+    from ftax.ladders.verdict import compare_by_turns
+    from ftax.reports.tables.comparison_table import draw_comparisons
+    from ftax.reports.tables.measurement_table import draw_measurements
+
+    duration_s = plan.get("duration_s", DURATION_S)
+    own_plan = make_pair_plan(plan)
+    with show_progress("comparing", limit_s=duration_s) as progress:
+        runs, results = compare_by_turns(
+            sides, plan=own_plan, duration_s=duration_s, progress=progress, **choices
+        )
+    measured = [item for side in runs.sides for item in side]
+    with saved(output.json, [*measured, *results]):
+        show(draw_comparisons(*results) if results else draw_measurements(*measured), output)
+        leave_short(runs.ended, f"{len(runs.sides[0])} pairs")
+    return results
+
+
+def _compare_files(paths: list[Path], output: o.Output, **choices: Any) -> list[Comparison]:
+    from ftax.ladders.comparison import compare_results
+    from ftax.reports.tables.comparison_table import draw_comparisons
+
     with hold():
-        runs: JobRuns | None = None
-        found: list[tuple[str, list[Item]]]
-        if all(are_files):
-            _refuse_choices([*setting.chosen, *plan, *(["processes"] if processes != 1 else [])])
-            found = interruptible(_read_sides, [Path(side) for side in sides])
-        elif any(are_files):
-            raise InvalidArgumentError("give results files or cells, not some of each")
-        else:
-            if len(sides) < 2:
-                raise InvalidArgumentError(
-                    f"{sides[0]} is one cell; give another to compare with it"
-                )
-            jobs = [_make_job(side, replace(_PLAN, **plan), setting) for side in sides]
-            with show_progress("comparing", limit_s=jobs[0].plan.duration_s) as progress:
-                runs = run_jobs(jobs, processes=processes, progress=progress)
-            found = [(name, [*items]) for name, items in zip(_name(sides), runs.sides, strict=True)]
-        measured = [] if runs is None else [item for side in runs.sides for item in side]
-        with saved(output.json, measured):
-            if runs is not None and not all(runs.sides):  # there is nothing to compare
-                show(draw_measurements(*measured), output)
-                leave_if_ended(runs, processes, output.json)
-            (first, of_first), *others = found
-            results = [
-                compare_items(
-                    of_first,
-                    items,
-                    margin=margin,
-                    confidence=confidence,
-                    names=(first, name),
-                    allow_different=allow_different,
-                )
-                for name, items in others
-            ]
-            with saved(output.json, results):
-                show(draw_comparisons(*results), output)
-                if runs is not None:
-                    leave_if_ended(runs, processes, output.json)
-        _end(results, fail_on)
+        (first, of_first), *others = interruptible(_read_sides, paths)
+        results = [
+            compare_results(of_first, items, names=(first, name), **choices)
+            for name, items in others
+        ]
+        with saved(output.json, results):
+            show(draw_comparisons(*results), output)
+    return results
 
 
 def _end(results: Sequence[Comparison], fail_on: str) -> None:
-    """With exit code 1 if one of them is what fails.
-
-    Two processes differ by some per cent although they run the same code, which rounds of one
-    process a side do not know: such a side fails as slower if it is so by more than the margin.
-    """
-    found = [result for result in results if result.verdict in _FAILURES[fail_on]]
-    close = [
-        result
-        for result in found
-        if fail_on == "slower"
-        and result.unit == "round"
-        and result.ratio_interval[0] <= 1 + result.margin
-    ]
-    if close:
-        names = ", ".join(result.name_b for result in close)
-        say(
-            f"{names}: no failure, since it is not slower by more than {close[0].margin:.0%} for "
-            "certain, and two processes that run the same code may differ by as much; --processes "
-            "5, or five receipts a side in their files, tell less than that"
-        )
-    if len(found) > len(close):
+    """With the exit code of what fails: 1 before 5."""
+    if any(item.is_slower_by_margin for item in results):
         raise typer.Exit(1)
+    unsure = [item for item in results if not item.is_within_margin]
+    if unsure and fail_on == "unsure":
+        names = ", ".join(dict.fromkeys(item.name_b for item in unsure))
+        say(
+            f"{names}: it cannot be told whether it is slower by more than "
+            f"{unsure[0].margin:.0%}; a longer --duration or a quieter machine may tell"
+        )
+        raise typer.Exit(UNSURE)
 
 
 def _refuse_choices(given: list[str]) -> None:
@@ -193,9 +223,8 @@ def _compare_sweeps(
     *,
     margin: float,
     confidence: float,
-    fail_on: str,
     allow_different: bool,
-) -> None:
+) -> list[Comparison]:
     """Sweeps with the first of them, or the machines of one."""
     from ftax.reports.tables.sweep_comparison_table import draw_sweep_comparisons
     from ftax.sweeps.comparison import compare_machines, compare_sweeps
@@ -220,7 +249,7 @@ def _compare_sweeps(
     results = [change.result for item in found for change in item.changes]
     with saved(output.json, results):
         show(draw_sweep_comparisons(found, is_whole=output.markdown), output)
-    _end(results, fail_on)
+    return results
 
 
 def _name_folders(paths: list[Path]) -> list[str]:
@@ -243,18 +272,53 @@ def _is_file(side: str) -> bool:
     return side.endswith((".json", ".jsonl")) or Path(side).is_file()
 
 
-def _name(sides: list[str]) -> list[str]:
-    """As they were given, if that tells them apart."""
-    if len(set(sides)) == len(sides):
-        return sides
-    return [chr(ord("a") + place) for place in range(len(sides))]
-
-
-def _make_job(side: str, plan: Plan, setting: Setting) -> BenchJob:
-    from ftax.sweeps.processes import BenchJob
+def _make_side(side: str, setting: Setting) -> PairSide:
+    from ftax.ladders.pairs import PairSide
 
     model, runtime, host = _parse_cell(side)
-    return BenchJob(model=model, runtime=runtime, hosts=(host,), plan=plan, setting=setting)
+    return PairSide(model=model, runtime=runtime, host=host, label=side, setting=setting)
+
+
+def _add_base(
+    sides: list[PairSide], stack: ExitStack, base: str, setup: str, python: str
+) -> list[PairSide]:
+    """The side at the revision, and the one that there is. Raises InvalidArgumentError unless that
+    is one of the user's code."""
+    from ftax.steps.load_code import is_code
+    from ftax.steps.revision import check_out, list_own_path
+
+    if len(sides) != 1 or not is_code(sides[0].model):
+        raise InvalidArgumentError(
+            f"--base compares one model of your code with itself at {base}, such as "
+            f"model.py:make; here are {', '.join(side.label for side in sides)}"
+        )
+    revision = stack.enter_context(check_out(base, setup))
+    (now,) = sides
+    path = tuple(sys.path)
+    return [
+        replace(
+            now, label=base, path=(*revision.path, *path), revision=revision,
+            python=str(Path(python).absolute()) if python else "",
+        ),
+        replace(now, label="now", path=(*list_own_path(revision), *path)),
+    ]  # fmt: skip
+
+
+def _name_sides(sides: list[PairSide], labels: list[str]) -> list[PairSide]:
+    """By labels, if there are some, or as they were given, with letters where that is the same."""
+    if len(sides) < 2:
+        raise InvalidArgumentError(
+            f"{sides[0].label} is one cell; give another to compare with it, or --base REF"
+        )
+    if labels and (len(labels) != len(sides) or len(set(labels)) < len(labels)):
+        raise InvalidArgumentError(
+            f"--label is given as {', '.join(labels)}, and there are {len(sides)} sides: give "
+            "another one for each, or none"
+        )
+    names = labels or [side.label for side in sides]
+    if len(set(names)) < len(names):
+        names = [chr(ord("a") + place) for place in range(len(names))]
+    return [replace(side, label=name) for side, name in zip(sides, names, strict=True)]
 
 
 def _parse_cell(text: str) -> tuple[str, str, str]:

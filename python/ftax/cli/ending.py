@@ -35,7 +35,7 @@ from ftax.errors import (
 )
 from ftax.reports.terminal import drop_bad_sizes, say
 
-WRONG, LACKING, FAILED = 2, 3, 4
+WRONG, LACKING, FAILED, UNSURE = 2, 3, 4, 5
 UNFORESEEN = 70  # EX_SOFTWARE in sysexits.h
 _MOST_CHARACTERS = 1000  # of one sentence; FTAX_TRACEBACK=1 has the rest
 INTERRUPTED = 128 + signal.SIGINT

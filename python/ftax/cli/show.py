@@ -119,9 +119,17 @@ def leave_if_ended(runs: JobRuns, processes: int, json: Path | None) -> None:
         leave_interrupted(json, "the table is of what was measured until then")
     if processes == 1:
         raise runs.ended
-    reason = "interrupted" if interrupted else str(runs.ended)
     done = len({m.process.index for m in runs.sides[0]})
-    say(f"{reason}; this is the answer of {done} of {processes} processes, {_AGAIN}")
+    leave_short(runs.ended, f"{done} of {processes} processes")
+
+
+def leave_short(ended: BaseException | None, done: str) -> None:
+    """Say of what the answer is, and exit, if something ended it: 130 after Ctrl-C, else 4."""
+    if ended is None:
+        return
+    interrupted = isinstance(ended, KeyboardInterrupt)
+    reason = "interrupted" if interrupted else str(ended)
+    say(f"{reason}; this is the answer of {done}, {_AGAIN}")
     raise typer.Exit(130 if interrupted else 4)
 
 

@@ -1,9 +1,9 @@
-"""Compares two results, whatever they are: what changed, by how much, and in which line.
+"""Compares two results: what changed, by how much, and in which line.
 
 Measurements are compared as they are. Of receipts the first rungs decide, and beside them every
 runtime and every line that both sides have. The surprising choice: rounds of two receipts are never
-taken for pairs, as they are within one; two receipts are two runs. With several receipts a side the
-error is that between runs; with one it is that of the rounds, which another run may exceed.
+taken for pairs, as they are within one; two receipts are two runs, and have a verdict only on what
+two processes of the same code do not differ by.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from ftax.ladders.lines import Line
 from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.machines.differences import DECIDING, describe_difference, find_differences
+from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.candidate import Place
 from ftax.timing.comparison import (
+    DEFAULT_CONFIDENCE,
     DEFAULT_MARGIN,
     Comparison,
     LineChange,
     Verdict,
     compare_amounts,
     compare_measurements,
+    judge_amount,
 )
 from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import Measurement
@@ -36,35 +39,17 @@ Item = Measurement | Findings | HostComparison | RuntimeComparison
 Ends = tuple[float, float]
 
 
-def compare(
+def compare_results(
     a: Item | Sequence[Item],
     b: Item | Sequence[Item],
     *,
     margin: float = DEFAULT_MARGIN,
-    confidence: float = 0.95,
+    confidence: float = DEFAULT_CONFIDENCE,
     names: tuple[str, str] | None = None,
     allow_different: bool = False,
+    allow_different_inputs: bool = False,
 ) -> Comparison:
-    """Compare b with a: is the difference real, and in which line is it?
-
-    Give receipts or measurements, one a side, or one for each process that ran it. With two or more
-    a side the test is between processes: paired where those of an index took turns, as
-    `ftax compare` runs them, and the host's clock moved by more than 3 % or is not known, or where
-    both sides ran in the same session with the same indices and are at least ten each; else
-    Welch's. With one it is between rounds: paired where the two were measured in the same rounds.
-
-    A side of one cell is compared with the other's, whatever runtimes they are; else each runtime
-    with itself.
-
-    Args:
-        margin: what is within this share of a counts as equal.
-        names: what the sides are called; left out, by their labels, or "a" and "b".
-        allow_different: compare numbers of different machines, torches or threads all the same.
-
-    Raises:
-        InvalidArgumentError: a side is empty, or of several cells of one runtime; the modes differ;
-            the sides have no runtime in common; or machine, torch or threads differ.
-    """
+    """`compare` of receipts or measurements."""
     sides = (_flatten(a), _flatten(b))
     places = [_group(side) for side in sides]
     if [len(found) for found in places] == [1, 1]:
@@ -76,23 +61,11 @@ def compare(
         raise InvalidArgumentError(
             f"the sides have no runtime in common: a has {texts[0]}, b has {texts[1]}"
         )
-    names = names or _choose_names(*sides)
-    if len(names) != 2 or names[0] == names[1]:
-        raise InvalidArgumentError(f"names is {names!r}: give two that differ, as ('old', 'new')")
-    measured = [_list_measurements(side) for side in sides]
-    differing = find_differences(
-        {
-            name: [measurement.environment for measurement in side]
-            for name, side in zip(_tell_apart(names), measured, strict=True)
-        }
-    )
-    differences = [describe_difference(fact, values) for fact, values in differing.items()]
-    if not allow_different and (deciding := [fact for fact in differing if fact in DECIDING]):
-        told = "; ".join(describe_difference(fact, differing[fact]) for fact in deciding)
-        raise InvalidArgumentError(
-            f"{told}: the numbers are of that as much as of what was changed; "
-            "measure both sides alike, or allow it (--allow-different, allow_different=True)"
-        )
+    names = check_names(names) or _choose_names(*sides)
+    told = _tell_apart(names)
+    differences = _find_differences(sides, told, allow_different)
+    inputs = [found[place][0].inputs for found, place in zip(places, pairs[0], strict=True)]
+    differences += check_inputs_alike(inputs[0], inputs[1], told, is_allowed=allow_different_inputs)
     compared = [
         replace(
             compare_measurements(
@@ -110,12 +83,39 @@ def compare(
     receipts = [[item for item in side if isinstance(item, Findings)] for side in sides]
     lines: tuple[LineChange, ...] = ()
     if all(receipts):
-        lines = tuple(_compare_lines(receipts[0], receipts[1], margin, confidence))
+        lines = tuple(_compare_lines(receipts[0], receipts[1], confidence))
     return replace(first, lines=lines, runtimes=tuple(rest), notes=tuple(notes))
 
 
+def check_names(names: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Raises InvalidArgumentError unless they are two that differ, or none."""
+    if names is not None and (len(names) != 2 or names[0] == names[1]):
+        raise InvalidArgumentError(f"names is {names!r}: give two that differ, as ('old', 'new')")
+    return names
+
+
+def _find_differences(
+    sides: Sequence[Sequence[Measurement | Findings]], names: tuple[str, str], is_allowed: bool
+) -> list[str]:
+    """In what the machines differ, in words. Raises InvalidArgumentError for what decides on a
+    latency, unless that is allowed."""
+    differing = find_differences(
+        {
+            name: [measurement.environment for measurement in _list_measurements(side)]
+            for name, side in zip(names, sides, strict=True)
+        }
+    )
+    if not is_allowed and (deciding := [fact for fact in differing if fact in DECIDING]):
+        told = "; ".join(describe_difference(fact, differing[fact]) for fact in deciding)
+        raise InvalidArgumentError(
+            f"{told}: the numbers are of that as much as of what was changed; "
+            "measure both sides alike, or allow it (--allow-different, allow_different=True)"
+        )
+    return [describe_difference(fact, values) for fact, values in differing.items()]
+
+
 def _compare_lines(
-    a: Sequence[Findings], b: Sequence[Findings], margin: float, confidence: float
+    a: Sequence[Findings], b: Sequence[Findings], confidence: float
 ) -> Iterator[LineChange]:
     """What changed in each line, in the order of a's."""
     whole_ns = statistics.fmean(receipt.latency_ns for receipt in a)
@@ -131,13 +131,12 @@ def _compare_lines(
         if not of_a or not of_b:
             doubt = "one side has no such line"
         elif min(len(of_a), len(of_b)) >= 2:
-            interval, verdict = compare_amounts(
-                a_ns, b_ns, whole=whole_ns, margin=margin, confidence=confidence
-            )
+            interval, verdict = compare_amounts(a_ns, b_ns, whole=whole_ns, confidence=confidence)
         else:
             doubt = doubt or disturbed
-            interval = _subtract(of_b[0], of_a[0])
-            verdict = _judge(interval, margin * whole_ns)
+            widened = _find_z(confidence) / _find_z(a[0].rungs[0].confidence)
+            interval = _subtract(of_b[0], of_a[0], widened)
+            verdict = judge_amount(interval, whole_ns)
         yield LineChange(
             name=name,
             a_ns=statistics.fmean(a_ns) if a_ns else None,
@@ -148,27 +147,21 @@ def _compare_lines(
         )
 
 
-def _subtract(b: Line, a: Line) -> Ends | None:
-    """The interval of b - a: of two runs, whose errors add as squares."""
+def _find_z(confidence: float) -> float:
+    """How many standard errors an interval reaches to either side."""
+    return statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def _subtract(b: Line, a: Line, widened: float) -> Ends | None:
+    """The interval of b - a: of two runs, whose errors add as squares, ``widened`` times."""
     if a.interval_ns is None or b.interval_ns is None:
         return None
     (low_a, high_a), (low_b, high_b) = a.interval_ns, b.interval_ns
     difference = b.time_ns - a.time_ns
     return (
-        difference - math.hypot(b.time_ns - low_b, high_a - a.time_ns),
-        difference + math.hypot(high_b - b.time_ns, a.time_ns - low_a),
+        difference - widened * math.hypot(b.time_ns - low_b, high_a - a.time_ns),
+        difference + widened * math.hypot(high_b - b.time_ns, a.time_ns - low_a),
     )
-
-
-def _judge(interval: Ends | None, margin_ns: float) -> Verdict:
-    if interval is None:
-        return "cannot-tell"
-    low, high = interval
-    if high < 0:
-        return "faster"
-    if low > 0:
-        return "slower"
-    return "equal" if -margin_ns < low and high < margin_ns else "cannot-tell"
 
 
 def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:

@@ -21,11 +21,14 @@ from ftax.sweeps.results import SweepResults
 from ftax.sweeps.side_by_side import name_machines
 from ftax.timing.cell import Cell
 from ftax.timing.comparison import (
+    DEFAULT_CONFIDENCE,
     DEFAULT_MARGIN,
     SAME_CLOCK,
     Comparison,
+    Side,
+    Unit,
     Verdict,
-    compare_values,
+    compare_sides,
 )
 
 _FEWEST = 2  # numbers a side that say anything of their spread
@@ -85,13 +88,14 @@ def compare_sweeps(
     *,
     names: tuple[str, str] = ("a", "b"),
     margin: float = DEFAULT_MARGIN,
-    confidence: float = 0.95,
+    confidence: float = DEFAULT_CONFIDENCE,
     allow_different: bool = False,
 ) -> SweepComparison:
     """Compare every cell that both sweeps measured.
 
     A cell that was repeated on both sides is compared between runs, the others between the rounds
-    of one run each, which another run may exceed (Welch's test, as in `ftax.compare`).
+    of one run each (Welch's test, as in `ftax.compare`). They were not measured by turns, so a
+    difference has a verdict from 5 % on.
 
     Raises InvalidArgumentError if they have no cell in common, or if machines that are compared
     differ in hardware, torch or threads, unless ``allow_different``.
@@ -153,7 +157,7 @@ def compare_sweeps(
 
 
 def compare_machines(
-    results: SweepResults, *, margin: float = DEFAULT_MARGIN, confidence: float = 0.95
+    results: SweepResults, *, margin: float = DEFAULT_MARGIN, confidence: float = DEFAULT_CONFIDENCE
 ) -> tuple[SweepComparison, ...]:
     """Compare the machines of one sweep: the others with the first that has cells in common.
 
@@ -251,46 +255,24 @@ def _compare_runs(
 ) -> Comparison | None:
     """The comparison of one cell; None if a side has a single number."""
     is_repeated = min(map(len, sides)) >= _FEWEST
-    used = sides if is_repeated else tuple(side[:1] for side in sides)
-    values = [
-        [statistics.median(run.values_ns) for run in side] if is_repeated else side[0].values_ns
-        for side in used
-    ]
-    if min(map(len, values)) < _FEWEST:
+    a, b = (_read_side(side if is_repeated else side[:1], is_repeated) for side in sides)
+    if min(len(a.medians_ns), len(b.medians_ns)) < _FEWEST:
         return None
-    core = compare_values(values[0], values[1], margin=margin, confidence=confidence)
-    doubt = next(filter(None, map(_find_doubt, ("a", "b"), used)), "")
-    a, b = (side[0] for side in used)
-    clocks = [_find_clock(side) for side in used]
-    return Comparison(
-        name_a=names[0],
-        name_b=names[1],
-        a=a.cell.label(),
-        b=b.cell.label(),
-        ratio=core.ratio,
-        ratio_interval=(core.ratio_interval.low, core.ratio_interval.high),
-        confidence=confidence,
-        margin=core.margin,
-        verdict="cannot-tell" if doubt else core.verdict,  # type: ignore[arg-type]  # checked
-        p_value=core.p_value,
-        unit="process" if is_repeated else "round",
-        method=core.method,
-        units_a=core.units_a,
-        units_b=core.units_b,
-        core_hz_a=clocks[0],
-        core_hz_b=clocks[1],
-        doubt=doubt,
-        problems=tuple(dict.fromkeys(text for side in used for text in _find_problems(side))),
-        runtime=str(a.cell.place),
-        latency_a_ns=statistics.fmean(run.latency_ns for run in used[0]),
-        latency_b_ns=statistics.fmean(run.latency_ns for run in used[1]),
+    unit: Unit = "process" if is_repeated else "round"
+    found = compare_sides(a, b, unit=unit, paired=False, margin=margin, confidence=confidence)
+    return replace(found, name_a=names[0], name_b=names[1])
+
+
+def _read_side(runs: Sequence[SweepCell], is_repeated: bool) -> Side:
+    medians = [statistics.median(run.values_ns) for run in runs]
+    told = [run.doubt for run in runs if run.doubt]
+    return Side(
+        cell=runs[0].cell,
+        medians_ns=medians if is_repeated else runs[0].values_ns,
+        core_hz=_find_clock(runs),
+        doubt=told[0] if told and 2 * len(told) >= len(runs) else "",
+        problems=tuple(_find_problems(runs)),
     )
-
-
-def _find_doubt(name: str, side: Sequence[SweepCell]) -> str:
-    """Why a side is not to go by, which half of its runs have to be; "" if it is."""
-    told = [run.doubt for run in side if run.doubt]
-    return f"{name}: {told[0]}" if 2 * len(told) >= len(side) and told else ""
 
 
 def _find_problems(side: Sequence[SweepCell]) -> Iterator[str]:

@@ -1,37 +1,44 @@
-"""Is the difference real? Compares two measurements with the error that separates independent runs.
+"""Is the difference real? The one estimator behind `ftax.compare`, whatever is compared.
 
-Rounds of one process share its luck (memory layout, thread placement), so between two processes
-they understate the error. Where both sides come from several processes, the unit of the test is
-therefore the process; otherwise it is the round, and the answer says that it holds for these two
-processes only. A process counts with the median of its rounds, not with their mean, and without
-those in which the host probe met a neighbour on the core: a shared core is up to twice as slow.
-Processes that took turns are pairs if the host's clock moved from one pair to the next, and a pair
-counts with the median ratio of its turns. On a steady clock nothing ties the two together.
+A side is one number a unit. A unit is a pair of processes that took turns; without turns it is a
+process, or a round where a side is one process. The estimate is the ratio of geometric means, and
+its interval is a t interval on the same logarithms, so a ratio always lies inside its own interval.
+Every time that a comparison shows is made of these two numbers.
+
+The surprising choice: only pairs by turns have a verdict on small differences. Two processes of the
+same code differ by some per cent, by memory layout and hash seed alone. Rounds do not know that.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 from ftax import _core
 from ftax.errors import InvalidArgumentError
 from ftax.records.record import Count, Ends, Name, Record
 from ftax.records.result import Result
+from ftax.timing.cell import Cell
 from ftax.timing.checks import Checks
 from ftax.timing.measurement import Measurement, describe_slow_calls
 from ftax.timing.trust import NOT_RESOLVED, find_disturbance, find_doubt, find_doubt_of_waits
 from ftax.timing.units import name_interval
 
 Verdict = Literal["faster", "slower", "equal", "cannot-tell"]
+Unit = Literal["round", "process", "pair"]
 DEFAULT_MARGIN = 0.05
-_ENOUGH_PAIRS = 10  # processes a side
+DEFAULT_CONFIDENCE = 0.99
+# By how much two processes of the same code differ, as a ratio: below it, what was not measured by
+# turns has no verdict.
+PROCESSES_DIFFER = 0.05
+_NEGLIGIBLE = 0.01  # what pairs by turns may differ by and be neither faster nor slower
 SAME_CLOCK = 0.03  # by which clocks may differ and be called the same
 _PLURALS = {"round": "rounds", "process": "processes"}
-_MOST_NEEDED = 10_000  # units a side that anybody would wait for
+_MOST_NEEDED = 1000  # pairs that anybody would wait for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +46,9 @@ class LineChange(Record):
     """How one line of a receipt changed from a to b; `ftax.ladders.comparison` computes it.
 
     ``a_ns`` and ``b_ns`` are means over the receipts of a side, None where a side has no such line.
-    ``interval_ns`` is of b minus a. The verdict is that of a `Comparison`; "equal" means that the
-    interval lies within the margin, taken of a's whole latency.
+    ``interval_ns`` is of b minus a. The verdict is "faster" or "slower" where the interval lies
+    farther from 0 than `PROCESSES_DIFFER` of a's whole latency, else "cannot-tell"; older records
+    have "equal" too.
     """
 
     name: Name
@@ -60,8 +68,14 @@ class LineChange(Record):
 class Comparison(Result):
     """How b compares with a: ``ratio`` is b's latency over a's, above 1 means that b is slower.
 
-    "equal" means that the interval contains 1 and lies within the margin; "cannot-tell" that it
-    contains 1 and is wider than that, or that a side is in ``doubt``. ``core_hz_a`` and
+    ``unit`` "pair" means that both sides took turns in pairs of processes. Then "faster" and
+    "slower" mean that the interval lies farther from 1 than 1 % (or than the margin, if that is
+    less), and "equal" that it lies within the margin. Of other units "faster" and "slower" mean
+    that it lies farther from 1 than 5 %, and there is no "equal". All else, and a side in
+    ``doubt``, is "cannot-tell".
+
+    ``latency_a_ns`` and ``latency_b_ns`` are geometric means over the units, and so their ratio is
+    ``ratio``. ``core_hz_a`` and
     ``core_hz_b`` are the clocks of the hosts' cores (`Measurement.core_hz`, the median of a side).
     ``problems`` say where a side is not the model that it is called: other outputs than eager's,
     calls that are not all the same work. ``notes`` say what else differs between the sides.
@@ -94,8 +108,7 @@ class Comparison(Result):
     confidence: float
     margin: float
     verdict: Verdict
-    p_value: float
-    unit: Literal["round", "process"]
+    unit: Unit
     method: str
     units_a: Count
     units_b: Count
@@ -104,46 +117,44 @@ class Comparison(Result):
     doubt: str = ""  # why a side is not to go by, and so the verdict is "cannot-tell"
     problems: tuple[str, ...] = ()
     runtime: str = ""  # and its host, of both sides: "eager/python"
-    latency_a_ns: float | None = None  # the mean over the processes of a side
+    latency_a_ns: float | None = None
     latency_b_ns: float | None = None
     lines: tuple[LineChange, ...] = ()
     runtimes: tuple[Comparison, ...] = ()
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        core: _core.Comparison,
-        a: Sequence[Measurement],
-        b: Sequence[Measurement],
-        *,
-        unit: str,
-        confidence: float,
-        doubt: str = "",
-    ) -> Self:
-        """The record of what the core computed about two sides."""
-        return cls(
-            a=a[0].cell.label(),
-            b=b[0].cell.label(),
-            core_hz_a=_find_clock(a),
-            core_hz_b=_find_clock(b),
-            ratio=core.ratio,
-            ratio_interval=(core.ratio_interval.low, core.ratio_interval.high),
-            confidence=confidence,
-            margin=core.margin,
-            verdict="cannot-tell" if doubt else core.verdict,  # type: ignore[arg-type]  # checked
-            doubt=doubt,
-            p_value=core.p_value,
-            unit=unit,  # type: ignore[arg-type]  # checked by the record
-            method=core.method,
-            units_a=core.units_a,
-            units_b=core.units_b,
-            problems=tuple(dict.fromkeys(text for item in (*a, *b) for text in _judge(item))),
-            runtime=" and ".join(dict.fromkeys(str(side[0].place) for side in (a, b))),
-            latency_a_ns=statistics.fmean(item.latency_ns for item in a),
-            latency_b_ns=statistics.fmean(item.latency_ns for item in b),
-            notes=(*_note_slow_calls("a", a), *_note_slow_calls("b", b)),
-        )
+    def from_dict(cls, data: Mapping[str, object]) -> Self:
+        """The record; those of older versions had a p-value, which meant nothing between processes.
+
+        Raises ResultsError as `Record.from_dict` does.
+        """
+        if isinstance(data, Mapping):
+            data = {name: value for name, value in data.items() if name != "p_value"}
+        return super(Comparison, cls).from_dict(data)
+
+    @property
+    def units(self) -> str:
+        """How many there are, in words: "5 pairs of processes by turns"."""
+        if self.unit == "pair":
+            return f"{self.units_a} pairs of processes by turns"
+        return f"{self.units_a} and {self.units_b} {_PLURALS[self.unit]}"
+
+    @property
+    def is_slower_by_margin(self) -> bool:
+        """Whether b is slower by more than the margin for certain: what a gate fails on."""
+        return not self.doubt and self.ratio_interval[0] > 1 + self.margin
+
+    @property
+    def is_within_margin(self) -> bool:
+        """Whether b is not slower by more than the margin for certain: what a gate passes."""
+        return self.verdict != "cannot-tell" and self.ratio_interval[1] <= 1 + self.margin
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether more pairs would say no more that matters."""
+        is_told = self.is_within_margin or self.is_slower_by_margin
+        return is_told and self.verdict != "cannot-tell"
 
     def describe(self) -> str:
         """The answer as a sentence, in which b goes by its name and what a has not; without a ratio
@@ -161,40 +172,36 @@ class Comparison(Result):
             "equal": f"is equal within {self.margin:.0%}",
             "cannot-tell": "cannot be told apart",
         }[self.verdict]
-        units = f"{self.units_a} and {self.units_b} {_PLURALS[self.unit]}"
         of_a, name = self.a.split(), self.name_b
         if name == "b" and self.b != self.a:  # nobody named it, and it can be told by what it is
             name = " ".join(word for word in self.b.split() if "=" not in word or word not in of_a)
-        return f"{name} {words}: {change}, from {units}{wrong}"
+        return f"{name} {words}: {change}, from {self.units}{wrong}"
 
     @property
     def units_needed(self) -> int | None:
-        """About how many units a side would tell, by how far those that there are lie apart: so
-        that the interval leaves 1 out, or lies within the margin. None where it is told, where more
-        of the same would not help, and where nobody would wait for as many."""
+        """About how many pairs would tell, by how far those that there are lie apart: so that the
+        interval leaves out what is negligible, or lies within the margin. None where it is told,
+        where more of the same would not help, and where nobody would wait for as many."""
         low, high = self.ratio_interval
-        if self.verdict != "cannot-tell" or self.doubt or not 0 < low < high:
+        if self.unit != "pair" or self.verdict != "cannot-tell" or self.doubt or not 0 < low < high:
             return None
         away = abs(math.log(self.ratio))
-        wanted = max(away, math.log1p(self.margin) - away)
+        wanted = max(away - math.log1p(_NEGLIGIBLE), math.log1p(self.margin) - away)
         half_width = (math.log(high) - math.log(low)) / 2
-        needed = max(self.units_a, self.units_b) * (half_width / wanted) ** 2
-        return math.ceil(needed) if needed < _MOST_NEEDED else None
+        needed = self.units_a * (half_width / wanted) ** 2
+        return max(self.units_a + 1, math.ceil(needed)) if needed < _MOST_NEEDED else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before believing it."""
         found = [*self.problems]
         if needed := self.units_needed:
-            how = {
-                "process": f"--processes {needed}, or as many receipts of a side",
-                "round": "--duration gives more",
-            }[self.unit]
-            found.append(f"about {needed} {_PLURALS[self.unit]} a side would tell ({how})")
-        if self.unit == "round":
+            found.append(f"about {needed} pairs would tell (--duration gives more)")
+        if self.unit != "pair" and self.verdict == "cannot-tell" and not self.doubt:
             found.append(
-                "tested between rounds of one process each: another process may differ by more "
-                "(--processes 5, or five receipts in a file, test between processes)"
+                f"not measured by turns, so differences below {PROCESSES_DIFFER:.0%} have no "
+                "verdict: two processes of the same code differ by as much; `ftax compare "
+                "old.py:make new.py:make` measures both by turns"
             )
         if self.core_hz_a and self.core_hz_b:
             ratio = self.core_hz_a / self.core_hz_b
@@ -205,6 +212,31 @@ class Comparison(Result):
                     f"{ratio:.2f} times as long for that alone"
                 )
         return (*found, *self.notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What is compared of one side: a number a unit, in ns.
+
+    Attributes:
+        medians_ns: what a unit takes in the middle: of its rounds, or of the calls of a round.
+        extra_ns: what a call takes more in the mean than in the middle; () where nobody knows.
+        doubt: why it is not to go by; "" if it is.
+        problems: why it is not the model that it is called.
+    """
+
+    cell: Cell
+    medians_ns: Sequence[float]
+    extra_ns: Sequence[float] = ()
+    core_hz: float | None = None
+    doubt: str = ""
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def means_ns(self) -> list[float]:
+        """What a unit takes in the mean of its calls."""
+        return [sum(both) for both in zip(self.medians_ns, self.extra_ns, strict=True)]
 
 
 def compare_measurements(
@@ -221,26 +253,98 @@ def compare_measurements(
     modes = {m.mode for m in (*side_a, *side_b)}
     if len(modes) != 1:
         raise InvalidArgumentError("latency cannot be compared with throughput; measure one mode")
+    side_a, side_b = sorted(side_a, key=_index), sorted(side_b, key=_index)
+    unit: Unit = "round"
     if min(len(side_a), len(side_b)) >= 2:
-        side_a, side_b = sorted(side_a, key=_index), sorted(side_b, key=_index)
-        # Pairing costs degrees of freedom: few pairs are worth it only for what they shared.
-        by_turns = _took_turns(side_a, side_b) and _did_clock_move(side_a, side_b)
-        paired = by_turns or (len(side_a) >= _ENOUGH_PAIRS and _indices(side_a) == _indices(side_b))
-        values_a = [statistics.median(m.values_ns) for m in side_a]
-        values_b = [statistics.median(m.values_ns) for m in side_b]
-        if by_turns:
-            ratios = map(_compare_turns, side_a, side_b)
-            values_b = [value * ratio for value, ratio in zip(values_a, ratios, strict=True)]
-        unit = "process"
+        unit = "pair" if _took_turns(side_a, side_b) else "process"
     else:
         side_a, side_b = side_a[:1], side_b[:1]
-        values_a, values_b = list(side_a[0].values_ns), list(side_b[0].values_ns)
-        paired = _same_rounds(side_a[0], side_b[0])
-        unit = "round"
-    core = compare_values(values_a, values_b, margin=margin, confidence=confidence, paired=paired)
-    together = paired and unit == "round"
-    doubt = _find_doubt("a", side_a, together) or _find_doubt("b", side_b, together)
-    return Comparison.of(core, side_a, side_b, unit=unit, confidence=confidence, doubt=doubt)
+    together = unit == "round" and _same_rounds(side_a[0], side_b[0])
+    a, b = (_read_side(side, unit, together) for side in (side_a, side_b))
+    if unit == "pair":  # what both felt of the host in a turn is not in the ratio of the turn
+        ratios = map(_compare_turns, side_a, side_b)
+        b = replace(b, medians_ns=[x * y for x, y in zip(a.medians_ns, ratios, strict=True)])
+    return compare_sides(
+        a, b, unit=unit, paired=together or unit == "pair", margin=margin, confidence=confidence
+    )
+
+
+def compare_sides(
+    a: Side, b: Side, *, unit: Unit, paired: bool, margin: float, confidence: float
+) -> Comparison:
+    """The comparison of two sides; where their medians and their means disagree on the ratio by
+    more than the margin, that of their means: calls that are rare and slow are paid for too."""
+    by_turns = unit == "pair"
+    least = min(margin, _NEGLIGIBLE) if by_turns else PROCESSES_DIFFER
+    test = functools.partial(
+        compare_values, margin=margin, confidence=confidence, paired=paired, least=least
+    )
+    core, values_ns = test(a.medians_ns, b.medians_ns), a.medians_ns
+    notes: list[str] = []
+    if a.extra_ns and b.extra_ns:
+        of_means = test(a.means_ns, b.means_ns)
+        if abs(math.log(of_means.ratio / core.ratio)) > math.log1p(margin):
+            notes = [
+                f"the verdict is that of the mean of all calls: by the median call b takes "
+                f"{core.ratio - 1:+.1%}, and rare slow calls make the difference"
+            ]
+            core, values_ns = of_means, a.means_ns
+    doubts = [f"{name}: {side.doubt}" for name, side in (("a", a), ("b", b)) if side.doubt]
+    told = not doubts and (by_turns or core.verdict != "equal")
+    latency_a_ns = statistics.geometric_mean(values_ns)
+    return Comparison(
+        a=a.cell.label(),
+        b=b.cell.label(),
+        core_hz_a=a.core_hz,
+        core_hz_b=b.core_hz,
+        ratio=core.ratio,
+        ratio_interval=(core.ratio_interval.low, core.ratio_interval.high),
+        confidence=confidence,
+        margin=margin,
+        verdict=core.verdict if told else "cannot-tell",  # type: ignore[arg-type]  # checked
+        doubt=doubts[0] if doubts else "",
+        unit=unit,
+        method=core.method,
+        units_a=core.units_a,
+        units_b=core.units_b,
+        problems=tuple(dict.fromkeys((*a.problems, *b.problems))),
+        runtime=" and ".join(dict.fromkeys(str(side.cell.place) for side in (a, b))),
+        latency_a_ns=latency_a_ns,
+        latency_b_ns=latency_a_ns * core.ratio,
+        notes=(
+            *(f"{name}: {text}" for name, side in (("a", a), ("b", b)) for text in side.notes),
+            *notes,
+        ),
+    )
+
+
+def _read_side(side: Sequence[Measurement], unit: Unit, together: bool) -> Side:
+    extra = [_compute_extra(m) for m in side]
+    is_round = unit == "round"
+    return Side(
+        cell=side[0].cell,
+        medians_ns=side[0].values_ns
+        if is_round
+        else [statistics.median(m.values_ns) for m in side],
+        extra_ns=extra[0] if is_round else [statistics.fmean(each) for each in extra],
+        core_hz=_find_clock(side),
+        doubt=_find_doubt(side, together),
+        problems=tuple(dict.fromkeys(text for m in side for text in _judge(m))),
+        notes=tuple(describe_slow_calls(side)[:1]),
+    )
+
+
+def _compute_extra(measurement: Measurement) -> list[float]:
+    """Of each round that counts, what its mean call takes above its median one, ns, without what
+    threads waited for a CPU that others had. A round that is slow as a whole has none."""
+    waited_ns = measurement.waited_ns or [0] * len(measurement.samples_ns)
+    waits = [waited_ns[place] / measurement.burst for place in measurement.counted_rounds]
+    return [
+        max(0.0, statistics.fmean(samples) - wait_ns / len(samples) - median_ns)
+        for samples, wait_ns, median_ns in zip(
+            measurement.kept_ns, waits, measurement.values_ns, strict=True
+        )
+    ]
 
 
 def compare_amounts(
@@ -248,11 +352,10 @@ def compare_amounts(
     b: Sequence[float],
     *,
     whole: float,
-    margin: float = DEFAULT_MARGIN,
-    confidence: float = 0.95,
+    confidence: float = DEFAULT_CONFIDENCE,
 ) -> tuple[tuple[float, float], Verdict]:
-    """The interval of the difference b - a of amounts that may be below 0, and the verdict, whose
-    margin is a share of ``whole``.
+    """The interval of the difference b - a of amounts that may be below 0, and whether it lies
+    farther from 0 than `PROCESSES_DIFFER` of ``whole``.
 
     The test is that of ratios, given the exponentials of the amounts: their logarithms, which it
     takes, are the amounts again.
@@ -260,12 +363,19 @@ def compare_amounts(
     core = compare_values(
         [math.exp(value / whole) for value in a],
         [math.exp(value / whole) for value in b],
-        margin=margin,
         confidence=confidence,
     )
     ends = core.ratio_interval
     interval = (whole * math.log(ends.low), whole * math.log(ends.high))
-    return interval, core.verdict  # type: ignore[return-value]  # one of the four
+    return interval, judge_amount(interval, whole)
+
+
+def judge_amount(interval: tuple[float, float] | None, whole: float) -> Verdict:
+    """The verdict on a difference with this interval, of which ``whole`` is the latency."""
+    least = PROCESSES_DIFFER * whole
+    if interval is None or (interval[0] <= least and interval[1] >= -least):
+        return "cannot-tell"
+    return "slower" if interval[0] > least else "faster"
 
 
 def compare_values(
@@ -275,10 +385,11 @@ def compare_values(
     margin: float = DEFAULT_MARGIN,
     confidence: float = 0.95,
     paired: bool = False,
+    least: float = 0.0,
 ) -> _core.Comparison:
     """The test itself, on one number per unit (ns)."""
     test = _core.compare_paired if paired else _core.compare_unpaired
-    return test(list(a_ns), list(b_ns), margin=margin, confidence=confidence)
+    return test(list(a_ns), list(b_ns), margin=margin, confidence=confidence, least=least)
 
 
 def _judge(measurement: Measurement) -> Iterator[str]:
@@ -291,12 +402,7 @@ def _judge(measurement: Measurement) -> Iterator[str]:
         yield f"{label}: not the same work: {problem}"
 
 
-def _note_slow_calls(name: str, side: Sequence[Measurement]) -> list[str]:
-    """What no median of a side shows, by the first of its processes that has such calls."""
-    return [f"{name}: {text}" for text in describe_slow_calls(side)[:1]]
-
-
-def _find_doubt(name: str, side: Sequence[Measurement], together: bool) -> str:
+def _find_doubt(side: Sequence[Measurement], together: bool) -> str:
     """Why a side is not to go by, which half of its processes have to be; "" if it is. What
     disturbed rounds that sides were measured ``together`` in disturbed both."""
     if len(side) == 1:
@@ -306,7 +412,7 @@ def _find_doubt(name: str, side: Sequence[Measurement], together: bool) -> str:
     else:  # a process counts with a median
         doubts = [find_doubt_of_waits(m.queued_ratio) for m in side]
     told = [doubt for doubt in doubts if doubt]
-    return f"{name}: {told[0]}" if 2 * len(told) >= len(side) else ""
+    return told[0] if told and 2 * len(told) >= len(side) else ""
 
 
 def _find_clock(side: Sequence[Measurement]) -> float | None:
@@ -326,13 +432,6 @@ def _took_turns(a: Sequence[Measurement], b: Sequence[Measurement]) -> bool:
     """Each process of a with the one of b that has its index."""
     rounds = {m.rounds_a_turn for m in (*a, *b)}
     return len(rounds) == 1 and None not in rounds and _indices(a) == _indices(b)
-
-
-def _did_clock_move(a: Sequence[Measurement], b: Sequence[Measurement]) -> bool:
-    """Of the host's core, from one process to the next. It knows nothing of what is compared, so
-    that a test chosen by it favours neither side."""
-    clocks = [m.core_hz or 0.0 for m in (*a, *b)]  # 0: not known
-    return max(clocks) > (1 + SAME_CLOCK) * min(clocks) or min(clocks) == 0
 
 
 def _compare_turns(a: Measurement, b: Measurement) -> float:

@@ -20,6 +20,7 @@ from ftax.records.computed import Computed
 from ftax.records.fields import FrozenMap, Rule
 from ftax.records.record import Count, PositiveInt, Record
 from ftax.records.result import Result
+from ftax.timing.call_inputs import CallInput
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
 from ftax.timing.checks import Checks
@@ -118,8 +119,10 @@ class Measurement(Result, Computed):
 
     kind: ClassVar[str] = "measurement"
     computed: ClassVar[tuple[str, str]] = ("statistics", "samples")
+    later: ClassVar[frozenset[str]] = frozenset({"inputs"})
 
     cell: Cell
+    inputs: tuple[CallInput, ...] = ()  # of a request; () where it has none, or nobody knows
     label: str = ""  # what the user calls it: "before", "with flash attention"
     mode: Literal["latency", "throughput"]
     samples_ns: tuple[tuple[Nanoseconds, ...], ...]  # [round][sample], the dropped ones included
@@ -222,6 +225,11 @@ class Measurement(Result, Computed):
         of the process waited for a CPU; () where nobody looked."""
         return self._read_rounds(QUEUED)
 
+    @property
+    def waited_ns(self) -> tuple[int, ...]:
+        """Of each round, how long threads waited for a CPU; () where nobody looked."""
+        return self._read_rounds(WAITED)
+
     def _read_rounds(self, name: str) -> tuple[Any, ...]:
         """A check that has a number for each round; () where it has not."""
         found = self.checks.get(name)
@@ -288,7 +296,7 @@ class Measurement(Result, Computed):
         """Calls that take far longer than the others, time and again, which no median shows; None
         if there are none for certain. Of the rounds in which the host was not disturbed, where it
         is known how long threads waited for a CPU: a neighbour makes such calls too."""
-        waited_ns, disturbed = self._read_rounds(WAITED), set(self.disturbed_rounds)
+        waited_ns, disturbed = self.waited_ns, set(self.disturbed_rounds)
         if not waited_ns:
             return None
         places = [place for place in self.counted_rounds if place not in disturbed]

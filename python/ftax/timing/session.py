@@ -35,6 +35,7 @@ from ftax.machines.environment import collect_environment
 from ftax.machines.gpu_watch import watch_gpu
 from ftax.steps.loaded import LoadedModel, Subject
 from ftax.steps.state import Snapshot
+from ftax.timing.call_inputs import read_inputs
 from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.checks import SameWork
@@ -261,6 +262,7 @@ def _measure_held(
     device = parts[0][0].device
     environment = collect_environment(device=device)
     before = collect_condition()
+    inputs = [read_inputs(loaded) for loaded, _ in parts]
     written: list[list[str]] = []
     with watch_gpu(device) as watch, quiet() as gc_ms, ExitStack() as stack:
         written += [stack.enter_context(_put_back(loaded)) for loaded, _ in parts]
@@ -302,7 +304,7 @@ def _measure_held(
         ),
     }
     sessions, runners = [], iter(result.runners)
-    for (loaded, prepared), look, changed in zip(parts, works, written, strict=True):
+    for (loaded, prepared), look, changed, given in zip(parts, works, written, inputs, strict=True):
         same_work = None if look is None else look.judge()
         warnings = (*watch.judge(), *_judge_work(loaded, same_work, changed))
         if collections["start"]:
@@ -318,7 +320,7 @@ def _measure_held(
             Session(
                 measurements=tuple(
                     _make_measurement(item, own, result, same_work, warnings,
-                                      cell=make_cell(loaded, item), **shared)
+                                      cell=make_cell(loaded, item), inputs=given, **shared)
                     if own.values_ns
                     else None
                     for item, own in zip(prepared, rounds, strict=True)

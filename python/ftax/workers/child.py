@@ -25,13 +25,9 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 class Line:
     """The worker's end of the line to its parent: JSON both ways, a line each."""
 
-    def __init__(self) -> None:
-        self._jobs = os.fdopen(os.dup(0), encoding="utf-8")
-        self._answers = os.dup(1)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.dup2(2, 1)
-        os.close(nothing)
+    def __init__(self, jobs: int, answers: int) -> None:
+        self._jobs = os.fdopen(jobs, encoding="utf-8")
+        self._answers = answers
 
     def say(self, what: str, **fields: Any) -> None:
         """Answer: what it is, and its fields."""
@@ -50,8 +46,8 @@ def main() -> None:
     """Do the task for each job, until there are no more. An error of ftax ends one job; whatever
     else is raised ends the process, whose last words it is."""
     task, parent = sys.argv[1:]
-    _die_with(int(parent))
-    line = Line()
+    die_with(int(parent))
+    line = Line(*_take_streams())
     module, _, name = task.partition(":")
     function = getattr(import_module(module), name)
     line.say("ready")
@@ -64,7 +60,17 @@ def main() -> None:
             line.say(DONE, result=result)
 
 
-def _die_with(parent: int) -> None:
+def _take_streams() -> tuple[int, int]:
+    """Descriptors of the line, which nothing but the line has from now on."""
+    jobs, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    return jobs, answers
+
+
+def die_with(parent: int) -> None:
     """Let the kernel end this process when the thread that started it ends."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked

@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ftax.workers.child import DONE, Line
-from ftax.workers.process import Worker
 
 MEASURING = "measuring"  # the phase before the first round
 ROUNDS_A_TURN = 5
 _LIMIT_S = 24 * 3600.0  # of one step of a worker: to build, to compile, or a turn
+
+
+class Asked(Protocol):
+    """A process with a `TurnTaker`: a worker, or a fork."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+
+    def send(self, job: Any) -> None:
+        """Answer its question."""
+
+    def receive(self, limit_s: float) -> dict[str, Any]:
+        """Its next answer."""
 
 
 class TurnTaker:
@@ -49,7 +62,7 @@ class TurnTaker:
 
 
 def take_turns(
-    workers: Sequence[Worker],
+    workers: Sequence[Asked],
     shuffler: random.Random,
     tell: Callable[[int, int], None] | None = None,
 ) -> list[list[dict[str, Any]]]:

@@ -146,19 +146,19 @@ def _make_table(record: Comparison | HostComparison) -> Rows:
         low, high = record.ratio_interval
         row: tuple[str, ...] = (
             record.a, record.b, record.verdict, f"{record.ratio:.3f}", f"{low:.3f} to {high:.3f}",
-            f"{record.p_value:.3g}", f"{record.units_a} and {record.units_b} {record.unit}s",
+            record.units,
         )  # fmt: skip
     else:
         python, cpp = record
         row = (
             python.cell.label(), cpp.cell.label(), record.describe(),
             f"{cpp.latency_ns / python.latency_ns:.3f}",
-            f"difference {format_interval(record.interval_ns)}", "-",
+            f"difference {format_interval(record.interval_ns)}",
             f"{format_rounds(python)} paired rounds",
         )  # fmt: skip
     return Rows(
         title="Comparison: b against a",
-        columns=("a", "b", "answer", "latency of b / a", "95 % interval", "p", "tested on"),
-        numeric=("latency of b / a", "p"),
+        columns=("a", "b", "answer", "latency of b / a", "interval", "tested on"),
+        numeric=("latency of b / a",),
         rows=(row,),
     )

@@ -17,7 +17,7 @@ from ftax.timing.units import format_interval, format_time, name_interval
 COLUMNS = (
     "part", "name", "a", "b", "cell_a", "cell_b", "a_ns", "b_ns", "ratio", "ratio_low",
     "ratio_high", "difference_ns", "difference_low_ns", "difference_high_ns", "confidence",
-    "verdict", "p_value", "unit", "units_a", "units_b", "units_needed", "doubt",
+    "verdict", "unit", "units_a", "units_b", "units_needed", "doubt",
 )  # fmt: skip
 RUNTIME: Mapping[str, Field] = {
     "name": "runtime",
@@ -53,7 +53,6 @@ def draw_comparisons(*comparisons: Comparison) -> Printout:
         head += [
             f"{item.name_b} against {item.name_a}: {item.verdict}",
             item.describe(),
-            *([] if item.doubt else [f"{item.method}; p = {item.p_value:.3g}"]),
         ]
     tables = [make_line_change_table(item) for item in comparisons if item.lines]
     if len(comparisons) > 1 or first.runtimes:

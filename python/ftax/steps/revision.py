@@ -1,0 +1,144 @@
+"""Code as it was at a git revision, in a temporary worktree that stands first on Python's path.
+
+The surprising choice: nothing is believed about the path. Once the model is built, every module
+that the repository defines has to come from the worktree; an editable install or a compiled
+extension of the other tree would otherwise be compared with itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftax.errors import InvalidArgumentError, RunnerError
+
+_REMEDY = (
+    'build it there with --setup "pip install --no-deps --no-build-isolation .", or give a Python '
+    "that has this revision (--base-python PATH)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A revision that was checked out.
+
+    Attributes:
+        ref: as the user named it.
+        repository: the tree that it is another revision of.
+        worktree: where its files are.
+        site: where the setup installs; it stands before the worktree.
+        folder: that of the worktree in whose place the user is.
+    """
+
+    ref: str
+    repository: str
+    worktree: str
+    site: str
+    folder: str
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The folders that come first where modules are looked for."""
+        return (self.site, *_list_roots(self.folder, self.worktree))
+
+
+def list_own_path(revision: Revision) -> tuple[str, ...]:
+    """The folders of the repository itself that correspond to `Revision.path`."""
+    return _list_roots(os.getcwd(), revision.repository)
+
+
+def _list_roots(folder: str, root: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((folder, root, str(Path(root, "src")))))
+
+
+@contextmanager
+def check_out(ref: str, setup: str = "") -> Iterator[Revision]:
+    """A worktree of the repository around the current folder at ``ref``, while inside; ``setup`` is
+    a command that is run in it, and what its pip installs goes beside it.
+
+    Raises InvalidArgumentError if this is no repository or it has no such revision, RunnerError if
+    the command fails.
+    """
+    repository = _git(Path.cwd(), "rev-parse", "--show-toplevel")
+    commit = _git(Path(repository), "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}", of=ref)
+    inside = Path.cwd().resolve().relative_to(Path(repository).resolve())
+    with tempfile.TemporaryDirectory(prefix="ftax-base-") as folder:
+        worktree, site = Path(folder, "tree"), Path(folder, "site")
+        _git(Path(repository), "worktree", "add", "--detach", "--quiet", str(worktree), commit)
+        try:
+            place = worktree / inside
+            place.mkdir(parents=True, exist_ok=True)  # a folder that the revision has not got
+            if setup:
+                _set_up(setup, worktree, site)
+            yield Revision(
+                ref=ref,
+                repository=repository,
+                worktree=str(worktree),
+                site=str(site),
+                folder=str(place),
+            )
+        finally:
+            _git(Path(repository), "worktree", "remove", "--force", str(worktree))
+
+
+def _git(folder: Path, *arguments: str, of: str = "") -> str:
+    try:
+        found = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        raise InvalidArgumentError("--base needs git, which is not installed") from None
+    if found.returncode:
+        said = (found.stderr.strip().splitlines() or ["git says no more"])[-1]
+        if of:
+            said = f"there is no revision {of!r} here; CI has to fetch it (git fetch origin REF)"
+        raise InvalidArgumentError(f"--base: {said}")
+    return found.stdout.strip()
+
+
+def _set_up(command: str, worktree: Path, site: Path) -> None:
+    environment = {**os.environ, "PIP_TARGET": str(site)}
+    done = subprocess.run(
+        command, shell=True, cwd=worktree, env=environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        said = (f"{done.stdout}\n{done.stderr}".strip().splitlines() or ["it said nothing"])[-1]
+        raise RunnerError(f"--setup {command!r} ended with exit code {done.returncode}: {said}")
+
+
+def check_origin(revision: Revision) -> None:
+    """Raises InvalidArgumentError if a module that the repository defines was imported from
+    anywhere but the revision."""
+    repository = Path(revision.repository).resolve()
+    allowed = [Path(folder).resolve() for folder in (revision.worktree, revision.site)]
+    roots = [Path(root) for root in _list_roots(revision.folder, revision.worktree)]
+    for name, module in list(sys.modules.items()):
+        file, top = getattr(module, "__file__", None) or "", name.partition(".")[0]
+        # torch.ops says that it comes from "_ops.py".
+        if not os.path.isabs(file) or top == "ftax" or top in sys.stdlib_module_names:
+            continue
+        place = Path(file).resolve()
+        if any(place.is_relative_to(folder) for folder in allowed):
+            continue
+        is_own = any(
+            (root / part).is_file()
+            for root in roots
+            for part in (f"{top}.py", f"{top}/__init__.py")
+        )
+        if is_own or (place.is_relative_to(repository) and not _is_installed(place)):
+            raise InvalidArgumentError(
+                f"--base {revision.ref}: the module {name} comes from {file}, not from that "
+                f"revision (an editable install, or an extension that was compiled?); {_REMEDY}"
+            )
+
+
+def _is_installed(place: Path) -> bool:
+    """In an environment that lies in the repository's folder."""
+    return "site-packages" in place.parts or "dist-packages" in place.parts

@@ -1,0 +1,103 @@
+"""Children of a worker that share its hash seed, its memory layout and all that it imported.
+
+Two processes of the same code differ by some per cent, by where their memory lies and in which
+order their dictionaries are. Two forks of one process do not. The surprising choice: they are
+forked before any operator ran, because neither OpenMP's threads nor a CUDA context survive a fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from ftax.errors import FtaxError, RunnerError, describe_fault
+from ftax.workers.child import DONE, REFUSED, Line, die_with, name_kind
+from ftax.workers.process import make_error
+
+_DIED = "died"  # the last answer of a fork that met an error which is not ftax's
+
+
+class Fork:
+    """A child that does ``work``, which is given its `Line`; asked and listened to as a
+    `ftax.workers.process.Worker` is."""
+
+    def __init__(self, work: Callable[[Line], Any]) -> None:
+        self._socket, theirs = socket.socketpair()
+        parent = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._socket.close()
+            _become(work, theirs, parent)
+        theirs.close()
+        self._answers = self._socket.makefile(encoding="utf-8")
+
+    def send(self, job: Any) -> None:
+        """Answer a question. Raises RunnerError if it has ended."""
+        try:
+            self._socket.sendall(json.dumps(job).encode() + b"\n")
+        except OSError:
+            raise self._explain() from None
+
+    def receive(self, limit_s: float) -> dict[str, Any]:
+        """The next answer. Raises RunnerError if it died or was silent for so long, FtaxError for
+        what its work was stopped by."""
+        self._socket.settimeout(limit_s)
+        try:
+            line = self._answers.readline()
+        except TimeoutError:
+            raise RunnerError(f"a forked process was silent for {limit_s:g} s") from None
+        if not line:
+            raise self._explain()
+        answer: dict[str, Any] = json.loads(line)
+        if answer["say"] == REFUSED:
+            raise make_error(answer)
+        if answer["say"] == _DIED:
+            raise RunnerError(answer["reason"])
+        return answer
+
+    def end(self) -> None:
+        """End it at once."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        self._answers.close()
+        self._socket.close()
+
+    def _explain(self) -> RunnerError:
+        with suppress(ChildProcessError):
+            code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            if code < 0:
+                return RunnerError(f"it was ended by {signal.Signals(-code).name}")
+            return RunnerError(f"it ended with exit code {code}")
+        return RunnerError("it ended without an answer")
+
+
+def _become(work: Callable[[Line], Any], theirs: socket.socket, parent: int) -> NoReturn:
+    """The child, up to its end: nothing of its parent's frames may run on in it."""
+    code = 1
+    try:
+        die_with(parent)
+        descriptor = theirs.detach()
+        line = Line(os.dup(descriptor), descriptor)
+        try:
+            line.say(DONE, result=work(line))
+        except FtaxError as error:
+            line.say(REFUSED, error=name_kind(error), reason=str(error))
+        except BaseException as error:
+            traceback.print_exc()
+            line.say(_DIED, reason=describe_fault(error))
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -1,0 +1,96 @@
+"""Code at a git revision: where it is put, and where its modules have to come from."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ftax.errors import InvalidArgumentError, RunnerError
+from ftax.steps.revision import check_origin, check_out, list_own_path
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=n", "-c", "user.email=a@b.c")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    (tmp_path / "src" / "pkg").mkdir(parents=True)
+    (tmp_path / "src" / "pkg" / "__init__.py").write_text("VALUE = 1\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "one")
+    (tmp_path / "src" / "pkg" / "__init__.py").write_text("VALUE = 2\n")
+    (tmp_path / "later").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_revision_is_a_tree_beside_and_is_gone_afterwards(repository):
+    with check_out("HEAD") as revision:
+        source = Path(revision.worktree, "src", "pkg", "__init__.py")
+        assert source.read_text() == "VALUE = 1\n"
+        assert revision.path[0] == revision.site
+        assert str(source.parents[1]) in revision.path
+        assert str(repository / "src") in list_own_path(revision)
+    assert not source.exists()
+    listed = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout
+    assert len(listed.splitlines()) == 1
+
+
+def test_the_folder_is_the_one_that_the_user_is_in(repository, monkeypatch):
+    monkeypatch.chdir(repository / "later")  # which the revision has not got
+    with check_out("HEAD") as revision:
+        assert revision.folder == str(Path(revision.worktree, "later"))
+        assert os.path.isdir(revision.folder)
+
+
+def test_what_is_no_revision_is_said(repository, tmp_path_factory, monkeypatch):
+    with pytest.raises(InvalidArgumentError, match=r"no revision 'main-x' here.*git fetch"):
+        check_out("main-x").__enter__()
+    monkeypatch.chdir(tmp_path_factory.mktemp("outside"))
+    with pytest.raises(InvalidArgumentError, match=r"--base: .*not a git repository"):
+        check_out("HEAD").__enter__()
+
+
+def test_the_setup_runs_in_the_tree_and_installs_beside_it(repository):
+    command = 'mkdir "$PIP_TARGET" && cp -r src/pkg "$PIP_TARGET"'
+    with check_out("HEAD", command) as revision:
+        assert Path(revision.site, "pkg", "__init__.py").read_text() == "VALUE = 1\n"
+    with pytest.raises(RunnerError, match=r"--setup 'echo no >&2; false' ended .* code 1: no"):
+        check_out("HEAD", "echo no >&2; false").__enter__()
+
+
+def make_module(name, file):
+    module = ModuleType(name)
+    module.__file__ = str(file)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "is_refused"),
+    [
+        ("pkg", "{tree}/src/pkg/__init__.py", False),
+        ("pkg", "{site}/pkg/__init__.py", False),
+        ("pkg", "{own}/src/pkg/__init__.py", True),  # an editable install
+        ("pkg._core", "/usr/lib/python3/site-packages/pkg/_core.so", True),  # an installed one
+        ("helpers", "{own}/helpers.py", True),  # which the revision has not got
+        ("numpy_like", "{own}/.venv/lib/python3/site-packages/numpy_like.py", False),
+        ("json", "/usr/lib/python3/json/__init__.py", False),
+    ],
+)
+def test_every_module_of_the_repository_comes_from_the_revision(
+    repository, monkeypatch, name, place, is_refused
+):
+    with check_out("HEAD") as revision:
+        file = place.format(tree=revision.worktree, site=revision.site, own=repository)
+        monkeypatch.setitem(sys.modules, name, make_module(name, file))
+        if is_refused:
+            with pytest.raises(InvalidArgumentError, match=rf"{name} comes from .*--setup"):
+                check_origin(revision)
+        else:
+            check_origin(revision)
