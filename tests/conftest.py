@@ -18,7 +18,7 @@ from torch import nn
 
 import ftax
 import ftax.workers.process
-from ftax.runtimes.capture import captured, checks
+from ftax.runtimes.capture import captured, checks, kinds, schedule
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
 from support.forks import can_fork, forked_workers
@@ -101,6 +101,14 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a script: threads of pytest's plug-ins do not count."""
     for place in (captured, checks):
         monkeypatch.setattr(place, "is_only_thread", lambda: True)
+
+
+@pytest.fixture
+def record_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture records each new kind of call, and replays it, whether that pays or not: for tests
+    of what is recorded and replayed. When it does is tests/runtimes/test_capture_service.py."""
+    monkeypatch.setattr(kinds.Budget, "pays", lambda self, kind: True)
+    monkeypatch.setattr(schedule.Schedule, "is_no_faster", False)
 
 
 @pytest.fixture

@@ -396,7 +396,7 @@ def test_lent_results_are_checked_too(no_grad: None):
 
 def test_threads_share_a_capture(no_grad: None):
     model = make_model()
-    fast = ftax.capture(model, draw(), max_shapes=16)
+    fast = ftax.capture(model, draw())
     fast.warm([draw(rows) for rows in range(1, 7)])
     wrong: list[int] = []
 

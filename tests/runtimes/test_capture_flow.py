@@ -13,6 +13,8 @@ from ftax.runtimes.tape.recording import record
 from support.captures import assert_same
 from support.small_models import load_function
 
+pytestmark = pytest.mark.usefixtures("record_at_once")
+
 
 def test_values_flow_through_views_and_writes():
     weight = torch.ones(3)

@@ -19,6 +19,8 @@ from ftax import _core
 from ftax.steps.input_trees import is_data, list_leaves, map_leaves
 from support.small_models import normal
 
+pytestmark = pytest.mark.usefixtures("record_at_once")
+
 
 class Batch:
     def __init__(self, seed: int) -> None:

@@ -17,6 +17,8 @@ from ftax.runtimes.capture.guards import guard_state
 from ftax.runtimes.capture.names import list_names
 from support.captures import assert_same
 
+pytestmark = pytest.mark.usefixtures("record_at_once")
+
 
 def test_swapped_memory_of_a_graph_is_read_before_it_is_written(no_grad: None):
     first, second, other = torch.ones(3), torch.full((3,), 2.0), torch.full((3,), 3.0)
@@ -218,14 +220,6 @@ def test_named_tuples_and_dataclasses_are_walked(no_grad: None):
     assert_same(captured, run, *make(scale=3.0))
     assert_same(captured, run, *make(name="other"))
     assert captured.explain().calls == {"recorded": 3, "replayed": 4}
-
-
-def test_calls_that_are_all_recorded_anew_are_told(no_grad: None):
-    captured = ftax.capture(lambda x, turn: x * turn, (torch.ones(2), 0), max_shapes=2)
-    for turn in (1, 2):
-        captured(torch.ones(2), turn)
-    with pytest.warns(UserWarning, match=r"each recorded anew.*3\. Keep that the same"):
-        captured(torch.ones(2), 3)
 
 
 def test_one_refusal_is_of_one_kind_of_call(no_grad: None):

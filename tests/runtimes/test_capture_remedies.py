@@ -13,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 import ftax
 from support.small_models import normal
 
+pytestmark = pytest.mark.usefixtures("record_at_once")
+
 X = normal(3, 4)
 TABLE = normal(5, 4)
 

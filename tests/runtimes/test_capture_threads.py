@@ -19,6 +19,8 @@ import ftax
 from ftax.steps.own_generators import beside_other_threads
 from support.small_models import normal
 
+pytestmark = pytest.mark.usefixtures("record_at_once")
+
 
 @contextmanager
 def running(work: Callable[[], object]) -> Iterator[list[Any]]:
@@ -41,7 +43,7 @@ def running(work: Callable[[], object]) -> Iterator[list[Any]]:
 
 def record_many(model: Callable[[Tensor], Any], count: int = 6, **options: Any) -> Any:
     """A capture that records ``count`` lengths as it meets them."""
-    fast = ftax.capture(model, normal(2, 4), max_shapes=count + 1, **options)
+    fast = ftax.capture(model, normal(2, 4), **options)
     for length in range(3, 3 + count):
         fast(normal(length, 4))
     assert fast.stats().recorded == count + 1

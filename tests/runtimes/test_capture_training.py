@@ -10,6 +10,8 @@ from torch import nn
 import ftax
 from support.captures import count, make_model
 
+pytestmark = pytest.mark.usefixtures("record_at_once")
+
 
 def make_training(
     make: Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer],

@@ -176,6 +176,7 @@ void bind_capture(py::module_& m) {
            "A place that is not as it was, by the order of adding; -1: none.")
       .def("find_key", &Guards::find_key, py::arg("place"),
            "Of a dictionary that changed: the key whose value did; None: another place.")
+      .def("read", &Guards::read, py::arg("place"), "What is now at a place that changed.")
       .def("__len__", &Guards::size);
   py::class_<OwnInputs>(m, "OwnInputs")
       .def(py::init<std::vector<at::Tensor>>(), py::arg("tensors"))

@@ -173,6 +173,9 @@ void bind_tape(py::module_& m) {
            "Host time of each call; `prepare()` is called before each repetition.")
       .def("without_host_reads", &without_host_reads, py::arg("kept") = std::vector<int>{},
            "A tape that waits for no value; those that calls in `kept` read are further outputs.")
+      .def(
+          "copy", [](const Tape& t) { return std::make_shared<Tape>(t.program()); },
+          "The same calls, for another thread.")
       .def("bake", &bake_places, py::arg("places"),
            "The tape with (call, slot, tensor) as constants; without calls that make such slots.")
       .def("__len__", [](const Tape& t) { return t.program().calls.size(); })

@@ -433,4 +433,48 @@ py::object Guards::find_key(size_t index) const {
   return py::none();
 }
 
+py::object Guards::read(size_t index) const {
+  const Place& place = places_.at(index);
+  PyObject* const owner = place.owner.ptr();
+  PyObject* found = nullptr;
+  switch (place.kind) {
+    case Kind::kItems:
+    case Kind::kDict:
+      found = find_item(owner, find_key(index).ptr());
+      break;
+    case Kind::kSequence:
+    case Kind::kSet:
+      return py::tuple(place.owner);
+    case Kind::kCell:
+      found = read_cell(owner);
+      break;
+    case Kind::kAttribute:
+      return py::getattr(place.owner, place.keys[0], py::none());
+    case Kind::kClass:
+      return py::type::of(place.owner);
+    case Kind::kDictOf:
+      found = *_PyObject_GetDictPtr(owner);
+      break;
+    case Kind::kFunction:
+      found = PyFunction_GET_CODE(owner);
+      break;
+    case Kind::kSwitches:
+      return py::str(switches_->describe_change(ThreadState::capture(device_.value())));
+    case Kind::kTensor:
+      return read_tensor(index);
+  }
+  return found == nullptr ? py::object(py::none()) : hold(found);
+}
+
+py::object Guards::read_tensor(size_t index) const {
+  for (const TensorState& expected : tensors_) {
+    if (expected.place != index) continue;
+    const c10::TensorImpl& now = *expected.tensor.unsafeGetTensorImpl();
+    const void* const memory = expected.memory == nullptr ? nullptr : find_memory(now);
+    return py::make_tuple(reinterpret_cast<uintptr_t>(memory),
+                          reinterpret_cast<uintptr_t>(read_autograd(now).gradient));
+  }
+  return py::none();
+}
+
 }  // namespace ftax

@@ -45,6 +45,8 @@ class Guards {
   [[nodiscard]] int64_t find_change();
   // In a dictionary that changed, the first key whose value did; None where it is another place.
   [[nodiscard]] py::object find_key(size_t place) const;
+  // What is at a place that changed, to be compared by is_same_value with what is there later.
+  [[nodiscard]] py::object read(size_t place) const;
   [[nodiscard]] size_t size() const { return places_.size(); }
 
   // For Python's collector of garbage.
@@ -95,6 +97,7 @@ class Guards {
   [[nodiscard]] static bool holds_set(const Place& place);
   [[nodiscard]] static bool holds_function(const Place& place);
   [[nodiscard]] bool hold_switches() const;
+  [[nodiscard]] py::object read_tensor(size_t place) const;
 
   // See Note [Versions of dictionaries] in guards.cpp.
   struct Dict {

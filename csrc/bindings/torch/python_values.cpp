@@ -42,6 +42,15 @@ bool has_same_items(PyObject* before, PyObject* now) {
   return true;
 }
 
+bool has_same_places(PyObject* before, PyObject* now) {
+  const Py_ssize_t count = PyTuple_GET_SIZE(before);
+  if (PyTuple_GET_SIZE(now) != count) return false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (!is_same_value(PyTuple_GET_ITEM(before, i), PyTuple_GET_ITEM(now, i))) return false;
+  }
+  return true;
+}
+
 bool is_plain_object(PyObject* value) {
   if (PyFrozenSet_CheckExact(value)) {
     for (const pybind11::handle item : pybind11::handle(value)) {
@@ -74,6 +83,7 @@ bool is_same_value(PyObject* before, PyObject* now) {
     return has_same_bits(a.real, b.real) && has_same_bits(a.imag, b.imag);
   }
   if (PyFrozenSet_CheckExact(before)) return has_same_items(before, now);
+  if (PyTuple_CheckExact(before)) return has_same_places(before, now);
   if (is_instance(before, "numpy", "generic")) {
     const pybind11::handle a(before), b(now);
     return is_equal(a.attr("tobytes")().ptr(), b.attr("tobytes")().ptr());

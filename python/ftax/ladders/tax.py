@@ -98,6 +98,8 @@ def tax(
     in the receipt with the reason; only a model that does not run at all raises. Parts of a mix
     that are on different devices, or of different ladders, are an InvalidArgumentError.
     """
+    if isinstance(model, nn.Module) and isinstance(model.forward, Captured):
+        model = model.forward
     if isinstance(model, Captured):
         model, inputs = _open(model, inputs)
     return tax_with_traces(model, inputs, **options)[0]
@@ -206,8 +208,14 @@ def _open(captured: Captured, inputs: Any) -> tuple[Model, Any]:
     given = captured.inputs if inputs is None else inputs
     if isinstance(original, nn.Module):
         return original, given
-    name = getattr(original, "__name__", "") or type(original).__name__
-    return Step(function=original, inputs=given, name=name, grad_mode=captured.grad_mode), None
+    step = Step(
+        function=original,
+        inputs=given,
+        name=captured.name,
+        grad_mode=captured.grad_mode,
+        reset=captured.options.reset,
+    )
+    return step, None
 
 
 def _choose_trace(

@@ -86,6 +86,7 @@ class _Walk:
         self._queue, self._own_code, self._copies = deque(starts), own_code, copies
         self._bytes_left = _MOST_BYTES
         self._seen: dict[int, object] = {}
+        self._classes: set[type] = set()
 
     def keep(self) -> Iterator[Callable[[], None]]:
         while self._queue and len(self._seen) < _MOST:
@@ -198,8 +199,9 @@ class _Walk:
         yield from self._keep_class(type(value))
 
     def _keep_class(self, kind: type) -> Iterator[Callable[[], None]]:
-        if not self._is_users(kind):
+        if kind in self._classes or not self._is_users(kind):
             return
+        self._classes.add(kind)
         yield functools.partial(_drop_attributes, kind, set(vars(kind)))
         for key, value in list(vars(kind).items()):
             if isinstance(value, types.FunctionType):
@@ -280,9 +282,10 @@ def _put_items(space: dict[str, Any], before: dict[str, Any]) -> None:
         _put_item(space, name, value)
 
 
-def _list_globals(code: types.CodeType) -> Iterator[tuple[str, bool]]:
+@functools.lru_cache(_MOST)
+def _list_globals(code: types.CodeType) -> tuple[tuple[str, bool], ...]:
     """Names of globals, and whether the code writes them."""
-    for part in list_codes(code):
-        for item in dis.get_instructions(part):
-            if item.opname in ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"):
-                yield str(item.argval), item.opname != "LOAD_GLOBAL"
+    items = (item for part in list_codes(code) for item in dis.get_instructions(part))
+    kinds = ("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL")
+    found = ((str(i.argval), i.opname != "LOAD_GLOBAL") for i in items if i.opname in kinds)
+    return tuple(dict.fromkeys(found))

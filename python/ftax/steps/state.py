@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +28,7 @@ _DEPTH = 6  # of containers within containers; what lies deeper is not followed
 _PLAIN_CONTAINERS = (list, dict, set, deque)
 # Most of what attributes hold: asked first, since a large model has a hundred thousand of them.
 _LEAVES = frozenset({bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device})
+_OFTEN_EMPTY = frozenset({dict, list, set, OrderedDict})
 _NOT_FOLLOWED = (nn.Module, nn.Parameter)
 
 # What parameters held that a model was seen to write into, by identity. Others are not copied: they
@@ -108,7 +109,10 @@ class Snapshot:
         self._containers[id(container)] = (container, container.copy())
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, value in items:
-            if type(value) not in _LEAVES and not isinstance(value, _NOT_FOLLOWED):
+            kind = type(value)
+            if kind in _OFTEN_EMPTY and not value:  # hooks that nobody has set
+                self._containers.setdefault(id(value), (value, value.copy()))
+            elif kind not in _LEAVES and not isinstance(value, _NOT_FOLLOWED):
                 self._keep(_name_inner(name, key), value, depth + 1)
 
     def _keep(self, name: str, value: Any, depth: int) -> None:

@@ -11,20 +11,28 @@ import sys
 import threading
 import time
 import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, NoReturn
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
 
-from ftax import _core
-from ftax.errors import InvalidArgumentError, RunnerError, UnsupportedError, name_type, say_count
-from ftax.runtimes.capture.around import OtherThreads, find_mode, is_only_thread, refuse_modes
+from ftax.errors import (
+    FtaxError,
+    InvalidArgumentError,
+    RunnerError,
+    UnsupportedError,
+    name_type,
+    say_count,
+)
+from ftax.runtimes.capture.around import OtherThreads, find_mode, is_only_thread
 from ftax.runtimes.capture.checks import (
     Before,
     Outcome,
+    choose_most_bytes,
     find_obstacle,
     give_to_borrower,
     join_spreads,
@@ -32,26 +40,20 @@ from ftax.runtimes.capture.checks import (
 from ftax.runtimes.capture.explanation import CaptureStats, Explanation, explain
 from ftax.runtimes.capture.gradients import note_holders
 from ftax.runtimes.capture.guards import Wraps
+from ftax.runtimes.capture.in_place import stand_in
+from ftax.runtimes.capture.kinds import MOVES, Budget, CallKind, CallKinds
+from ftax.runtimes.capture.options import CaptureKind, OnMiss, OnRefusal, Options
 from ftax.runtimes.capture.program import Program, ValueChanged
 from ftax.runtimes.capture.record import OnHostRead, record_program
 from ftax.steps.given import is_measuring
-from ftax.steps.input_trees import is_data
 from ftax.steps.left_as_found import be_alone
 from ftax.steps.setting import read_grad_mode, use_autograd
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import split_inputs
 
-CaptureKind = Literal["auto", "tape", "graph"]
-OnRefusal = Literal["raise", "eager"]
-OnMiss = Literal["capture", "eager", "raise"]
-_CHOICES = {
-    "kind": ("auto", "tape", "graph"),
-    "on_host_read": ("refuse", "check"),
-    "on_refusal": ("raise", "eager"),
-    "on_miss": ("capture", "eager", "raise"),
-}
-_MOST_SIGNATURES = 64  # kinds of calls that are remembered
+_MOST_OF_A_KIND = 4  # recordings of one signature that are kept, such as with two values of a flag
 _WARN_AFTER_CALLS = 8
+_MANY_NEW = 64  # kinds of calls in a row, after which it is worth a warning
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache, a flag) that replays "
     "need; the second records"
@@ -67,7 +69,7 @@ def capture(
     on_host_read: OnHostRead = "refuse",
     on_refusal: OnRefusal = "raise",
     on_miss: OnMiss = "capture",
-    max_shapes: int = 8,
+    max_bytes: int | None = None,
     borrow: bool = False,
     audit: bool = True,
     ignore: Sequence[str] = (),
@@ -89,10 +91,13 @@ def capture(
         on_host_read: what becomes of a call that reads a number which depends on inputs or state:
             "refuse", or "check": each replay computes the number too, and where it is not the
             recorded one the call is done again as the original does it, from the same state.
-        on_refusal: "raise", or "eager": call the original, with one warning.
+        on_refusal: of this recording and those of `warm`: "raise", or "eager": call the original,
+            with one warning, as all later calls do that cannot be recorded.
         on_miss: what becomes of a call for which nothing was recorded, by its arguments or by what
-            Python holds: "capture" records it, "eager" calls the original, "raise" raises.
-        max_shapes: how many recorded calls are kept; the one that was least recently used goes.
+            Python holds: "capture" calls the original, and records the call once it has come so
+            often that recording pays; "eager" only calls the original; "raise" raises.
+        max_bytes: of memory that recordings may hold; the one that was least recently used goes.
+            Left out, a tenth of the GPU's memory, on a CPU of what is free.
         borrow: on a GPU, hand out the graph's own memory in place of copies: what is returned holds
             until the next call, which writes over it. `inputs` of the capture are then those that
             the graph reads: write new values into them, and call with them. On a CPU there are no
@@ -118,17 +123,17 @@ def capture(
             f"'what' is {name_type(what)}, which cannot be called: give a module, a function or a "
             "step"
         )
-    options = _Options(
+    options = Options(
         kind=kind,
         on_host_read=on_host_read,
         on_refusal=on_refusal,
         on_miss=on_miss,
-        max_shapes=max_shapes,
+        max_bytes=max_bytes,
         borrow=borrow,
         audit=audit,
-        ignore=_read_names(ignore),
+        ignore=ignore if isinstance(ignore, str) else tuple(ignore),
+        reset=reset or (what.reset if isinstance(what, Step) else None),
     )
-    options.check()
     if isinstance(what, Step) and inputs is not None:
         raise InvalidArgumentError("a step brings its inputs: leave inputs out")
     if isinstance(what, Step) and what.kind == "decode" and what.reset is not None:
@@ -136,72 +141,69 @@ def capture(
             f"cannot capture {what.name}: its cache is Python's, which reset= brings back: capture "
             "the call of the model with a static cache (docs/capture.md)"
         )
-    if reset is None and isinstance(what, Step):
-        reset = what.reset
-    if reset is not None and not callable(reset):
-        raise InvalidArgumentError(
-            f"reset is {name_type(reset)}: give a function without arguments"
-        )
     if isinstance(what, nn.Module) and inputs is None:
         raise InvalidArgumentError(
             f"inputs are left out: give those of a call of {type(what).__name__}, or () for none"
         )
-    captured = Captured(what, options, reset)
-    given = what.inputs if isinstance(what, Step) else inputs
-    args, kwargs = split_inputs(() if given is None else given)
-    captured.inputs = args, dict(kwargs)
-    if captured.record(*captured.inputs, check_inputs) and borrow:
-        captured.lend_inputs()
+    captured = Captured(what, options)
+    captured.record_first(what.inputs if isinstance(what, Step) else inputs, check_inputs)
     return captured
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    """Those of `capture`."""
+def capture_(
+    module: nn.Module, inputs: Any, *, check_inputs: Any = None, **options: Any
+) -> Captured:
+    """Capture the forward pass of ``module`` in place: whoever calls it has the replays.
 
-    kind: CaptureKind
-    on_host_read: OnHostRead
-    on_refusal: OnRefusal
-    on_miss: OnMiss
-    max_shapes: int
-    borrow: bool
-    audit: bool
-    ignore: tuple[str, ...]
+    The module keeps its class, attributes, hooks and ``state_dict``; ``.to()``, ``.eval()`` and new
+    weights work as before, and are recorded once that pays. `copy.deepcopy`, `pickle` and
+    `torch.save` give a module that is not captured.
 
-    def check(self) -> None:
-        """Raise InvalidArgumentError for a value that none of them has."""
-        for name, choices in _CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                words = ", ".join(map(repr, choices))
-                raise InvalidArgumentError(f"{name} is {value!r}; it has to be one of {words}")
-        count = self.max_shapes
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise InvalidArgumentError(f"max_shapes is {count!r}; give 1 or more")
+    Returns:
+        The capture, whose ``close()`` gives the module its own ``forward`` back.
 
-
-def _read_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Raises InvalidArgumentError for what are no names."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+    Arguments and errors are those of `capture`.
+    """
+    if not isinstance(module, nn.Module):
         raise InvalidArgumentError(
-            f"ignore is {names!r}: give names of attributes or variables, such as ('calls',)"
+            f"'module' is {name_type(module)}: ftax.capture_ takes a module; ftax.capture takes "
+            "anything that can be called"
         )
-    return tuple(names)
+    name = type(module).__name__
+    if isinstance(module.forward, Captured):
+        raise InvalidArgumentError(f"{name} is captured already: close() that capture first")
+    captured = Captured(module.forward, Options(**options), name)
+    captured.stand_in_for(module)
+    try:
+        captured.record_first(inputs, check_inputs)
+    except BaseException:
+        captured.close()
+        raise
+    return captured
+
+
+def find_options(what: Callable[..., Any]) -> Options:
+    """Those of the newest capture of ``what`` that is still there; the usual ones without one."""
+    found = _captures.get(id(what))
+    return Options() if found is None else found.options
+
+
+class _Given(NamedTuple):
+    """The arguments of a call, and when it began."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    start: int  # ns
 
 
 class _Match(NamedTuple):
     """A call, and the program that stands for it."""
 
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    start: int  # ns
     program: Program
     tensors: list[torch.Tensor]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-class _Given(NamedTuple):
-    """The arguments of a call."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 class _Recording(threading.local):
@@ -211,72 +213,93 @@ class _Recording(threading.local):
 
 
 _recording = _Recording()
+_captures: weakref.WeakValueDictionary[int, Captured] = weakref.WeakValueDictionary()  # by function
 
 
 class Captured(Wraps):
-    """What `ftax.capture` gives. Called like the original; for one thread at a time, others wait.
+    """What `ftax.capture` gives. Called like the original, from any thread; where calls change
+    state, they take turns.
 
     Attributes:
         original: what was captured.
         inputs: those that it was captured with first, (args, kwargs); borrowed, the graph's own.
+        name: of the original.
+        options: it was captured with.
         grad_mode: under which it was captured.
     """
 
-    def __init__(
-        self,
-        what: Callable[..., Any] | Step,
-        options: _Options,
-        reset: Callable[[], object] | None,
-    ) -> None:
+    def __init__(self, what: Callable[..., Any] | Step, options: Options, name: str = "") -> None:
         self.original = what
         self.inputs: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._function = what.function if isinstance(what, Step) else what
         self._grad_mode = what.grad_mode if isinstance(what, Step) else None
         self.grad_mode = self._grad_mode or read_grad_mode()
-        self._name = what.name if isinstance(what, Step) else _name(what)
-        self._options, self._reset = options, reset
-        self._programs: list[Program] = []  # the most recently used first
-        self._lock = threading.RLock()
+        self.__wrapped__ = self._function  # for who asks for its arguments
+        self.name = name or (what.name if isinstance(what, Step) else _name(what))
+        self.options = options
+        self._programs: tuple[Program, ...] = ()  # the most recently used first
+        self._kinds, self._budget = CallKinds(), Budget()
+        self._turns = threading.RLock()  # of calls that must not run at once
+        self._books = threading.RLock()  # of what is noted here, held for moments
+        self._has_state = options.reset is not None
+        self._is_exclusive = False  # while a call is recorded that others must not disturb
+        self._running = 0  # originals that take no turns
         self._calls: Counter[str] = Counter()
         self._originals: Counter[str] = Counter()  # calls of the original, by why
         self._check_ns = self._checked = self._unchecked = 0
         self._is_closed = False
-        self._audits_left = self._recorded_in_a_row = 0
-        self._refused = _Signatures()
-        self._dropped = _Signatures()
-        self._first = _Signatures()  # of calls that make state, which run as they are
-        self._settled = _Signatures()  # of those that have
-        self._renewed = _Signatures()  # recorded anew, as they read another number at first
+        self._audits_left = 0
         self._changed = 0  # values that were compared and differed
+        self._new_in_a_row = 0  # calls of kinds that never came before, since the last replay
         self._told: set[str] = set()
         self._refusal = ""  # the last one
+        _captures[id(self._function)] = self
+        self._release: Callable[[], None] | None = None  # gives a module its forward back
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the original returns for these arguments, bit for bit."""
         if _recording.is_on:  # what is recorded calls a capture, maybe its own
             return self._function(*args, **kwargs)
-        with self._lock:
-            if self._grad_mode is None:
-                return self._call(args, kwargs)
-            with use_autograd(self._grad_mode == "grad"):
-                return self._call(args, kwargs)
+        if self._grad_mode is None:
+            return self._call(args, kwargs)
+        with use_autograd(self._grad_mode == "grad"):
+            return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._reset is not None:
-            self._reset()
+        if self._has_state or self._is_exclusive:
+            with self._turns:
+                return self._answer(args, kwargs)
+        return self._answer(args, kwargs)
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        start = time.perf_counter_ns()
+        if self.options.reset is not None:
+            self.options.reset()
         for place, program in enumerate(self._programs):
             tensors = program.match(args, kwargs)
             if tensors is not None:
                 if place:
-                    self._programs.insert(0, self._programs.pop(place))
-                return self._run(_Match(program, tensors, args, kwargs))
-        return self._miss(args, kwargs)
+                    self._bring_forward(program)
+                return self._run(_Match(args, kwargs, start, program, tensors))
+        return self._miss(_Given(args, kwargs, start))
+
+    def _bring_forward(self, program: Program) -> None:
+        with self._books:
+            if program in self._programs:
+                rest = [item for item in self._programs if item is not program]
+                self._programs = program, *rest
 
     def _run(self, match: _Match) -> Any:
+        if match.program.is_concurrent:
+            return self._replay_or_check(match)
+        with self._turns:
+            return self._replay_or_check(match)
+
+    def _replay_or_check(self, match: _Match) -> Any:
         if self._audits_left:
             self._audits_left -= 1
             return self._check(match, raises=True)
-        if self._options.audit and match.program.schedule.is_due() and not is_measuring():
+        if self.options.audit and match.program.schedule.is_due() and not is_measuring():
             return self._check(match, raises=False)
         return self._replay(match)
 
@@ -287,10 +310,19 @@ class Captured(Wraps):
         result, failure = _run(match)
         if failure is not None:
             return self._recover(match, failure, before)
-        program.replays += 1
-        self._calls["replayed"] += 1
-        self._recorded_in_a_row = 0
+        self._note_replay(match, 0)
         return result
+
+    def _note_replay(self, match: _Match, extra_ns: int) -> None:
+        """``extra_ns``: of the check beside it."""
+        now = time.perf_counter_ns()
+        with self._books:
+            match.program.replays += 1
+            match.program.call_kind.moves = 0
+            self._calls["replayed"] += 1
+            self._new_in_a_row = 0
+            self._budget.called += now - match.start - extra_ns
+            self._budget.saved += match.program.schedule.saving_ns
 
     def _recover(self, match: _Match, error: Exception, before: Before | None) -> Any:
         """What the original does after a replay that raised ``error``, from the same state; raises
@@ -305,8 +337,8 @@ class Captured(Wraps):
         result = self._call_original(match, "the replay failed")  # what it raises, it raises alone
         self._warn(
             "replay",
-            f"a replay of {self._name} failed where {self._name} itself does not, and every such "
-            f"call is done by {self._name}: {error}",
+            f"a replay of {self.name} failed where {self.name} itself does not, and every such "
+            f"call is done by {self.name}: {error}",
         )
         return result
 
@@ -321,6 +353,7 @@ class Captured(Wraps):
         before = Before(program, tensors)
         _wait_for(program)
         begun = time.perf_counter_ns()
+        program.match(match.args, match.kwargs)  # as each call does
         replayed, failure = _run(match)
         if failure is not None:
             return self._recover(match, failure, before)
@@ -329,7 +362,16 @@ class Captured(Wraps):
         found = Outcome(replayed, program, tensors)
         handed = program.gradients.list_handed()
         before.put_back()
+        begun = time.perf_counter_ns()
         result = self._function(*match.args, **match.kwargs)  # what it raises is handed out
+        _wait_for(program)
+        original_ns = time.perf_counter_ns() - begun
+        if not program.has_state:  # what ran second found caches warm: so does this one
+            begun = time.perf_counter_ns()
+            program.match(match.args, match.kwargs)
+            _run(match)
+            _wait_for(program)
+            replay_ns = min(replay_ns, time.perf_counter_ns() - begun)
         expected = Outcome(result, program, tensors)
         schedule = program.schedule
         difference = expected.find_difference(found, schedule.unsteady)
@@ -342,14 +384,19 @@ class Captured(Wraps):
         if difference:
             return self._give_up(match, result, difference, raises=raises)
         program.gradients.put_into(handed)
-        program.replays += 1
         extra_ns = time.perf_counter_ns() - start - replay_ns
-        self._calls["replayed"] += 1
-        self._recorded_in_a_row = 0
-        self._checked += 1
-        self._check_ns += extra_ns
+        self._note_replay(match, extra_ns)
+        with self._books:
+            self._checked += 1
+            self._check_ns += extra_ns
+            self._budget.replayed += replay_ns
+            self._budget.original += original_ns
         schedule.plan_next(replay_ns, extra_ns)
-        return give_to_borrower(replayed, result) if self._options.borrow else result
+        schedule.time(replay_ns, original_ns)
+        if schedule.is_no_faster:
+            program.call_kind.why = "a replay is no faster"
+            self._drop(program)
+        return give_to_borrower(replayed, result) if self.options.borrow else result
 
     def _give_up(self, match: _Match, result: Any, difference: str, *, raises: bool) -> Any:
         """After a replay that was not what the original gives."""
@@ -358,12 +405,11 @@ class Captured(Wraps):
         self._calls["eager"] += 1
         if raises:
             raise RunnerError(
-                f"the capture of {self._name} is not what the original computes: {difference}. "
+                f"the capture of {self.name} is not what the original computes: {difference}. "
                 "explain() lists what it takes as fixed; close() it and call the original"
             )
-        self._programs.remove(program)
-        self._refused.add(program.signature)
-        program.replay.close()
+        program.call_kind.why = "a replay was wrong"
+        self._drop(program)
         suspects = (*program.executed.changing, *program.state.frozen)
         why = f" It may depend on {suspects[0]}, which is not compared." if suspects else ""
         count = program.schedule.unchecked - 1
@@ -374,116 +420,187 @@ class Captured(Wraps):
         )
         self._warn(
             f"difference of {program.signature.describe()}",
-            f"a check of the capture of {self._name} found that a replay is not what "
-            f"{self._name} computes: {difference}.{why} {self._name} itself is called from now on "
+            f"a check of the capture of {self.name} found that a replay is not what "
+            f"{self.name} computes: {difference}.{why} {self.name} itself is called from now on "
             f"for such arguments.{earlier} (fast.explain() lists what is compared)",
         )
         return result
 
     def _note_change(self, program: Program) -> None:
-        """Record the next call anew, once, where the first one alone had this number; warn once of
-        numbers that are others in most calls."""
-        if program.replays <= 1 and not self._renewed.has_like(program.signature):
-            self._renewed.add(program.signature)
-            self._programs.remove(program)
-            program.replay.close()
+        """Drop a recording, once, where the first call alone had this number; and where most calls
+        have another one, for good."""
+        kind = program.call_kind
+        if program.replays <= 1 and not kind.is_renewed:
+            kind.is_renewed = True
+            self._drop(program)
             return
         self._changed += 1
         if self._changed >= _WARN_AFTER_CALLS and self._changed > self._calls["replayed"]:
+            kind.why = "numbers that it reads are others in most calls"
+            self._drop(program)
             self._warn(
                 "checked",
-                f"{self._changed} calls of the capture of {self._name} read other numbers than the "
-                "recorded ones, so that each was replayed and then done again, which is slower "
-                "than without a capture: record it with inputs like most (with padding, if most "
-                "have some), or do without on_host_read='check'",
+                f"{self._changed} calls of the capture of {self.name} read other numbers than the "
+                f"recorded ones, so that each was replayed and then done again: {self.name} is "
+                "called as it is from now on; record it with inputs like most (with padding, if "
+                "most have some)",
             )
 
-    def _call_original(self, call: _Match | _Given, why: str) -> Any:
-        self._calls["eager"] += 1
-        self._originals[why] += 1
-        return self._function(*call.args, **call.kwargs)
+    def _drop(self, program: Program) -> None:
+        with self._books:
+            self._programs = tuple(item for item in self._programs if item is not program)
+            if program in program.call_kind.programs:
+                program.call_kind.programs.remove(program)
+        program.replay.close()
 
-    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = _Given(args, kwargs)
+    def _call_original(self, call: _Match | _Given, why: str, kind: CallKind | None = None) -> Any:
+        """Beside other threads, unless calls take turns."""
+        begun = time.perf_counter_ns()
+        with self._books:
+            self._calls["eager"] += 1
+            self._originals[why] += 1
+            self._running += 1
+        try:
+            return self._function(*call.args, **call.kwargs)
+        finally:
+            now = time.perf_counter_ns()
+            with self._books:
+                self._running -= 1
+                self._budget.called += now - call.start
+                if kind is not None:
+                    kind.original_ns += now - begun
+
+    def _miss(self, call: _Given) -> Any:
         if self._is_closed:
-            raise RunnerError(f"the capture of {self._name} was closed: call {self._name} itself")
-        if self._first.take(given):
-            self._settled.add(_make_signature(given))
-            return self._call_original(given, "a first call, which makes state")
-        if self._options.on_miss == "eager" and self._programs:
-            return self._call_original(given, "nothing recorded fits")
-        is_watched = is_measuring() or self._options.on_refusal == "eager"
-        if is_watched and find_mode():  # outside of it there are replays
-            return self._call_original(given, "a mode of torch is on")
-        if self._refused.has(given):
-            return self._call_original(given, "it cannot be captured")
-        if self._options.on_miss == "raise" and (self._programs or self._calls):
+            raise RunnerError(f"the capture of {self.name} was closed: call {self.name} itself")
+        if (mode := find_mode()) and not self._is_raised_at_miss():
+            self._warn_mode(mode)
+            return self._call_original(call, "a mode of torch is on")
+        with self._books:
+            kind = self._find_kind(call)
+            why = "it cannot be captured" if kind is None else self._explain_original(kind)
+        if kind is None or why:
+            return self._call_original(call, why, kind)
+        if self._is_raised_at_miss() and not kind.is_settled:
             raise InvalidArgumentError(
-                f"no recorded call of {self._name} fits: {self._describe_miss(args, kwargs)}; "
+                f"no recorded call of {self.name} fits: {_describe_miss(kind)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
             )
-        refuse_modes(self._name)
         with be_alone() as is_alone:
             # Another thread measures or records, and what it runs may wait for this capture.
             if not is_alone:
-                return self._call_original(given, "another thread measures or records")
-            return self._record_and_run(args, kwargs)
+                return self._call_original(call, "another thread measures or records", kind)
+            return self._record_and_run(call, kind)
 
-    def _record_and_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = _Given(args, kwargs)
-        self._note_miss(args, kwargs)
-        reason = self._describe_miss(args, kwargs)
-        failure = ""
+    def _is_raised_at_miss(self) -> bool:
+        return self.options.on_miss == "raise" and bool(self._programs or self._calls)
+
+    def _warn_mode(self, mode: str) -> None:
+        if not is_measuring() and self.options.on_refusal == "raise":
+            self._warn("mode", f"inside of {mode} {self.name} is called as it is, uncaptured")
+
+    def _find_kind(self, call: _Given) -> CallKind | None:
+        """None for arguments that no recording can be told by."""
         try:
-            # What was asked for, and ran as it is first, is still asked for.
-            is_asked = self._settled.has(given)
-            is_recorded = self.record(args, kwargs, None, is_asked=is_asked)
-        except OtherThreads as error:
-            self._warn("threads", f"{error}: it is called as it is; record it by fast.warm([...])")
-            return self._call_original(given, "other threads live")
-        except RunnerError as error:
-            failure = str(error) or type(error).__name__
-        if failure:
-            result = self._call_original(given, "it cannot be captured")  # which may raise as well
-            self._warn("failed", f"{self._name} is called as it is, without a capture: {failure}")
-            self._refused.add(_make_signature(given))
-            return result
-        if not is_recorded:
-            return self._miss(args, kwargs)
-        program, in_a_row = self._programs[0], self._recorded_in_a_row
+            kind = self._kinds.find(call.args, call.kwargs)
+        except InvalidArgumentError as error:
+            self._warn_refused(error)
+            return None
+        self._new_in_a_row += kind.is_new
+        kind.is_new = False
+        if self._new_in_a_row == _MANY_NEW:
+            self._warn(
+                "new",
+                f"{_MANY_NEW} calls of the capture of {self.name} came with other arguments each, "
+                f"now {kind.signature.describe()}, so none is recorded: give a number that changes "
+                "as a tensor, pad to a few lengths",
+            )
+        return kind
+
+    def _explain_original(self, kind: CallKind) -> str:
+        """Why the original answers this call, for which no recording fits; "": record it."""
+        if kind.is_first:
+            kind.is_first, kind.is_settled = False, True
+            return "a first call, which makes state"
+        if self.options.on_miss == "eager" and self._programs:
+            return "nothing recorded fits"
+        if kind.why or kind.is_settled:
+            return kind.why
+        kind.note_miss()
+        if self.options.on_miss == "raise":
+            return ""
+        place = kind.change[0]
+        if kind.moves == MOVES:
+            self._warn(
+                f"moves {place}",
+                f"calls of the capture of {self.name} find {place} changed again and again, so "
+                f"{self.name} is called as it is while that goes on: keep it the same from call "
+                "to call (a number can be a tensor: a position, lr=torch.tensor(...)), or record "
+                "the values that will come with fast.warm(...)",
+            )
+        if any(item.kind == "graph" for item in self._programs) and not is_only_thread():
+            return "other threads live"
+        if self._budget.pays(kind) or (is_measuring() and kind.moves < MOVES):
+            return ""
+        return f"{place} has changed" if place else "such arguments are not recorded yet"
+
+    def _record_and_run(self, call: _Given, kind: CallKind) -> Any:
+        """Record the call and replay it; the original where that cannot be."""
+        error: Exception | None = None
+        with self._undisturbed(kind) as is_undisturbed:
+            if not is_undisturbed:
+                return self._call_original(call, "other threads call it", kind)
+            reason = _describe_miss(kind)
+            try:
+                program = self._record(call, kind, None, is_asked=kind.is_settled)
+            except FtaxError as found:
+                error, program = found, None
+        call = call._replace(start=time.perf_counter_ns())
+        if error is not None:
+            return self._call_refused(call, kind, error)
+        if program is None:  # it has to run once as it is
+            return self._miss(call)
         program.reason = reason
-        tensors = program.match(args, kwargs)
-        if tensors is None:  # or it would be recorded for ever
-            return self._call_original(given, "its recording does not fit it")
-        result = self._run(_Match(program, tensors, args, kwargs))
-        self._recorded_in_a_row = in_a_row  # the first replay of a recording says nothing
+        tensors = program.match(call.args, call.kwargs)
+        if tensors is None:
+            kind.why = "its recording does not fit it"
+            return self._call_original(call, kind.why)
+        return self._run(_Match(*call, program, tensors))
+
+    def _call_refused(self, call: _Given, kind: CallKind, error: Exception) -> Any:
+        """Warn once, and do not try again. What the original raises, it raises alone."""
+        if isinstance(error, OtherThreads):
+            kind.original_ns = 0
+            self._warn("threads", f"{error}: it is called as it is; record it by fast.warm([...])")
+            return self._call_original(call, "other threads live", kind)
+        result = self._call_original(call, "it cannot be captured")
+        kind.why = "it cannot be captured"
+        self._warn_refused(error)
         return result
 
-    def _note_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Warn once of calls that are recorded again and again, each for a second or so."""
-        self._recorded_in_a_row += 1
-        if self._recorded_in_a_row == self._options.max_shapes + 1:
-            self._warn(
-                "in a row",
-                f"the last {self._recorded_in_a_row} calls of the capture of {self._name} were "
-                "each recorded anew, which takes far longer than the call; now "
-                f"{self._describe_miss(args, kwargs)}. Keep that the same from call to call "
-                "(a number that changes can be a tensor: a position, lr=torch.tensor(...)), or "
-                "give on_miss='eager'",
-            )
-        elif self._dropped.has(_Given(args, kwargs)):
-            self._warn(
-                "dropped",
-                f"the capture of {self._name} is recorded again for arguments that it had dropped, "
-                f"as it keeps {self._options.max_shapes} recordings: give a larger max_shapes, pad "
-                "to fewer lengths, or give on_miss='eager'",
-            )
+    def _warn_refused(self, error: Exception) -> None:
+        self._refusal = str(error) or type(error).__name__
+        self._warn("refused", f"{self.name} is called as it is, without a capture: {self._refusal}")
 
-    def _warn(self, kind: str, text: str) -> None:
-        """Once of a kind, at the line that called."""
-        if kind in self._told:
+    @contextmanager
+    def _undisturbed(self, kind: CallKind) -> Iterator[bool]:
+        """Whether the kind can be recorded now. What is not as it was may be that the call writes
+        state from now on, which no other call may do meanwhile."""
+        if self._has_state or not kind.programs:
+            yield True
             return
-        self._told.add(kind)
+        with self._turns:
+            self._is_exclusive = True
+            try:
+                yield self._running == 0
+            finally:
+                self._is_exclusive = False
+
+    def _warn(self, topic: str, text: str) -> None:
+        """Once of a topic, at the line that called."""
+        if topic in self._told:
+            return
+        self._told.add(topic)
         depth, frame = 1, sys._getframe()
         while frame.f_back is not None and frame.f_code.co_filename == __file__:
             depth, frame = depth + 1, frame.f_back
@@ -496,86 +613,101 @@ class Captured(Wraps):
 
         Raises as `capture` does.
         """
-        with self._lock:
+        with self._turns:
             for call in calls:
                 args, kwargs = split_inputs(call)
-                if self._reset is not None:
-                    self._reset()
+                if self.options.reset is not None:
+                    self.options.reset()
                 if not any(item.match(args, dict(kwargs)) is not None for item in self._programs):
                     self.record(args, dict(kwargs), None)
 
-    def record(
-        self,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        check_inputs: Any,
-        *,
-        is_asked: bool = True,
-    ) -> bool:
+    def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> bool:
         """Record the call with these arguments, which changes nothing else. Whether it can be
-        replayed: it may be refused, or have to run once first. ``is_asked``: by the user, who
-        answers for what other threads do to a GPU meanwhile."""
-        _recording.is_on = True
-        is_alone = is_only_thread() or (is_asked and torch.cuda.is_initialized())
-        given = _Given(args, kwargs)
+        replayed: it may be refused, or have to run once first."""
+        call = _Given(args, kwargs, 0)
         try:
-            with note_holders([program.gradients for program in self._programs]):
-                return self._keep(self._record_in_mode(given, check_inputs, is_alone), given)
+            kind = self._kinds.find(args, kwargs)
+            return self._record(call, kind, check_inputs, is_asked=True) is not None
         except OtherThreads:
             raise
         except UnsupportedError as error:
-            if self._options.on_refusal == "raise":
+            kind.why = "it cannot be captured"
+            if self.options.on_refusal == "raise":
                 raise
-            self._warn("refused", f"{self._name} is called as it is, without a capture: {error}")
-            self._refusal = str(error)
-            self._refused.add(_make_signature(given))
+            self._warn_refused(error)
             return False
+
+    def _record(
+        self, call: _Given, kind: CallKind, check_inputs: Any, *, is_asked: bool
+    ) -> Program | None:
+        """None where the call has to run once as it is. ``is_asked``: by the user, who answers for
+        what other threads do to a GPU meanwhile."""
+        _recording.is_on = True
+        begun = time.perf_counter_ns()
+        is_alone = is_only_thread() or (is_asked and torch.cuda.is_initialized())
+        try:
+            with note_holders([program.gradients for program in self._programs]):
+                program = self._make_program(call, check_inputs, is_alone)
+                return self._keep(program, kind)
         finally:
             _recording.is_on = False
+            duration = time.perf_counter_ns() - begun
+            with self._books:
+                self._budget.note_recording(duration, is_asked=is_asked)
 
-    def _keep(self, program: Program, given: _Given) -> bool:
+    def _keep(self, program: Program, kind: CallKind) -> Program | None:
         """Use it for the next such call, unless a first call has to run as it is."""
-        is_settled = self._settled.take(given)
+        is_settled, kind.is_settled = kind.is_settled, False
         if program.unsettled and is_settled:
-            raise UnsupportedError(f"cannot capture {self._name}: {program.unsettled}")
+            raise UnsupportedError(f"cannot capture {self.name}: {program.unsettled}")
+        self._has_state |= program.has_state or bool(program.unsettled)
+        kind.original_ns, kind.why = 0, ""
         self._calls["recorded"] += 1
         if program.unsettled:
-            self._first.add(program.signature)
-            return False
-        self._programs.insert(0, program)
-        while len(self._programs) > self._options.max_shapes:
-            dropped = self._programs.pop()
-            dropped.replay.close()
-            self._dropped.add(dropped.signature)
-        return True
+            kind.is_first = True
+            return None
+        program.call_kind = kind
+        with self._books:
+            kind.programs.insert(0, program)
+            self._programs = program, *self._programs
+        most_bytes = choose_most_bytes(program) if (n := self.options.max_bytes) is None else n
+        for old in kind.programs[_MOST_OF_A_KIND:]:
+            self._drop(old)
+        while self.memory_bytes > most_bytes and len(self._programs) > 1:
+            self._drop(self._programs[-1])
+        return program
 
-    def lend_inputs(self) -> None:
-        """Let `inputs` be in the memory from which the first recording reads."""
-        self.inputs = self._programs[0].lend_inputs(*self.inputs)
+    def record_first(self, inputs: Any, check_inputs: Any) -> None:
+        """Record the call that `inputs` are of from now on."""
+        args, kwargs = split_inputs(() if inputs is None else inputs)
+        self.inputs = args, dict(kwargs)
+        if self.record(*self.inputs, check_inputs) and self.options.borrow:
+            # In the memory from which the recording reads.
+            self.inputs = self._programs[0].lend_inputs(*self.inputs)
 
-    def _record_in_mode(self, given: _Given, check_inputs: Any, is_alone: bool) -> Program:
-        if self._grad_mode is None:
-            return self._record(given, check_inputs, is_alone)
-        with use_autograd(self._grad_mode == "grad"):
-            return self._record(given, check_inputs, is_alone)
+    def stand_in_for(self, module: nn.Module) -> None:
+        """Be its forward, until `close`."""
+        self._release = stand_in(module, self)
 
-    def _record(self, given: _Given, check_inputs: Any, is_alone: bool) -> Program:
-        program = record_program(
-            self._function,
-            given.args,
-            given.kwargs,
-            name=self._name,
-            kind=self._options.kind,
-            on_host_read=self._options.on_host_read,
-            borrow=self._options.borrow,
-            check_inputs=check_inputs,
-            ignore=self._options.ignore,
-            reset=self._reset,
-            is_alone=is_alone,
-        )
+    def _make_program(self, call: _Given, check_inputs: Any, is_alone: bool) -> Program:
+        options, mode = self.options, self._grad_mode
+        with nullcontext() if mode is None else use_autograd(mode == "grad"):
+            program = record_program(
+                self._function,
+                call.args,
+                call.kwargs,
+                name=self.name,
+                kind=options.kind,
+                on_host_read=options.on_host_read,
+                borrow=options.borrow,
+                check_inputs=check_inputs,
+                ignore=options.ignore,
+                reset=options.reset,
+                is_alone=is_alone,
+            )
         if not program.unsettled and (changed := program.state.find_change()):
             raise UnsupportedError(
-                f"cannot capture {self._name}: {changed} is not the same when it is read twice"
+                f"cannot capture {self.name}: {changed} is not the same when it is read twice"
             )
         return program
 
@@ -589,8 +721,8 @@ class Captured(Wraps):
 
     def explain(self) -> Explanation:
         """What is compared before each call, and what is taken as fixed."""
-        note = _MAKES_STATE if self._first else self._refusal
-        return explain(self._name, self._programs, self._calls, note)
+        note = _MAKES_STATE if self._kinds.has_first else self._refusal
+        return explain(self.name, self._programs, self._calls, note)
 
     def stats(self) -> CaptureStats:
         """How calls were answered so far, and what that took."""
@@ -601,6 +733,8 @@ class Captured(Wraps):
             checked=self._checked,
             unchecked=self._unchecked,
             check_seconds=self._check_ns / 1e9,
+            call_seconds=self._budget.called / 1e9,
+            record_seconds=self._budget.recorded / 1e9,
             memory_bytes=self.memory_bytes,
         )
 
@@ -611,62 +745,35 @@ class Captured(Wraps):
 
     @property
     def memory_bytes(self) -> int:
-        """Of device memory that the recorded calls hold beside what the original holds."""
+        """Of memory that the recorded calls hold beside what the original holds; of a tape's own,
+        an estimate."""
         return sum(program.replay.memory_bytes for program in self._programs)
 
     def close(self) -> None:
-        """Let go of all that was recorded. Calls raise RunnerError afterwards."""
-        with self._lock:
-            while self._programs:
-                self._programs.pop().replay.close()
+        """Let go of all that was recorded, and of a module that was captured in place. Calls raise
+        RunnerError afterwards."""
+        with self._turns:
             self._is_closed = True
+            if self._release is not None:
+                self._release()
+                self._release = None
+            for program in self._programs:
+                self._drop(program)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"the capture of {self._name} holds addresses of this process, so it cannot be pickled "
+            f"the capture of {self.name} holds addresses of this process, so it cannot be pickled "
             "or copied: pickle captured.original and capture it again where it is loaded"
         )
 
     def __repr__(self) -> str:
-        return f"<capture of {self._name}, {say_count(len(self._programs), 'recorded call')}>"
-
-    def _describe_miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        for program in self._programs:
-            if program.signature.match(args, kwargs) is not None:
-                return f"{program.state.find_change() or 'something'} has changed"
-        return f"it was called with {_make_signature(_Given(args, kwargs)).describe()}"
+        return f"<capture of {self.name}, {say_count(len(self._programs), 'recorded call')}>"
 
 
-class _Signatures:
-    """Kinds of calls, the last of many."""
-
-    def __init__(self) -> None:
-        self._items: deque[_core.Signature] = deque(maxlen=_MOST_SIGNATURES)
-
-    def __bool__(self) -> bool:
-        return bool(self._items)
-
-    def add(self, signature: _core.Signature) -> None:
-        self._items.append(signature)
-
-    def has(self, given: _Given) -> bool:
-        """Whether a call is of one of them."""
-        return any(item.match(given.args, given.kwargs) is not None for item in self._items)
-
-    def has_like(self, signature: _core.Signature) -> bool:
-        """Whether one of them is in the same words."""
-        return signature.describe() in {item.describe() for item in self._items}
-
-    def take(self, given: _Given) -> bool:
-        """Whether it is; no longer afterwards."""
-        fitting = [item for item in self._items if item.match(*given) is not None]
-        for item in fitting:
-            self._items.remove(item)
-        return bool(fitting)
-
-
-def _make_signature(given: _Given) -> _core.Signature:
-    return _core.Signature(given.args, given.kwargs, is_data)
+def _describe_miss(kind: CallKind) -> str:
+    if kind.change[0]:
+        return f"{kind.change[0]} has changed"
+    return f"it was called with {kind.signature.describe()}"
 
 
 def _run(match: _Match) -> tuple[Any, Exception | None]:

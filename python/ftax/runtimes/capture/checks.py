@@ -17,6 +17,7 @@ from ftax.runtimes.capture.around import is_only_thread
 from ftax.runtimes.capture.program import Program
 from ftax.runtimes.equality import Spread, find_other_bits, measure_spread
 
+_MEMORY_SHARE = 0.1  # that recordings may hold
 _COPIES = 3  # of what a call may change and of what it returns, that a check holds at most
 
 
@@ -42,6 +43,14 @@ def _count_free_bytes(device: torch.device) -> int:
     with open("/proc/meminfo", encoding="ascii") as facts:
         sizes = dict(line.split(":", 1) for line in facts)
     return int(sizes["MemAvailable"].split()[0]) * 1024
+
+
+def choose_most_bytes(program: Program) -> int:
+    """That recordings of a capture may hold, unless its user says: a tenth of the device's memory,
+    on a CPU of what is free."""
+    if program.kind == "graph":
+        return int(_MEMORY_SHARE * torch.cuda.get_device_properties().total_memory)
+    return int(_MEMORY_SHARE * _count_free_bytes(torch.device("cpu")))
 
 
 class Before:

@@ -28,8 +28,10 @@ class CaptureStats:
         recorded: calls that were recorded.
         checked: of the replays, those that were compared with the original.
         unchecked: checks that were due and not possible.
+        call_seconds: that all calls took, without recording.
+        record_seconds: that recording took, the first one and `warm` too.
         check_seconds: that checks took beside the replay.
-        memory_bytes: of device memory that recordings hold.
+        memory_bytes: that recordings hold, on a CPU about.
     """
 
     replayed: int
@@ -37,16 +39,18 @@ class CaptureStats:
     recorded: int
     checked: int
     unchecked: int
+    call_seconds: float
+    record_seconds: float
     check_seconds: float
     memory_bytes: int
 
     def __str__(self) -> str:
         why = "".join(f"\n  {count:,}: {reason}" for reason, count in self.original.items())
         return (
-            f"replayed {self.replayed:,}, recorded {self.recorded:,}, checked {self.checked:,} in "
-            f"{self.check_seconds:.3f} s ({self.unchecked:,} could not be), "
-            f"{self.memory_bytes:,} bytes of device memory; calls of the original "
-            f"{sum(self.original.values()):,}{why}"
+            f"replayed {self.replayed:,}, original {sum(self.original.values()):,} calls in "
+            f"{self.call_seconds:.3f} s; recorded {self.recorded:,} in {self.record_seconds:.3f} "
+            f"s; checked {self.checked:,} in {self.check_seconds:.3f} s ({self.unchecked:,} could "
+            f"not be); {self.memory_bytes:,} bytes held; the original answered{why or ' none'}"
         )
 
 

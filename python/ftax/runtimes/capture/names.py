@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import dis
+import functools
 import inspect
 import itertools
 import re
@@ -20,6 +21,7 @@ import torch
 
 from ftax.steps.reach import is_library, list_codes
 
+_KEPT = 10_000  # pieces of code, whose instructions are looked at once
 _ENVIRONMENT = frozenset(("environ", "getenv"))
 _BY_NAME = frozenset(
     (
@@ -110,22 +112,24 @@ def reads_environment(codes: Collection[CodeType]) -> bool:
 
 def list_imports(code: CodeType, space: Mapping[str, Any]) -> Iterator[str]:
     """Python modules that code imports while it runs, by their full names."""
-    for part in list_codes(code):
-        for item in dis.get_instructions(part):
-            if item.opname == "IMPORT_NAME":
-                yield str(item.argval)
-                package = str(space.get("__package__") or "")
-                while package:  # from . import settings
-                    yield f"{package}.{item.argval}".rstrip(".")
-                    package = package.rpartition(".")[0]
+    for name in _list_loads(code, "IMPORT_NAME"):
+        yield name
+        package = str(space.get("__package__") or "")
+        while package:  # from . import settings
+            yield f"{package}.{name}".rstrip(".")
+            package = package.rpartition(".")[0]
 
 
-def list_global_names(code: CodeType) -> Iterator[str]:
+def list_global_names(code: CodeType) -> tuple[str, ...]:
     """Of what code reads as a global, builtins that a global may come to hide included."""
-    for part in list_codes(code):
-        for item in dis.get_instructions(part):
-            if item.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-                yield str(item.argval)
+    return _list_loads(code, "LOAD_GLOBAL", "LOAD_NAME")
+
+
+@functools.lru_cache(_KEPT)
+def _list_loads(code: CodeType, *kinds: str) -> tuple[str, ...]:
+    """What instructions of these kinds name."""
+    items = (item for part in list_codes(code) for item in dis.get_instructions(part))
+    return tuple(dict.fromkeys(str(item.argval) for item in items if item.opname in kinds))
 
 
 def list_co_names(code: CodeType) -> Iterator[str]:
@@ -144,6 +148,7 @@ def _list_strings(code: CodeType) -> list[str]:
     return [item for item in strings if item.isidentifier()]
 
 
+@functools.lru_cache(_KEPT)
 def _composes(code: CodeType) -> bool:
     """Whether it may read an attribute by a name that does not stand in it. The surprising choice:
     a name is known only where it stands right behind the object, as in ``getattr(a.b, "c")``."""

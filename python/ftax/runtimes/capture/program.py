@@ -19,11 +19,13 @@ from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients
 from ftax.runtimes.capture.guards import GuardedState
 from ftax.runtimes.capture.kept_tensors import KeptTensor
+from ftax.runtimes.capture.kinds import CallKind
 from ftax.runtimes.capture.schedule import Schedule
 from ftax.steps.writes import find_storage
 
 Kind = Literal["tape", "graph"]
 TENSOR = object()  # in the place of one
+_BYTES_A_CALL = 4096  # of a tape and its guards, about
 
 
 class Replay(Protocol):
@@ -79,6 +81,7 @@ class Program:
         result_bytes: that a call returns.
         schedule: of the checks of its replays.
         replays: that gave what they should.
+        call_kind: that it is a recording of.
     """
 
     signature: _core.Signature
@@ -104,6 +107,7 @@ class Program:
     result_bytes: int = 0
     schedule: Schedule = field(default_factory=Schedule)
     replays: int = 0
+    call_kind: CallKind = field(init=False)
     _reached: frozenset[int] = field(init=False)  # ids of tensors that the call reaches by itself
     _same: tuple[int, ...] = field(init=False)  # which of them the given ones are
     _shared: frozenset[int | None] = field(init=False)  # memory that no argument may have
@@ -125,6 +129,18 @@ class Program:
     def is_pure(self) -> bool:
         """Whether a call that fails leaves nothing behind."""
         return not (self.written or self.written_inputs or self.generators or self.draws)
+
+    @property
+    def is_concurrent(self) -> bool:
+        """Whether threads may replay it at once: a graph has memory of its own."""
+        return self.kind == "tape" and not self.has_state
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a call changes anything but its results."""
+        grads = self.gradients
+        leaves_behind = grads.added or grads.made or grads.dropped or self.kept
+        return bool(leaves_behind or not self.is_pure)
 
     @property
     def contents(self) -> str:
@@ -190,19 +206,26 @@ class Program:
 
 
 class TapeReplay:
-    """Runs the tape on the tensors themselves."""
+    """Runs the tape on the tensors themselves; a thread beside others, a copy of it."""
 
     def __init__(self, tape: _core.Tape) -> None:
         self._tape = tape
+        self._free = [tape]
         self.places: list[int] = []
-        self.memory_bytes = 0  # inputs and results are the caller's, all else dies on the way
+        self.memory_bytes = _BYTES_A_CALL * len(tape)  # all else is the caller's
 
     def __call__(self, tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Raises what an operator raises."""
         try:
-            return self._tape.call(tensors, self.places)
+            tape = self._free.pop()
+        except IndexError:
+            tape = self._tape.copy()
+        try:
+            return tape.call(tensors, self.places)
         except FtaxError as error:  # of the tape itself
             raise RunnerError(f"a captured call failed: {error}") from error
+        finally:
+            self._free.append(tape)
 
     def list_inputs(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """From themselves."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from ftax.runtimes.candidates import drive_python
-from ftax.runtimes.capture.captured import Captured, capture
+from ftax.runtimes.capture.captured import Captured, capture, find_options
 from ftax.runtimes.compilers.torch_compile import find_compilation
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.outputs import call_model, flatten_outputs
@@ -27,14 +29,22 @@ def prepare_capture(workspace: Workspace, host: Host) -> Candidate:
     start = time.perf_counter()
     with loaded.guard():
         if isinstance(loaded.module, StepModule):
-            captured = capture(loaded.module.step)
+            step = loaded.module.step
+            captured = capture(step, **_find_keywords(step.function))
         else:
             captured = capture(
                 loaded.module,
                 (loaded.args, dict(loaded.kwargs)),
                 check_inputs=(loaded.check_args, dict(loaded.check_kwargs)),
+                **_find_keywords(loaded.module),
             )
     return _make(workspace, "capture", captured, start)
+
+
+def _find_keywords(what: Callable[..., Any]) -> dict[str, Any]:
+    """Of the capture that its user has of it, so that this is what is measured; a refusal is the
+    row's to tell."""
+    return {**find_options(what).to_dict(), "on_refusal": "raise", "on_miss": "capture"}
 
 
 def prepare_compile_capture(workspace: Workspace, host: Host) -> Candidate:

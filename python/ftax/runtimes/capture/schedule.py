@@ -9,6 +9,7 @@ from ftax.runtimes.equality import Spread
 
 _SHARE = 0.01  # of the time of replays that checks may take in the long run
 _FIRST = 2
+_TIMED_ENOUGH = 4
 
 
 @dataclass(slots=True)
@@ -24,6 +25,9 @@ class Schedule:
     unchecked: int = 0
     _calls: int = 0
     _next: int = _FIRST
+    _timed: int = 0
+    _replay_ns: int = 0  # the shortest
+    _original_ns: int = 0
 
     def is_due(self) -> bool:
         """Count a call; whether it is to be checked."""
@@ -36,3 +40,20 @@ class Schedule:
         spacing = math.ceil(extra_ns / (_SHARE * max(replay_ns, 1)))
         self._next = self._calls + max(1, min(self._calls, spacing))
         self.unchecked = 0
+
+    def time(self, replay_ns: int, original_ns: int) -> None:
+        """A check has timed both: the whole of a call that is replayed, and the original."""
+        first = not self._timed
+        self._replay_ns = replay_ns if first else min(self._replay_ns, replay_ns)
+        self._original_ns = original_ns if first else min(self._original_ns, original_ns)
+        self._timed += 1
+
+    @property
+    def saving_ns(self) -> int:
+        """What a replay saves, in the fastest of the calls that were checked."""
+        return self._original_ns - self._replay_ns
+
+    @property
+    def is_no_faster(self) -> bool:
+        """Whether the fastest of several replays took as long as the fastest original."""
+        return self._timed >= _TIMED_ENOUGH and self._replay_ns >= self._original_ns
