@@ -58,11 +58,15 @@ void bind_result(py::module_& m) {
       .def_readonly("waited_ns", &HostProbe::waited_ns)
       .def_readonly("left", &HostProbe::left)
       .def_readonly("queued_ratio", &HostProbe::queued_ratio);
+  py::class_<KernelUse>(m, "KernelUse")
+      .def_readonly("page_faults", &KernelUse::page_faults)
+      .def_readonly("system_ns", &KernelUse::system_ns);
   py::class_<RunnerRounds>(m, "RunnerRounds")
       .def_readonly("samples_ns", &RunnerRounds::samples_ns)
       .def_readonly("values_ns", &RunnerRounds::values_ns)
       .def_readonly("queued_ratios", &RunnerRounds::queued_ratios)
       .def_readonly("waited_ns", &RunnerRounds::waited_ns)
+      .def_readonly("kernel_use", &RunnerRounds::kernel_use)
       .def_readonly("positions", &RunnerRounds::positions)
       .def_readonly("rebuilt_rounds", &RunnerRounds::rebuilt_rounds)
       .def_readonly("warmup", &RunnerRounds::warmup)

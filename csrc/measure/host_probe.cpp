@@ -92,17 +92,19 @@ void HostProber::begin_part(int dropped) {
   waits_.take(1);
   to_drop_ = dropped;
   waited_before_ns_ = 0;
+  used_before_ = read_kernel_use();
 }
 
 PartWaits HostProber::end_part(size_t samples, int64_t sample_ns) {
+  const KernelUse used = read_kernel_use() - used_before_;
   const auto fifth_ns = static_cast<int64_t>(static_cast<double>(sample_ns) * kProbeToleranceRatio);
   const int64_t least_ns = std::max(fifth_ns, kShortWaitNs);
   const Waits waits = waits_.take(least_ns);
   const auto longer = static_cast<double>(waits.count);
   const double ratio = samples == 0 ? 0.0 : std::min(longer / static_cast<double>(samples), 1.0);
   queued_ratio_ = std::max(queued_ratio_, ratio);
-  if (!waits_.is_known()) return {ratio, std::nullopt};
-  return {ratio, std::max<int64_t>(waits.time_ns - waited_before_ns_, 0)};
+  if (!waits_.is_known()) return {ratio, std::nullopt, used};
+  return {ratio, std::max<int64_t>(waits.time_ns - waited_before_ns_, 0), used};
 }
 
 int64_t HostProber::time_wide() {
@@ -138,7 +140,10 @@ void HostProber::forget_steal() { last_steal_ticks_ = read_steal_ticks(cpus_); }
 void HostProber::look(int64_t now) {
   if (to_drop_ > 0) {
     --to_drop_;
-    if (to_drop_ == 0) waited_before_ns_ = waits_.read_time();
+    if (to_drop_ == 0) {
+      waited_before_ns_ = waits_.read_time();
+      used_before_ = read_kernel_use();
+    }
   }
   if (now - last_look_ < kLookEveryNs) return;
   looks_ns_.push_back(time_wide());

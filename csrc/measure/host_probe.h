@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "measure/kernel_use.h"
 #include "measure/thread_waits.h"
 
 namespace ftax {
@@ -42,8 +43,10 @@ struct HostProbe {
 struct PartWaits {
   double queued_ratio = 0;  // of its samples, those that can have been a fifth longer, and 0.1 ms,
                             // because a thread of this process waited for a CPU
-  std::optional<int64_t> time_ns;  // that threads waited altogether during those that are not
-                                   // dropped, where the kernel says
+  // During the samples that are not dropped: how long threads waited altogether, where the kernel
+  // says, and what they asked of it.
+  std::optional<int64_t> time_ns;
+  KernelUse kernel;
 };
 
 class HostProber {
@@ -84,6 +87,7 @@ class HostProber {
   double queued_ratio_ = 0;
   int to_drop_ = 0;  // samples of the part, from now on
   int64_t waited_before_ns_ = 0;
+  KernelUse used_before_;
 };
 
 // The steal of `cpus`, from the text of /proc/stat, in ticks; 0 where it does not say. Those of the

@@ -296,6 +296,7 @@ class Measurement {
     rounds.values_ns.push_back(compute_median(kept));
     rounds.queued_ratios.push_back(taken.waits.queued_ratio);
     if (taken.waits.time_ns) rounds.waited_ns.push_back(*taken.waits.time_ns);
+    rounds.kernel_use.push_back(taken.waits.kernel);
     rounds.positions.push_back(place);
     rounds.samples_ns.push_back(std::move(taken.samples_ns));
   }

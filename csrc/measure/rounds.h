@@ -57,6 +57,7 @@ struct RunnerRounds {
   std::vector<double> values_ns;                 // one a round
   std::vector<double> queued_ratios;             // one a round, as of `PartWaits`
   std::vector<int64_t> waited_ns;                // likewise; empty where the kernel does not say
+  std::vector<KernelUse> kernel_use;             // likewise, of the samples that are not dropped
   std::vector<int> positions;                    // place in the random order of each round
   std::vector<int> rebuilt_rounds;               // that it was rebuilt in, at each attempt
   int dropped = 0;                               // first samples of each round, not counted

@@ -24,6 +24,7 @@ from .steps.load import load_model as load_model
 from .steps.mix import Mix as Mix
 from .steps.mix import mix as mix
 from .steps.setting import Setting as Setting
+from .steps.spec import ModelSpec as ModelSpec
 from .steps.step import Step as Step
 from .steps.step import step as step
 from .steps.train import train as train

@@ -1,4 +1,6 @@
 // Interleaved rounds: who runs when, what a failure or Ctrl-C leaves behind, and when it ends.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -390,6 +392,29 @@ TEST(warming_up_takes_at_most_half_of_the_time) {
   const RunnerRounds rounds = measure_rounds({runner}, plan).runners.front();
   CHECK(!rounds.warmup.steady);
   CHECK(rounds.warmup.iterations == 1);  // a window would outlast the 20 ms
+}
+
+TEST(page_faults_of_the_samples_that_count_are_counted) {
+  constexpr size_t kPages = 16, kPage = 4096;
+  RoundPlan plan = make_plan(3);
+  plan.samples_per_round = 5;
+  plan.dropped_per_round = 2;
+  const auto runner = make("faulting", nullptr, [](int) {
+    void* memory =
+        mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t page = 0; page < kPages; ++page)
+      static_cast<volatile char*>(memory)[page * kPage] = 1;
+    munmap(memory, kPages * kPage);
+  });
+  const RoundsResult result = measure_rounds({runner, make("idle")}, plan);
+  CHECK(result.runners[0].kernel_use.size() == 3);
+  for (const KernelUse& use : result.runners[0].kernel_use) {
+    CHECK(use.page_faults >= static_cast<int64_t>(3 * kPages));
+    CHECK(use.page_faults < static_cast<int64_t>(5 * kPages));  // not of those that are dropped
+    CHECK(use.system_ns >= 0);
+  }
+  for (const KernelUse& use : result.runners[1].kernel_use)
+    CHECK(use.page_faults < static_cast<int64_t>(kPages));
 }
 
 TEST(calls_of_which_some_are_slow_have_the_time_they_need) {

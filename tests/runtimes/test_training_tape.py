@@ -285,8 +285,8 @@ def test_what_cannot_be_followed_below_autograd_is_said():
 
 
 def test_integers_tell_calls_of_one_shape_apart():
-    sizes = iter([3] * 10 + [5])
-    step = ftax.step(lambda: torch.ones(next(sizes)).sum())
+    sizes = [5] + [3] * 10
+    step = ftax.step(lambda: torch.ones(sizes.pop()).sum())
     loaded = load_model(step)
     words = [observe(loaded.call, has_autograd=True)[0].describe() for _ in range(6)]
     assert "aten::ones on 3" in words[0]

@@ -1,6 +1,7 @@
 """A step is found out by running it: what it writes is put back, what Python keeps needs `reset`,
 and whoever measures it leaves everything as it was."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -202,10 +203,7 @@ def test_units_may_be_a_number_of_numpy():
         (lambda: ftax.step(torch.sin, state=[1]), InvalidArgumentError, "state holds"),
         (lambda: ftax.step(torch.sin, state=None), InvalidArgumentError, "state is a NoneType"),
         (lambda: ftax.step(torch.sin, state=torch.ones(2)), InvalidArgumentError, r"\(tensor,\)"),
-        (lambda: ftax.step(lambda: None), UnsupportedError, "returns nothing"),
         (lambda: ftax.step(lambda: 1 / 0), RunnerError, "call 1 .*ZeroDivisionError"),
-        (lambda: ftax.step(lambda: {"a": 1}), UnsupportedError, "returns a dict.*no tensor"),
-        (lambda: ftax.step(lambda: 1.5), UnsupportedError, r"returns a float.*not loss\.item"),
     ],
 )
 def test_what_is_no_step_is_refused_in_words(
@@ -238,7 +236,7 @@ def test_what_a_loss_keeps_in_python_is_brought_back_by_reset():
         seen.append(len(seen))
         return sum((module(x).sum() for _ in seen), start=torch.zeros(()))
 
-    with pytest.raises(UnsupportedError, match="bring that back by reset="):
+    with pytest.raises(UnsupportedError, match=r"changes seen \(test_step.py, line \d+\): bring"):
         load_model(ftax.train(model, loss, optimizer, (torch.ones(2, 3),)))
     step = ftax.train(model, loss, optimizer, (torch.ones(2, 3),), reset=seen.clear)
     assert ftax.py_bench(step, plan=QUICK).cell.step == "train"
@@ -528,7 +526,10 @@ def test_other_outputs_of_a_later_call_name_the_remedy():
 
     step = ftax.step(run, (torch.ones(3),))
     receipt = ftax.tax(step, plan=QUICK, runtimes="none", operators=False, progress=False)
-    assert any("bring it back by reset=" in word for word in receipt.rungs[0].warnings)
+    assert any(
+        re.search(r"Each call changes factor \(test_step.py, line \d+\): bring that back", word)
+        for word in receipt.rungs[0].warnings
+    )
     assert factor == [1.0]
 
 

@@ -22,7 +22,7 @@ from ftax.sweeps.knee.record import KneePoint
 from ftax.sweeps.results import SweepResults
 from ftax.timing.comparison import Comparison
 from ftax.timing.host_comparison import HostComparison
-from ftax.timing.measurement import QUEUED, Measurement, describe_doubts
+from ftax.timing.measurement import QUEUED, Measurement, describe_doubts, describe_page_faults
 from ftax.timing.session import _describe_disturbance
 from ftax.timing.trust import (
     find_disturbance,
@@ -132,10 +132,47 @@ def test_lines_of_a_rung_in_doubt_are_not_resolved_and_have_no_share():
     assert "No other runtime measured here is faster" in receipt.recommendation
 
 
-def test_a_part_below_nothing_is_not_resolved_however_certain():
-    slower = compute_lines([make_runtime(EAGER, 100.0), make_runtime(TAPE, 150.0)])[0]
+def test_a_part_below_nothing_is_no_tax_and_says_why_it_can_be():
+    eager, tape = make_runtime(EAGER, 100.0), make_runtime(TAPE, 150.0)
+    slower, operators = compute_lines([eager, tape])
     assert slower.interval_ns[1] < 0
-    assert not slower.resolved and "neither below 0" in slower.doubt
+    assert not slower.resolved and not slower.doubt
+    assert slower.problem == "below 0, since rungs differ in memory behaviour"
+    assert not operators.resolved and operators.problem.startswith("more than the whole")
+    rows = make_line_table(Receipt(rungs=(eager, tape))).rows
+    assert not any("not resolved" in row[0] for row in rows)
+    faulting = use_kernel(tape, faults=900, system_ns=0)
+    slower = compute_lines([use_kernel(eager, faults=0, system_ns=0), faulting])[0]
+    assert slower.problem.endswith(": eager/cpp has 900 page faults a call, eager/python 0")
+
+
+def use_kernel(rung: Measurement, *, faults: int, system_ns: int) -> Measurement:
+    """With so many page faults and so much system time in each call of each round."""
+    calls = [len(samples) - rung.dropped_per_round for samples in rung.samples_ns]
+    counted = {
+        "page_faults": [faults * count for count in calls],
+        "system_ns": [system_ns * count for count in calls],
+    }
+    return replace(rung, checks={**rung.checks, **counted})
+
+
+def test_page_faults_are_a_finding_where_the_kernel_takes_five_percent():
+    eager = make_runtime(EAGER, 1_000.0)
+    receipt = make_cpu_receipt()
+    rungs = (use_kernel(receipt.rungs[0], faults=300, system_ns=10**9), *receipt.rungs[1:])
+    (found,) = [
+        text for text in replace(receipt, rungs=rungs).collect_warnings() if "page faults" in text
+    ]
+    assert "eager/python 300 page faults and" in found and "MALLOC_TRIM_THRESHOLD_=" in found
+    for quiet in (
+        eager,
+        use_kernel(eager, faults=300, system_ns=int(eager.latency_ns * 0.04)),
+        use_kernel(eager, faults=0, system_ns=10**9),  # it waits for a driver, say
+    ):
+        assert describe_page_faults([quiet]) == []
+    use = use_kernel(eager, faults=300, system_ns=7).kernel_use
+    assert use is not None and (use.page_faults, use.system_ns) == (300.0, 7.0)
+    assert eager.kernel_use is None
 
 
 def test_nothing_is_recommended_against_an_eager_in_doubt():

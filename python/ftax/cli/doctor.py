@@ -1,4 +1,4 @@
-"""`ftax doctor`: the machine's own floor, and what could disturb a measurement here."""
+"""`ftax doctor`: what this machine is good for, and what the smallest things cost on it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from ftax.reports.table import Printout, Rows
 
 @o.takes(form=o.make_form)
 def doctor(device: o.Device = "cpu", *, form: o.Output) -> None:
-    """What the smallest things cost on this machine, and what to know before trusting its
-    numbers."""
+    """What this machine is good for, what the smallest things cost on it, and what to know before
+    trusting its numbers."""
     from ftax.ladders.floors import measure_floors
     from ftax.machines.concerns import find_concerns
     from ftax.machines.environment import collect_environment
     from ftax.steps.setting import normalize_device
+    from ftax.timing.team import measure_team
 
     device = normalize_device(device)
     environment = collect_environment(device=device)
+    team = measure_team()
     measured = measure_floors(device=device)
     floors = Rows(
         title="Floors",
@@ -47,10 +49,12 @@ def doctor(device: o.Device = "cpu", *, form: o.Output) -> None:
         {"part": "floor", "name": item.name, "time_ns": item.time_ns, "value": item.description}
         for item in measured
     ]
+    facts += [{"part": "good for", "value": advice} for advice in team.advise()]
     concerns = tuple(find_concerns(environment))
     facts += [{"part": "machine", "name": name, "value": value} for name, value in machine.rows]
     facts += [{"part": "concern", "value": concern} for concern in concerns]
     drawn = Printout(
+        head=tuple(f"Good for {advice}." for advice in team.advise()),
         tables=(floors, machine),
         warnings=concerns,
         numbers=lambda: Numbers.of(("part", "name", "time_ns", "value"), facts),

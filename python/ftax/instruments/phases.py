@@ -11,8 +11,8 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from torch.optim.optimizer import (
 )
 
 from ftax.records.record import Name, Record
+from ftax.steps.feeds import Feed
 from ftax.steps.module_calls import watch_module_calls
 
 _AFTER_BACKWARD, _OPTIMIZER, _AFTER_OPTIMIZER = "after backward", "optimizer", "after optimizer"
@@ -41,13 +42,26 @@ class Phase(Record):
 
 
 def time_phases(
-    run: Callable[[], object], prepare: Callable[[], None], device: str
+    run: Callable[[], object],
+    prepare: Callable[[], None],
+    device: str,
+    feeds: Sequence[Feed] = (),
 ) -> tuple[Phase, ...]:
     """The phases of ``run()``, in the order in which they first begin, for about a second.
 
-    ``prepare`` is called before each run, outside all times.
+    ``prepare`` is called before each run, outside all times. ``feeds``, from which it takes its
+    batches, go on meanwhile.
     """
     marks = _Marks(device)
+    with ExitStack() as stack:
+        for feed in feeds:
+            stack.enter_context(feed.live(marks.mark))
+        return _time_phases(marks, run, prepare)
+
+
+def _time_phases(
+    marks: _Marks, run: Callable[[], object], prepare: Callable[[], None]
+) -> tuple[Phase, ...]:
     found: list[dict[str, tuple[float, float | None]]] = []
     with marks.watch(modules=False):
         prepare()
@@ -85,11 +99,11 @@ class _Marks:
     def begin(self) -> None:
         self._wait()
         self._marks.clear()
-        self._mark("forward")
+        self.mark("forward")
 
     def finish(self) -> dict[str, tuple[float, float | None]]:
         """Host and device time by phase, ns."""
-        self._mark("")
+        self.mark("")
         self._wait()
         found: dict[str, tuple[float, float | None]] = {}
         for (name, start, first), (_, end, last) in zip(self._marks, self._marks[1:], strict=False):
@@ -125,28 +139,29 @@ class _Marks:
     def _wrap(self, function: Callable[..., Any], during: str, after: str) -> Callable[..., Any]:
         @functools.wraps(function)
         def marked(*args: Any, **kwargs: Any) -> Any:
-            self._mark(during)
+            self.mark(during)
             try:
                 return function(*args, **kwargs)
             finally:
                 is_within = self._is_stepping and after == _AFTER_BACKWARD
-                self._mark(_OPTIMIZER if is_within else after)
+                self.mark(_OPTIMIZER if is_within else after)
 
         return marked
 
     def _begin_step(self) -> None:
         self._is_stepping = True
-        self._mark(_OPTIMIZER)
+        self.mark(_OPTIMIZER)
 
     def _end_step(self) -> None:
         self._is_stepping = False
-        self._mark(_AFTER_OPTIMIZER)
+        self.mark(_AFTER_OPTIMIZER)
 
     def _call_module(self, *_: Any) -> None:
         if self._marks and self._marks[-1][0] in (_AFTER_BACKWARD, _OPTIMIZER, _AFTER_OPTIMIZER):
-            self._mark("forward")
+            self.mark("forward")
 
-    def _mark(self, name: str) -> None:
+    def mark(self, name: str) -> None:
+        """A phase of this name begins."""
         event = None
         if self._device != "cpu":
             event = torch.cuda.Event(enable_timing=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from ftax.errors import FAULTS, describe, is_out_of_memory, release
-from ftax.instruments.phases import time_phases
+from ftax.instruments.phases import Phase, time_phases
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.floors import measure_floors
@@ -26,11 +26,14 @@ from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.tape.waits import find_waits
 from ftax.runtimes.workspace import Workspace
+from ftax.steps.feeds import LOADER
 from ftax.steps.outputs import call_model
+from ftax.steps.step_module import StepModule
 from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
 from ftax.timing.interrupts import interruptible
 from ftax.timing.session import Plan, Progress, measure
+from ftax.timing.units import format_time
 
 _PROFILE_SECONDS = 1.0
 _THROUGHPUT_ROUNDS = 10
@@ -188,13 +191,26 @@ def _time_operators(scene: Scene) -> Iterator[Scene]:
 def _time_phases(scene: Scene) -> Iterator[Scene]:
     """Of Python eager, as the step is written."""
     loaded = scene.workspace.loaded
-    call = loaded.bind()
+    module = loaded.module
+    assert isinstance(module, StepModule)
 
-    def run() -> None:
-        call_model(call)  # what the model raises, costs the phases and not the receipt
+    def run() -> None:  # what the model raises, costs the phases and not the receipt
+        call_model(lambda: module.call_on_next(loaded.args, dict(loaded.kwargs)))
 
     with preserve_state(loaded), loaded.guard():
-        yield scene.add(phases=time_phases(run, loaded.prepare, loaded.device))
+        phases = time_phases(run, loaded.prepare, loaded.device, module.feeds)
+    yield scene.add(phases=phases).warn(*_describe_loader(phases))
+
+
+def _describe_loader(phases: Sequence[Phase]) -> Iterator[str]:
+    """What batches cost beside the step, which had the same one in each run of the rounds."""
+    own_ns = sum(phase.host_ns for phase in phases if phase.name == LOADER)
+    whole_ns = sum(phase.host_ns for phase in phases)
+    if own_ns:
+        yield (
+            f"the loader takes {format_time(own_ns)} more a step ({own_ns / whole_ns:.0%} of "
+            "both), timed after the rounds, in which each run had the same batch"
+        )
 
 
 def _find_waits(scene: Scene) -> Iterator[Scene]:
@@ -238,6 +254,11 @@ def _trace(scene: Scene) -> Iterator[Scene]:
         yield scene
 
 
+def _has_feeds(scene: Scene) -> bool:
+    module = scene.workspace.loaded.module
+    return isinstance(module, StepModule) and bool(module.feeds)
+
+
 def _wants_look(scene: Scene) -> bool:
     return scene.on_gpu and scene.options.trace != "none" and scene.is_whole
 
@@ -266,7 +287,7 @@ AFTER: tuple[Instrument, ...] = (
         "the phases of the step were not timed",
         # Of compiled code, which the marks would break into pieces, nothing is timed.
         lambda scene: (
-            scene.workspace.loaded.has_autograd
+            (scene.workspace.loaded.has_autograd or _has_feeds(scene))
             and scene.is_whole
             and not scene.workspace.is_compiled
         ),

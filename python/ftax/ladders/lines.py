@@ -19,8 +19,10 @@ from ftax.ladders.ladder import EAGER, Ladder, Words
 from ftax.records.record import Ends, Name, Record
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
 from ftax.timing.mean import Timed
+from ftax.timing.measurement import Measurement
 
 _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
+_MORE_THAN_ALL = "more than the whole, since another line is below 0"
 _UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
 
 
@@ -32,9 +34,9 @@ class Line(Record):
     excludes 0; ``rounds_needed`` is about how many rounds would resolve it (None: it is resolved,
     or the difference is too close to 0 to say). ``host_ns`` is the difference of issue times, host
     work whether or not the device hides it; it sums to nothing here. A ``problem`` says why
-    ``time_ns`` is no tax: the two rungs did not run the same kernels. A ``doubt`` says why it is
-    not resolved whatever its interval: rounds are few, a latency that it is computed from is not to
-    go by, or it is no part of the whole, being below 0 or more than all of it.
+    ``time_ns`` is no tax: the two rungs did not run the same kernels, or it is below 0 for certain.
+    A ``doubt`` says why it is not resolved whatever its interval: rounds are few, or a latency that
+    it is computed from is not to go by.
     """
 
     later: ClassVar[frozenset[str]] = frozenset({"doubt"})
@@ -96,6 +98,7 @@ def compute_lines(
                     may_add=not ladder.is_compared(upper.place),
                 ),
                 doubt=find_doubt_of((upper, lower, rungs[0])),
+                below_zero=_explain_below_zero(upper, lower),
             )
         )
     doubt = find_doubt_of((rungs[-1], rungs[0]))
@@ -173,10 +176,11 @@ def _make_line(
     host_ns: float | None = None,
     problem: str = "",
     doubt: str = "",
+    below_zero: str = "the device is busy for longer than the rung takes",
 ) -> Line:
     resolved = interval is not None and not interval[0] <= 0.0 <= interval[1]
-    if resolved and not 0.0 <= time_ns <= top_ns:
-        doubt = doubt or "a part of a latency is neither below 0 nor more than all of it"
+    if resolved and not doubt and not 0.0 <= time_ns <= top_ns:
+        problem = problem or (below_zero if time_ns < 0 else _MORE_THAN_ALL)
     resolved = resolved and not problem and not doubt
     return Line(
         name=words[0],
@@ -194,6 +198,18 @@ def _make_line(
         problem=problem,
         doubt=doubt,
     )
+
+
+def _explain_below_zero(upper: Timed, lower: Timed) -> str:
+    """Why the lower of two rungs may take longer, which does less."""
+    words = "below 0, since rungs differ in memory behaviour"
+    uses = [item.kernel_use if isinstance(item, Measurement) else None for item in (upper, lower)]
+    if uses[0] is None or uses[1] is None:
+        return words
+    faults = [f"{use.page_faults:,.0f}" for use in uses if use is not None]
+    if faults[0] == faults[1]:
+        return words
+    return f"{words}: {lower.place} has {faults[1]} page faults a call, {upper.place} {faults[0]}"
 
 
 def _subtract_issue(upper: Evidence | None, lower: Evidence | None) -> float | None:

@@ -20,7 +20,7 @@ class TaxOptions:
 
     ``keep`` is given the receipt of the rounds before anything looks closer at the GPU, where a
     runtime that faults takes its process with it. ``rehearse`` tries each alternative elsewhere
-    first.
+    first. Unless it ``may_wait``, nothing comes of rounds whose requests waited for CPUs.
     """
 
     runtimes: str | Sequence[str] = "quick"
@@ -32,6 +32,7 @@ class TaxOptions:
     rehearse: bool = False
     ladder: str = ""  # the one that fits the step
     keep: Callable[[Receipt], None] | None = None
+    may_wait: bool = True
 
     def __post_init__(self) -> None:
         """Raises InvalidArgumentError for names that nothing has, before a model is built."""

@@ -23,8 +23,13 @@ from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
 from ftax.runtimes.tape.waits import Wait
 from ftax.timing.candidate import Placed
-from ftax.timing.measurement import describe_doubts, describe_slow_calls
+from ftax.timing.measurement import (
+    describe_doubts,
+    describe_page_faults,
+    describe_slow_calls,
+)
 
+FIRST = "first"  # of the preparation: what a reader has to know before any number
 _MOST_OF_TAPE = 2.0  # that operator calls take, looked at one by one
 
 
@@ -127,6 +132,7 @@ class Receipt(Findings):
         for describe in (describe_doubts, describe_slow_calls):
             found += describe((*self.rungs, *self.others))
             found += [f"throughput: {text}" for text in describe(self.throughputs)]
+        found += describe_page_faults((*self.rungs, *self.others))
         return list(dict.fromkeys(found))
 
     def energy_tax(self) -> tuple[EnergyLine, ...]:

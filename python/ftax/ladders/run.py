@@ -37,13 +37,14 @@ from ftax.timing.session import (
     quiet,
     require_no_profiler,
 )
+from ftax.timing.trust import find_doubt_of_waits
 
 
 def run_tax(
     workspaces: Sequence[Workspace], options: TaxOptions, plan: Plan, progress: Progress | None
-) -> tuple[tuple[Receipt, ...], tuple[Trace, ...]]:
+) -> tuple[tuple[Receipt, ...], tuple[Trace, ...]] | None:
     """Measure the receipts of models of one device and one ladder, all in the same rounds; with
-    them, the traces behind their evidence.
+    them, the traces behind their evidence. None where requests waited for CPUs, if that is asked.
 
     Raises only if a first rung itself fails, or an argument is wrong. Ctrl-C before the rounds is
     raised; after them it costs what was not looked at yet.
@@ -65,6 +66,8 @@ def run_tax(
         [(part.workspace.loaded, part.prepared) for part in parts], plan, progress
     )
     measured = _split_failures(parts, sessions)
+    if not options.may_wait and _has_waited(measured, ladder):
+        return None
     round_s = find_round_s([item for measurements, _ in measured for item in measurements])
     scenes = []
     for part, (measurements, failed) in zip(parts, measured, strict=True):
@@ -284,6 +287,17 @@ def _split(
                 )
             )
     return complete, failed
+
+
+def _has_waited(
+    measured: Sequence[tuple[list[Measurement], list[Unavailable]]], ladder: Ladder
+) -> bool:
+    """Whether requests of a rung waited for a CPU, in rounds that nobody interrupted."""
+    rungs = [item for items, _ in measured for item in items if item.place in ladder.places]
+    return any(
+        find_doubt_of_waits(item.queued_ratio) and item.stop_reason != "interrupted"
+        for item in rungs
+    )
 
 
 def _require_top(

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.mix_receipt import MixReceipt
-from ftax.ladders.receipt import Receipt
+from ftax.ladders.receipt import FIRST, Receipt
 from ftax.runtimes.capture.captured import Captured
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import (
@@ -27,15 +28,17 @@ from ftax.steps.given import (
     measuring,
     use_threads,
 )
+from ftax.steps.loaded import LoadedModel
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
 from ftax.steps.step import Step
 from ftax.timing.interrupts import hold, interruptible, take
-from ftax.timing.session import Plan, check_label, choose_plan
+from ftax.timing.session import Plan, Progress, check_label, choose_plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
+    from ftax.ladders.options import TaxOptions
     from ftax.ladders.runtime_comparison import RuntimeComparison
 
 TraceChoice = Literal["auto", "worker", "here", "none"]
@@ -137,7 +140,6 @@ def tax_with_traces(
     process. Without ``mixes`` the user's code may give none.
     """
     from ftax.ladders.options import TaxOptions
-    from ftax.ladders.run import run_tax
 
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)
@@ -161,9 +163,7 @@ def tax_with_traces(
                 )
             chosen = choose_plan(plan(device)) if callable(plan) else shown
             with use_threads(find_threads(parts)):  # which a mix of the user's code may bring
-                receipts, traces = run_tax(
-                    [Workspace(part) for part in parts], replace(found, trace=where), chosen, tell
-                )
+                receipts, traces = _run(parts, replace(found, trace=where), chosen, tell)
         if take():  # too late to cost anything
             receipts = tuple(
                 replace(item, preparation={**item.preparation, "interrupted": True})
@@ -198,6 +198,34 @@ def compare_runtimes(
         **options,
     }
     return RuntimeComparison(receipt=tax_alone(model, inputs, **chosen))
+
+
+def _run(
+    parts: Sequence[LoadedModel], options: TaxOptions, plan: Plan, tell: Progress | None
+) -> tuple[tuple[Receipt, ...], tuple[Trace, ...]]:
+    """The receipts; of a CPU on which requests of several threads waited for CPUs, those of one
+    thread, unless the user has asked for a number of threads."""
+    from ftax.ladders.run import run_tax
+
+    threads = torch.get_num_threads()
+    is_free = find_threads(parts) is None and parts[0].device == "cpu" and threads > 1
+    found = run_tax(
+        [Workspace(part) for part in parts], replace(options, may_wait=not is_free), plan, tell
+    )
+    if found is not None:
+        return found
+    with use_threads(1):
+        again = run_tax([Workspace(part) for part in parts], options, plan, tell)
+    assert again is not None  # since it may wait
+    note = (
+        f"Measured again on one thread: on {threads} requests waited for CPUs, which other "
+        "programs used too. --threads measures on as many as it says"
+    )
+    receipts, traces = again
+    noted = [
+        replace(item, preparation={**item.preparation, FIRST: f"{note}."}) for item in receipts
+    ]
+    return tuple(noted), traces
 
 
 def _open(captured: Captured, inputs: Any) -> tuple[Model, Any]:

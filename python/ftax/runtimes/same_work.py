@@ -18,14 +18,11 @@ from ftax.runtimes.equality import compare_outputs
 from ftax.runtimes.tape.recording import COMPILED_CODE, Call, observe
 from ftax.runtimes.tape.tape import run_eager
 from ftax.steps.loaded import LoadedModel
+from ftax.steps.step_module import StepModule
 from ftax.timing.checks import Equality, SameWork
 
 _MOST_IN_A_ROW = 128
 _LEAST_IN_A_ROW = 3
-_REMEDY = (
-    "; the step keeps something in Python (a learning rate, a position, random numbers): bring it "
-    "back by reset="
-)
 _ROW_SHARE, _ROW_LEAST_S = 0.1, 0.1  # of the time that the rounds took, and no less than that
 
 
@@ -96,7 +93,14 @@ class WorkWatch:
         if problem:
             self._problem = f"a later call gives other outputs than the first ({problem})"
             if self._loaded.kind != "forward":
-                self._problem += _REMEDY
+                self._problem += self._say_remedy()
+
+    def _say_remedy(self) -> str:
+        module = self._loaded.module
+        if not isinstance(module, StepModule):
+            return ""
+        with self._loaded.guard():
+            return f". {module.say_changes(self._loaded.call)}"
 
     def judge(self) -> SameWork:
         """What was seen."""

@@ -19,6 +19,7 @@ import types
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,89 @@ def read_draws(source: Any) -> bytes:
     return pickle.dumps(source.bit_generator.state)
 
 
+def find_changes(call: Callable[[], object], *starts: object) -> tuple[str, ...]:
+    """What ``call`` changes of what ``starts`` lead to, each with the line that does it where it is
+    found: "Trainer.position (train.py, line 12)"."""
+    walk = _Walk(starts, own_code=True)
+    kept = list(walk.keep())
+    draws = [(source, read_draws(source)) for source in walk.list_sources()]
+    call()
+    names = _Names(walk.list_seen())
+    found = [name for put_back in kept for name in names.list_changed(put_back)]
+    found += [
+        f"random numbers of {type(source).__module__.partition('.')[0]}"
+        for source, before in draws
+        if read_draws(source) != before
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+class _Names:
+    """What the user calls what an undo of `_Walk` would change, and where that is written."""
+
+    def __init__(self, seen: list[object]) -> None:
+        self._functions = [item for item in seen if isinstance(item, types.FunctionType)]
+        self._owners: dict[int, str] = {}  # of a dictionary of attributes: the class
+        self._holders: dict[int, tuple[str, str]] = {}  # of a container: its name, and in code
+        for item in seen:
+            space = getattr(item, "__dict__", None)
+            if isinstance(item, type | types.FunctionType) or not isinstance(space, dict):
+                continue
+            self._owners[id(space)] = type(item).__name__
+            for key, value in space.items():
+                self._holders.setdefault(id(value), (f"{type(item).__name__}.{key}", str(key)))
+        self._cells: dict[int, str] = {}
+        for function in self._functions:
+            names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            for name, cell in names:
+                self._cells[id(cell)] = name
+                with suppress(ValueError):  # it is empty
+                    self._holders.setdefault(id(cell.cell_contents), (name, name))
+            for name, _ in _list_globals(function.__code__):
+                if name in function.__globals__:
+                    value = function.__globals__[name]
+                    self._holders.setdefault(id(value), (name, name))
+
+    def list_changed(self, put_back: Callable[[], None]) -> Iterator[str]:
+        if not isinstance(put_back, functools.partial):
+            return
+        what, arguments = put_back.func, put_back.args
+        if what is _refill and not is_same_container(*arguments):
+            name, key = self._holders.get(id(arguments[0]), ("", ""))
+            if name:
+                yield self._place(name, key)
+        elif what is _put_items and (owner := self._owners.get(id(arguments[0]))):
+            space, before = arguments
+            for key in dict.fromkeys((*before, *space)):
+                if space.get(key, _ABSENT) is not before.get(key, _ABSENT):
+                    yield self._place(f"{owner}.{key}", key)
+        elif what is _put_item:
+            space, key, before = arguments
+            if space.get(key, _ABSENT) is not before:
+                yield self._place(key, key)
+        elif what is _put_place:
+            owner, key, before = arguments
+            if getattr(owner, key, _ABSENT) is not before:
+                key = self._cells.get(id(owner), key)
+                is_cell = isinstance(owner, types.CellType)
+                yield self._place(key if is_cell else f"{_name_class(owner)}.{key}", key)
+
+    def _place(self, name: str, key: str) -> str:
+        """With the line that writes ``key``, or else the first that names it."""
+        for writes in (True, False):
+            for function in self._functions:
+                for code in list_codes(function.__code__):
+                    for item in dis.get_instructions(code):
+                        if item.argval == key and item.opname.startswith("STORE_") == writes:
+                            line = item.positions.lineno if item.positions else None
+                            return f"{name} ({Path(code.co_filename).name}, line {line})"
+        return name
+
+
+def _name_class(owner: Any) -> str:
+    return (owner if isinstance(owner, type) else type(owner)).__name__
+
+
 class _Walk:
     """With ``copies=False`` containers and arrays are looked into and not kept."""
 
@@ -95,6 +179,15 @@ class _Walk:
                 self._seen[id(value)] = value
                 with suppress(Exception):  # of code of the user's, such as a __getattr__
                     yield from self._keep(value)
+
+    def list_seen(self) -> list[object]:
+        """All that was met."""
+        return list(self._seen.values())
+
+    def list_sources(self) -> list[object]:
+        """`list_draws`, and those of the process."""
+        met, own = self.list_draws(), (vars(random)["_inst"], np.random.mtrand._rand)
+        return [*met, *(item for item in own if all(item is not one for one in met))]
 
     def list_draws(self) -> list[object]:
         """Sources of random numbers that were met."""
@@ -223,14 +316,7 @@ class _Walk:
         except Exception:  # a slot or a cell that is not filled, or code of the user's
             return
         self._queue.append(value)
-
-        def put_back() -> None:
-            with suppress(AttributeError, ValueError):  # a slot or a cell that is empty now
-                if getattr(owner, name) is value:
-                    return
-            setattr(owner, name, value)
-
-        yield put_back
+        yield functools.partial(_put_place, owner, name, value)
 
 
 def mangle(kind: type, name: str) -> str:
@@ -243,6 +329,13 @@ def mangle(kind: type, name: str) -> str:
 def _refill(container: Any, before: Any) -> None:
     if not is_same_container(container, before):
         refill(container, before)
+
+
+def _put_place(owner: Any, name: str, value: Any) -> None:
+    with suppress(AttributeError, ValueError):  # a slot or a cell that is empty now
+        if getattr(owner, name) is value:
+            return
+    setattr(owner, name, value)
 
 
 def _refill_bytes(value: bytearray, before: bytes) -> None:

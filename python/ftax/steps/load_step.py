@@ -6,18 +6,19 @@ are read from the modules that it was seen to call, or else from its inputs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe, name_type
+from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
 from ftax.steps.input_trees import flatten_tensors
 from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.outputs import call_model, find_tensors
 from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators
 from ftax.steps.step import Step
@@ -60,6 +61,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         source=f"a step, {getattr(step.function, '__module__', '')}.{step.name}",
     )
     _find_state(loaded, module)
+    setting = replace(setting, grad_mode=_follow_grad_mode(setting.grad_mode, module))
     first = next(iter(flatten_tensors((args, kwargs))), None)
     device = resolve_device(module, setting, first)
     module.choose_returned(device, args, kwargs)
@@ -78,7 +80,7 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
         check_is_drawn=pair.is_drawn,
         varied=pair.varied,
         steady_check=pair.steady_check,
-        warnings=(*pair.warnings, *_describe_growth(module.kept_bytes), *_describe_work(module)),
+        warnings=(*pair.warnings, *_describe_module(module)),
         parameter_count=sum(parameter.numel() for parameter in module.parameters()),
         setting=replace(
             setting,
@@ -107,6 +109,14 @@ def _choose_grad_mode(step: Step, setting: Setting) -> GradMode:
     return "no_grad" if mode == "grad" and setting.grad_mode == "no_grad" else mode
 
 
+def _follow_grad_mode(mode: GradMode, module: StepModule) -> GradMode:
+    """The caller's, unless the step switches gradients off itself and autograd records nothing."""
+    seen = module.grad_modes
+    if module.step.grad_mode is not None or mode != "grad" or "grad" in seen:
+        return mode
+    return "inference" if "inference" in seen else "no_grad" if "no_grad" in seen else mode
+
+
 def _find_state(loaded: LoadedModel, module: StepModule) -> None:
     calls = 0
 
@@ -114,7 +124,7 @@ def _find_state(loaded: LoadedModel, module: StepModule) -> None:
         nonlocal calls
         calls += 1
         with loaded.guard():
-            _require_tensors(call_model(loaded.call), module)
+            _refuse_meta(call_model(loaded.call), module)
 
     try:
         with keep_generators():
@@ -125,22 +135,22 @@ def _find_state(loaded: LoadedModel, module: StepModule) -> None:
         raise type(error)(f"call {calls} of the step {loaded.name}: {describe(error)}") from error
 
 
-def _require_tensors(output: tuple[Any, Any], module: StepModule) -> None:
-    """Raises UnsupportedError for a step by whose results nothing can be checked."""
-    result = output[0]
-    try:
-        found = flatten_outputs((result, module.step.state) if module.step.state else result)
-    except UnsupportedError:
-        what = "nothing" if result is None else name_type(result)
-        raise UnsupportedError(
-            f"the step {module.step.name} returns {what}, in which there is no tensor to be found: "
-            "return a tensor that it computes, such as its loss (not loss.item()), or tensors in "
-            "lists, tuples, dicts or dataclasses, by which every way to run it is checked"
-        ) from None
-    if any(tensor.is_meta for tensor in found):
+def _refuse_meta(output: tuple[Any, Any], module: StepModule) -> None:
+    """Raises UnsupportedError for a step whose results hold nothing that could be compared."""
+    if any(tensor.is_meta for tensor in find_tensors(output)):
         raise UnsupportedError(
             f"the step {module.step.name} returns a tensor on the meta device, which holds nothing "
             "to check: build the model with weights"
+        )
+
+
+def _describe_module(module: StepModule) -> Iterator[str]:
+    yield from _describe_growth(module.kept_bytes)
+    yield from _describe_work(module)
+    if names := module.iterators:
+        yield (
+            f"{', '.join(names)} gave the same batch in each run, so that runs are the same work; "
+            "what the next batch costs is timed after the rounds"
         )
 
 

@@ -17,6 +17,7 @@ from ftax import _core
 from ftax.errors import UnsupportedError
 from ftax.records.record import JsonScalar
 from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.outputs import call_model, find_tensors, flatten_outputs
 from ftax.steps.setting import Setting, use_autograd
 from ftax.steps.spec import Dtype
 from ftax.steps.step_module import StepModule
@@ -212,6 +213,13 @@ class LoadedModel(Subject):
     def leaves(self) -> list[torch.Tensor]:
         """Where a step may leave gradients, in modules or not; nothing for a forward pass."""
         return self.module.leaves if isinstance(self.module, StepModule) else []
+
+    def list_outputs(self, call: Callable[[], Any]) -> list[torch.Tensor]:
+        """What ``call`` on the main inputs is compared by. Of a step there may be nothing."""
+        module = self.module
+        if not isinstance(module, StepModule) or self.kind == "call":
+            return flatten_outputs((call_model(call), self.list_returned()))
+        return find_tensors((call_model(lambda: module.collect(call)), self.list_returned()))
 
     def list_returned(self) -> list[torch.Tensor]:
         """Beside its outputs, what one call on the main inputs is compared by."""

@@ -8,10 +8,12 @@ import dataclasses
 import enum
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ftax.errors import FtaxError, RunnerError, UnsupportedError, describe_fault, name_key
 from ftax.steps.reach import is_library
@@ -21,6 +23,7 @@ _PLAIN = (
     *(type(None), str, bytes, bool, int, float, complex, enum.Enum, type),
     *(torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format),
 )
+_ACTING = (nn.Module, torch.optim.Optimizer)  # whose weights are no result
 
 
 def call_model(call: Callable[[], Any]) -> Any:
@@ -58,6 +61,23 @@ def flatten_outputs(output: Any) -> list[torch.Tensor]:
             "checked: return a tensor, or a container of tensors"
         )
     return tensors
+
+
+def find_tensors(output: Any) -> list[torch.Tensor]:
+    """Those of `flatten_outputs`, of any result: what cannot be searched is passed over, and there
+    may be none. Each object is searched once."""
+    found: list[torch.Tensor] = []
+    seen: dict[int, object] = {}
+    waiting = [output]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif id(value) not in seen and not isinstance(value, (*_PLAIN, *_ACTING)):
+            seen[id(value)] = value
+            with suppress(UnsupportedError):
+                waiting += [child for _, child in reversed(_children(value, ""))]
+    return found
 
 
 def _walk(value: Any, where: str, parents: tuple[int, ...]) -> Iterator[torch.Tensor]:

@@ -34,7 +34,8 @@ class Seen:
         self._in_training: list[nn.Module] = []  # which the step is to run in eval mode
         self._leaves: dict[int, _KeptLeaf] = {}
         self.stepped: list[Optimizer] = []
-        self._progress: dict[int, tuple[Any, Any]] = {}  # of optimizers, as `_containers`
+        self._keepers: list[Any] = []  # optimizers, and what else has a state to load
+        self._progress: dict[int, tuple[Any, Any]] = {}  # of these, as `_containers`
         self._containers: dict[int, tuple[Any, Any]] = {}  # by id: object, copy
         self.reached = find_reached(step.function, step.reset, step.inputs)
         for found in self.reached:
@@ -50,8 +51,20 @@ class Seen:
         finally:
             optimizers.remove()
 
-    def rewind_optimizers(self) -> None:
-        """Bring back what optimizers keep in Python: counts, histories, which tensors are whose."""
+    def note_progress(self) -> None:
+        """Have `rewind` bring back what is now, in the place of what was found."""
+        self._progress.clear()
+        for keeper in self._keepers:
+            self._copy_progress(keeper)
+
+    @property
+    def has_progressed(self) -> bool:
+        """Whether `rewind` would change anything."""
+        return any(not is_same_container(*pair) for pair in self._progress.values())
+
+    def rewind(self) -> None:
+        """Bring back what optimizers, schedules and scalers keep in Python: learning rates, counts,
+        histories, which tensors are whose."""
         _refill_changed(self._progress)
 
     def undo(self) -> None:
@@ -80,8 +93,11 @@ class Seen:
                 self._keep_leaves([found])
         elif isinstance(found, torch.Generator):
             self._writes.keep_generator(found)
+        elif can_load(found):
+            copy_containers(vars(found), self._containers)
+            self._add_keeper(found)
         else:
-            copy_containers(vars(found) if can_load(found) else found, self._containers)
+            copy_containers(found, self._containers)
 
     def _keep_module(self, part: nn.Module) -> None:
         if id(part) in self._covered or _is_swapped(part):
@@ -118,11 +134,20 @@ class Seen:
             self.stepped.append(optimizer)
 
     def _keep_optimizer(self, optimizer: Optimizer) -> None:
-        if id(optimizer.state) not in self._progress:
-            copy_containers([optimizer.state, optimizer.param_groups], self._progress)
+        self._add_keeper(optimizer)
         copy_containers(vars(optimizer), self._containers)
         for group in optimizer.param_groups:
             self._keep_leaves(group["params"])
+
+    def _add_keeper(self, keeper: Any) -> None:
+        if all(keeper is not known for known in self._keepers):
+            self._keepers.append(keeper)
+            self._copy_progress(keeper)
+
+    def _copy_progress(self, keeper: Any) -> None:
+        if isinstance(keeper, Optimizer):
+            copy_containers([keeper.state, keeper.param_groups], self._progress)
+        copy_containers(vars(keeper), self._progress)
 
     def _keep_leaves(self, tensors: Any) -> None:
         for tensor in tensors:

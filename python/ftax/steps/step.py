@@ -16,6 +16,7 @@ from typing import Any, overload
 import torch
 
 from ftax.errors import InvalidArgumentError, check_count, name_type
+from ftax.steps.feeds import Feed
 from ftax.steps.setting import GradMode
 
 
@@ -35,6 +36,7 @@ class Step:
         name: by which results know it.
         kind: "step", "train" or "decode"; "call": it is captured, and not measured.
         grad_mode: None: the caller's, when it is measured.
+        feed: where its inputs come from: it gives these, or the next ones.
         through_library: does the same work as the library that people use does it, such as by
             `generate()`.
     """
@@ -49,6 +51,7 @@ class Step:
     name: str = "step"
     kind: str = "step"
     grad_mode: GradMode | None = None
+    feed: Feed | None = field(default=None, repr=False)
     through_library: Callable[[], object] | None = field(default=None, repr=False)
     _undo: list[Callable[[], None]] = field(default_factory=list, init=False, repr=False)
 

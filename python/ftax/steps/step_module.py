@@ -18,17 +18,24 @@ from torch.optim.optimizer import Optimizer
 from ftax import _core
 from ftax.errors import RunnerError, UnsupportedError, describe_fault
 from ftax.steps.collectives import refuse_collectives
+from ftax.steps.feeds import Feed, put_feeds
 from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.kept_python import find_changes
+from ftax.steps.module_calls import watch_module_calls
 from ftax.steps.optimizers import explain_closure, needs_closure
+from ftax.steps.outputs import find_tensors
 from ftax.steps.own_generators import list_own_generators
 from ftax.steps.random_states import random_states_as_operators
 from ftax.steps.seen import Seen
+from ftax.steps.setting import GradMode
 from ftax.steps.step import Step
+from ftax.steps.user_inputs import split_inputs
 from ftax.steps.writes import Made, Writes, count_kept, find_storage
 
 _WATCHED_CALLS = 3  # the first makes an optimizer's state, the second writes it
 _COMPILING_CALLS = 2  # whose operator calls are in part those of the compiler
 _SMALL_BYTES = 1 << 16
+_MOST_CHANGES = 5  # in a message
 
 
 class StepModule(nn.Module):
@@ -49,14 +56,21 @@ class StepModule(nn.Module):
         self.is_compiled = False  # in part, by torch.compile
         self.varying: Optimizer | None = None  # whose state decides how much work is done
         self._rewind: Callable[[], None] | None = None  # puts back what optimizers keep in Python
+        self.iterators: tuple[
+            str, ...
+        ] = ()  # from which it takes, and which give the same each time
+        self._feeds: list[Feed] = []
         self.records_random_states = False  # reads and sets them by operators
+        self.grad_modes: frozenset[GradMode | None] = frozenset()  # in which operators were called
+        self._returns_tensors: bool | None = None  # not known yet
         self._theirs: list[torch.Tensor] = []  # that steps beside it write, and it does not
         self._decisive_theirs = _core.SavedState([])
 
     @property
     def has_state(self) -> bool:
         """Whether there is anything to put back."""
-        return bool(self.written or self._theirs) or self.step.reset is not None
+        keeps = self.step.reset is not None or self._rewind is not None
+        return keeps or bool(self.written or self._theirs)
 
     def prepare(self) -> None:
         """Put back what decides which work is done: for whoever calls the step outside a runner."""
@@ -83,8 +97,35 @@ class StepModule(nn.Module):
         # Beside other threads no state of a generator of theirs is set.
         as_operators = self.records_random_states or list_own_generators()
         with random_states_as_operators() if as_operators else nullcontext():
-            result = self.step.function(*args, **kwargs)
+            result = self.collect(lambda: self.step.function(*args, **kwargs))
         return result, self.list_returned(args, kwargs)
+
+    def collect(self, call: Callable[[], Any]) -> Any:
+        """What ``call`` of the step is compared by: of any result its tensors; of one without any,
+        what the outermost modules gave, each at its last call."""
+        if self.step.kind == "call":
+            return call()
+        if self._returns_tensors:
+            return find_tensors(call())
+        given: dict[int, Any] = {}
+        depth = 0
+
+        def enter(_part: nn.Module, _args: Any) -> None:
+            nonlocal depth
+            depth += 1
+
+        def leave(part: nn.Module, _args: Any, output: Any) -> None:
+            nonlocal depth
+            depth -= 1
+            if depth == 0:
+                given[id(part)] = output
+
+        with watch_module_calls(enter, leave):
+            result = call()
+        found = find_tensors(result)
+        if self._returns_tensors is None:
+            self._returns_tensors = bool(found)
+        return found or find_tensors(list(given.values()))
 
     def list_returned(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
         """What is compared, as outputs are, after a call on these inputs."""
@@ -114,14 +155,34 @@ class StepModule(nn.Module):
 
         Raises UnsupportedError if its work changes from call to call.
         """
+        feeds, take_out = put_feeds(self.step.function) if self.step.kind != "call" else ([], None)
         writes = Writes()
         seen = Seen(self, self.step, writes)
+
+        def undo() -> None:
+            seen.undo()
+            if take_out is not None:
+                take_out()
+
         try:
             self._watch(call, seen, writes)
         except BaseException:  # also Ctrl-C
-            seen.undo()
+            undo()
             raise
-        return seen.undo
+        self.iterators = tuple(name for feed, name in feeds if feed.was_asked)
+        self._feeds = [feed for feed, _ in feeds if feed.was_asked]
+        return undo
+
+    @property
+    def feeds(self) -> list[Feed]:
+        """Where its batches come from."""
+        return self._feeds if self.step.feed is None else [*self._feeds, self.step.feed]
+
+    def call_on_next(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The step on the next batch of its loader; on these inputs where it has none."""
+        if self.step.feed is not None:
+            args, kwargs = split_inputs(next(self.step.feed))
+        return self.step.function(*args, **kwargs)
 
     def _watch(self, call: Callable[[], object], seen: Seen, writes: Writes) -> None:
         for tensor in self.step.state:
@@ -135,30 +196,35 @@ class StepModule(nn.Module):
                 call()
             writes.settle_layouts()
             made.append(writes.take_made())
+            if turn == 0 and not any(map(needs_closure, seen.stepped)):
+                seen.note_progress()  # the first call has made what an optimizer keeps
         self.written = writes.list_memory()
         self.leaves = seen.list_leaves()
         self.generators = writes.list_generators()
         self.is_compiled = writes.met_compiled
+        self.grad_modes = frozenset(writes.grad_modes)
         writes.put_back()
-        self._follow_closures(seen)
+        self._follow_optimizers(seen)
         self.run_beside(())
         self._check_same_work(call, writes)
         held = {find_storage(item) for item in (*self.parameters(), *self.buffers())}
         self.kept_bytes = count_kept(made[1:], held)  # the first call's are those of a state
         writes.put_back()
 
-    def _follow_closures(self, seen: Seen) -> None:
-        """Where an optimizer calls its closure as often as values ask for, have all that it finds
-        put back before each run. Raises UnsupportedError for a capture, which goes on from there.
+    def _follow_optimizers(self, seen: Seen) -> None:
+        """Have what optimizers and schedules keep in Python put back before each run; where one
+        calls its closure as often as values ask for, all that it finds. Raises UnsupportedError for
+        a capture of that, which goes on from there.
         """
         self.varying = next(filter(needs_closure, seen.stepped), None)
+        if self.step.kind != "call" and seen.has_progressed:
+            self._rewind = seen.rewind
         if self.varying is None:
             return
         if self.step.kind == "call":
             raise UnsupportedError(
                 f"cannot capture {self.step.name}: {explain_closure(self.varying)}"
             )
-        self._rewind = seen.rewind_optimizers
 
     def run_beside(self, others: Sequence[StepModule]) -> None:
         """From now on put back what other steps write too, all of which is now as it was found: of
@@ -182,11 +248,23 @@ class StepModule(nn.Module):
             logs.append(_log(call))
         if what := _describe_change(*logs[-2:]):
             raise UnsupportedError(
-                f"the work of this step changes from call to call: {what}. It keeps something in "
-                "Python (a list that grows, a position, an iterator, random numbers): bring that "
-                "back by reset=, a function without arguments that is called before each run, "
-                "outside its time"
+                f"the work of this step changes from call to call: {what}. {self.say_changes(call)}"
             )
+
+    def say_changes(self, call: Callable[[], object]) -> str:
+        """What ``call`` changes that is not put back, and what to do."""
+
+        def run() -> None:
+            call()
+            self.prepare()
+
+        found = find_changes(run, self.step.function, self.step.inputs)
+        named = ", ".join(found[:_MOST_CHANGES])
+        what = f"Each call changes {named}" if named else "What it keeps in Python was not found"
+        return (
+            f"{what}: bring that back by reset=, a function without arguments that is called "
+            "before each run, outside its time"
+        )
 
     def wrap_runner(self, runner: _core.Runner) -> _core.Runner:
         """``runner`` with the state put back outside its time."""

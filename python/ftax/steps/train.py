@@ -6,13 +6,14 @@ measured in another way than any function's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
 from ftax.errors import InvalidArgumentError, name_type
+from ftax.steps.feeds import Feed
 from ftax.steps.optimizers import needs_closure
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import split_inputs
@@ -24,8 +25,9 @@ def train(
     model: nn.Module,
     loss: Loss,
     optimizer: torch.optim.Optimizer,
-    batch: Any,
+    batch: Any = None,
     *,
+    loader: Iterable[Any] | None = None,
     check_batch: Any = None,
     reset: Callable[[], object] | None = None,
     set_to_none: bool = True,
@@ -44,6 +46,9 @@ def train(
         optimizer: of the model's parameters.
         batch: what ``loss`` is called with after the model, in the forms of inputs of
             `ftax.load_model`; its samples are the units.
+        loader: in the place of ``batch``: gives such batches, as a DataLoader does. Each run has
+            its first one; what the loader itself costs a step is timed after the rounds, among the
+            phases.
         check_batch: another batch of the same shapes; drawn like ``batch`` if left out.
         reset: as for `ftax.step`: brings back what the loss, a hook or the model keeps in Python.
         set_to_none: of `Optimizer.zero_grad`.
@@ -54,6 +59,9 @@ def train(
     schedule write the step yourself and give it to `ftax.step`.
     """
     _check(model, loss, optimizer)
+    feed = _open(loader, batch)
+    if feed is not None:
+        batch = next(feed)
 
     def differentiate(*args: Any, **kwargs: Any) -> torch.Tensor:
         optimizer.zero_grad(set_to_none=set_to_none)
@@ -91,11 +99,29 @@ def train(
         inputs=(args, kwargs),
         check_inputs=check_batch,
         reset=reset,
+        feed=feed,
         units=samples,
         name=name or type(model).__name__,
         kind="train",
         grad_mode="grad",
     )
+
+
+def _open(loader: Any, batch: Any) -> Feed | None:
+    if loader is None:
+        return None
+    if batch is not None:
+        raise InvalidArgumentError("batch and loader are given: give one of them")
+    if not isinstance(loader, Iterable) or isinstance(loader, torch.Tensor | str | Mapping):
+        raise InvalidArgumentError(
+            f"loader is {name_type(loader)}: give what gives batches, such as a DataLoader"
+        )
+    feed = Feed.of(loader)
+    try:
+        next(feed)
+    except StopIteration:
+        raise InvalidArgumentError("loader is empty: give one with a batch or more") from None
+    return feed
 
 
 def _refuse_loss(value: Any, error: Exception) -> None:

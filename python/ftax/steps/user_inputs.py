@@ -29,7 +29,7 @@ _NO_TENSOR = (
 )
 _FORMS = (
     "pass a tensor, a tuple or list of positional arguments, a dict of keyword arguments, "
-    "or a pair (args, kwargs) of a tuple and a dict"
+    "a pair (args, kwargs) of a tuple and a dict, or the one argument"
 )
 _NOTHING_VARIED = (
     "check_inputs hold the same values as inputs, so programs are checked on one input only: give "
@@ -97,12 +97,11 @@ def _make_inputs(what: str, make: Any, setting: Setting) -> Any:
 def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Positional and keyword arguments of one call.
 
-    A tensor is the one positional argument; a mapping is the keyword arguments; a pair of a tuple
-    or list and a mapping is `(args, kwargs)`; any other tuple or list is the positional arguments.
-    So a call with two positional arguments, a list and a dict, is written `((a_list, a_dict), {})`.
+    A mapping is the keyword arguments; a pair of a tuple or list and a mapping is `(args, kwargs)`;
+    any other tuple or list is the positional arguments; all else (a tensor, a text, an object) is
+    the one positional argument. So a call with two positional arguments, a list and a dict, is
+    written `((a_list, a_dict), {})`.
     """
-    if isinstance(inputs, torch.Tensor):
-        return (inputs,), {}
     if isinstance(inputs, collections.abc.Mapping):
         return (), _keywords(inputs)
     if isinstance(inputs, tuple | list):
@@ -111,7 +110,9 @@ def split_inputs(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             if isinstance(first, tuple | list) and isinstance(second, collections.abc.Mapping):
                 return tuple(first), _keywords(second)
         return tuple(inputs), {}
-    raise InvalidArgumentError(f"inputs is of type {type(inputs).__name__}: {_FORMS}")
+    if inputs is None:
+        raise InvalidArgumentError(f"inputs is None: {_FORMS}")
+    return (inputs,), {}
 
 
 def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -> InputPair:

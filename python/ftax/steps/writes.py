@@ -17,6 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ftax import _core
 from ftax.steps.echoes import PlainMode
 from ftax.steps.own_generators import list_own_generators
+from ftax.steps.setting import GradMode, read_grad_mode
 from ftax.steps.tensors import copy_into, list_dense, same_bytes
 
 MOST_KEPT_BYTES = 1 << 28  # of weights that may be written after the calls that are watched
@@ -59,6 +60,7 @@ class Writes(PlainMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.grad_modes: set[GradMode | None] = set()  # None: autograd is on and records nothing
         self._made: dict[int, Made] = {}  # so held, an address is not used again
         self._kept: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._suspected: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -68,6 +70,7 @@ class Writes(PlainMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        self.grad_modes.add(_find_grad_mode((*args, *kwargs.values())))
         for tensor in list_written(func, args, kwargs):
             self.keep(tensor)
         for value in (*args, *kwargs.values()):
@@ -199,6 +202,13 @@ def count_kept(made: Sequence[Sequence[Made]], held: Set[int | None]) -> int:
     if count():
         gc.collect()  # a cycle is no growth
     return count()
+
+
+def _find_grad_mode(given: Sequence[Any]) -> GradMode | None:
+    """That of an operator call; None where autograd is on and has nothing to record."""
+    if not torch.is_grad_enabled():
+        return read_grad_mode()
+    return "grad" if any(item.requires_grad for item in list_tensors(given)) else None
 
 
 def list_tensors(value: Any) -> Iterator[torch.Tensor]:

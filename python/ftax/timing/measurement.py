@@ -38,6 +38,8 @@ from ftax.timing.units import format_interval, format_measured, format_rounds, f
 
 QUEUED = "queued_ratios"  # the check that has `Measurement.queued_ratio` of each round
 WAITED = "waited_ns"  # the check that has how long threads waited for a CPU in each round
+FAULTS = "page_faults"  # the check that has how many pages were touched first in each round
+SYSTEM = "system_ns"  # the check that has the time in the kernel in each round, of all threads
 TURNS = "rounds_a_turn"  # the check by which a measurement says that it took turns
 
 Nanoseconds = Annotated[
@@ -51,6 +53,19 @@ SessionId = Annotated[
         lambda text: len(text) == 16 and set(text) <= set("0123456789abcdef"),
     ),
 ]
+
+
+_FEW_FAULTS = 1.0  # a call: with fewer, system time is not that of memory
+_MUCH_SYSTEM = 0.05  # of the latency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelUse:
+    """Of one call, in the mean of the samples that count: pages of memory that were touched for
+    the first time, and CPU time in the kernel, of all threads, ns."""
+
+    page_faults: float
+    system_ns: float
 
 
 def make_session_id() -> str:
@@ -76,6 +91,29 @@ def describe_slow_calls(measurements: Sequence["Measurement"]) -> list[str]:
         f"{item.place}: {_describe(slow, item)}"
         for item in measurements
         if (slow := item.slow_calls) is not None
+    ]
+
+
+def describe_page_faults(measurements: Sequence["Measurement"]) -> list[str]:
+    """A sentence for those that give memory back and take it again for much of their time."""
+    found = [
+        (item, use)
+        for item in measurements
+        if (use := item.kernel_use) is not None
+        and use.page_faults >= _FEW_FAULTS
+        and use.system_ns >= _MUCH_SYSTEM * item.latency_ns
+    ]
+    if not found:
+        return []
+    each = ", ".join(
+        f"{item.place} {use.page_faults:,.0f} page faults and {format_time(use.system_ns)} of "
+        f"system time a call ({use.system_ns / item.latency_ns:.0%} of its latency)"
+        for item, use in found
+    )
+    return [
+        f"memory goes back to the operating system and is taken again: {each}. Start Python with "
+        "MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432 in its environment, "
+        "which keeps it"
     ]
 
 
@@ -243,6 +281,18 @@ class Measurement(Result, Computed):
         if not found:
             return None
         return _core.compute_median([found[place] for place in self.counted_rounds])
+
+    @property
+    def kernel_use(self) -> KernelUse | None:
+        """Page faults and system time of a call; None where nobody counted."""
+        faults, system_ns = self._read_rounds(FAULTS), self._read_rounds(SYSTEM)
+        if not faults or not system_ns:
+            return None
+        calls = self.burst * sum(map(len, self.kept_ns))
+        return KernelUse(
+            page_faults=sum(faults[place] for place in self.counted_rounds) / calls,
+            system_ns=sum(system_ns[place] for place in self.counted_rounds) / calls,
+        )
 
     @property
     def doubt(self) -> str:

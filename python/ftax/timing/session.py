@@ -40,7 +40,15 @@ from ftax.timing.candidate import Candidate, Watch
 from ftax.timing.cell import Cell
 from ftax.timing.checks import SameWork
 from ftax.timing.interrupts import hold, interruptible, take
-from ftax.timing.measurement import QUEUED, WAITED, Measurement, ProcessRecord, make_session_id
+from ftax.timing.measurement import (
+    FAULTS,
+    QUEUED,
+    SYSTEM,
+    WAITED,
+    Measurement,
+    ProcessRecord,
+    make_session_id,
+)
 from ftax.timing.trust import DISTURBED_IN, find_growth
 
 Progress = Callable[[str, int, int], None]  # phase, done, total
@@ -401,6 +409,8 @@ def _make_checks(rounds: _core.RunnerRounds, result: _core.RoundsResult) -> dict
         "disturbed_rounds": list(result.disturbed_rounds),
         QUEUED: [round(ratio, 3) for ratio in rounds.queued_ratios],
         WAITED: rounds.waited_ns,
+        FAULTS: [use.page_faults for use in rounds.kernel_use],
+        SYSTEM: [use.system_ns for use in rounds.kernel_use],
         "host_probe_ns": _summarise_probes(result),
         "waited_for_core_s": sum(item.waited_ns for item in result.probes) / 1e9,
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ftax.ladders.findings import Laddered
 from ftax.ladders.lines import Line
-from ftax.ladders.receipt import Receipt
+from ftax.ladders.receipt import FIRST, Receipt
 from ftax.reports.table import Printout, Rows, say
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.evidence_table import make_evidence_tables
@@ -78,7 +78,7 @@ def draw_receipt(receipt: Receipt) -> Printout:
     """The receipt as it is printed."""
     gpu = draw_gpu_readings(receipt.readings, receipt.energy_tax())
     return Printout(
-        head=say_first(receipt),
+        head=(*say_again(receipt), *say_first(receipt)),
         tables=(*make_receipt_tables(receipt), *gpu.tables),
         notes=(
             *gpu.notes,
@@ -89,6 +89,12 @@ def draw_receipt(receipt: Receipt) -> Printout:
         warnings=(*gpu.warnings, *receipt.collect_warnings()),
         numbers=lambda: number_receipt(receipt),
     )
+
+
+def say_again(receipt: Receipt) -> tuple[str, ...]:
+    """That it was measured in another way than was asked for, if so."""
+    first = receipt.preparation.get(FIRST)
+    return (str(first), "") if first else ()
 
 
 def say_first(found: Laddered) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ from ftax.runtimes.tape.tape import (
     preserve_state,
 )
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.outputs import call_model, flatten_outputs
 from ftax.timing.candidate import Candidate, Host
 from ftax.timing.checks import Checks
 
@@ -88,7 +87,7 @@ def prepare_call(
 
     def run() -> list[torch.Tensor]:
         with loaded.guard(), scope():
-            return flatten_outputs((call_model(call), loaded.list_returned()))
+            return loaded.list_outputs(call)
 
     return Candidate(
         runtime=runtime,

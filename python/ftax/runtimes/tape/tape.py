@@ -39,7 +39,7 @@ from ftax.runtimes.tape.recording import (
 )
 from ftax.runtimes.tape.unsteady import find_unsteady_operator
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.outputs import call_model, flatten_outputs
+from ftax.steps.outputs import call_model, find_tensors, flatten_outputs
 from ftax.steps.own_generators import list_own_generators
 from ftax.steps.state import Snapshot, keep_torch_generators
 from ftax.steps.step_module import StepModule
@@ -87,6 +87,12 @@ def make_tape(loaded: LoadedModel, *, observer: Observer = "auto") -> Taped:
             "compiles that and takes a call apart"
         )
     reference = run_eager(loaded.call, loaded)
+    if not reference:
+        raise UnsupportedError(
+            "cannot tape this step: it returns no tensor, calls no module and writes nothing by "
+            "which a tape could be checked: return a tensor that it computes, such as its loss "
+            "(not loss.item())"
+        )
     check_reference = run_eager(loaded.call_check, loaded)
     if observer == "auto":
         works = dispatch_key_works(has_autograd=loaded.has_autograd)
@@ -173,13 +179,16 @@ def settle(loaded: LoadedModel) -> bool:
 
 
 def run_eager(call: Callable[[], Any], loaded: LoadedModel) -> tuple[torch.Tensor, ...]:
-    """Outputs of one seeded eager inference, as copies: a model may return its own input.
+    """Outputs of one seeded eager inference, as copies: a model may return its own input. Of a step
+    there may be none.
 
     Raises RunnerError if the model raises.
     """
     with preserve_state(loaded):
         with loaded.guard():
-            outputs = flatten_outputs(call_model(call))
+            output = call_model(call)
+        is_step = isinstance(loaded.module, StepModule) and loaded.kind != "call"
+        outputs = find_tensors(output) if is_step else flatten_outputs(output)
         with torch.inference_mode(not loaded.has_autograd), torch.no_grad():
             return tuple(tensor.clone() for tensor in outputs)
 

@@ -9,12 +9,13 @@ import difflib
 from collections.abc import Callable
 from dataclasses import replace
 
-from ftax.errors import InvalidArgumentError
+from ftax.errors import InvalidArgumentError, UnavailableError
 from ftax.steps.spec import ModelSpec
 from ftax.steps.zoo.bert import BERT_MODELS, parse_bert
 from ftax.steps.zoo.decoders import DECODERS
 from ftax.steps.zoo.efficient_encoders import EFFICIENT_ENCODERS
 from ftax.steps.zoo.encoders import ENCODERS
+from ftax.steps.zoo.installed import find_installed, list_installed
 from ftax.steps.zoo.layers import LAYER_MODELS, parse_layer_name
 from ftax.steps.zoo.speech import SPEECH_MODELS
 from ftax.steps.zoo.vision import VISION_MODELS
@@ -39,14 +40,17 @@ _PARSERS: tuple[Callable[[str], ModelSpec | None], ...] = (
 
 
 def list_models() -> tuple[ModelSpec, ...]:
-    """Every model of the zoo that has an entry: text first, then speech, images and layers."""
-    return tuple(_SPECS.values())
+    """Every model of the zoo that has an entry: text first, then speech, images and layers; then
+    those that installed packages bring."""
+    return (*_SPECS.values(), *list_installed(_SPECS))
 
 
 def find_spec(name: str) -> ModelSpec:
-    """The zoo's entry for `name`, which may also be `bert-<layers>x<width>` or a sized layer.
+    """The zoo's entry for `name`, which may also be `bert-<layers>x<width>` or a sized layer, or a
+    model of an installed package.
 
-    Raises InvalidArgumentError with the closest name for any other.
+    Raises InvalidArgumentError with the closest name for any other, and UnavailableError for one
+    whose package cannot be imported.
     """
     if name in _SPECS:
         return _SPECS[name]
@@ -56,6 +60,8 @@ def find_spec(name: str) -> ModelSpec:
         spec = parse(name)
         if spec is not None:
             return spec
+    if (brought := find_installed(name)) is not None:
+        return brought
     close = _find_closest(name)
     hint = f"did you mean {close!r}? " if close else ""
     raise InvalidArgumentError(
@@ -71,6 +77,8 @@ def is_model_name(name: str) -> bool:
         find_spec(name)
     except InvalidArgumentError:
         return False
+    except UnavailableError:  # known, and broken
+        return True
     return True
 
 
