@@ -187,7 +187,7 @@ def test_code_adopts_the_fastest_from_python_that_is_faster_and_right():
     first, inputs, requests, *lines = receipt.adoption.splitlines()
     assert inputs.startswith("# inputs: the tensors of one request, a tuple")
     assert requests.startswith("# requests: such tuples")
-    assert first.startswith("# torchscript, from Python: 400 us a call (2.50x; ")
+    assert first.startswith("# torchscript, called from Python: 400 us a call (2.50x; ")
     assert lines == find_lines("torchscript").splitlines()
 
 
@@ -204,7 +204,7 @@ def test_code_for_a_step_captures_the_step():
     assert step.startswith("# step: the ftax.Step that was measured")
     assert inputs.startswith("# inputs: its arguments")
     assert max(map(len, receipt.adoption.splitlines())) <= 76  # printed with an indent of 4
-    assert first.startswith("# capture, from Python: 400 us a call (2.50x; ")
+    assert first.startswith("# capture, called from Python: 400 us a call (2.50x; ")
     assert lines == find_lines("capture", step=True).splitlines()
 
 

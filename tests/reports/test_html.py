@@ -80,7 +80,7 @@ def test_a_receipt_is_a_table_too(page):
     table = page.find_table("Receipt: mlp, cpu, fp32, batch 1")
     assert table["record"] == "receipts.jsonl:1"
     names = [row["cells"][0] for row in table["rows"][1:]]
-    assert names == [*(line.name for line in receipt.lines), "= eager, host python"]
+    assert names == [*(line.name for line in receipt.lines), "= eager, called from Python"]
     total = table["rows"][-1]["cells"][1]
     assert total == format_time(receipt.latency_ns).replace("us", "µs")
 
