@@ -108,9 +108,8 @@ class Rows:
         """For a page; the title goes above as bold text."""
         rule = ["---:" if column in self.numeric else "---" for column in self.columns]
         lines = [self.columns, rule, *self.rows]
-        return f"**{clean_line(self.title)}**\n\n" + "".join(
-            f"| {' | '.join(map(_escape, line))} |\n" for line in lines
-        )
+        title = f"**{clean_line(self.title)}**\n\n" if self.title else ""
+        return title + "".join(f"| {' | '.join(map(_escape, line))} |\n" for line in lines)
 
     def _choose_widths(
         self, kept: Sequence[str], width: int, *, is_tight: bool = False
@@ -228,9 +227,14 @@ class Printout:
         return Numbers(columns=table.columns, rows=table.rows)
 
     def to_markdown(self) -> str:
-        """For a page: the tables, and what is to be said below them."""
-        notes = [f"{_escape(note)}\n" for note in (*self.notes, *self.warnings)]
-        return "\n".join([*(table.to_markdown() for table in self.tables), *notes])
+        """For a page: what comes before the tables, the tables, and what is to be said below them;
+        lines that are indented are code, as they are."""
+        head, notes = (
+            [text if text.startswith(" ") else _escape(text) for text in texts if text]
+            for texts in (self.head, (*self.notes, *self.warnings))
+        )
+        tables = [table.to_markdown() for table in self.tables]
+        return "\n".join([*(f"{text}\n" for text in head), *tables, *(f"{n}\n" for n in notes)])
 
 
 def say(value: Any, write: Callable[[Any], str] = str) -> str:
