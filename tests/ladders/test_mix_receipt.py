@@ -141,10 +141,10 @@ def test_a_runtime_is_advised_if_every_part_can_take_it():
     assert next(str(row.mean.place) for row in good.runtimes) == "torchscript/cpp"
     assert good.runtimes[0].latency_ns == pytest.approx(150)
     assert good.runtimes[0].saved_ns == pytest.approx(1100)
-    assert "torchscript from cpp gives back 1.1 us of the mean" in good.recommendation
+    assert "torchscript called from C++ gives back 1.1 us of the mean" in good.recommendation
     bad = make(EQUAL, WRONG)
     assert bad.runtimes[0].excluded == "long: differ" == bad.runtimes[0].outputs
-    assert "eager from cpp gives back" in bad.recommendation
+    assert "eager called from C++ gives back" in bad.recommendation
 
 
 def test_it_survives_a_file_and_refuses_lines_that_were_changed(tmp_path):

@@ -90,7 +90,7 @@ def test_alternatives_are_sorted_and_say_what_they_save():
 def test_a_runtime_with_wrong_outputs_is_not_recommended():
     text = str(make_receipt().details)
     advice = make_receipt().recommendation
-    assert "eager/cpp" not in advice and "torchscript from cpp gives back 500 ns" in advice
+    assert "eager/cpp" not in advice and "torchscript called from C++ gives back 500 ns" in advice
     assert "Faster still, but not recommended, is onnxruntime/cpp (outputs differ by" in advice
     assert "outputs differ" in text
 

@@ -89,6 +89,7 @@ def tax(
                 label=label,
                 keep=keep,
             )
+        everything = everything or energy or throughput  # which the first screen has not
         with saved(output.json, [receipt], quiet=not (everything or output.csv)) as is_saved:
             show_receipt(receipt, output, everything=everything, is_saved=is_saved)
             if runtimes == "quick" and not ladder:

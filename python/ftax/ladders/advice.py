@@ -17,6 +17,7 @@ from ftax.ladders.lines import Line
 from ftax.ladders.means import MeanRow
 from ftax.ladders.rows import BAKED, IN_THE_MEAN, RuntimeRow
 from ftax.runtimes.adoption import find_lines
+from ftax.timing.candidate import name_caller
 from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.mean import Timed
 from ftax.timing.trust import NOT_RESOLVED
@@ -76,9 +77,10 @@ def recommend_mean(findings: Laddered, rows: Sequence[MeanRow]) -> str:
     else:
         place = best.mean.place
         sentences.append(
-            f"{place.runtime} from {place.host} gives back {format_time(best.saved_ns)} of the "
-            f"mean ({format_interval(best.saved_interval_ns)}), {format_time(best.latency_ns)} a "
-            f"call ({best.speedup_ratio:.2f}x)."
+            f"{place.runtime} called from {name_caller(place.host)} gives back "
+            f"{format_time(best.saved_ns)} of the mean "
+            f"({format_interval(best.saved_interval_ns)}), "
+            f"{format_time(best.latency_ns)} a call ({best.speedup_ratio:.2f}x)."
         )
     return " ".join(filter(None, sentences))
 
@@ -246,7 +248,7 @@ def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
 
 def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | None) -> str:
     cell = row.measurement.cell
-    name = f"{cell.runtime} from {cell.host}"
+    name = f"{cell.runtime} called from {name_caller(cell.host)}"
     if cell.runtime == "eager":  # beside the rungs of compiled code
         name = f"{name}, without compiling,"
     sentence = f"{name} {_say_gain(row)}{_say_split(row)}{_say_pay_back(row)}"

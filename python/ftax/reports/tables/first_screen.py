@@ -171,7 +171,8 @@ def _make_title(receipt: Receipt) -> str:
     cell = receipt.rungs[0].cell
     unit = "samples" if "sampling_hz" in cell.options else "tokens"
     sizes = f"batch {cell.batch}" + (f" x {cell.sequence} {unit}" if cell.sequence else "")
-    return "  ".join([name_work(cell, cell.model), *_list_setting(receipt.rungs[0], sizes)])
+    name = f"{receipt.label}: " * bool(receipt.label) + name_work(cell, cell.model)
+    return "  ".join([name, *_list_setting(receipt.rungs[0], sizes)])
 
 
 def _list_setting(top: Measurement, *sizes: str) -> list[str]:
