@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -58,11 +57,7 @@ class Shown:
         return self._write("ftax.reports.terminal:to_text")
 
     def _write(self, form: str) -> str:
-        drawn = random.getstate()  # rich draws numbers of Python's, which may be the user's seed
-        try:
-            return str(find(form)(self.draw()))
-        finally:
-            random.setstate(drawn)
+        return str(find(form)(self.draw()))
 
 
 class Stored(Record):

@@ -172,7 +172,7 @@ class Rows:
         return table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Printout:
     """What a reader sees of a result.
 
@@ -209,7 +209,7 @@ class Printout:
             yield plain("")
         yield from below
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:  # what a prompt shows of `receipt.details`
         from ftax.reports.terminal import to_text
 
         return to_text(self)
