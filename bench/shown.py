@@ -40,6 +40,7 @@ PARTS: Mapping[str, Callable[[Receipt], RenderableType]] = {
     "advice": lambda receipt: plain(receipt.recommendation),
     "adoption": lambda receipt: plain(receipt.adoption),
     "all": draw_receipt,
+    "screen": lambda receipt: receipt.draw(more="ftax show --all"),
 }
 MIX_PARTS: Mapping[str, Callable[[MixReceipt], RenderableType]] = {
     "lines": lambda mix: make_mix_tables(mix)[0],
@@ -47,6 +48,7 @@ MIX_PARTS: Mapping[str, Callable[[MixReceipt], RenderableType]] = {
     "runtimes": lambda mix: make_mix_tables(mix)[2],
     "advice": lambda mix: plain(mix.recommendation),
     "all": draw_mix,
+    "screen": lambda mix: mix.draw(more="ftax show --all"),
 }
 CHANGES: Mapping[str, Callable[[Comparison], RenderableType]] = {
     "lines": make_line_change_table,

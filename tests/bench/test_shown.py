@@ -40,7 +40,7 @@ def test_a_block_is_replaced_and_nothing_else(results):
     page = update(make_page("r.jsonl 1 80 lines"))
     assert page.startswith("# Title\n\n<!-- shown: r.jsonl 1 80 lines -->\n```\nReceipt: ")
     assert page.endswith("```\nAfter.\n")
-    assert "\n= eager, host python" in page
+    assert "\n= eager, called from Python" in page
     assert max(map(len, page.splitlines())) <= 80
     assert update(page) == page
 

@@ -50,8 +50,8 @@ def test_tax_takes_a_mix_of_your_code_which_others_refuse(tmp_path):
     quick = ("--rounds", "4", "--warmup", "2", "--runtimes", "none", "--threads", "1")
     result = run("tax", name, *quick, "--json", str(path))
     assert result.returncode == 0, result.stderr
-    assert "Receipt: day, mean of 2 parts, cpu, fp32, 1 thread" in result.stdout
-    assert "Linear, batch 16 25.0%" in " ".join(result.stdout.split())
+    assert result.stdout.count("day, mean of 2 parts  cpu  fp32  1 thread") == 1
+    assert "Linear, batch 16 25 %" in " ".join(result.stdout.split())
     (mix,) = ftax.MixReceipt.load(path)
     assert mix.weights == (3.0, 1.0) and [part.rungs[0].cell.batch for part in mix.parts] == [1, 16]
     csv_rows = list(csv.DictReader(io.StringIO(run("tax", name, *quick, "--csv").stdout)))
@@ -74,7 +74,37 @@ def test_tax_has_quick_runtimes_and_says_what_it_left_out(tmp_path):
     record = json.loads(path.read_text())["record"]
     names = {measurement["cell"]["runtime"] for measurement in record["others"]}
     assert {"torchscript", "torchscript-frozen"} <= names and not {"compile", "aoti"} & names
-    assert "--runtimes available adds" in result.stderr and "compile-max-autotune" in result.stderr
+    assert "--runtimes available tries " in result.stderr
+
+
+def test_the_first_screen_explains_its_lines_once_and_the_last_receipt_is_kept(tmp_path):
+    path = tmp_path / "receipt.jsonl"
+    quick = ("tax", "bert-1x64", *QUICK, "--runtimes", "none", "--threads", "1")
+    first, again = run(*quick), run(*quick, "--json", str(path))
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr + again.stderr
+    told = "The lines: model glue = module calls"
+    assert told in first.stdout and told not in again.stdout
+    assert "Kept until the next (--json FILE saves it). ftax show --all:" in first.stdout
+    assert f"Saved in {path}. ftax show --all:" in " ".join(again.stdout.split())
+    assert "appended" not in again.stderr
+    assert max(len(item.stdout.splitlines()) for item in (first, again)) <= 35
+    short, whole, printed = run("show"), run("show", "--all"), run(*quick, "--all")
+    assert short.stdout.partition("ftax show")[0] in again.stdout
+    assert "Percentiles of all samples" in whole.stdout and "Percentiles" in printed.stdout
+    assert "Receipt: bert-1x64" in whole.stdout and "Receipt: bert-1x64" in printed.stdout
+
+
+def test_without_a_last_receipt_show_asks_for_a_file():
+    shown = run("show")
+    assert shown.returncode == 2 and "there is no last receipt here: give FILE" in shown.stderr
+
+
+def test_where_nothing_can_be_kept_the_screen_says_how_to_see_all(monkeypatch):
+    monkeypatch.setenv("FTAX_CACHE", "/proc/nowhere")
+    quick = ("tax", "bert-1x64", *QUICK, "--runtimes", "none")
+    result = run(*quick)
+    assert result.returncode == 0, result.stderr
+    assert "the same command with --all: " in " ".join(result.stdout.split())
 
 
 def test_csv_is_csv_and_markdown_is_markdown():
@@ -261,7 +291,7 @@ def test_a_second_ctrl_c_loses_nothing_of_what_the_first_left(pause_s, tmp_path)
         time.sleep(pause_s)
     result = process.end(timeout=120)
     assert result.returncode == 130, result.stderr
-    assert "Receipt: bert-1x64" in result.stdout
+    assert "bert-1x64  cpu  fp32" in result.stdout
     assert f"it is in {path}" in result.stderr
     (receipt,) = ftax.Receipt.load(path)
     assert receipt.interrupted and len(receipt.rungs[0].samples_ns) >= 1

@@ -117,7 +117,7 @@ def check_honesty(receipt: Receipt) -> None:
         if row.label != "eager/python" and (receipt.work_problem or not row.outputs_equal):
             assert row.excluded
             assert row.label.replace("/", " from ") not in praised
-    assert str(receipt)  # a name or a message that looks like markup
+    assert str(receipt) and str(receipt.details)  # a name or a message that looks like markup
     assert Receipt.from_dict(receipt.to_dict()).lines == receipt.lines
 
 

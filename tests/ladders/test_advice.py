@@ -29,7 +29,7 @@ def test_host_bound_with_a_graph_and_a_better_alternative():
         "A CUDA graph of the same kernels gives back 3,841 us, 759 us a call (6.06x; 6.06 to 6.06)."
         in text
     )
-    assert "onnxruntime from cpp gives back 4,040 us, 560 us a call (8.21x; " in text
+    assert "onnxruntime called from C++ gives back 4,040 us, 560 us a call (8.21x; " in text
     assert "3,840 us less tax and 200 us less device time (kernels: 40 fewer" in text
     assert "preparing it takes 10 s, paid back after 2,476 calls" in text
     assert "it is 199 us faster than that" in text
@@ -79,7 +79,7 @@ def test_on_a_cpu_the_cost_of_python_stands_in():
     text = make_cpu_receipt(make_runtime(ORT, 500.0, outputs=CLOSE)).recommendation
     assert text.startswith("Python costs 300 us of 1,000 us (30%;")
     assert "The tape, without Python, of the same operators gives back 300 us" in text
-    assert "onnxruntime from cpp gives back 500 us" in text
+    assert "onnxruntime called from C++ gives back 500 us" in text
     assert "it is 200 us faster than that" in text
     assert "bound" not in text
 
@@ -111,7 +111,7 @@ def test_a_faster_one_with_other_outputs_is_named_and_not_recommended():
     text = make_gpu_receipt(
         make_runtime(ORT, 100.0, outputs=WRONG), make_runtime(("torchscript", "cpp"), 600.0)
     ).recommendation
-    assert "torchscript from cpp gives back 4,000 us" in text
+    assert "torchscript called from C++ gives back 4,000 us" in text
     assert text.endswith(
         "Faster still, but not recommended, is onnxruntime/cpp (outputs differ by 5.0e-01 "
         "(limit 1e-02))."
@@ -187,7 +187,7 @@ def test_code_adopts_the_fastest_from_python_that_is_faster_and_right():
     first, inputs, requests, *lines = receipt.adoption.splitlines()
     assert inputs.startswith("# inputs: the tensors of one request, a tuple")
     assert requests.startswith("# requests: such tuples")
-    assert first.startswith("# torchscript, from Python: 400 us a call (2.50x; ")
+    assert first.startswith("# torchscript, called from Python: 400 us a call (2.50x; ")
     assert lines == find_lines("torchscript").splitlines()
 
 
@@ -204,7 +204,7 @@ def test_code_for_a_step_captures_the_step():
     assert step.startswith("# step: the ftax.Step that was measured")
     assert inputs.startswith("# inputs: its arguments")
     assert max(map(len, receipt.adoption.splitlines())) <= 76  # printed with an indent of 4
-    assert first.startswith("# capture, from Python: 400 us a call (2.50x; ")
+    assert first.startswith("# capture, called from Python: 400 us a call (2.50x; ")
     assert lines == find_lines("capture", step=True).splitlines()
 
 

@@ -146,7 +146,7 @@ def test_the_cost_of_a_host_is_paired_and_unpacks(tmp_path):
     assert found.overhead_ns == pytest.approx(600.0)
     assert found.interval_ns == pytest.approx((600.0, 600.0))
     assert found.describe() == (
-        "The Python host of eager on mlp costs 600 ns of 1 us (60.0%; 600 to 600 ns)."
+        "Calling eager on mlp from Python costs 600 ns of 1 us (60.0%; 600 to 600 ns)."
     )
     assert found.describe() in " ".join(str(found).split())
     found.save(tmp_path / "hosts.jsonl")

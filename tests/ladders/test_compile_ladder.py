@@ -292,7 +292,9 @@ def test_a_receipt_of_the_whole_ladder(workspace: Workspace):
     assert "eager/python" in {str(row.measurement.place) for row in receipt.runtimes}
     phases = receipt.rungs[0].preparation["compile_phases_s"]
     assert isinstance(phases, Mapping)
-    assert "Compiling" in str(receipt) and all(name in str(receipt) for name in phases)
+    assert "Compiling" in str(receipt.details) and all(
+        name in str(receipt.details) for name in phases
+    )
 
 
 def test_a_ladder_that_does_not_fit_is_refused():

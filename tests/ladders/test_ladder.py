@@ -77,8 +77,8 @@ def test_another_ladder_is_measured_stored_and_printed_as_a_table(scripted, tmp_
     receipt.save(tmp_path / "r.jsonl")
     (loaded,) = ftax.Receipt.load(tmp_path / "r.jsonl")
     assert loaded == receipt and loaded.ladder is SCRIPTED
-    assert make_receipt_tables(loaded)[0].rows[-1][0] == "= eager, host python"
-    text = " ".join(str(loaded).split())
+    assert make_receipt_tables(loaded)[0].rows[-1][0] == "= eager, called from Python"
+    text = " ".join(str(loaded.details).split())
     for words in ("modules", "calls from Python", "the interpreter of scripts", "the reference"):
         assert words in text
 

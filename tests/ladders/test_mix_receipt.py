@@ -91,7 +91,7 @@ def test_a_rung_that_a_part_lacks_joins_the_lines_of_the_mean():
     assert [line.name for line in mix.lines] == ["Python", "operators"]
     assert [line.time_ns for line in mix.lines] == pytest.approx([650, 600], rel=1e-12)
     assert len(mix.parts[0].lines) == 3
-    assert "flat/python is no rung of the mean, since long has none" in str(mix).replace(
+    assert "flat/python is no rung of the mean, since long has none" in str(mix.details).replace(
         "\n  ", " "
     )
 
@@ -124,7 +124,7 @@ def test_doubts_and_problems_of_a_part_are_those_of_the_mean():
     assert line.problem == "not the same work: long: one call more"
     assert changed.recommendation.startswith("Not the same work: long: one call more.")
     assert changed.python_tax_ns is None
-    assert "everything" in str(changed)
+    assert "everything" in str(changed.details)
 
 
 def test_a_runtime_is_advised_if_every_part_can_take_it():
@@ -141,10 +141,10 @@ def test_a_runtime_is_advised_if_every_part_can_take_it():
     assert next(str(row.mean.place) for row in good.runtimes) == "torchscript/cpp"
     assert good.runtimes[0].latency_ns == pytest.approx(150)
     assert good.runtimes[0].saved_ns == pytest.approx(1100)
-    assert "torchscript from cpp gives back 1.1 us of the mean" in good.recommendation
+    assert "torchscript called from C++ gives back 1.1 us of the mean" in good.recommendation
     bad = make(EQUAL, WRONG)
     assert bad.runtimes[0].excluded == "long: differ" == bad.runtimes[0].outputs
-    assert "eager from cpp gives back" in bad.recommendation
+    assert "eager called from C++ gives back" in bad.recommendation
 
 
 def test_it_survives_a_file_and_refuses_lines_that_were_changed(tmp_path):
@@ -192,7 +192,7 @@ def test_numbers_have_the_mean_and_every_part():
 
 
 def test_parts_stand_in_the_print_with_their_shares():
-    text = str(make_mix())
+    text = str(make_mix().details)
     assert "Receipt: day, mean of 2 parts, cpu, fp32" in text
     rows = [line.split() for line in text.splitlines() if line.startswith(("short ", "long "))]
     assert [row[:4] for row in rows] == [
@@ -240,7 +240,7 @@ def test_two_contexts_of_one_model_are_measured_together(tmp_path):
     assert mix.names == ("LlamaForCausalLM static, 4 tokens", "LlamaForCausalLM static, 16 tokens")
     assert next(line.name for line in mix.lines) == "library loop"
     assert not mix.work_problem and not mix.interrupted and mix.label == "before"
-    assert mix.units == pytest.approx(2) and "a token" in str(mix)
+    assert mix.units == pytest.approx(2) and "a token" in str(mix.details)
     mix.save(tmp_path / "mix.jsonl")
     assert MixReceipt.load(tmp_path / "mix.jsonl") == (mix,)
 
@@ -286,7 +286,9 @@ def test_alternatives_are_those_that_all_parts_have(monkeypatch):
         ["Linear, batch 4 cannot have it"],
         ["not four"],
     ]
-    assert "Not measured" in str(mix) and "torchscript/cpp" not in str(mix.parts[0].unavailable)
+    assert "Not measured" in str(mix.details) and "torchscript/cpp" not in str(
+        mix.parts[0].unavailable
+    )
 
 
 def test_a_part_whose_calls_change_leaves_no_tax_of_the_mean():

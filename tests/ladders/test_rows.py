@@ -79,7 +79,8 @@ def test_busy_time_longer_than_the_latency_is_not_believed():
 def test_on_a_cpu_there_is_no_split_and_no_column_for_it():
     receipt = make_cpu_receipt(make_runtime(ORT, 500.0))
     assert find(receipt, ORT).tax_left_ns is None
-    latencies, costs = make_runtime_tables(receipt)
+    latencies, costs, percentiles = make_runtime_tables(receipt)
+    assert percentiles.columns[2:] == ("p50", "p90", "p99", "slowest")
     assert "throughput" not in latencies.columns
     assert "tax left" not in latencies.columns
     assert "paid back after" in costs.columns

@@ -26,8 +26,8 @@ from support.traces import make_repeated_trace
 def test_printing_draws_no_random_number_of_the_user():
     receipt = make_cpu_receipt()
     before = random.getstate()
-    assert str(receipt)
-    assert receipt._repr_html_()
+    assert str(receipt) and str(receipt.details)
+    assert receipt._repr_html_() and receipt.details._repr_html_()
     assert random.getstate() == before
 
 

@@ -63,7 +63,7 @@ def test_a_row_has_everything_of_one_inference():
     (row, bare) = make_gpu_table([FULL, BARE]).rows
     assert row == (
         "eager",
-        "python",
+        "Python",
         "400 mJ",
         "250 mJ",
         "200 W",
@@ -74,7 +74,7 @@ def test_a_row_has_everything_of_one_inference():
         "1.5 GiB",
         "2 GiB",
     )
-    assert bare == ("tape", "cpp", *["-"] * 7, "1.5 GiB", "2 GiB")
+    assert bare == ("tape", "C++", *["-"] * 7, "1.5 GiB", "2 GiB")
     assert len(row) == len(make_gpu_table([FULL]).columns)
 
 

@@ -20,6 +20,7 @@ from ftax.timing.cell import Cell
 from ftax.timing.units import format_time
 from support.report_page import Page
 from support.report_results import BATCHES, SCRIPT, make_environments, make_receipts, write_results
+from support.runtimes_receipt import make_cpu_receipt, make_runtime
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +81,7 @@ def test_a_receipt_is_a_table_too(page):
     table = page.find_table("Receipt: mlp, cpu, fp32, batch 1")
     assert table["record"] == "receipts.jsonl:1"
     names = [row["cells"][0] for row in table["rows"][1:]]
-    assert names == [*(line.name for line in receipt.lines), "= eager, host python"]
+    assert names == [*(line.name for line in receipt.lines), "= eager, called from Python"]
     total = table["rows"][-1]["cells"][1]
     assert total == format_time(receipt.latency_ns).replace("us", "µs")
 
@@ -234,6 +235,17 @@ def test_the_page_begins_with_a_headline_and_a_chart(text):
         "bert-base in eager/python: knee",
     ):
         assert lead in first
+
+
+def test_the_only_receipt_answers_as_its_first_screen_does(tmp_path):
+    receipt = make_cpu_receipt(make_runtime(("capture", "python"), 250.0))
+    receipt.save(tmp_path / "r.jsonl")
+    first = make_page(read_sources([tmp_path])).split('<nav class="top"')[0]
+    assert "1,000 \N{MICRO SIGN}s a call, of which 30 % (30 to 30) is Python.</p>" in first
+    page = Page(first)
+    (row,) = page.find_table("What gives it back")["rows"][1:]
+    assert row["cells"] == ["ftax.capture", "250", "4.0x", "bitwise equal", "1.0 s"]
+    assert "<pre>import ftax\nmodel.eval()" in first and "print(receipt" not in first
 
 
 def test_claims_are_told_with_their_numbers(page, text):

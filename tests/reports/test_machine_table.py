@@ -30,7 +30,7 @@ def test_a_model_is_a_table_with_a_column_a_machine():
     table, variance = drawn.tables
     assert variance.title.startswith("How far latencies differ")
     assert table.title == (
-        "bert-base on 2 machines, host python, device cuda, dtype fp16, sequence 128"
+        "bert-base on 2 machines, called from Python, device cuda, dtype fp16, sequence 128"
     )
     assert table.columns == ("runtime", "batch", "H100", "A100 *")
     assert table.rows == (

@@ -24,8 +24,8 @@ def test_a_cell_is_a_row_with_both_latencies_and_the_verdict():
     drawn = draw({1: 150.0, 2: 100.0})
     (table,) = drawn.tables
     assert table.title == (
-        "new against old, model bert-base, runtime eager, host python, device cuda, dtype fp16, "
-        "sequence 128"
+        "new against old, model bert-base, runtime eager, called from Python, device cuda, "
+        "dtype fp16, sequence 128"
     )
     assert table.columns == ("batch", "old", "new", "change", "95% interval", "verdict")
     assert table.rows[0][:4] == ("1", "100 us", "150 us", "+50.0%")

@@ -57,7 +57,7 @@ def test_work_that_changes_has_one_line_a_sentence_and_no_tax(make) -> None:
     assert receipt.python_tax_ns is None
     assert receipt.recommendation.startswith("Not the same work: ")
     assert all(row.excluded for row in receipt.runtimes)
-    text = str(receipt)
+    text = str(receipt.details)
     assert "not the same work" in text
     assert "is tax" not in text and "gives back" not in text
     again = type(receipt).from_dict(receipt.to_dict())

@@ -78,7 +78,7 @@ def test_a_step_of_lbfgs_is_measured_from_the_state_that_was_found(
     places = ["eager/python", "tape-with-autograd/cpp", "eager/cpp"]
     assert [str(rung.place) for rung in receipt.rungs] == places
     assert not receipt.work_problem
-    text = " ".join(str(receipt).split())
+    text = " ".join(str(receipt.details).split())
     assert "! LBFGS calls its closure as often as values ask for" in text
     assert "captured is the closure: optimizer.step(ftax.capture(closure, ()))" in text
     assert all(map(torch.equal, read(optimizer), before))

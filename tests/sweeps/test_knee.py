@@ -239,7 +239,7 @@ def test_a_knee_is_stored_and_a_changed_one_refused(monkeypatch, tmp_path):
 def test_tables_have_a_row_a_runtime_and_a_row_a_size(monkeypatch):
     found = find(Machine(bend(20, 0.01)), monkeypatch)
     (row,) = make_knee_table([found]).rows
-    assert row[:5] == ("eager", "python", "1,000 us", str(found.last_on), str(found.first_off))
+    assert row[:5] == ("eager", "Python", "1,000 us", str(found.last_on), str(found.first_off))
     sizes = [int(row[0]) for row in make_point_table(found).rows]
     assert sizes == sorted(point.size for point in found.points)
 

@@ -190,9 +190,10 @@ def test_nothing_is_recommended_against_an_eager_in_doubt():
 
 def test_a_receipt_that_is_not_to_go_by_says_so_first():
     receipt = make_cpu_receipt(make_runtime(ORT, 500.0))
-    assert str(receipt).startswith("Receipt: ")
+    assert str(receipt.details).startswith("Receipt: ")
     doubted = replace(receipt, rungs=(queue(receipt.rungs[0], 1.0), *receipt.rungs[1:]))
-    assert str(doubted).startswith("Nothing below is resolved: requests waited for a CPU")
+    assert str(doubted.details).startswith("Nothing below is resolved: requests waited for a CPU")
+    assert str(doubted).startswith("! All of this is not resolved: requests waited for a CPU")
 
 
 def test_a_runtime_in_doubt_has_no_speed_up_and_is_not_recommended():

@@ -69,6 +69,10 @@ def knee(
         )
     # A row that cannot be saved is shown before that is said.
     with hold(), ExitStack() as saving:
+
+        def keep(found: Knee) -> None:
+            saving.enter_context(saved(output.json, [found]))
+
         with show_progress(model) as progress:
             progress("building the model", 0, 1)
             loaded = interruptible(load_model, model, setting=setting)
@@ -79,7 +83,7 @@ def knee(
                 {"over": over, "low": low, "high": high, "margin": margin, "resolution": resolution,
                  "plan": replace(usual, **plan)},
                 progress=progress,
-                keep=lambda found: saving.enter_context(saved(output.json, [found])),
+                keep=keep,
             )  # fmt: skip
         if not knees:
             raise failures[0][2]  # there is no row to show
@@ -87,7 +91,7 @@ def knee(
         if failures:
             missing = Rows(
                 title="Not measured",
-                columns=("runtime", "host", "why"),
+                columns=("runtime", "called from", "why"),
                 numeric=(),
                 rows=tuple((name, side, describe(error)) for name, side, error in failures),
             )

@@ -18,6 +18,7 @@ import typer
 
 from ftax.cli.options import Output
 from ftax.errors import FtaxError, InvalidArgumentError, ResultsError, UnavailableError, say_count
+from ftax.records.kinds import KINDS
 from ftax.records.result import Shown
 from ftax.records.store import Storable, append_record, make_line
 from ftax.reports.table import Printout, Rows
@@ -26,6 +27,8 @@ from ftax.timing.interrupts import hold, take
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
+    from ftax.ladders.mix_receipt import MixReceipt
+    from ftax.ladders.receipt import Receipt
     from ftax.sweeps.processes import JobRuns
 
 _AGAIN = "and the same command measures all of it"
@@ -44,6 +47,55 @@ def show(what: Shown | Printout | Rows, form: Output = Output()) -> None:  # noq
         say(drawn.to_markdown(), error=False, end="")
     else:
         show_on_stdout(drawn)
+
+
+def show_receipt(
+    receipt: Receipt | MixReceipt, form: Output, *, everything: bool, is_saved: bool
+) -> None:
+    """Print its first screen or, if ``everything`` is asked for, all of it; and keep it for `ftax
+    show`, which prints the last one."""
+    more = "ftax show --all" if keep_last(receipt) else "the same command with --all"
+    saved = f"Saved in {form.json}." if is_saved else "Kept until the next (--json FILE saves it)."
+    if everything or is_stdout(form.json):
+        show(receipt.details, form)
+    else:
+        legend = not (form.csv or form.markdown) and explain_once(receipt.ladder.name)
+        show(receipt.draw(saved=saved, more=more, legend=legend), form)
+
+
+def find_last() -> Path:
+    """Where the last receipt of the command line is kept."""
+    from ftax.runtimes.cache import cache_root
+
+    return cache_root() / "last.jsonl"
+
+
+def keep_last(receipt: Storable) -> bool:
+    """Keep it until the next one; False where nothing can be written."""
+    last = find_last()
+    try:
+        last.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(_write_apart(last.parent, last.name, [receipt]), last)
+    except (FtaxError, OSError):
+        return False
+    return True
+
+
+def explain_once(ladder: str) -> bool:
+    """Whether the lines of that ladder were never explained on this machine; from now on they
+    were."""
+    try:
+        (find_last().parent / f"explained-{ladder}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        return True  # and again the next time
+    return True
+
+
+def has_first_screen(result: Shown) -> bool:
+    """Whether all of it is more than what is printed of it first."""
+    return bool(KINDS[result.kind].details)
 
 
 def write_traces(traces: Sequence[Trace], path: Path) -> None:
@@ -147,8 +199,9 @@ def is_stdout(path: Path | None) -> bool:
     return str(path) == "-"
 
 
-def save(path: Path | None, records: Sequence[Storable]) -> None:
-    """Append records to a results file, if one was asked for; to standard output for "-".
+def save(path: Path | None, records: Sequence[Storable], *, quiet: bool = False) -> None:
+    """Append records to a results file, if one was asked for; to standard output for "-". Says so
+    unless ``quiet``.
 
     Raises ResultsError if it cannot be written, which says where the records are kept instead.
     """
@@ -163,21 +216,23 @@ def save(path: Path | None, records: Sequence[Storable]) -> None:
             append_record(path, record)
         except ResultsError as error:
             raise ResultsError(f"{error}{_rescue(records[place:])}") from error
-    say(f"appended {say_count(len(records), 'record')} to {path}")
+    if not quiet:
+        say(f"appended {say_count(len(records), 'record')} to {path}")
 
 
 @contextmanager
-def saved(path: Path | None, records: Sequence[Storable]) -> Iterator[None]:
+def saved(path: Path | None, records: Sequence[Storable], *, quiet: bool = False) -> Iterator[bool]:
     """`save`, but what is inside is done even if that fails; what `save` raises comes after it.
-    Ctrl-C waits for both, and is then told with what was saved where."""
+    Gives whether a file has the records. Ctrl-C waits for both, and is then told with what was
+    saved where."""
     failure = None
     with hold():
         try:
-            save(path, records)
+            save(path, records, quiet=quiet)
         except ResultsError as error:
             failure = error
         try:
-            yield
+            yield path is not None and failure is None
         finally:
             if failure is not None:
                 raise failure

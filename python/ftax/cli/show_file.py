@@ -1,7 +1,7 @@
 """`ftax show FILE`: what a results file holds, printed as when it was measured.
 
-The surprising choice: of an error a table has one line, and `--all` prints the rest, which the
-record keeps: the texts of some exporters are hundreds of lines, and hold whole weights.
+The surprising choice: `--all` prints every table of a receipt, and then all of each error, of which
+a table has one line: the texts of some exporters are hundreds of lines, and hold whole weights.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
+from ftax.cli.show import find_last, has_first_screen
 from ftax.cli.show import show as show_result
 from ftax.errors import InvalidArgumentError, ResultsError, say_count
 from ftax.reports.terminal import say
@@ -20,10 +21,14 @@ from ftax.reports.terminal import say
 @o.takes(form=o.make_form)
 def show(
     file: Annotated[
-        Path, typer.Argument(help="A results file that --json wrote, or the folder of a sweep.")
-    ],
+        Path | None,
+        typer.Argument(
+            help="A results file that --json wrote, or the folder of a sweep; left out, the last "
+            "receipt that ftax tax printed."
+        ),
+    ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="And all of each error, of which tables have one line.")
+        bool, typer.Option("--all", help="Print all tables, notes, and the whole of each error.")
     ] = False,
     *,
     form: o.Output,
@@ -34,6 +39,13 @@ def show(
     from ftax.reports.tables.errors_table import list_errors
     from ftax.sweeps.results import CELLS_FILE, SweepResults
 
+    named = file is not None
+    file = file or find_last()
+    if not named and not file.exists():
+        raise InvalidArgumentError(
+            "there is no last receipt here: give FILE, or measure one with `ftax tax MODEL`"
+        )
+    more = f"ftax show {file} --all" if named else "ftax show --all"
     results: list[Shown]
     if file.is_dir() or file.name == CELLS_FILE:
         results = [SweepResults.load(file)]
@@ -49,6 +61,7 @@ def show(
     for place, result in enumerate(results):
         if place:
             say("", error=False)
-        show_result(result, form)
+        is_short = has_first_screen(result) and not everything
+        show_result(result.draw(more=more) if is_short else result.details, form)
         for name, text in list_errors(result) if everything else ():
             say(f"\n{name}:\n{text}", error=form.csv)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ftax.cli import options as o
-from ftax.cli.show import keep_rounds, leave_interrupted, saved, show, write_traces
+from ftax.cli.show import keep_rounds, leave_interrupted, saved, show_receipt, write_traces
 from ftax.errors import UnavailableError
 from ftax.reports.progress import show_progress
 from ftax.reports.terminal import say
@@ -51,6 +51,9 @@ def tax(
             help="Try each alternative in a process of its own first; leave out what crashes.",
         ),
     ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print all that was found, not one screen of it.")
+    ] = False,
     label: o.Label = "",
     *,
     setting: Setting,
@@ -86,11 +89,13 @@ def tax(
                 label=label,
                 keep=keep,
             )
-        with saved(output.json, [receipt]):
-            show(receipt, output)
+        everything = everything or energy or throughput  # which the first screen has not
+        with saved(output.json, [receipt], quiet=not (everything or output.csv)) as is_saved:
+            show_receipt(receipt, output, everything=everything, is_saved=is_saved)
             if runtimes == "quick" and not ladder:
                 cell = receipt.rungs[0].cell
-                say(f"--runtimes available adds {', '.join(list_slower(cell.device, cell.step))}.")
+                slower = len(list_slower(cell.device, cell.step))
+                say(f"--runtimes available tries {slower} more, which take minutes to get ready.")
             if trace is not None:
                 write_traces(traces, trace)
             if receipt.interrupted:

@@ -17,6 +17,7 @@ from ftax.ladders.lines import Line
 from ftax.ladders.means import MeanRow
 from ftax.ladders.rows import BAKED, IN_THE_MEAN, RuntimeRow
 from ftax.runtimes.adoption import find_lines
+from ftax.timing.candidate import name_caller
 from ftax.timing.differences import compute_difference, find_doubt_of
 from ftax.timing.mean import Timed
 from ftax.timing.trust import NOT_RESOLVED
@@ -76,9 +77,10 @@ def recommend_mean(findings: Laddered, rows: Sequence[MeanRow]) -> str:
     else:
         place = best.mean.place
         sentences.append(
-            f"{place.runtime} from {place.host} gives back {format_time(best.saved_ns)} of the "
-            f"mean ({format_interval(best.saved_interval_ns)}), {format_time(best.latency_ns)} a "
-            f"call ({best.speedup_ratio:.2f}x)."
+            f"{place.runtime} called from {name_caller(place.host)} gives back "
+            f"{format_time(best.saved_ns)} of the mean "
+            f"({format_interval(best.saved_interval_ns)}), "
+            f"{format_time(best.latency_ns)} a call ({best.speedup_ratio:.2f}x)."
         )
     return " ".join(filter(None, sentences))
 
@@ -92,28 +94,38 @@ def _say_not_the_same(findings: Laddered) -> str:
 
 def adopt(findings: Findings) -> str:
     """The lines of code that put in the model's place the fastest runtime which is faster for
-    certain and gives its outputs, and those of a capture, which gives its bits; "" if there is
-    none."""
-    is_step = findings.rungs[0].cell.step != "forward"
-    able = [
+    certain and gives its outputs; "" if there is none."""
+    row = next(iter(list_adoptable(findings)), None)
+    if row is None:
+        return ""
+    is_step = row.measurement.cell.step != "forward"
+    title = f"# {row.measurement.cell.runtime}, called from Python: {_say_latency(row)}\n"
+    return f"{title}{_GIVEN[is_step]}{find_code(row)}"
+
+
+def list_adoptable(findings: Findings) -> list[RuntimeRow]:
+    """The runtimes that Python can call, that are faster for certain and give the model's outputs,
+    and for which there is code; fastest first."""
+    return [
         row
         for row in findings.runtimes
         if row.measurement.cell.host == "python"
         and row.is_faster
         and not row.excluded
-        and find_lines(row.measurement.cell.runtime, step=is_step)
+        and find_code(row)
     ]
-    captured = [row for row in able[1:] if row.measurement.cell.runtime == "capture"]
-    parts: list[str] = []
-    for row in (*able[:1], *captured):
-        cell, details = row.measurement.cell, row.preparation.details
-        also = "or " if parts else ""
-        parts.append(
-            f"# {also}{cell.runtime}, from Python: {_say_latency(row)}\n"
-            f"{'' if parts else _GIVEN[is_step]}"
-            f"{find_lines(cell.runtime, step=is_step, grad_mode=cell.grad_mode, details=details)}"
-        )
-    return "\n\n".join(parts)
+
+
+def find_code(row: RuntimeRow, *, brief: bool = False) -> str:
+    """The code that puts a runtime in the model's place; ``brief``: with one request, not many."""
+    cell = row.measurement.cell
+    return find_lines(
+        cell.runtime,
+        step=cell.step != "forward",
+        grad_mode=cell.grad_mode,
+        details=row.preparation.details,
+        brief=brief,
+    )
 
 
 def _say_waits(findings: Findings) -> str:
@@ -134,22 +146,27 @@ def _say_waits(findings: Findings) -> str:
     )
 
 
-def _say_what_binds(findings: Laddered, where: str) -> str:
-    """On a GPU the share of tax, by the busy time that the receipt's last line has."""
-    total_ns = findings.latency_ns
-    kernels = findings.lines[-1]
-    if not kernels.is_kernels or kernels.interval_ns is None:
-        return _say_python(findings)
-    latency = findings.rungs[0].interval_ns
-    if latency is None:
-        return _say_python(findings)
-    if kernels.doubt:
-        return f"Whether host or device binds {where} is {NOT_RESOLVED}: {kernels.doubt}."
+def compute_tax_share(findings: Laddered) -> tuple[float, float, float] | None:
+    """The share of the latency in which no kernel, copy or fill keeps the device busy, and the ends
+    of its interval; None on a CPU, and without a reliable trace."""
+    kernels, latency = findings.lines[-1], findings.rungs[0].interval_ns
+    if not kernels.is_kernels or kernels.interval_ns is None or latency is None:
+        return None
     # The extremes of both intervals: wider than need be, and right whatever their correlation.
     low = 1 - kernels.interval_ns[1] / latency[0]
     high = 1 - kernels.interval_ns[0] / latency[1]
-    share = 1 - kernels.time_ns / total_ns
-    what = f"{share:.0%} ({low:.0%} to {high:.0%}) of {format_time(total_ns)} is tax"
+    return 1 - kernels.time_ns / findings.latency_ns, low, high
+
+
+def _say_what_binds(findings: Laddered, where: str) -> str:
+    """On a GPU the share of tax, by the busy time that the receipt's last line has."""
+    found = compute_tax_share(findings)
+    if found is None:
+        return _say_python(findings)
+    if doubt := findings.lines[-1].doubt:
+        return f"Whether host or device binds {where} is {NOT_RESOLVED}: {doubt}."
+    share, low, high = found
+    what = f"{share:.0%} ({low:.0%} to {high:.0%}) of {format_time(findings.latency_ns)} is tax"
     if low > 0.5:
         return f"Host-bound {where}: {what}."
     if high < 0.5:
@@ -231,7 +248,7 @@ def _say_same_work(findings: Findings, row: RuntimeRow) -> str:
 
 def _say_alternative(findings: Findings, row: RuntimeRow, same: RuntimeRow | None) -> str:
     cell = row.measurement.cell
-    name = f"{cell.runtime} from {cell.host}"
+    name = f"{cell.runtime} called from {name_caller(cell.host)}"
     if cell.runtime == "eager":  # beside the rungs of compiled code
         name = f"{name}, without compiling,"
     sentence = f"{name} {_say_gain(row)}{_say_split(row)}{_say_pay_back(row)}"

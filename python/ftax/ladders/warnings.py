@@ -15,6 +15,8 @@ from ftax.timing.session import Plan
 from ftax.timing.trust import FEW_ROUNDS
 from ftax.timing.units import format_time
 
+TOO_FEW_TO_RESOLVE = "which is too few to resolve anything"  # of a warning that says how long to do
+
 
 def warn_of_evidence(evidence: Sequence[RungEvidence], ladder: Ladder = EAGER) -> list[str]:
     """What a reader of the receipt has to know of the traces behind it."""

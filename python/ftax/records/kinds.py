@@ -13,11 +13,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """``record`` is the class, ``drawing`` the function from a record to the `Printout` of it, each
-    as ``module:name``; an empty one: there is none."""
+    """``record`` is the class, ``drawing`` the function from a record to the `Printout` of it, and
+    ``details`` that to all of it where that is more; each as ``module:name``; an empty one: there
+    is none."""
 
     record: str = ""
     drawing: str = ""
+    details: str = ""
 
 
 KINDS: dict[str, Kind] = {}

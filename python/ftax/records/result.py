@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -28,9 +27,16 @@ class Shown:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.describe()}>"
 
-    def draw(self) -> Any:
-        """What is printed of it, an `ftax.reports.table.Printout`."""
-        return find(KINDS[self.kind].drawing)(self)
+    def draw(self, **told: Any) -> Any:
+        """What is printed of it, an `ftax.reports.table.Printout`; ``told`` is for its drawing."""
+        return find(KINDS[self.kind].drawing)(self, **told)
+
+    @property
+    def details(self) -> Any:
+        """All that can be printed of it: ``print(receipt.details)``. More than `draw` gives where
+        that is the first screen."""
+        kind = KINDS[self.kind]
+        return find(kind.details or kind.drawing)(self)
 
     def __rich__(self) -> Any:
         return self.draw()
@@ -51,11 +57,7 @@ class Shown:
         return self._write("ftax.reports.terminal:to_text")
 
     def _write(self, form: str) -> str:
-        drawn = random.getstate()  # rich draws numbers of Python's, which may be the user's seed
-        try:
-            return str(find(form)(self.draw()))
-        finally:
-            random.setstate(drawn)
+        return str(find(form)(self.draw()))
 
 
 class Stored(Record):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from ftax.sweeps.record import GPU
+from ftax.timing.candidate import name_caller
 from ftax.timing.cell import Cell
+
+# What a cell is, by the names that columns have.
+COLUMNS = ("model", "runtime", "called from", "device", "dtype", "batch", "sequence")
 
 # Options that say nothing new: what models are given unless one asks for something else.
 _USUAL: Mapping[str, object] = {
@@ -16,6 +21,11 @@ _USUAL: Mapping[str, object] = {
     "attention": "sdpa",
     "attention_mask": "none",
 }
+
+
+def read_column(cell: Cell, name: str) -> Any:
+    """What stands in a column of `COLUMNS`, or of another field."""
+    return name_caller(cell.host) if name == "called from" else getattr(cell, name)
 
 
 def describe_options(cell: Cell) -> str:

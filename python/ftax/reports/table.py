@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from rich import box
 from rich.cells import cell_len
@@ -26,7 +26,8 @@ Cell = Field | tuple[Field, Callable[[Any], str]]
 NOTHING = "-"
 _GAP = 2  # columns of a terminal between two of a table
 _TEXT_WIDTH = 13  # that a text keeps before a column gives way for it: "bitwise equal"
-_MOST_WORD = 20  # of a word that may be broken
+_FEWEST = 2  # columns that are left where nothing fits
+_LEAST_WORD = 8  # columns of a terminal that a text keeps where its words are broken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +36,12 @@ class Rows:
 
     Attributes:
         numeric: columns that are aligned to the right and stay on one line; others may wrap.
-        gives_way: columns that a narrow terminal leaves out, the first one first.
+        gives_way: columns that a narrow terminal leaves out, the first one first; after them those
+            at the end.
         legend: the column whose texts a terminal shows below the table, beside the first line of
             those of the first column.
+        look: "ruled" has its columns named above a rule; "light" has the names alone, and "bare"
+            has neither.
     """
 
     title: str
@@ -46,6 +50,7 @@ class Rows:
     rows: tuple[tuple[str, ...], ...]
     gives_way: tuple[str, ...] = ()
     legend: str = ""
+    look: Literal["ruled", "light", "bare"] = "ruled"
 
     @classmethod
     def of(
@@ -84,8 +89,11 @@ class Rows:
                 widths = self._choose_widths(kept, width)
         if _add(widths) > width:
             widths = self._choose_widths(kept, width, is_tight=True)
+        while _add(widths) > width and len(kept) > _FEWEST:
+            dropped.append(kept.pop())
+            widths = self._choose_widths(kept, width, is_tight=True)
         parts: list[RenderableType] = [plain(self.title, "table.title")] if self.title else []
-        parts += [plain(""), self._draw(widths)]
+        parts += [*([plain("")] if self.look == "ruled" else []), self._draw(widths)]
         if self.legend:
             place = self.columns.index(self.legend)
             told = [(row[0].partition("\n")[0], row[place]) for row in self.rows if row[place]]
@@ -100,29 +108,30 @@ class Rows:
         """For a page; the title goes above as bold text."""
         rule = ["---:" if column in self.numeric else "---" for column in self.columns]
         lines = [self.columns, rule, *self.rows]
-        return f"**{clean_line(self.title)}**\n\n" + "".join(
-            f"| {' | '.join(map(_escape, line))} |\n" for line in lines
-        )
+        title = f"**{clean_line(self.title)}**\n\n" if self.title else ""
+        return title + "".join(f"| {' | '.join(map(_escape, line))} |\n" for line in lines)
 
     def _choose_widths(
         self, kept: Sequence[str], width: int, *, is_tight: bool = False
     ) -> dict[str, int]:
         """The width of each column: what it needs, and as much of what it likes as there is room
-        for, those first that lack least. A text needs room for each word; where it ``is_tight``,
-        long words are broken, but for names in the first column."""
+        for, those first that lack least. A text needs room for each word, a number for all of it;
+        where it ``is_tight``, intervals have two lines, and long words are broken."""
         needs, likes = {}, {}
         for name in kept:
             cells = [row[self.columns.index(name)] for row in self.rows]
             texts = [text for cell in cells for text in cell.split("\n")]
             if name in self.numeric:
-                parts = [part for text in texts for part in _break(text)]
+                parts = [part for text in texts for part in _break(text, is_tight=is_tight)]
             else:
-                most = _MOST_WORD if is_tight and name != kept[0] else None
-                parts = [word[:most] for text in texts for word in text.split()]
+                parts = [word for text in texts for word in text.split()]
                 if not is_tight:
                     parts += [text[:_TEXT_WIDTH] for text in texts]
-            needs[name] = max(map(_measure, [*parts, *name.split()]), default=0)
-            likes[name] = max(map(_measure, [*texts, name]), default=0)
+            heading = [] if self.look == "bare" else [name]
+            needs[name] = max(map(_measure, [*parts, *" ".join(heading).split()]), default=0)
+            likes[name] = max(map(_measure, [*texts, *heading]), default=0)
+        if is_tight:
+            self._break_words(needs, width)
         room = width - _add(needs)
         for name in sorted(kept, key=lambda name: likes[name] - needs[name]):
             more = max(0, min(likes[name] - needs[name], room))
@@ -130,9 +139,19 @@ class Rows:
             room -= more
         return needs
 
+    def _break_words(self, needs: dict[str, int], width: int) -> None:
+        """Take from columns of text what is too wide; from the first one, of names, last."""
+        first, *others = needs
+        for names in (others, [first]):
+            texts = [name for name in names if name not in self.numeric]
+            while _add(needs) > width and any(needs[name] > _LEAST_WORD for name in texts):
+                needs[max(texts, key=needs.__getitem__)] -= 1
+
     def _draw(self, widths: dict[str, int]) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1),
-                      width=_add(widths))  # fmt: skip
+        is_ruled = self.look == "ruled"
+        table = Table(box=box.SIMPLE_HEAD if is_ruled else None, show_edge=False, pad_edge=False,
+                      padding=(0, 0, 0, 1) if is_ruled else (0, _GAP, 0, 0),
+                      show_header=self.look != "bare", width=_add(widths))  # fmt: skip
         for name, width in widths.items():
             table.add_column(
                 plain(name),
@@ -144,7 +163,7 @@ class Rows:
             cells = dict(zip(self.columns, row, strict=True))
             table.add_row(
                 *(
-                    plain("\n".join(_break(cells[name])))
+                    plain("\n".join(_break(cells[name], is_tight=_is_folded(cells[name], width))))
                     if name in self.numeric and _measure(cells[name]) > width
                     else plain(cells[name])
                     for name, width in widths.items()
@@ -153,7 +172,7 @@ class Rows:
         return table
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Printout:
     """What a reader sees of a result.
 
@@ -180,7 +199,7 @@ class Printout:
                 yield plain("")
             parts, dropped = table.fit(options.max_width)
             yield from parts
-            missing += dropped
+            missing += dropped if table.look != "bare" else ()  # whose columns have no names
         below: list[RenderableType] = [*map(plain, self.notes)]
         if self.warnings:
             below.append(_hang([("!", text) for text in self.warnings], "yellow"))
@@ -190,6 +209,16 @@ class Printout:
             yield plain("")
         yield from below
 
+    def __repr__(self) -> str:  # what a prompt shows of `receipt.details`
+        from ftax.reports.terminal import to_text
+
+        return to_text(self)
+
+    def _repr_html_(self) -> str:
+        from ftax.reports.notebook import to_html
+
+        return to_html(self)
+
     def to_numbers(self) -> Numbers:
         """For programs, and for `to_dataframe`."""
         if self.numbers is not None:
@@ -198,9 +227,14 @@ class Printout:
         return Numbers(columns=table.columns, rows=table.rows)
 
     def to_markdown(self) -> str:
-        """For a page: the tables, and what is to be said below them."""
-        notes = [f"{_escape(note)}\n" for note in (*self.notes, *self.warnings)]
-        return "\n".join([*(table.to_markdown() for table in self.tables), *notes])
+        """For a page: what comes before the tables, the tables, and what is to be said below them;
+        lines that are indented are code, as they are."""
+        head, notes = (
+            [text if text.startswith(" ") else _escape(text) for text in texts if text]
+            for texts in (self.head, (*self.notes, *self.warnings))
+        )
+        tables = [table.to_markdown() for table in self.tables]
+        return "\n".join([*(f"{text}\n" for text in head), *tables, *(f"{n}\n" for n in notes)])
 
 
 def say(value: Any, write: Callable[[Any], str] = str) -> str:
@@ -234,9 +268,16 @@ def _add(widths: dict[str, int]) -> int:
     return sum(widths.values()) + _GAP * (len(widths) - 1)
 
 
-def _break(text: str) -> list[str]:
-    """Where a cell with a number may be broken: before a remark, "12.3 us, not resolved"."""
-    return text.replace(", ", ",\n").split("\n")
+def _break(text: str, *, is_tight: bool) -> list[str]:
+    """Where a cell with a number may be broken: before a remark, "12.3 us, not resolved", and where
+    it ``is_tight`` between the ends of an interval."""
+    broken = text.replace(", ", ",\n")
+    return (broken.replace(" to ", " to\n") if is_tight else broken).split("\n")
+
+
+def _is_folded(text: str, width: int) -> bool:
+    """Whether it takes more than a break before remarks to fit."""
+    return any(_measure(part) > width for part in _break(text, is_tight=False))
 
 
 def _measure(text: str) -> int:

@@ -10,6 +10,7 @@ typer's echo, everywhere else (pyproject.toml).
 from __future__ import annotations
 
 import os
+import random
 import re
 import sys
 import unicodedata
@@ -129,8 +130,12 @@ def to_text(renderable: RenderableType, *, width: int | None = None) -> str:
     """The renderable as plain text, without blanks at the ends of lines; of the width that
     `make_console` has unless one is given."""
     console = make_console(width=width or make_console().width, is_plain=True)
-    with console.capture() as capture:
-        console.print(renderable, crop=False)
+    drawn = random.getstate()  # rich draws numbers of Python's, which may be the user's seed
+    try:
+        with console.capture() as capture:
+            console.print(renderable, crop=False)
+    finally:
+        random.setstate(drawn)
     return "\n".join(line.rstrip() for line in capture.get().split("\n"))
 
 

@@ -1,7 +1,7 @@
 """The lines of code that put a runtime in a module's place; all but a capture without ftax.
 
-They begin with what a program has (``model``, in eval mode, or ``step``, the `ftax.Step` that was
-measured; ``inputs``, the tuple of what it is called with; ``requests``, such tuples) and leave
+They begin with what a program has (``model``, or ``step``, the `ftax.Step` that was measured;
+``inputs``, the tuple of what it is called with; ``requests``, such tuples) and leave
 ``outputs`` of each. The surprising choice: they are text that is run. Where a request is more than
 a call of the model, the row of the runtime from Python times these very lines (`make_request`); the
 tests run all of it, compare its outputs with the module's and its time with the row's. What has no
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from textwrap import indent
 from typing import Any
 
+_EVAL = "model.eval()  # as it was measured"
 _ENTER = "with torch.inference_mode():"
 _CALL = "outputs = model(*inputs)"
 
@@ -47,7 +48,7 @@ outputs = session.run(None, feed)""",
 }
 
 _CAPTURE = """\
-memory = [x.clone() for x in inputs]
+memory = [x.clone() for x in inputs]  # requests have these shapes
 graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
 with torch.inference_mode():
     side.wait_stream(torch.cuda.current_stream())
@@ -57,11 +58,11 @@ with torch.inference_mode():
     with torch.cuda.graph(graph):
         written = model(*memory)"""
 
-_COMPILE = "model = torch.compile(model, dynamic=False)"
+_COMPILE = "model = torch.compile(model, dynamic=False)  # once per shape"
 
 _TRACE = """\
 with torch.no_grad():
-    model = torch.jit.trace(model, inputs, strict=False)"""
+    model = torch.jit.trace(model, inputs, strict=False)  # for these shapes"""
 
 # What was traced takes longer to call than what was loaded.
 _LOAD = """\
@@ -72,7 +73,7 @@ _FREEZE = f"{_TRACE}\nmodel = torch.jit.freeze(model)"
 
 _PACKAGE = """\
 with torch.no_grad():
-    program = torch.export.export(model, inputs)
+    program = torch.export.export(model, inputs)  # for these shapes
 aoti = torch._inductor
 path = aoti.aoti_compile_and_package(program, package_path="model.pt2")
 model = aoti.aoti_load_package(path)"""
@@ -82,10 +83,11 @@ _PACKAGE_TO_CAPTURE = _PACKAGE.replace("(path)", "(path, run_single_threaded=Tru
 
 _FTAX_CAPTURE = """\
 with torch.inference_mode():
-    model = ftax.capture(model, inputs)"""
+    model = ftax.capture(model, inputs)  # records other shapes too"""
 
 _SESSION = """\
 import onnxruntime
+# for these shapes
 torch.onnx.export(model, inputs, "model.onnx", dynamo={dynamo})
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = torch.get_num_threads()
@@ -141,7 +143,7 @@ for name, kind, x in zip(names, kinds, inputs):
 
 
 def _make_compile(mode: str) -> str:
-    return f'mode = "{mode}"\n{_COMPILE[:-1]}, mode=mode)'
+    return f'mode = "{mode}"\n{_COMPILE.replace(")", ", mode=mode)", 1)}'
 
 
 # What is done once.
@@ -186,9 +188,11 @@ def find_lines(
     step: bool = False,
     grad_mode: str = "inference",
     details: Mapping[str, Any] | None = None,
+    brief: bool = False,
 ) -> str:
     """What puts that runtime in the place of ``model``, or of ``step``, in Python; "" if nothing
-    does. ``grad_mode`` and ``details`` are those of the measurement and of its preparation."""
+    does. ``grad_mode`` and ``details`` are those of the measurement and of its preparation.
+    ``brief``: for one request, in place of ``requests``."""
     if step:
         return _LINES_OF_STEPS.get(runtime, "")
     if runtime not in _LINES:
@@ -205,10 +209,13 @@ def find_lines(
         )
     if [line for line in once.splitlines() if line[0] != " "][-1] != _ENTER:
         once += f"\n{_ENTER}"
-    lines = f"""\
-{once}
-    for inputs in requests:  # a request as it was timed
-{indent(request, " " * 8)}"""
+    requests = indent(request, " " * 4)
+    if not brief:
+        head = "    for inputs in requests:  # a request as it was timed"
+        requests = f"{head}\n{indent(requests, ' ' * 4)}"
+    imports = once.partition("\n")[0] if once.startswith("import ") else ""
+    once = "\n".join(filter(None, [imports, _EVAL, once.removeprefix(imports).lstrip()]))
+    lines = f"{once}\n{requests}"
     return lines if grad_mode == "inference" else lines.replace("inference_mode()", "no_grad()")
 
 

@@ -48,7 +48,7 @@ _RUNTIMES = (
     ),
     RuntimeSpec(
         name="eager",
-        description="PyTorch eager; host cpp replays the same operator calls from a tape",
+        description="PyTorch eager; called from C++ the same operator calls from a tape",
         hosts=_BOTH,
         function="eager.eager:prepare_eager",
         bakes=("cpp",),
@@ -72,7 +72,7 @@ _RUNTIMES = (
         bakes=_BOTH,
         any_step=True,
         instrument=True,
-        why_not_cpp="flat is Python by definition; without Python it is eager with host cpp",
+        why_not_cpp="flat is Python by definition; without Python it is eager called from C++",
     ),
     RuntimeSpec(
         name="eager-one-thread",
@@ -122,7 +122,7 @@ _RUNTIMES = (
         any_step=True,
         quick=True,
         why_not_cpp="it is called in the model's place, from Python; without Python it is eager "
-        "with host cpp, or cuda-graph",
+        "called from C++, or cuda-graph",
     ),
     RuntimeSpec(
         name="torchscript",
@@ -144,7 +144,7 @@ _RUNTIMES = (
     ),
     RuntimeSpec(
         name="onnxruntime",
-        description="exported to ONNX, run by its IO binding; host cpp through the C API",
+        description="exported to ONNX, run by its IO binding; from C++ through the C API",
         hosts=_BOTH,
         function="onnx.rows:prepare_onnxruntime",
         bakes=_BOTH,
@@ -349,7 +349,7 @@ _RUNTIMES = (
     ),
     RuntimeSpec(
         name="eager-channels-last",
-        description="eager with convolutions in channels-last memory format; host cpp: its tape",
+        description="eager with convolutions in channels-last memory format; from C++ its tape",
         hosts=_BOTH,
         function="eager.channels_last:prepare_channels_last",
         bakes=("cpp",),

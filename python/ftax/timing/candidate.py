@@ -21,6 +21,11 @@ from ftax.timing.preparation import Preparation
 Host = Literal["python", "cpp"]
 
 
+def name_caller(host: Host) -> str:
+    """What a reader calls the language that drives a runtime: ``"Python"``, ``"C++"``."""
+    return {"python": "Python", "cpp": "C++"}[host]
+
+
 class Place(NamedTuple):
     """A runtime, and who drives it; in words "eager/python"."""
 

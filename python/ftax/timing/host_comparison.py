@@ -45,7 +45,7 @@ class HostComparison(Result):
 
     @property
     def overhead_ns(self) -> float:
-        """Latency with host python minus latency with host cpp."""
+        """Latency called from Python minus latency called from C++."""
         return compute_difference((self.python, self.cpp), 0, 1)[0]
 
     @property
@@ -56,7 +56,7 @@ class HostComparison(Result):
     def describe(self) -> str:
         """The overhead as a sentence."""
         cell, interval = self.python.cell, self.interval_ns
-        what = f"the Python host of {cell.runtime} on {cell.model}"
+        what = f"calling {cell.runtime} on {cell.model} from Python"
         total = format_time(self.python.latency_ns)
         if doubt := find_doubt_of([*self]):
             return f"The cost of {what} is {NOT_RESOLVED}: {doubt}."
@@ -64,7 +64,8 @@ class HostComparison(Result):
             return f"The cost of {what} is not resolved: {format_interval(interval)} of {total}."
         share = self.overhead_ns / self.python.latency_ns
         if self.overhead_ns < 0:
-            return f"C++ is slower than {what} by {format_time(-self.overhead_ns)} ({-share:.1%})."
+            slower = f"{format_time(-self.overhead_ns)} ({-share:.1%})"
+            return f"C++ is slower than {what}, by {slower}."
         return (
             f"{what[0].upper()}{what[1:]} costs {format_time(self.overhead_ns)} of {total} "
             f"({share:.1%}; {format_interval(interval)})."

@@ -16,6 +16,7 @@ from ftax import _core
 NOT_RESOLVED = "not resolved"
 DISTURBED_IN = "the host was disturbed in"  # how the warning begins that says so
 
+TOO_FEW = "rounds are too few"  # how a doubt ends that says so
 FEW_ROUNDS = 5  # fewer have an interval that is wide or none, and nothing to go by
 _MOST_QUEUED = 0.5  # of the requests of the middle round: a median of more is one that waited
 _FARTHEST = 1.5  # times, either way, that the mean of rounds may be their median
@@ -26,7 +27,7 @@ _STEADILY = 0.1  # of all that, from each fifth to the next
 
 def say_few_rounds(rounds: int) -> str:
     """That so many rounds tell nothing apart; "" if they may."""
-    return f"{rounds} rounds are too few" if rounds < FEW_ROUNDS else ""
+    return f"{rounds} {TOO_FEW}" if rounds < FEW_ROUNDS else ""
 
 
 def find_doubt_of_waits(queued_ratio: float | None) -> str:

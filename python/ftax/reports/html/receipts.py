@@ -7,8 +7,9 @@ common is the question where the time goes, and latencies of two models hide tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from textwrap import dedent
 
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import Receipt
@@ -20,6 +21,7 @@ from ftax.reports.html.view import Bar, Bars, Charts, Lead, Panel, Part, Scale, 
 from ftax.reports.table import Cell, Rows
 from ftax.reports.tables.energy_table import draw_gpu_readings
 from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_tables
+from ftax.reports.tables.first_screen import draw_receipt_first
 from ftax.reports.tables.mix_table import make_mix_tables
 from ftax.reports.tables.receipt_table import make_line_table, make_operator_table
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
@@ -98,24 +100,44 @@ def _list_words(receipt: Receipt) -> list[str]:
 
 
 def make_lead(views: Sequence[ReceiptView]) -> Lead | None:
-    """What the only receipt advises; of several the largest tax, and where each one's time goes."""
+    """What the only receipt says on its first screen; of several the largest tax, and where each
+    one's time goes."""
     if not views:
         return None
     if len(views) == 1:
-        first, _, more = views[0].receipt.recommendation.partition(". ")
-        text, chart = f"{views[0].title}. {first.rstrip('.')}", views[0].ladder
-    else:
-        text, more, chart = f"{len(views)} receipts", "", _draw_shares(views)
-        taxes = [(*tax, view) for view in views if (tax := _find_tax(view.receipt))]
-        if taxes:
-            _, share, what, most = max(taxes, key=lambda tax: tax[:2])
-            alike = [tax[1] for tax in taxes if tax[2] == what]
-            text = f"{share:.0%} of the latency of {most.title} is {what}"
-            more = most.receipt.recommendation
-            if len(alike) > 1:
-                more += f" In {len(alike)} receipts it is {min(alike):.0%} to {share:.0%}."
+        return _lead_with(views[0])
+    text, more, chart = f"{len(views)} receipts", "", _draw_shares(views)
+    taxes = [(*tax, view) for view in views if (tax := _find_tax(view.receipt))]
+    if taxes:
+        _, share, what, most = max(taxes, key=lambda tax: tax[:2])
+        alike = [tax[1] for tax in taxes if tax[2] == what]
+        text = f"{share:.0%} of the latency of {most.title} is {what}"
+        more = most.receipt.recommendation
+        if len(alike) > 1:
+            more += f" In {len(alike)} receipts it is {min(alike):.0%} to {share:.0%}."
     return Lead(
         section="receipts", text=text, more=more, charts=(Charts(panels=(Panel(chart=chart),)),)
+    )
+
+
+def _lead_with(view: ReceiptView) -> Lead:
+    drawn = draw_receipt_first(view.receipt)
+    *reason, title, answer = filter(None, drawn.head)
+    gains = [
+        replace(rows, title=rows.columns[0], columns=("runtime", *rows.columns[1:]))
+        for rows in drawn.tables
+        if rows.look == "light"
+    ]
+    *notes, _ = filter(None, drawn.notes)  # the last one tells of the terminal
+    code = [note for note in notes if note.startswith(" ")]
+    return Lead(
+        section="receipts",
+        text=f"{', '.join(title.split('  '))}. {answer}",
+        warning=" ".join(reason),
+        charts=(Charts(panels=(Panel(chart=view.ladder),)),),
+        tables=tuple(TableView(rows=rows, record=view.ref) for rows in gains),
+        more=" ".join(note for note in notes if note not in code),
+        code=dedent("\n".join(code)),
     )
 
 

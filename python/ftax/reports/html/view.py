@@ -128,13 +128,16 @@ class Charts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lead:
-    """What a section comes to, for the top of the page: a sentence, what to say after it, and
-    charts."""
+    """What a section comes to, for the top of the page: a sentence, what to know before it, charts,
+    tables, what to say after them, and code to paste."""
 
     section: str
     text: str
-    more: str = ""
+    warning: str = ""
     charts: tuple[Charts, ...]
+    tables: tuple[TableView, ...] = ()
+    more: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

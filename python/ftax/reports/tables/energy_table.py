@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ftax.instruments.energy import EnergyLine, IdlePower
 from ftax.instruments.readings import GpuReadings
 from ftax.reports.table import Printout, Rows
+from ftax.timing.candidate import name_caller
 
 
 def draw_gpu_readings(
@@ -34,7 +35,7 @@ def make_gpu_table(readings: Sequence[GpuReadings]) -> Rows:
         readings,
         {
             "runtime": "runtime",
-            "host": "host",
+            "called from": ("host", name_caller),
             "energy": ("energy.joules_per_inference", format_joules),
             "above idle": ("energy.joules_above_idle", format_joules),
             "mean power": ("energy.mean_power_w", "{:.0f} W".format),
@@ -45,7 +46,7 @@ def make_gpu_table(readings: Sequence[GpuReadings]) -> Rows:
             "peak memory": ("memory.allocated_bytes", format_bytes),
             "reserved": ("memory.reserved_bytes", format_bytes),
         },
-        text=("runtime", "host"),
+        text=("runtime", "called from"),
         gives_way=("reserved", "tensor active", "warp occupancy", "DRAM bandwidth", "mean power",
                    "peak memory", "SMs active"),
     )  # fmt: skip

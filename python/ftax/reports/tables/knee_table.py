@@ -9,6 +9,7 @@ from ftax.reports.table import Cell, Printout, Rows
 from ftax.sweeps.knee.record import Knee, KneePoint
 from ftax.sweeps.record import SweepMachine
 from ftax.sweeps.side_by_side import mark_software, name_machines
+from ftax.timing.candidate import name_caller
 from ftax.timing.units import format_time, name_interval
 
 _KNEE: Mapping[str, Field] = {  # the same in each row
@@ -65,7 +66,7 @@ def make_knee_table(knees: Sequence[Knee], names: Sequence[str] = ()) -> Rows:
         knees,
         {
             "runtime": "cell.runtime",
-            "host": "cell.host",
+            "called from": ("cell.host", name_caller),
             **machine,
             "plateau": (_find_plateau, format_time),
             "last on it": "last_on",
@@ -75,7 +76,7 @@ def make_knee_table(knees: Sequence[Knee], names: Sequence[str] = ()) -> Rows:
             "sizes": lambda knee: len(knee.points),
             "seconds": ("seconds", "{:.1f}".format),
         },
-        text=("runtime", "host", "machine", "bound", "answer"),
+        text=("runtime", "called from", "machine", "bound", "answer"),
         gives_way=("seconds", "sizes", "bound"),
     )
 

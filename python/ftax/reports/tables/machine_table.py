@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ftax.reports.options import describe_options
+from ftax.reports.options import describe_options, read_column
 from ftax.reports.table import NOTHING, Cell, Rows, say
 from ftax.sweeps.side_by_side import Row, mark_software
 from ftax.timing.units import format_latency
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from ftax.machines.environment import Environment
 
 _FEWEST = 2  # machines that a narrow terminal shows
-_TEXT = ("runtime", "host", "device", "dtype", "options")
+_TEXT = ("runtime", "called from", "device", "dtype", "options")
 _FIELDS: Mapping[str, Callable[[Row[Any]], str]] = {
     **{
-        name: lambda row, name=name: say(getattr(row.cell, name))  # type: ignore[misc]
-        for name in ("runtime", "host", "device", "dtype", "batch", "sequence")
+        name: lambda row, name=name: say(read_column(row.cell, name))  # type: ignore[misc]
+        for name in ("runtime", "called from", "device", "dtype", "batch", "sequence")
     },
     "options": lambda row: describe_options(row.cell) or NOTHING,
 }

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ftax.reports.numbers import CELL, Field, Numbers, read_all
 from ftax.reports.table import Printout, Rows
+from ftax.timing.candidate import name_caller
 from ftax.timing.measurement import Measurement, describe_slow_calls
 from ftax.timing.units import (
     format_clock,
@@ -44,7 +45,7 @@ FIELDS: Mapping[str, Field] = {
 def draw_measurements(*measurements: Measurement) -> Printout:
     """Some measurements as they are printed."""
     return Printout(
-        tables=(make_measurement_table(measurements),),
+        tables=(make_measurement_table(measurements), make_percentile_table(measurements)),
         warnings=tuple(describe_slow_calls(measurements)),
         numbers=lambda: number_measurements(measurements),
     )
@@ -56,7 +57,7 @@ def number_measurements(measurements: Sequence[Measurement]) -> Numbers:
 
 
 def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
-    """A row a measurement: p50, p90, p99 of all samples, and the mean over rounds with interval.
+    """A row a measurement: the mean over rounds with its interval.
 
     The model stands in the title if it is that of all.
     """
@@ -72,15 +73,32 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
         {
             **({"model": "cell.model"} if len(models) > 1 else {}),
             "runtime": "cell.runtime",
-            "host": "cell.host",
+            "called from": ("cell.host", name_caller),
             time: format_measured,
             "95 % interval": lambda item: format_interval(item.interval_ns),
-            "p50": ("summary.p50_ns", format_time),
-            "p90": ("summary.p90_ns", format_time),
-            "p99": ("summary.p99_ns", format_time),
             "rounds": format_rounds,
             "stopped": "stop_reason",
         },
-        text=("model", "runtime", "host", "stopped"),
-        gives_way=("p90", "p50", "p99", "stopped", "rounds"),
+        text=("model", "runtime", "called from", "stopped"),
+        gives_way=("stopped", "rounds"),
+    )
+
+
+def make_percentile_table(measurements: Sequence[Measurement]) -> Rows:
+    """Of all samples that count, those of rare slow calls too; a row a measurement."""
+    models = {item.cell.model for item in measurements}
+    return Rows.of(
+        "Percentiles of all samples",
+        measurements,
+        {
+            **({"model": "cell.model"} if len(models) > 1 else {}),
+            "runtime": "cell.runtime",
+            "called from": ("cell.host", name_caller),
+            "p50": ("summary.p50_ns", format_time),
+            "p90": ("summary.p90_ns", format_time),
+            "p99": ("summary.p99_ns", format_time),
+            "slowest": ("summary.max_ns", format_time),
+        },
+        text=("model", "runtime", "called from"),
+        gives_way=("slowest",),
     )

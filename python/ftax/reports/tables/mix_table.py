@@ -18,6 +18,7 @@ from ftax.reports.tables.receipt_table import (
     say_first,
 )
 from ftax.reports.tables.runtime_table import tell_why
+from ftax.timing.candidate import name_caller
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import (
     format_clock,
@@ -36,7 +37,7 @@ def draw_mix(mix: MixReceipt) -> Printout:
         tables=(*make_mix_tables(mix), *_make_unavailable_tables(mix)),
         notes=(mix.recommendation,),
         warnings=tuple(mix.collect_warnings()),
-        numbers=lambda: _number(mix),
+        numbers=lambda: number_mix(mix),
     )
 
 
@@ -128,13 +129,13 @@ def _make_runtime_table(mix: MixReceipt) -> Rows:
         rows,
         {
             "runtime": "mean.place.runtime",
-            "host": "mean.place.host",
+            "called from": ("mean.place.host", name_caller),
             "latency": lambda row: format_measured(row.mean),
             "95 % interval": lambda row: format_interval(row.mean.interval_ns),
             "speed-up": _format_speedup,
             "outputs": _describe_outputs,
         },
-        text=("runtime", "host", "outputs"),
+        text=("runtime", "called from", "outputs"),
     )
 
 
@@ -156,13 +157,13 @@ def _make_unavailable_tables(mix: MixReceipt) -> list[Rows]:
     cells: dict[str, Cell] = {
         "part": "0",
         "runtime": "1.runtime",
-        "host": "1.host",
+        "called from": ("1.host", name_caller),
         "why": ("1", tell_why),
     }
     return [Rows.of("Not measured", items, cells, text=cells)] if items else []
 
 
-def _number(mix: MixReceipt) -> Numbers:
+def number_mix(mix: MixReceipt) -> Numbers:
     """The lines of the mean, and each part's rows; ``mix_part`` is empty for the mean."""
     return Numbers.of(("mix_part", "weight_ratio", *COLUMNS), _list_rows(mix))
 

@@ -17,6 +17,7 @@ from ftax.reports.tables.runtime_table import (
     say_where_errors_are,
     show_adoption,
 )
+from ftax.timing.candidate import name_caller
 from ftax.timing.cell import Cell
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import NOT_RESOLVED
@@ -131,7 +132,7 @@ def draw_lines(found: Laddered, title: str, units: float, unit: str) -> Rows:
     with_host = any(line.host_ns is not None for line in lines)
     per_unit = units if unit else None
     rows = [_make_line(line, with_host, per_unit) for line in lines]
-    total = (f"= {top.place.runtime}, host {top.place.host}",
+    total = (f"= {top.place.runtime}, called from {name_caller(top.place.host)}",
              format_measured(top),
              *([format_time(found.latency_ns / per_unit)] if per_unit else []),
              format_interval(top.interval_ns), "100.0%",

@@ -14,13 +14,15 @@ from ftax.ladders.rows import RuntimeRow
 from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
 from ftax.reports.tables.energy_table import format_bytes
+from ftax.reports.tables.measurement_table import make_percentile_table
 from ftax.reports.tables.receipt_numbers import number_receipt
+from ftax.timing.candidate import name_caller
 from ftax.timing.trust import NOT_RESOLVED
 from ftax.timing.units import format_interval, format_measured, format_time
 
 _LONGEST_OUTPUTS = 100  # characters; a warning says more
-_TEXT = ("runtime", "host", "of", "outputs", "kernels against eager's")
-_GIVE_WAY = ("p90", "p50", "p99", "limit", "95 % of speed-up", "throughput", "of", "speed-up",
+_TEXT = ("runtime", "called from", "of", "outputs", "kernels against eager's")
+_GIVE_WAY = ("limit", "95 % of speed-up", "throughput", "of", "speed-up",
              "kernel time", "issue time", "kernels against eager's", "kernels",
              "peak device memory", "peak host memory")  # fmt: skip
 
@@ -33,21 +35,28 @@ def make_runtime_tables(receipt: Receipt) -> list[Rows]:
     rows = list(receipt.runtimes)
     if not receipt.others:
         rows.sort(key=lambda row: receipt.rungs.index(row.measurement))
-        return [_make_table("Rungs", [_describe_latency(row) for row in rows])]
+    percentiles = make_percentile_table([row.measurement for row in rows])
+    latencies = [_describe_latency(row) for row in rows]
+    if not receipt.others:
+        return [_make_table("Rungs", latencies), percentiles]
     cell = receipt.rungs[0].cell
     title = f"Runtimes of {cell.model}, batch {cell.batch}, fastest first"
-    tables = [_make_table(title, [_describe_latency(row) for row in rows])]
+    tables = [_make_table(title, latencies)]
     if any(row.kernels is not None or row.issue_ns is not None for row in rows):
         tables.append(_make_table("Why: tax or kernels", [_describe_work(row) for row in rows]))
-    title = "What preparing them costs"
-    return [*tables, _make_table(title, [_describe_preparation(row) for row in rows])]
+    costs = _make_table("What preparing them costs", [_describe_preparation(row) for row in rows])
+    return [*tables, costs, percentiles]
 
 
 def make_unavailable_tables(receipt: Receipt) -> list[Rows]:
     """What could not be measured; none if all could."""
     if not receipt.unavailable:
         return []
-    cells: dict[str, Cell] = {"runtime": "runtime", "host": "host", "why": tell_why}
+    cells: dict[str, Cell] = {
+        "runtime": "runtime",
+        "called from": ("host", name_caller),
+        "why": tell_why,
+    }
     return [Rows.of("Not measured", receipt.unavailable, cells, text=cells)]
 
 
@@ -84,14 +93,11 @@ def show_adoption(receipt: Receipt) -> tuple[str, ...]:
 
 
 def _describe_latency(row: RuntimeRow) -> dict[str, str]:
-    summary, rate = row.measurement.summary, row.examples_per_s
+    rate = row.examples_per_s
     return {
         **_name(row),
         "latency": format_measured(row.measurement),
         "95 % interval": format_interval(row.measurement.interval_ns),
-        "p50": format_time(summary.p50_ns),
-        "p90": format_time(summary.p90_ns),
-        "p99": format_time(summary.p99_ns),
         **_describe_speedup(row),
         "throughput": say(rate, _format_rate),
         **_describe_outputs(row),
@@ -131,7 +137,8 @@ def _describe_preparation(row: RuntimeRow) -> dict[str, str]:
 
 
 def _name(row: RuntimeRow) -> dict[str, str]:
-    return {"runtime": row.measurement.cell.runtime, "host": row.measurement.cell.host}
+    cell = row.measurement.cell
+    return {"runtime": cell.runtime, "called from": name_caller(cell.host)}
 
 
 def _make_table(title: str, rows: list[dict[str, str]]) -> Rows:

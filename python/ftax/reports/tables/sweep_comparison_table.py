@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ftax.reports.numbers import Numbers, Scalar, read_all
-from ftax.reports.options import describe_options
+from ftax.reports.options import COLUMNS as CELL_COLUMNS
+from ftax.reports.options import describe_options, read_column
 from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
 from ftax.reports.tables.comparison_table import COLUMNS, RUNTIME
 from ftax.timing.units import format_latency, name_interval
@@ -14,8 +15,7 @@ from ftax.timing.units import format_latency, name_interval
 if TYPE_CHECKING:
     from ftax.sweeps.comparison import CellChange, SweepComparison
 
-_FIELDS = ("model", "runtime", "host", "device", "dtype", "batch", "sequence")
-_TEXT = ("machine", *_FIELDS[:5], "options", "verdict")
+_TEXT = ("machine", *CELL_COLUMNS[:5], "options", "verdict")
 _MOST_ROWS = 60  # of a terminal, which then shows what changed alone; --csv has all
 
 
@@ -44,7 +44,7 @@ def make_cell_change_table(comparison: SweepComparison, *, is_whole: bool = Fals
         title += f": the {len(shown)} of {len(every)} cells that changed"
     texts = {
         "machine": [item.machine for item in every],
-        **{name: [say(getattr(item.cell, name)) for item in every] for name in _FIELDS},
+        **{name: [say(read_column(item.cell, name)) for item in every] for name in CELL_COLUMNS},
         "options": [describe_options(item.cell) or NOTHING for item in every],
     }
     told = {name: values for name, values in texts.items() if len(set(values)) > 1}

@@ -7,10 +7,11 @@ each has a table of its own, since nothing of them can be compared.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ftax.reports.numbers import BARE_CELL, Field, Numbers, read, read_all
-from ftax.reports.options import describe_options
+from ftax.reports.options import COLUMNS, describe_options, read_column
 from ftax.reports.table import NOTHING, Cell, Printout, Rows, say
 from ftax.reports.tables.machine_table import make_machine_table
 from ftax.reports.tables.variance_table import make_variance_table
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ftax.sweeps.record import SweepCell
     from ftax.sweeps.results import SweepResults
 
-_COLUMNS = ("model", "runtime", "host", "device", "dtype", "batch", "sequence")
 _READINGS = (
     "busy_ns", "kernel_ns", "kernels", "sm_active_ratio", "sm_occupancy_ratio",
     "peak_device_bytes", "device_bytes", "macs", "operators", "modules", "parameter_count",
@@ -113,10 +113,12 @@ def make_missing_table(cells: Iterable[SweepCell]) -> Rows:
 def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
     """What all cells have in common stands in the title."""
     steps = {cell.cell.step for cell in cells}
-    columns = _COLUMNS if steps == {"forward"} else (*_COLUMNS, "step")
+    columns = COLUMNS if steps == {"forward"} else (*COLUMNS, "step")
     units = {cell.cell.unit for cell in cells if cell.cell.units > 1}
-    places = {name: {say(getattr(cell.cell, name)) for cell in cells} for name in columns}
-    differ: dict[str, Cell] = {name: f"cell.{name}" for name in columns if len(places[name]) > 1}
+    places = {name: {say(read_column(cell.cell, name)) for cell in cells} for name in columns}
+    differ: dict[str, Cell] = {
+        name: partial(_read_column, name) for name in columns if len(places[name]) > 1
+    }
     if len({describe_options(cell.cell) for cell in cells}) > 1:  # repetitions, for example
         differ["options"] = lambda cell: describe_options(cell.cell) or None
     alike = ", ".join(
@@ -143,9 +145,13 @@ def _make_cells(title: str, cells: Sequence[SweepCell]) -> Rows:
             "kernels": "kernels",
             "GMACs": ("macs", lambda macs: f"{macs / 1e9:.3g}"),
         },
-        text=(*_COLUMNS[:5], "step", "options"),
+        text=(*COLUMNS[:5], "step", "options"),
         gives_way=("GMACs", "kernels", "overhead"),
     )
+
+
+def _read_column(name: str, cell: SweepCell) -> Any:
+    return read_column(cell.cell, name)
 
 
 def _is_measured(cell: SweepCell) -> bool:

@@ -128,7 +128,7 @@ def prepare_tape_with_autograd(workspace: Workspace, host: Host) -> Candidate:
     """
     loaded = workspace.loaded
     if not loaded.has_autograd:
-        raise UnsupportedError("the step runs without autograd; its tape is eager, host cpp")
+        raise UnsupportedError("the step runs without autograd; its tape is eager, called from C++")
     tape, checks = make_tape_with_autograd(loaded, workspace.taped)
 
     def run() -> list[torch.Tensor]:

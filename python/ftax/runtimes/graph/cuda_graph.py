@@ -114,7 +114,8 @@ def prepare_tape_without_host_reads(workspace: Workspace, host: Host) -> Candida
     left_out = len(taped.tape) - len(tape)
     if left_out == 0:
         raise UnsupportedError(
-            "the model reads no value back to the host; without host reads it is eager, host cpp"
+            "the model reads no value back to the host; without host reads it is eager, called "
+            "from C++"
         )
 
     def run_on(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

@@ -1,0 +1,439 @@
+"""What a receipt says on one screen: the answer, a bar a line, what gives it back, what to paste.
+
+The surprising choice: a number that is not resolved is a question mark, and one sentence above all
+says why and what to do. Whatever else was measured is in `draw_receipt` and `draw_mix`, which
+``--all`` prints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import indent
+
+from ftax.errors import cut, say_count
+from ftax.ladders.advice import compute_tax_share, find_code, list_adoptable
+from ftax.ladders.findings import Laddered
+from ftax.ladders.lines import Line
+from ftax.ladders.mix_receipt import MixReceipt
+from ftax.ladders.receipt import Receipt
+from ftax.ladders.rows import RuntimeRow
+from ftax.ladders.warnings import TOO_FEW_TO_RESOLVE
+from ftax.reports.table import Cell as Written
+from ftax.reports.table import Printout, Rows
+from ftax.reports.tables.mix_table import number_mix
+from ftax.reports.tables.receipt_numbers import number_receipt
+from ftax.reports.tables.receipt_table import list_threads, name_work
+from ftax.sweeps.side_by_side import name_device
+from ftax.timing.candidate import Place
+from ftax.timing.cell import Cell
+from ftax.timing.differences import compute_difference
+from ftax.timing.measurement import Measurement
+from ftax.timing.trust import DISTURBED_IN, TOO_FEW, find_disturbance
+from ftax.timing.units import choose_unit, format_time
+
+_UNKNOWN = "?"
+_BAR = 20  # columns of the longest bar
+_MOST_ROWS = 5  # of a table of runtimes, or of parts
+_MOST_WITH_LEGEND = 3  # of them, where lines are explained or parts stand above
+_MOST_CODE = 9  # lines that are pasted from the first screen
+_LONGEST_REASON = 100  # characters of why a runtime is not advised
+_MOST_S = 600.0  # that somebody may want to measure for
+_REMEDY = "leave the machine alone, or --patience 60 waits until it is quiet"
+_NOTHING = "Nothing that was measured gives it back: no runtime is right and surely faster."
+# What people write, of the runtimes that are known by another name than ours.
+_WRITTEN = {
+    "aoti": "AOTInductor",
+    "capture": "ftax.capture",
+    "compile": "torch.compile",
+    "compile-max-autotune": 'torch.compile(mode="max-autotune-no-cudagraphs")',
+    "compile-reduce-overhead": 'torch.compile(mode="reduce-overhead")',
+    "eager-channels-last": "channels_last",
+    "eager-one-thread": "torch.set_num_threads(1)",
+    "torchscript": "torch.jit.trace",
+    "torchscript-frozen": "torch.jit.freeze",
+    "torchscript-optimized": "torch.jit.optimize_for_inference",
+}
+
+
+def draw_receipt_first(
+    receipt: Receipt, *, saved: str = "", more: str = "print(receipt.details)", legend: bool = False
+) -> Printout:
+    """The first screen of a receipt: ``saved`` says where it is, ``more`` what shows all of it, and
+    ``legend`` whether lines are explained."""
+    gains, (code, longer) = _list_gains(receipt), _paste(receipt)
+    most = _MOST_WITH_LEGEND if legend else _MOST_ROWS
+    hidden = [
+        longer,
+        f"{len(gains) - most} more runtimes" if len(gains) > most else "",
+        *("rungs", "percentiles", "evidence" if receipt.evidence else "", "costs"),
+    ]
+    notes = len(receipt.collect_warnings()) + len(receipt.unavailable)
+    return Printout(
+        head=(*_say_reason(receipt), _make_title(receipt), say_answer(receipt)),
+        tables=(
+            *_draw_lines(receipt),
+            *_draw_gains(gains[:most], receipt.rungs[0].cell, receipt.latency_ns),
+        ),
+        notes=(
+            *_say_others(gains, receipt),
+            *code,
+            *_explain(receipt, legend),
+            _say_more(saved, more, hidden, notes),
+        ),
+        numbers=lambda: number_receipt(receipt),
+    )
+
+
+def draw_mix_first(
+    mix: MixReceipt, *, saved: str = "", more: str = "print(receipt.details)", legend: bool = False
+) -> Printout:
+    """The same of the mean of a mix, and its parts."""
+    gains, top = _list_gains_in_mean(mix), mix.parts[0].rungs[0]
+    name = f"{mix.name}, mean of {say_count(len(mix.parts), 'part')}"
+    return Printout(
+        head=(
+            *_say_reason(mix),
+            "  ".join([name, *_list_setting(top)]),
+            say_answer(mix),
+        ),
+        tables=(
+            *_draw_lines(mix),
+            _draw_parts(mix),
+            *_draw_gains(gains[:_MOST_WITH_LEGEND], top.cell, mix.latency_ns),
+        ),
+        notes=(
+            *_say_others(gains, mix),
+            *_explain(mix, legend),
+            _say_more(saved, more, ["rungs", "all parts"], len(mix.collect_warnings())),
+        ),
+        numbers=lambda: number_mix(mix),
+    )
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+def say_answer(found: Laddered) -> str:
+    """How long a call takes, and how much of that is not the work that was asked for."""
+    top = found.rungs[0]
+    each = top.cell.units if isinstance(found, Receipt) else 1
+    whole = f"{format_time(found.latency_ns)} a {_name_run(top.cell)}"
+    if each > 1:
+        whole += f" ({format_time(found.latency_ns / each)} a {top.cell.unit})"
+    if top.long_run_ns != top.latency_ns:
+        whole += f", {format_time(top.long_run_ns)} in the mean: some are slow"
+    if top.doubt:
+        return f"About {whole}"
+    told = "" if found.work_problem else _say_share(found)
+    return f"{whole}{', ' if told else ''}{told}"
+
+
+def _say_share(found: Laddered) -> str:
+    """``'of which 85 % (85 to 85) are not the GPU's work'``; "" if that is not known."""
+    share, what = compute_tax_share(found), "are not the GPU's work"
+    if share is not None and found.lines[-1].doubt:
+        return ""
+    if share is None:
+        share, what = _compute_share_above(found)
+    if share is None:
+        return ""
+    ratio, low, high = (f"{100 * value:.0f}" for value in share)
+    if share[1] <= 0:
+        return f"of which at most {high} % {what}"
+    return f"of which {ratio} % ({low} to {high}) {what}"
+
+
+def _compute_share_above(found: Laddered) -> tuple[tuple[float, float, float] | None, str]:
+    """Without busy time: the share of Python, or else of all that is above the last line."""
+    rungs, without = found.rungs, found.ladder.without_python
+    places = [rung.place for rung in rungs]
+    last = places.index(without) if without in places else len(rungs) - 1
+    if last == 0 or rungs[last].doubt:
+        return None, ""
+    time_ns, interval = compute_difference(rungs, 0, last)
+    if interval is None or interval[1] <= 0:
+        return None, ""
+    what = "is Python" if without in places else f"is not {found.lines[-1].name}"
+    total_ns = found.latency_ns
+    return (time_ns / total_ns, interval[0] / total_ns, interval[1] / total_ns), what
+
+
+def _name_run(cell: Cell) -> str:
+    """``'call'``, ``'step'``, ``'step of 8 tokens'``."""
+    if cell.step == "forward":
+        return "call"
+    return f"step of {cell.units} {cell.unit}s" if cell.units > 1 else "step"
+
+
+def _make_title(receipt: Receipt) -> str:
+    cell = receipt.rungs[0].cell
+    unit = "samples" if "sampling_hz" in cell.options else "tokens"
+    sizes = f"batch {cell.batch}" + (f" x {cell.sequence} {unit}" if cell.sequence else "")
+    name = f"{receipt.label}: " * bool(receipt.label) + name_work(cell, cell.model)
+    return "  ".join([name, *_list_setting(receipt.rungs[0], sizes)])
+
+
+def _list_setting(top: Measurement, *sizes: str) -> list[str]:
+    """Device, dtype, sizes, threads, and the machine."""
+    cell = top.cell
+    device, torch = name_device(top.environment), top.environment.software.torch
+    for name in ("(R)", "(TM)", " CPU", " Processor"):
+        device = device.replace(name, "")
+    machine = f"{device.partition(' @')[0]}, torch {torch.partition('+')[0]}"
+    return [cell.device, cell.dtype, *sizes, *list_threads(top), machine]
+
+
+# --- the one reason -------------------------------------------------------------------------------
+
+
+def _say_reason(found: Laddered) -> tuple[str, ...]:
+    """Why numbers are missing or not to go by, and what to do; () if all are."""
+    if found.work_problem:
+        remedy = "Measure a step whose work does not change."
+        return (f"! Not the same work in each call: {found.work_problem}. {remedy}", "")
+    what, why = _name_unresolved(found), _find_cause(found)
+    if what:
+        return (f"! {what} not resolved: {why}.", "")
+    return (f"! {why[0].upper()}{why[1:]}.", "") if find_disturbance(_list_warnings(found)) else ()
+
+
+def _name_unresolved(found: Laddered) -> str:
+    """``'launch and graph are'``; "" if all lines are resolved."""
+    lines = [line for line in found.lines if not line.resolved]
+    if found.rungs[0].doubt:
+        return "All of this is"
+    if len(lines) > 1 and len(lines) >= len(found.lines) - 1:
+        return "What each layer costs is"
+    names = " and ".join(line.name for line in lines)
+    return f"{names[0].upper()}{names[1:]} {'is' if len(lines) == 1 else 'are'}" if names else ""
+
+
+def _find_cause(found: Laddered) -> str:
+    """The one that makes the others likely, with its remedy."""
+    warnings = _list_warnings(found)
+    if disturbance := find_disturbance(warnings):
+        rounds = disturbance.removeprefix(DISTURBED_IN).partition(" rounds")[0]
+        return f"other programs used the CPU in{rounds} rounds; {_REMEDY}"
+    lines = [line for line in found.lines if not line.resolved]
+    doubts = [found.rungs[0].doubt, *(line.problem or line.doubt for line in lines)]
+    doubt = next(filter(None, doubts), "")
+    if doubt.endswith(TOO_FEW):
+        limits = (text for text in warnings if TOO_FEW_TO_RESOLVE in text)
+        return next(limits, f"{doubt}; --duration measures more")
+    return doubt or f"noise is larger; {_say_duration(lines, found)}"
+
+
+def _say_duration(lines: Sequence[Line], found: Laddered) -> str:
+    """How long to measure until they are resolved, as far as the rounds tell."""
+    parts = found.parts if isinstance(found, MixReceipt) else [found]
+    measured = [
+        item for part in parts if isinstance(part, Receipt) for item in (*part.rungs, *part.others)
+    ]
+    needed = max((line.rounds_needed or math.inf for line in lines), default=0)
+    whole_ns = sum(item.burst * sum(map(sum, item.samples_ns)) for item in measured)
+    seconds = needed / len(found.rungs[0].values_ns) * whole_ns / 1e9
+    if seconds <= _MOST_S:
+        return f"--duration {max(math.ceil(seconds), 1)} should do"
+    return f"{'it' if len(lines) == 1 else 'they'} may as well be nothing"
+
+
+def _list_warnings(found: Laddered) -> list[str]:
+    return found.collect_warnings() if isinstance(found, Receipt | MixReceipt) else []
+
+
+# --- the ladder -----------------------------------------------------------------------------------
+
+
+def _draw_lines(found: Laddered) -> Iterator[Rows]:
+    """A bar a line; none where there is one alone, of work that cannot be taken apart."""
+    if len(found.lines) == 1:
+        return
+    longest = max(line.time_ns for line in found.lines)
+    rows = [_draw_line(line, found.latency_ns, longest) for line in found.lines]
+    yield Rows(
+        title="",
+        columns=("line", "time", "share", "bar"),
+        numeric=("time", "share"),
+        gives_way=("bar",),
+        rows=tuple(rows),
+        look="bare",
+    )
+
+
+def _draw_line(line: Line, total_ns: float, longest_ns: float) -> tuple[str, str, str, str]:
+    if not line.resolved:
+        return line.name, _UNKNOWN, _UNKNOWN, ""
+    bar = "#" * max(1, round(_BAR * line.time_ns / longest_ns))
+    return line.name, format_time(line.time_ns, total_ns), f"{100 * line.share_ratio:.0f} %", bar
+
+
+def _explain(found: Laddered, legend: bool) -> Iterator[str]:
+    if legend and len(found.lines) > 1:
+        told = "; ".join(f"{line.name} = {line.removes}" for line in found.lines)
+        yield f"The lines: {told}. (Told once; --all repeats it.)"
+        yield ""
+
+
+def _draw_parts(mix: MixReceipt) -> Rows:
+    """The parts that take most of the mean."""
+    parts = [
+        (name, share, share * part.latency_ns / mix.latency_ns, part)
+        for name, share, part in zip(mix.names, mix.shares, mix.parts, strict=True)
+    ]
+    parts.sort(key=lambda part: -part[2])
+    unit = choose_unit(max(part.latency_ns for *_, part in parts))[0]
+    return Rows.of(
+        "",
+        parts[:_MOST_ROWS],
+        {
+            "Its parts": "0",
+            "weight": lambda part: f"{100 * part[1]:.0f} %",
+            f"{unit} each": lambda part: _drop_unit(part[3].latency_ns, mix.latency_ns),
+            "of the mean": lambda part: _UNKNOWN if part[3].rungs[0].doubt
+            else f"{100 * part[2]:.0f} %",
+        },
+        text=("Its parts",),
+        look="light",
+    )  # fmt: skip
+
+
+# --- what gives it back ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gain:
+    """A runtime that is right, and faster for certain; ``seconds`` until it is ready."""
+
+    place: Place
+    latency_ns: float
+    speedup_ratio: float
+    outputs: str
+    seconds: float | None = None
+
+
+def _list_gains(receipt: Receipt) -> list[_Gain]:
+    """Fastest first, each runtime once: as Python calls it, if that is faster too."""
+    return _take_each_once(
+        _Gain(
+            place=row.measurement.place,
+            latency_ns=row.latency_ns,
+            speedup_ratio=row.speedup_ratio or 1.0,
+            outputs=row.outputs,
+            seconds=row.preparation.seconds,
+        )
+        for row in receipt.runtimes
+        if row.is_faster and not row.excluded and not row.is_rung
+    )
+
+
+def _list_gains_in_mean(mix: MixReceipt) -> list[_Gain]:
+    return _take_each_once(
+        _Gain(
+            place=row.mean.place,
+            latency_ns=row.latency_ns,
+            speedup_ratio=row.speedup_ratio,
+            outputs=row.outputs,
+        )
+        for row in mix.runtimes
+        if row.is_faster and not row.excluded and row.mean.place not in mix.ladder.places
+    )
+
+
+def _take_each_once(gains: Iterable[_Gain]) -> list[_Gain]:
+    found: dict[str, _Gain] = {}
+    for gain in gains:
+        if gain.place.runtime not in found or gain.place.host == "python":
+            found[gain.place.runtime] = gain
+    return sorted(found.values(), key=lambda gain: gain.latency_ns)
+
+
+def _draw_gains(gains: Sequence[_Gain], cell: Cell, like_ns: float) -> Iterator[Rows]:
+    if not gains:
+        return
+    cells: dict[str, Written] = {
+        "What gives it back": lambda gain: _name(gain.place),
+        f"{choose_unit(like_ns)[0]} a {_name_run(cell).split()[0]}": lambda gain: _drop_unit(
+            gain.latency_ns, like_ns
+        ),
+        "times": lambda gain: _say_times(gain.speedup_ratio),
+        "outputs": lambda gain: gain.outputs.removeprefix("equal ").partition(",")[0],
+    }
+    if any(gain.seconds is not None for gain in gains):
+        cells["ready in"] = ("seconds", lambda time_s: f"{time_s:.{int(time_s < 10)}f} s")
+    yield Rows.of(
+        "",
+        gains,
+        cells,
+        text=("What gives it back", "outputs"),
+        gives_way=("ready in", "outputs"),
+        look="light",
+    )
+
+
+def _name(place: Place) -> str:
+    name = _WRITTEN.get(place.runtime, place.runtime)
+    return name if place.host == "python" else f"{name}, called from C++"
+
+
+def _drop_unit(time_ns: float, like_ns: float) -> str:
+    return format_time(time_ns, like_ns).rpartition(" ")[0]
+
+
+def _say_others(gains: Sequence[_Gain], found: Laddered) -> Iterator[str]:
+    """Where no runtime gives it back, what would; and what is faster, but not right."""
+    if found.rungs[0].doubt or found.work_problem:
+        return
+    rows = found.runtimes if isinstance(found, Receipt) else ()
+    if not gains:
+        yield next(map(_say_stand_in, _list_stand_ins(rows, found)), _NOTHING)
+        yield ""
+    wrong = [row for row in rows if row.is_faster and row.excluded and not row.is_rung]
+    if wrong := [row for row in wrong if not row.preparation.baseline]:
+        name, ratio = _name(wrong[0].measurement.place), wrong[0].speedup_ratio or 1.0
+        reason = cut(wrong[0].excluded, _LONGEST_REASON)
+        yield f"Faster, but not advised: {name}, {_say_times(ratio)} ({reason})."
+        yield ""
+
+
+def _list_stand_ins(rows: Sequence[RuntimeRow], found: Laddered) -> list[RuntimeRow]:
+    """Rungs that run the same operators or kernels, and are faster for certain; fastest first."""
+    return [
+        row
+        for row in rows
+        if row.measurement.place in found.ladder.stand_ins and row.is_faster and not row.excluded
+    ]
+
+
+def _say_stand_in(row: RuntimeRow) -> str:
+    return (
+        f"The same work without Python takes {format_time(row.latency_ns)} "
+        f"({_say_times(row.speedup_ratio or 1.0)}): ftax.capture hands that over."
+    )
+
+
+def _say_times(ratio: float) -> str:
+    return f"{ratio:.{int(ratio < 10)}f}x"
+
+
+def _paste(receipt: Receipt) -> tuple[tuple[str, ...], str]:
+    """The code of the fastest runtime that needs few lines, and the name of a faster one."""
+    rows = list_adoptable(receipt)
+    codes = [find_code(row, brief=True) for row in rows]
+    short = [place for place, code in enumerate(codes) if len(code.splitlines()) <= _MOST_CODE]
+    names = [_name(row.measurement.place) for row in rows]
+    longer = f"the code for {names[0]}" if rows and short[:1] != [0] else ""
+    if not short:
+        return (), longer
+    what = "" if short[0] == 0 else f" ({names[short[0]]})"
+    return (f"Paste{what}:", indent(codes[short[0]], "    "), ""), longer
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def _say_more(saved: str, more: str, hidden: Sequence[str], notes: int) -> str:
+    """``'Saved in receipt.jsonl. ftax show --all: rungs, evidence, costs (2 notes)'``."""
+    told = f"{more}: {', '.join(filter(None, hidden))}"
+    return f"{saved} {told}".strip() + (f" ({say_count(notes, 'note')})" if notes else "")
