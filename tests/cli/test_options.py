@@ -145,10 +145,10 @@ def test_they_reach_the_sides_of_a_comparison(monkeypatch):
         ("flat", "python"),
     ]
     assert seen.given["duration_s"] == 3.0  # of all pairs
-    check_plan(seen.given["plan"], duration_s=2.0)  # of a side in a pair
+    check_plan(seen.given["plan"], duration_s=2.0, round_ms=10.0)  # of a side in a pair
     seen = see("compare", "gpt2", "gpt2", "--label", "x", "--label", "y")
     assert [side.label for side in seen.arguments[0]] == ["x", "y"]
-    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (45.0, 40)
+    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (45.0, 80)
 
 
 def test_they_reach_a_receipt_and_a_trace(monkeypatch):

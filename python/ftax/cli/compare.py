@@ -46,7 +46,7 @@ Sides = Annotated[
 
 @o.takes(
     setting=o.make_setting,
-    plan=o.some_of(o.make_plan, duration="45", rounds="40"),
+    plan=o.some_of(o.make_plan, duration="45", rounds="80"),
     output=o.make_output,
 )
 def compare(
