@@ -127,11 +127,11 @@ def check_plan(plan, **usual):
 
 
 def test_one_setting_and_one_plan_reach_a_job(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.processes.run_jobs", stop)
-    (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments[0]
+    monkeypatch.setattr("ftax.sweeps.processes.run_repeatedly", stop)
+    (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments
     assert job.setting == WANTED
     check_plan(job.plan, mode="throughput")
-    (job,) = see("bench", "gpt2").arguments[0]
+    (job,) = see("bench", "gpt2").arguments
     assert (job.setting, job.plan) == (Setting(), Plan())
 
 

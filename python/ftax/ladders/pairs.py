@@ -28,7 +28,7 @@ from ftax.steps.revision import Revision, check_origin
 from ftax.steps.setting import Setting
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.interrupts import interruptible
-from ftax.timing.measurement import TURNS, Measurement, make_session_id
+from ftax.timing.measurement import Measurement, make_session_id
 from ftax.timing.sequential import FEWEST_PAIRS, find_look_confidence, is_look
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
@@ -238,8 +238,7 @@ def serve_side(job: Mapping[str, Any], line: Line) -> None:
             check_origin(side.revision)
         turns.begin()
         (found,) = require(measure(loaded, prepared, plan, turns, in_a_row=False))
-    marked = replace(found, checks={**found.checks, TURNS: ROUNDS_A_TURN})
-    line.say("measured", measurement=marked.to_dict())
+    line.say("measured", measurement=found.with_turns(ROUNDS_A_TURN).to_dict())
 
 
 def _read_pickled(path: str) -> tuple[Any, Any]:

@@ -70,6 +70,7 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
         title,
         measurements,
         {
+            **({"label": "label"} if any(item.label for item in measurements) else {}),
             **({"model": "cell.model"} if len(models) > 1 else {}),
             "runtime": "cell.runtime",
             "host": "cell.host",
@@ -81,6 +82,6 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
             "rounds": format_rounds,
             "stopped": "stop_reason",
         },
-        text=("model", "runtime", "host", "stopped"),
+        text=("label", "model", "runtime", "host", "stopped"),
         gives_way=("p90", "p50", "p99", "stopped", "rounds"),
     )
