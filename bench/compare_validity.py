@@ -1,248 +1,235 @@
-"""How often `ftax.compare` is right: pairs that are the same, and pairs that differ by 5 %.
+"""How often `ftax compare old.py:make new.py:make` is right, as a user types it.
 
-Each side of a pair is several fresh processes, which take turns with those of the other side, as in
-`sweeps.processes`. The surprising choice: the workers are its own and measure a module made
-on the spot, since 500 processes cannot all import transformers and check a tape. Each measures four
-cells one after the other, and each cell together with itself slowed by 5 % of its own warm latency:
-side b as it is makes a pair that is the same, side b slowed a pair that differs. Pairs of one cell
-have no process in common; the four pairs of a set do, which the interval over all pairs does not
-know: the rows by cell do not have that flaw.
+Three kinds of pairs of source, written on the spot: the same work under other names and with other
+comments; 5 % more work (21 blocks in place of 20); and 5 layers in place of 4, which a gate has to
+fail. The surprising choice: a neighbour that comes and goes is part of the bench. It keeps one CPU
+busy for some seconds, and then not, as on a runner of CI.
 
-Every set is appended to a file as soon as it is done; the summary is computed from that file, so a
+Each pair is appended to a file as soon as it is done; the summary is computed from that file, so a
 run that stops at its time limit is continued with --resume.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
-import queue
+import random
 import statistics
+import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from pairs import (
-    ROW_COLUMNS,
-    PairedWorkers,
-    Sides,
-    compare_sides,
-    count_verdicts,
-    make_plan,
-    make_row,
-    open_run,
-    read_side,
-    run_sides,
-    serve_pair,
-    take_medians,
-)
-from torch import nn
+from pairs import VERDICTS, compute_wilson, open_run
 
 import record as frame
-from ftax import _core
-from ftax.runtimes.tape.recording import record
-from ftax.steps.load import load_model
-from ftax.sweeps.processes import mark_turns, read_probe
-from ftax.timing.candidate import Candidate
-from ftax.timing.measurement import Measurement
-from ftax.timing.session import measure, require
-from ftax.workers.child import Line
-from ftax.workers.turns import TurnTaker
+from ftax.records.store import read_records
+from ftax.timing.comparison import Comparison
 
-KINDS = {"same": "equal", "slow": "slower"}  # comparison and its right answer
-# Blocks, width, batch: from 40 to 150 us, in operators and in arithmetic.
-_CELLS = {
-    "8 blocks": (8, 64, 1),
-    "16 blocks": (16, 64, 1),
-    "wider": (8, 192, 1),
-    "batch 16": (8, 64, 16),
+KINDS = {"same": 100, "slow": 100, "layers": 20}  # pairs of each
+_TITLES = {
+    "same": "other names and comments",
+    "slow": "5 % more work",
+    "layers": "5 layers, not 4",
 }
-_SLOWDOWN_RATIO = 0.05
-_LEVEL_ROUNDS = 30  # by which the slowdown is sized
+# Width and batch: from 10 to 60 us a block, in operators and in arithmetic.
+_SIZES = ((64, 1), (128, 1), (64, 16), (256, 1))
+_WORDS = ("hidden", "state", "value", "signal", "middle", "x", "features", "h", "activations")
+_SOURCE = '''"""{comment}"""
+
+import torch
+from torch import nn
 
 
-def serve(_: Any, line: Line) -> None:
-    """The task of one process."""
-    serve_pair(line, lambda: work)
+class {name}(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.{first} = nn.Linear(width, width)  # {comment}
+        self.{second} = nn.LayerNorm(width)
+
+    def forward(self, {given}):
+        {result} = torch.relu(self.{first}({given}))
+        # {comment}
+        return self.{second}({result} + {given})
 
 
-def work(job: Mapping[str, Any], turns: TurnTaker) -> dict[str, Any]:
-    """One process of one side: measure each cell as it is and slowed, in the same rounds."""
-    torch.set_num_threads(1)
-    answer = {}
-    for name, sizes in _CELLS.items():
-        for kind, measurement in zip(KINDS, measure_cell(*sizes, job, turns), strict=True):
-            answer[f"{name}, {kind}"] = mark_turns(measurement, turns).to_dict()
-    return answer
-
-
-def measure_cell(
-    blocks: int, width: int, batch: int, job: Mapping[str, Any], turns: TurnTaker
-) -> tuple[Measurement, Measurement]:
-    """A chain of linear and layer norm, as it is and slowed."""
+def make():
     torch.manual_seed(0)
-    layers = [
-        part for _ in range(blocks) for part in (nn.Linear(width, width), nn.LayerNorm(width))
-    ]
-    loaded = load_model(nn.Sequential(*layers), inputs=torch.randn(batch, width))
-    inputs = loaded.flat_inputs()
-    tape = record(loaded.call, inputs=inputs, module=loaded.module, device="cpu")[0]
-    runner = _core.TapeRunner(tape, "tape", device="cpu", grad_mode=_core.GradMode.inference)
-    cell = Candidate(runtime="eager", host="cpp", runner=runner, run=tape.run)
-    cpus = tuple(os.sched_getaffinity(0))
-    plan = make_plan(job, round_ms=1.0, cpus=cpus)
-    (alone,) = require(measure(loaded, [cell], replace(plan, rounds=_LEVEL_ROUNDS)))
-    delay_ns = int(statistics.median(alone.values_ns) * _SLOWDOWN_RATIO)
-    slowed = replace(cell, runner=_core.DelayRunner(runner, delay_ns))
-    turns.begin()
-    same, slow = require(measure(loaded, [cell, slowed], plan, turns))
-    return same, slow
+    {blocks} = nn.Sequential(*[{name}({width}) for _ in range({count})])
+    return {blocks}, (torch.ones({batch}, {width}),)
+'''
+_NEIGHBOUR = """
+import random, time
+draw = random.Random(0)
+while True:
+    end = time.monotonic() + draw.uniform(1, 8)
+    while time.monotonic() < end:
+        sum(range(10000))
+    time.sleep(draw.uniform(1, 8))
+"""
 
 
-def run_set(number: int, processes: int) -> dict[str, Any]:
-    """Measure two sides and, of each cell, compare b with a, and slowed b with a.
-
-    Raises WorkerDied if a process fails.
-    """
-    start = time.monotonic()
-    with PairedWorkers(__file__, 2) as workers:
-        answers = run_sides(number, processes, workers.run_pair)
-    return {
-        "number": number,
-        "seconds": time.monotonic() - start,
-        "cells": {name: compare_cell(answers, name) for name in _CELLS},
-    }
-
-
-def compare_cell(answers: Sides, name: str) -> dict[str, Any]:
-    """The pairs of one cell."""
-    sides = {"a": read_side(answers["a"], f"{name}, same")}
-    sides |= {kind: read_side(answers["b"], f"{name}, {kind}") for kind in KINDS}
-    return {
-        "values_ns": {side: take_medians(found) for side, found in sides.items()},
-        "probes_ns": {side: [read_probe(m) for m in found] for side, found in sides.items()},
-        **{kind: compare_sides(sides["a"], sides[kind]) for kind in KINDS},
-    }
-
-
-def run_sets(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) -> None:
-    """Run what is missing, one thread a CPU; each finished set is appended at once."""
-    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
-    wanted = math.ceil(options.pairs / len(_CELLS))
-    for number in sorted(set(range(wanted)) - {item["number"] for item in done}):
-        waiting.put(number)
-    deadline = time.monotonic() + options.time_limit
-    lock, stop, failures = threading.Lock(), threading.Event(), Counter[str]()
-    slowest = 0.0
-
-    def take_sets(cpu: int) -> None:
-        nonlocal slowest
-        os.sched_setaffinity(0, {cpu})  # of this thread alone; its workers inherit it
-        while not stop.is_set() and time.monotonic() + 1.1 * slowest < deadline:
-            try:
-                number = waiting.get_nowait()
-                item = run_set(number, options.processes)
-            except queue.Empty:
-                return
-            except Exception as error:  # one broken set must not cost the others
-                with lock:
-                    failures[str(error)] += 1
-                continue
-            with lock:
-                done.append({"run": run, **item})
-                frame.append_line(options.sets_file, done[-1])
-                slowest = max(slowest, item["seconds"])
-                words = ", ".join(
-                    f"{name} {cell['same']['verdict']} and {cell['slow']['verdict']}"
-                    for name, cell in item["cells"].items()
-                )
-                frame.progress(f"compare_validity: set {len(done)} of {wanted}: {words}")
-
-    usable = sorted(os.sched_getaffinity(0))
-    # Spread out, so that two jobs do not share the two threads of one core.
-    cpus = usable[:: max(1, len(usable) // options.jobs)][: options.jobs]
-    threads = [threading.Thread(target=take_sets, args=(cpu,)) for cpu in cpus]
-    for thread in threads:
-        thread.start()
-    try:
-        for thread in threads:
-            thread.join()
-    except KeyboardInterrupt:  # the workers have died of it too: summarise what there is
-        stop.set()
-        for thread in threads:
-            thread.join()
-    for message, count in failures.items():
-        frame.progress(f"compare_validity: {count} sets failed: {message}")
-
-
-def summarise(
-    sets: Sequence[Mapping[str, Any]], field: str, cells: Iterable[str] = _CELLS
-) -> dict[str, dict[str, Any]]:
-    """Per kind: how often each verdict was given, and the interval of the right one's share."""
-    return {
-        kind: count_verdicts(
-            [item["cells"][name][kind][field] for item in sets for name in cells], right
+def write_source(path: Path, size: tuple[int, int], count: int, draw: random.Random) -> None:
+    """A model of ``count`` blocks, whose names and comments are drawn."""
+    given, result, first, second, blocks = draw.sample(_WORDS, 5)
+    path.write_text(
+        _SOURCE.format(
+            name=draw.choice(_WORDS).title(), given=given, result=result, first=f"{first}_in",
+            second=f"{second}_out", blocks=blocks, width=size[0], batch=size[1], count=count,
+            comment=" ".join(draw.choice(_WORDS) for _ in range(draw.randrange(1, 40))),
         )
-        for kind, right in KINDS.items()
-        if sets
+    )  # fmt: skip
+
+
+def run_pair(kind: str, number: int) -> dict[str, Any]:
+    """What the command said of one pair, and how long it took."""
+    draw = random.Random(f"{kind} {number}")
+    size = _SIZES[number % len(_SIZES)]
+    counts = {"same": (20, 20), "slow": (20, 21), "layers": (4, 5)}[kind]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, count in zip(("old", "new"), counts, strict=True):
+            write_source(folder / f"{file}.py", size, count, draw)
+        command = [sys.executable, "-m", "ftax", "compare", "old.py:make", "new.py:make"]
+        options = ["--threads", "1", "--fail-on", "slower", "--json", "found.jsonl"]
+        begin = time.monotonic()
+        done = subprocess.run(
+            [*command, *options], cwd=folder, capture_output=True, text=True, check=False
+        )
+        seconds = time.monotonic() - begin
+        if done.returncode not in (0, 1):
+            raise RuntimeError(f"exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+        found = read_records(folder / "found.jsonl").records
+    (comparison,) = (item for item in found if isinstance(item, Comparison))
+    return {
+        "kind": kind,
+        "number": number,
+        "seconds": round(seconds, 2),
+        "exit_code": done.returncode,
+        "verdict": comparison.verdict,
+        "ratio": comparison.ratio,
+        "ratio_interval": list(comparison.ratio_interval),
+        "pairs": comparison.units_a,
     }
+
+
+@contextmanager
+def neighbour(is_wanted: bool) -> Iterator[None]:
+    """A process that keeps a CPU busy by turns."""
+    if not is_wanted:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", _NEIGHBOUR])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_pairs(options: argparse.Namespace, run: str, done: list[dict[str, Any]]) -> None:
+    """Run what is missing, the kinds by turns; each finished pair is appended at once."""
+    known = {(item["kind"], item["number"]) for item in done}
+    places = [
+        (number / count, kind, number)
+        for kind, count in KINDS.items()
+        for number in range(max(1, round(count * options.share)))
+    ]
+    end = time.monotonic() + options.time_limit
+    for _, kind, number in sorted(places):
+        if (kind, number) in known:
+            continue
+        if time.monotonic() > end:
+            return
+        try:
+            item = run_pair(kind, number)
+        except RuntimeError as error:  # one broken pair must not cost the others
+            frame.progress(f"{kind} {number} failed: {error}")
+            continue
+        done.append({"run": run, "neighbour": options.neighbour, **item})
+        frame.append_line(options.pairs_file, done[-1])
+        low, high = item["ratio_interval"]
+        frame.progress(
+            f"{kind} {number}: {item['verdict']}, {item['ratio'] - 1:+.1%} ({low - 1:+.1%} to "
+            f"{high - 1:+.1%}), {item['pairs']} pairs, {item['seconds']:.0f} s"
+        )
+
+
+def summarise(done: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Per kind: how often each verdict was given, how many a gate failed, and the times."""
+    found = {}
+    for kind in KINDS:
+        items = [item for item in done if item["kind"] == kind]
+        if items:
+            verdicts = [item["verdict"] for item in items]
+            found[kind] = {
+                "count": len(items),
+                **{verdict: verdicts.count(verdict) for verdict in VERDICTS},
+                "failed": sum(item["exit_code"] == 1 for item in items),
+                "seconds": [item["seconds"] for item in items],
+            }
+    return found
+
+
+def make_figures(summary: Mapping[str, Mapping[str, Any]]) -> list[frame.Figure]:
+    """The bars."""
+    figures = []
+    seconds = [value for counts in summary.values() for value in counts["seconds"]]
+    for kind, name, limits, hits in (
+        ("same", "same called different", {"at_most": 3.0}, ("faster", "slower")),
+        ("slow", "5 % more work called slower", {"at_least": 90.0}, ("slower",)),
+        ("slow", "5 % more work called faster", {"at_most": 0.0}, ("faster",)),
+        ("layers", "5 layers, not 4, fail the gate", {"at_least": 100.0}, ("failed",)),
+    ):
+        if kind in summary:
+            counts = summary[kind]
+            share = 100 * sum(counts[hit] for hit in hits) / counts["count"]
+            figures.append(frame.Figure(name=name, values=(share,), unit="%", **limits))
+    middle = statistics.median(seconds)
+    figures.append(frame.Figure(name="median run", values=(middle,), unit="s", at_most=60.0))
+    return figures
 
 
 def parse() -> argparse.Namespace:
     """The options, with the small ones that --quick stands for."""
     parser = frame.make_parser(__doc__)
-    parser.set_defaults(processes=None)
-    parser.add_argument("--pairs", type=int, help="pairs of each kind (200)")
-    parser.add_argument("--jobs", type=int, help="sets at once, each on a CPU of its own")
-    parser.add_argument("--time-limit", type=float, default=7200.0, help="seconds (7200)")
-    parser.add_argument("--sets-file", type=Path, help="where sets are appended")
+    parser.add_argument("--share", type=float, help="of all pairs (1)")
+    parser.add_argument("--time-limit", type=float, default=14_400.0, help="seconds (14400)")
+    parser.add_argument("--pairs-file", type=Path, help="where pairs are appended")
     parser.add_argument("--resume", action="store_true", help="continue the file's last run")
+    parser.add_argument("--neighbour", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
-    options.pairs = options.pairs or (8 if options.quick else 200)
-    options.processes = options.processes or (3 if options.quick else 5)
-    options.jobs = options.jobs or max(1, len(os.sched_getaffinity(0)) // 2)
+    options.share = options.share or (0.02 if options.quick else 1.0)
     folder = options.results or (Path(tempfile.mkdtemp()) if options.quick else frame.RESULTS)
-    options.sets_file = options.sets_file or folder / "compare_validity_sets.jsonl"
+    options.pairs_file = options.pairs_file or folder / "compare_validity_pairs.jsonl"
     return options
 
 
 def main() -> None:
-    """Run the sets, print the table, save the record."""
+    """Run the pairs, print the table, save the record."""
     options = parse()
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
-    run, done = open_run(options.sets_file, resume=options.resume)
-    run_sets(options, run, done)
-    methods = {
-        "default": summarise(done, "verdict"),
-        "unpaired": summarise(done, "verdict_unpaired"),
-        **{name: summarise(done, "verdict", [name]) for name in _CELLS},
-    }
-    rows = [
-        make_row(f"{kind}, {method}", counts)
-        for method, summary in methods.items()
-        for kind, counts in summary.items()
-    ]
-    title = f"{options.processes} processes a side; slow: one side takes 5 % longer"
-    frame.show(title, ROW_COLUMNS, rows)
-    limits = {"same": {"at_least": 92.0, "at_most": 98.0}, "slow": {"at_least": 90.0}}
-    names = {"same": "same called equal", "slow": "5 % slower called slower"}
-    figures = [
-        frame.Figure(name=names[kind], values=(counts["right_percent"],), unit="%", **limits[kind])
-        for kind, counts in methods["default"].items()
-    ]
-    if not figures:
-        sys.exit("compare_validity: no set was finished; give a longer --time-limit")
-    torch.set_num_threads(1)  # as in the workers, for the record's environment
-    raw = {"run": run, "processes_a_side": options.processes, "summary": methods}
-    frame.finish(__file__, options, figures, raw=raw)
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the commands
+    run, done = open_run(options.pairs_file, resume=options.resume)
+    with neighbour(options.neighbour):
+        run_pairs(options, run, done)
+    if not done:
+        sys.exit("compare_validity: no pair was finished; give a longer --time-limit")
+    summary = summarise(done)
+    rows = []
+    for kind, counts in summary.items():
+        right = "equal" if kind == "same" else "slower"
+        low, high = compute_wilson(counts[right], counts["count"])
+        cells = [str(counts[name]) for name in ("count", *VERDICTS, "failed")]
+        middle = f"{statistics.median(counts['seconds']):.0f} s"
+        rows.append((_TITLES[kind], *cells, f"{low:.0f} to {high:.0f}", middle))
+    columns = ("source", "pairs", *VERDICTS, "gate fails", "right, % (95 %)", "median run")
+    frame.show("ftax compare old.py:make new.py:make", columns, rows)
+    raw = {"run": run, "neighbour": options.neighbour, "summary": summary}
+    frame.finish(__file__, options, make_figures(summary), raw=raw)
 
 
 if __name__ == "__main__":

@@ -45,12 +45,11 @@ from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.load import load_model
 from ftax.steps.loaded import LoadedModel
-from ftax.sweeps.processes import mark_turns
 from ftax.timing.candidate import Host
 from ftax.timing.session import measure, require
 from ftax.workers.child import Line
 from ftax.workers.process import WorkerDied
-from ftax.workers.turns import TurnTaker
+from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker
 
 # Batch, runtime, host.
 _CELLS: dict[str, tuple[int, str, Host]] = {
@@ -94,7 +93,7 @@ def prepare() -> Callable[[Mapping[str, Any], TurnTaker], dict[str, Any]]:
         answer: dict[str, Any] = {}
         for name, (workspace, prepared) in cells.items():
             (measurement,) = require(measure(workspace.loaded, [prepared], plan, turns))
-            answer[name] = mark_turns(measurement, turns).to_dict()
+            answer[name] = measurement.with_turns(ROUNDS_A_TURN).to_dict()
         return {**answer, "environment": collect_environment(device="cuda").to_dict()}
 
     return work

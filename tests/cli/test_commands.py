@@ -149,7 +149,7 @@ def test_ctrl_c_between_processes_leaves_the_answer_of_those_that_ran(tmp_path):
     command = ("bench", "bert-1x64", "--rounds", "4", "--processes", "99")
     process = start(*command, "--json", str(path))
     for line in process.stderr:
-        if "getting ready, process 2 of 99" in line:
+        if "process 2 of 99" in line:
             process.send_signal(signal.SIGINT)
             break
     result = process.end(timeout=60)

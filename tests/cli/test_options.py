@@ -127,11 +127,11 @@ def check_plan(plan, **usual):
 
 
 def test_one_setting_and_one_plan_reach_a_job(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.processes.run_jobs", stop)
-    (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments[0]
+    monkeypatch.setattr("ftax.sweeps.processes.run_repeatedly", stop)
+    (job,) = see("bench", "gpt2", "--mode", "throughput", *GIVEN, *TIMED).arguments
     assert job.setting == WANTED
     check_plan(job.plan, mode="throughput")
-    (job,) = see("bench", "gpt2").arguments[0]
+    (job,) = see("bench", "gpt2").arguments
     assert (job.setting, job.plan) == (Setting(), Plan())
 
 
@@ -145,10 +145,10 @@ def test_they_reach_the_sides_of_a_comparison(monkeypatch):
         ("flat", "python"),
     ]
     assert seen.given["duration_s"] == 3.0  # of all pairs
-    check_plan(seen.given["plan"], duration_s=2.0)  # of a side in a pair
+    check_plan(seen.given["plan"], duration_s=2.0, round_ms=10.0)  # of a side in a pair
     seen = see("compare", "gpt2", "gpt2", "--label", "x", "--label", "y")
     assert [side.label for side in seen.arguments[0]] == ["x", "y"]
-    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (45.0, 40)
+    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (45.0, 80)
 
 
 def test_they_reach_a_receipt_and_a_trace(monkeypatch):

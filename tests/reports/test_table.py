@@ -116,6 +116,8 @@ def test_a_measurement_stands_beside_its_model_only_where_models_differ():
     other = replace(first, cell=replace(first.cell, model="cnn"))
     assert "model" not in make_measurement_table([first, first]).columns
     assert make_measurement_table([first]).title.startswith("Latency of mlp")
+    named = make_measurement_table([first.with_label("before"), first])
+    assert (named.columns[0], [row[0] for row in named.rows]) == ("label", ["before", ""])
     both = make_measurement_table([first, other])
     assert read_column(both, "model") == ["mlp", "cnn"]
     assert both.title.startswith("Latency of mlp, cnn")

@@ -15,7 +15,7 @@ from ftax.runtimes.cache import make_key
 from ftax.steps.load import load_model
 from ftax.steps.load_code import find_code, is_code
 from ftax.steps.setting import Setting
-from ftax.sweeps.processes import BenchJob, run_jobs
+from ftax.sweeps.processes import BenchJob, run_repeatedly
 from ftax.timing.session import Plan
 from support.small_models import same_bits
 
@@ -223,9 +223,8 @@ def test_code_may_change_so_a_file_made_of_it_is_known_by_what_it_computes(folde
 def test_other_processes_build_it_by_its_name(folder, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     plan = Plan(rounds=2, warmup=1, round_ms=0.1)
-    (found,) = run_jobs(
-        [BenchJob(model="service:make", plan=plan, setting=Setting(seed=3))], processes=2
-    ).sides
+    job = BenchJob(model="service:make", plan=plan, setting=Setting(seed=3))
+    found = run_repeatedly(job, processes=2).measurements
     assert [item.cell.model for item in found] == ["Net", "Net"]
     assert len({item.process.pid for item in found}) == 2
     job = Job.of(load_model("service:make", grad_mode="no_grad"), ())

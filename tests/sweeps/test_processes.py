@@ -11,9 +11,9 @@ import pytest
 import ftax
 from ftax.machines.gpu_condition import expect_idle
 from ftax.steps.setting import Setting
-from ftax.sweeps.processes import BenchJob, mark_turns, repeat_disturbed, run_jobs
+from ftax.sweeps.processes import BenchJob, repeat_disturbed, run_repeatedly
 from ftax.timing.session import Plan
-from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
+from ftax.workers.turns import TurnTaker, take_turns
 from support.records import make_measurement
 
 PLAN = Plan(rounds=3, warmup=1, round_ms=1.0)
@@ -33,33 +33,20 @@ def test_a_job_survives_json():
 
 def test_each_repetition_is_a_process_of_one_session(monkeypatch):
     monkeypatch.setattr("ftax.sweeps.processes._SHARED_RATIO", math.inf)
-    a, b = run_jobs([make_job(), make_job(hosts=("python",))], processes=2).sides
-    assert len(a) == len(b) == 2
-    assert len({m.process.pid for m in (*a, *b)}) == 4
-    assert len({m.process.session for m in (*a, *b)}) == 1
-    assert [m.process.index for m in a] == [0, 1]
-    assert {m.rounds_a_turn for m in (*a, *b)} == {ROUNDS_A_TURN}
-    comparison = ftax.compare(a, b)
-    assert comparison.unit == "pair"
-    assert comparison.units_a == comparison.units_b == 2
-
-
-def test_a_process_of_its_own_takes_no_turns(monkeypatch):
-    monkeypatch.setattr("ftax.sweeps.processes._SHARED_RATIO", math.inf)
     told = []
-    runs = run_jobs([make_job()], processes=2, progress=lambda *what: told.append(what))
-    (found,), ended = runs.sides, runs.ended
-    assert ended is None
-    assert [m.rounds_a_turn for m in found] == [None, None]
+    runs = run_repeatedly(make_job(), processes=2, progress=lambda *what: told.append(what))
+    found = runs.measurements
+    assert runs.ended is None
+    assert len({m.process.pid for m in found}) == 2
+    assert len({m.process.session for m in found}) == 1
     assert [m.process.index for m in found] == [0, 1]
-    assert {phase for phase, _, _ in told} >= {
-        "getting ready, process 1 of 2", "rounds, process 2 of 2",
-    }  # fmt: skip
+    assert [m.rounds_a_turn for m in found] == [None, None]
+    assert told == [("process 1 of 2", 0, 2), ("process 2 of 2", 1, 2)]
 
 
 def test_what_is_wrong_with_a_job_is_said_as_if_it_had_run_here():
     with pytest.raises(ftax.InvalidArgumentError, match=r"'bert-bass': did you mean 'bert-base'"):
-        run_jobs([make_job(), make_job(model="bert-bass")], processes=2)
+        run_repeatedly(make_job(model="bert-bass"), processes=2)
 
 
 def test_a_worker_that_dies_says_why(tmp_path, monkeypatch):
@@ -69,27 +56,26 @@ def test_a_worker_that_dies_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setattr("ftax.workers.process.subprocess", subprocess)  # no fork: Python starts
     with pytest.raises(ftax.RunnerError, match=r"for bert-1x64 failed: .*ZeroDivisionError"):
-        run_jobs([make_job()], processes=2)
+        run_repeatedly(make_job(), processes=2)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ftax.RunnerError("it died")])
 def test_what_ends_a_repetition_does_not_cost_those_before_it(monkeypatch, error):
-    done = [[make_measurement([100] * 9, index=index)] for index in (0, 1)]
-    answers = iter([done[:1], done[1:], error])
+    answers = iter([*([make_measurement([100] * 9, index=index)] for index in (0, 1)), error])
 
-    def run(jobs, shuffler, tell):
+    def run(job):
         if isinstance(answer := next(answers), BaseException):
             raise answer
         return answer
 
-    monkeypatch.setattr("ftax.sweeps.processes._run_side_by_side", run)
+    monkeypatch.setattr("ftax.sweeps.processes._run_apart", run)
     monkeypatch.setattr("ftax.sweeps.processes.read_probe", lambda measurement: 1.0)
-    runs = run_jobs([make_job()], processes=3)
+    runs = run_repeatedly(make_job(), processes=3)
     assert runs.ended is error
-    assert [m.process.index for m in runs.sides[0]] == [0, 1]
+    assert [m.process.index for m in runs.measurements] == [0, 1]
     answers = iter([error])
     with pytest.raises(type(error)):
-        run_jobs([make_job()], processes=3)
+        run_repeatedly(make_job(), processes=3)
 
 
 class FakeWorker:
@@ -149,18 +135,9 @@ def test_a_turn_is_asked_for_before_the_rounds_and_after_every_fifth():
     assert said[3:] == [("turn", 5)]
 
 
-def test_who_was_alone_took_no_turns():
-    turns = TurnTaker(FakeLine([], [7]), expect_idle)
-    measurement = make_measurement([100, 101])
-    turns.begin()
-    assert mark_turns(measurement, turns).rounds_a_turn is None
-    turns.begin()
-    assert mark_turns(measurement, turns).rounds_a_turn == ROUNDS_A_TURN
-
-
 def test_zero_processes_are_refused():
     with pytest.raises(ftax.InvalidArgumentError, match="processes is 0"):
-        run_jobs([make_job()], processes=0)
+        run_repeatedly(make_job(), processes=0)
 
 
 def test_a_run_beside_a_busy_neighbour_is_repeated():

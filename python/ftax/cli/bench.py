@@ -34,7 +34,7 @@ def bench(
     from ftax.reports.tables.comparison_table import draw_hosts
     from ftax.reports.tables.measurement_table import draw_measurements
     from ftax.runtimes.catalogue import find_runtime
-    from ftax.sweeps.processes import BenchJob, run_jobs
+    from ftax.sweeps.processes import BenchJob, run_repeatedly
     from ftax.timing.host_comparison import HostComparison
     from ftax.timing.measurement import describe_doubts
 
@@ -44,8 +44,8 @@ def bench(
     job = BenchJob(model=model, runtime=runtime, hosts=hosts, plan=Plan(**plan), setting=setting)
     with hold():
         with show_progress(model, limit_s=job.plan.duration_s) as progress:
-            runs = run_jobs([job], processes=processes, progress=progress)
-        measurements = [item.with_label(label) for item in runs.sides[0]]
+            runs = run_repeatedly(job, processes=processes, progress=progress)
+        measurements = [item.with_label(label) for item in runs.measurements]
         with saved(output.json, measurements):
             drawn = draw_measurements(*measurements)
             if len(hosts) == 2 and processes == 1 and job.plan.mode == "latency":

@@ -46,7 +46,7 @@ Sides = Annotated[
 
 @o.takes(
     setting=o.make_setting,
-    plan=o.some_of(o.make_plan, duration="45", rounds="40"),
+    plan=o.some_of(o.make_plan, duration="45", rounds="80"),
     output=o.make_output,
 )
 def compare(
@@ -187,9 +187,10 @@ def _end(results: Sequence[Comparison], fail_on: str) -> None:
     unsure = [item for item in results if not item.is_within_margin]
     if unsure and fail_on == "unsure":
         names = ", ".join(dict.fromkeys(item.name_b for item in unsure))
+        hint = "; a longer --duration or a quieter machine may tell"
         say(
             f"{names}: it cannot be told whether it is slower by more than "
-            f"{unsure[0].margin:.0%}; a longer --duration or a quieter machine may tell"
+            f"{unsure[0].margin:.0%}{hint if unsure[0].unit == 'pair' else ''}"
         )
         raise typer.Exit(UNSURE)
 

@@ -171,7 +171,7 @@ def leave_if_ended(runs: JobRuns, processes: int, json: Path | None) -> None:
         leave_interrupted(json, "the table is of what was measured until then")
     if processes == 1:
         raise runs.ended
-    done = len({m.process.index for m in runs.sides[0]})
+    done = len({m.process.index for m in runs.measurements})
     leave_short(runs.ended, f"{done} of {processes} processes")
 
 

@@ -28,7 +28,7 @@ from ftax.steps.revision import Revision, check_origin
 from ftax.steps.setting import Setting
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.interrupts import interruptible
-from ftax.timing.measurement import TURNS, Measurement, make_session_id
+from ftax.timing.measurement import Measurement, make_session_id
 from ftax.timing.sequential import FEWEST_PAIRS, find_look_confidence, is_look
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
@@ -37,7 +37,8 @@ from ftax.workers.process import Worker, WorkerDied
 from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
 
 DURATION_S = 45.0  # of all pairs, with the start of their processes
-_ROUNDS, _SIDE_S = 40, 2.0  # of one side in one pair, the warm-up included
+# Of one side in one pair, the warm-up included. Both sides feel the same of a turn of 50 ms.
+_ROUNDS, _ROUND_MS, _SIDE_S = 80, 10.0, 2.0
 _LIMIT_S = 24 * 3600.0  # of one step of a pair: to build, to compile, or a turn
 
 Judge = Callable[[Sequence[Sequence[Measurement]], float], bool]
@@ -90,7 +91,8 @@ class PairRuns:
 def make_pair_plan(changes: Mapping[str, Any]) -> Plan:
     """The plan of one side in one pair, with what the user changed of it."""
     own = {name: value for name, value in changes.items() if name != "duration_s"}
-    return Plan(**{"rounds": _ROUNDS, "duration_s": _SIDE_S, **own})
+    usual = {"rounds": _ROUNDS, "round_ms": _ROUND_MS, "duration_s": _SIDE_S}
+    return Plan(**{**usual, **own})
 
 
 def run_pairs(
@@ -236,8 +238,7 @@ def serve_side(job: Mapping[str, Any], line: Line) -> None:
             check_origin(side.revision)
         turns.begin()
         (found,) = require(measure(loaded, prepared, plan, turns, in_a_row=False))
-    marked = replace(found, checks={**found.checks, TURNS: ROUNDS_A_TURN})
-    line.say("measured", measurement=marked.to_dict())
+    line.say("measured", measurement=found.with_turns(ROUNDS_A_TURN).to_dict())
 
 
 def _read_pickled(path: str) -> tuple[Any, Any]:

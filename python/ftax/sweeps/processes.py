@@ -1,33 +1,27 @@
-"""Runs benchmark jobs in fresh processes, so that what differs between processes (memory layout,
-thread placement) becomes part of the measured error instead of a hidden bias.
+"""Runs a benchmark job in fresh processes, so that what differs between processes (memory layout,
+hash seeds, thread placement) becomes part of the measured error instead of a hidden bias.
 
-The surprising choice: the processes of one repetition live side by side and take turns, a tenth of
-a second each. On a host with neighbours the clock moves by a tenth within seconds; what is compared
-has then felt the same of it. Only one ever measures, and the others sleep.
-
-A process waits for a busy neighbour to leave its core, as long as its plan has patience; a
-repetition in which one shared the core all the same is run again: it measured the neighbour. What
-tells is a probe of the host beside each round, never the latency itself, so the choice does not
-depend on what is compared.
+A process waits for a busy neighbour to leave its core, as long as its plan has patience. The
+surprising choice: a process that shared the core all the same is run again, since it measured the
+neighbour. What tells is a probe of the host beside each round, never the latency itself, so the
+choice does not depend on what is measured.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from ftax.errors import FtaxError, RunnerError, check_count
-from ftax.machines.gpu_condition import expect_idle
 from ftax.steps.setting import Setting
 from ftax.timing.interrupts import interruptible
-from ftax.timing.measurement import TURNS, Measurement, make_session_id
+from ftax.timing.measurement import Measurement, make_session_id
 from ftax.timing.session import Plan, Progress, measure, require
 from ftax.workers.child import Line
-from ftax.workers.process import Worker, WorkerDied
-from ftax.workers.turns import MEASURING, ROUNDS_A_TURN, TurnTaker, take_turns
+from ftax.workers.process import WorkerDied, run_task
 
+_LIMIT_S = 24 * 3600.0  # of one process: to build, to compile, and to measure
 _MOST_PROCESSES = 10_000  # hours, if each takes as little as it can
 _SHARED_RATIO = 1.2  # of the fastest probe: what ran slower had less than a core
 
@@ -67,107 +61,71 @@ def run_job(job: BenchJob, progress: Progress | None = None) -> tuple[Measuremen
         loaded, preparations = interruptible(
             prepare, job.model, None, None, job.setting, runtime=job.runtime, hosts=job.hosts
         )
-        if progress:
-            progress(MEASURING, 0, 1)
-        in_a_row = not isinstance(progress, TurnTaker)
-        return require(measure(loaded, preparations, job.plan, progress, in_a_row=in_a_row))
+        return require(measure(loaded, preparations, job.plan, progress))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRuns:
-    """The measurements of each job, none of one that did not begin, and what ended them before all
-    processes had run."""
+    """What was measured, and what ended it before all processes had run."""
 
-    sides: list[list[Measurement]]
+    measurements: list[Measurement]
     ended: KeyboardInterrupt | FtaxError | None = None
 
 
-def run_jobs(
-    jobs: Sequence[BenchJob], *, processes: int, progress: Progress | None = None
-) -> JobRuns:
-    """Run each job ``processes`` times.
+def run_repeatedly(job: BenchJob, *, processes: int, progress: Progress | None = None) -> JobRuns:
+    """Run a job ``processes`` times; with one process it runs here, with more each is a fresh one.
 
-    With one process the jobs run here, one after the other. With more, every repetition is a fresh
-    process, and the jobs of one repetition take turns, so that drift falls on all alike. A process
-    that fails, or Ctrl-C, costs its repetition and those after it; here, its job and those after.
+    A process that fails, or Ctrl-C, costs its repetition and those after it.
 
     Raises:
-        FtaxError: the first job here was stopped by it, or a process of the first repetition;
-            RunnerError if it just died.
+        FtaxError: the first repetition was stopped by it; RunnerError if its process just died.
     """
     check_count("processes", processes, most=_MOST_PROCESSES)
-    session = make_session_id()
+    plan = replace(job.plan, session=make_session_id())
     if processes == 1:
-        plans = [replace(job.plan, session=session) for job in jobs]
-        here = [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)]
-        return _run_here(here, progress)
-    runs: dict[int, list[list[Measurement]]] = {}
+        found = [*run_job(replace(job, plan=plan), progress)]
+        interrupted = found[0].stop_reason == "interrupted"
+        return JobRuns(measurements=found, ended=KeyboardInterrupt() if interrupted else None)
+    runs: dict[int, list[Measurement]] = {}
 
-    def run(repetition: int) -> list[list[Measurement]]:
-        label = f"process {repetition + 1} of {processes}"
-        if repetition in runs:
-            label += " again, without the neighbour"
-
-        def tell(done: int, total: int) -> None:
-            if progress:
-                progress(f"rounds, {label}", done, total)
-
+    def run(index: int) -> list[Measurement]:
         if progress:
-            progress(f"getting ready, {label}", 0, 1)
-        probes = [read_probe(side[0]) for sides in runs.values() for side in sides]
-        plans = [
-            replace(
-                job.plan,
-                process_index=repetition,
-                session=session,
-                seed=job.plan.seed + repetition,
-                quiet_probe_ns=min(probes, default=0.0),
-            )
-            for job in jobs
-        ]
-        return _run_side_by_side(
-            [replace(job, plan=plan) for job, plan in zip(jobs, plans, strict=True)],
-            random.Random(jobs[0].plan.seed + repetition),
-            tell,
+            again = " again, without the neighbour" if index in runs else ""
+            progress(f"process {index + 1} of {processes}{again}", index, processes)
+        own = replace(
+            plan,
+            process_index=index,
+            seed=plan.seed + index,
+            quiet_probe_ns=min((read_probe(found[0]) for found in runs.values()), default=0.0),
         )
+        return _run_apart(replace(job, plan=own))
 
     ended: KeyboardInterrupt | FtaxError | None = None
     try:
-        for repetition in range(processes):
-            runs[repetition] = interruptible(run, repetition)
+        for index in range(processes):
+            runs[index] = interruptible(run, index)
         interruptible(
-            repeat_disturbed,
-            runs,
-            lambda sides: max(read_probe(side[0]) for side in sides),
-            run,
-            limit=processes,
+            repeat_disturbed, runs, lambda found: read_probe(found[0]), run, limit=processes
         )
     except (KeyboardInterrupt, FtaxError) as error:
         if not runs:
             raise
         ended = error
-    sides = [
-        [item for found in runs.values() for item in found[place]] for place in range(len(jobs))
-    ]
-    return JobRuns(sides=sides, ended=ended)
+    return JobRuns(measurements=[item for found in runs.values() for item in found], ended=ended)
 
 
-def _run_here(jobs: Sequence[BenchJob], progress: Progress | None) -> JobRuns:
-    sides: list[list[Measurement]] = []
-    ended: KeyboardInterrupt | FtaxError | None = None
-    for job in jobs:
-        try:
-            sides.append([*run_job(job, progress)])
-        except (KeyboardInterrupt, FtaxError) as error:
-            if not sides:
-                raise
-            ended = error
-        else:
-            if sides[-1][0].stop_reason == "interrupted":
-                ended = KeyboardInterrupt()
-        if ended is not None:
-            break
-    return JobRuns(sides=[*sides, *([] for _ in jobs[len(sides) :])], ended=ended)
+def _run_apart(job: BenchJob) -> list[Measurement]:
+    try:
+        answers = list(run_task(f"{__name__}:serve", job.to_dict(), limit_s=_LIMIT_S))
+    except WorkerDied as error:
+        raise RunnerError(f"the worker process for {job.model} failed: {error}") from error
+    return [Measurement.from_dict(answer["measurement"]) for answer in answers]
+
+
+def serve(job: Mapping[str, Any], line: Line) -> None:
+    """The task of one process: run a job, and answer with its measurements."""
+    for measurement in run_job(BenchJob.from_dict(job)):
+        line.say("measured", measurement=measurement.to_dict())
 
 
 def repeat_disturbed(
@@ -196,39 +154,3 @@ def read_probe(measurement: Measurement) -> float:
     slower; the median over the rounds that count."""
     probe: Any = measurement.checks["host_probe_ns"]  # a check that `measure` made
     return max(float(probe["wide"]), float(probe.get("within", 0.0)))
-
-
-def _run_side_by_side(
-    jobs: Sequence[BenchJob], shuffler: random.Random, tell: Callable[[int, int], None]
-) -> list[list[Measurement]]:
-    workers: list[Worker] = []
-    try:
-        for _ in jobs:
-            workers.append(Worker("ftax.sweeps.processes:run_by_turns"))
-        for worker, job in zip(workers, jobs, strict=True):
-            worker.wait_until_ready()
-            worker.send(job.to_dict())
-        said = take_turns(workers, shuffler, tell)
-    except WorkerDied as error:
-        names = " or ".join(dict.fromkeys(job.model for job in jobs))
-        raise RunnerError(f"the worker process for {names} failed: {error}") from error
-    finally:
-        for worker in workers:
-            worker.end()
-    return [
-        [Measurement.from_dict(answer["measurement"]) for answer in answers] for answers in said
-    ]
-
-
-def run_by_turns(job: Mapping[str, Any], line: Line) -> None:
-    """The task of one process: run a job, and answer with its measurements."""
-    turns = TurnTaker(line, expect_idle)
-    for measurement in run_job(BenchJob.from_dict(job), turns):
-        line.say("measured", measurement=mark_turns(measurement, turns).to_dict())
-
-
-def mark_turns(measurement: Measurement, turns: TurnTaker) -> Measurement:
-    """The measurement, which says that it took turns if there was anybody to take them with."""
-    if not turns.has_others:
-        return measurement
-    return replace(measurement, checks={**measurement.checks, TURNS: ROUNDS_A_TURN})

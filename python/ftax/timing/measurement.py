@@ -225,6 +225,10 @@ class Measurement(Result, Computed):
         """The same under another label."""
         return replace(self, label=label)
 
+    def with_turns(self, rounds: int) -> Self:
+        """The same, of a process that took turns of so many rounds."""
+        return replace(self, checks={**self.checks, TURNS: rounds})
+
     @property
     def disturbed_rounds(self) -> tuple[int, ...]:
         """The rounds in which a probe of the host met a neighbour, or time was stolen."""

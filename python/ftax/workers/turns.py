@@ -41,7 +41,6 @@ class TurnTaker:
     def __init__(self, line: Line, tell_others: Callable[[Sequence[int]], None]) -> None:
         self._line, self._tell_others = line, tell_others
         self._began = 0  # with which round the last turn did
-        self.has_others = False
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         """Wait if a turn begins here. Once a round: who waits for a quiet core calls many times."""
@@ -53,7 +52,6 @@ class TurnTaker:
             return
         self._line.say("turn", done=done, total=total)
         others = self._line.hear() or []
-        self.has_others = bool(others)
         self._tell_others(others)
 
     def begin(self) -> None:

@@ -71,6 +71,7 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
         title,
         measurements,
         {
+            **({"label": "label"} if any(item.label for item in measurements) else {}),
             **({"model": "cell.model"} if len(models) > 1 else {}),
             "runtime": "cell.runtime",
             "called from": ("cell.host", name_caller),
@@ -79,6 +80,7 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
             "rounds": format_rounds,
             "stopped": "stop_reason",
         },
+<<<<<<< HEAD
         text=("model", "runtime", "called from", "stopped"),
         gives_way=("stopped", "rounds"),
     )
@@ -101,4 +103,8 @@ def make_percentile_table(measurements: Sequence[Measurement]) -> Rows:
         },
         text=("model", "runtime", "called from"),
         gives_way=("slowest",),
+=======
+        text=("label", "model", "runtime", "host", "stopped"),
+        gives_way=("p90", "p50", "p99", "stopped", "rounds"),
+>>>>>>> compare
     )
