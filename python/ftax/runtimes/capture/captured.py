@@ -237,7 +237,7 @@ class Captured(Wraps):
         self.__wrapped__ = self._function  # for who asks for its arguments
         self.name = name or (what.name if isinstance(what, Step) else _name(what))
         self.options = options
-        self._programs: tuple[Program, ...] = ()  # the most recently used first
+        self._has_graphs = False  # among what was recorded
         self._kinds, self._budget = CallKinds(), Budget()
         self._turns = threading.RLock()  # of calls that must not run at once
         self._books = threading.RLock()  # of what is noted here, held for moments
@@ -273,21 +273,16 @@ class Captured(Wraps):
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = time.perf_counter_ns()
+        if self._is_closed:
+            raise RunnerError(f"the capture of {self.name} was closed: call {self.name} itself")
         if self.options.reset is not None:
             self.options.reset()
-        for place, program in enumerate(self._programs):
+        kind = self._find_kind(args, kwargs)
+        for program in () if kind is None else tuple(kind.programs):
             tensors = program.match(args, kwargs)
             if tensors is not None:
-                if place:
-                    self._bring_forward(program)
                 return self._run(_Match(args, kwargs, start, program, tensors))
-        return self._miss(_Given(args, kwargs, start))
-
-    def _bring_forward(self, program: Program) -> None:
-        with self._books:
-            if program in self._programs:
-                rest = [item for item in self._programs if item is not program]
-                self._programs = program, *rest
+        return self._miss(_Given(args, kwargs, start), kind)
 
     def _run(self, match: _Match) -> Any:
         if match.program.is_concurrent:
@@ -366,8 +361,8 @@ class Captured(Wraps):
         result = self._function(*match.args, **match.kwargs)  # what it raises is handed out
         _wait_for(program)
         original_ns = time.perf_counter_ns() - begun
-        if not program.has_state:  # what ran second found caches warm: so does this one
-            begun = time.perf_counter_ns()
+        if replay_ns >= original_ns and not program.has_state:
+            begun = time.perf_counter_ns()  # what ran second found caches warm: so does this one
             program.match(match.args, match.kwargs)
             _run(match)
             _wait_for(program)
@@ -448,7 +443,6 @@ class Captured(Wraps):
 
     def _drop(self, program: Program) -> None:
         with self._books:
-            self._programs = tuple(item for item in self._programs if item is not program)
             if program in program.call_kind.programs:
                 program.call_kind.programs.remove(program)
         program.replay.close()
@@ -470,44 +464,41 @@ class Captured(Wraps):
                 if kind is not None:
                     kind.original_ns += now - begun
 
-    def _miss(self, call: _Given) -> Any:
-        if self._is_closed:
-            raise RunnerError(f"the capture of {self.name} was closed: call {self.name} itself")
-        if (mode := find_mode()) and not self._is_raised_at_miss():
-            self._warn_mode(mode)
-            return self._call_original(call, "a mode of torch is on")
+    def _miss(self, call: _Given, kind: CallKind | None) -> Any:
+        if kind is None:
+            return self._call_original(call, "it cannot be captured")
         with self._books:
-            kind = self._find_kind(call)
-            why = "it cannot be captured" if kind is None else self._explain_original(kind)
-        if kind is None or why:
+            why = self._explain_original(kind)
+        if why:
             return self._call_original(call, why, kind)
-        if self._is_raised_at_miss() and not kind.is_settled:
+        if self.options.on_miss == "raise" and self._calls and not kind.is_settled:
             raise InvalidArgumentError(
                 f"no recorded call of {self.name} fits: {_describe_miss(kind)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
             )
+        if mode := find_mode():
+            if not is_measuring() and self.options.on_refusal == "raise":
+                self._warn("mode", f"inside of {mode} {self.name} is called as it is, uncaptured")
+            return self._call_original(call, "a mode of torch is on")
         with be_alone() as is_alone:
             # Another thread measures or records, and what it runs may wait for this capture.
             if not is_alone:
                 return self._call_original(call, "another thread measures or records", kind)
             return self._record_and_run(call, kind)
 
-    def _is_raised_at_miss(self) -> bool:
-        return self.options.on_miss == "raise" and bool(self._programs or self._calls)
-
-    def _warn_mode(self, mode: str) -> None:
-        if not is_measuring() and self.options.on_refusal == "raise":
-            self._warn("mode", f"inside of {mode} {self.name} is called as it is, uncaptured")
-
-    def _find_kind(self, call: _Given) -> CallKind | None:
+    def _find_kind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind | None:
         """None for arguments that no recording can be told by."""
         try:
-            kind = self._kinds.find(call.args, call.kwargs)
+            with self._books:
+                return self._kinds.find(args, kwargs)
         except InvalidArgumentError as error:
             self._warn_refused(error)
             return None
-        self._new_in_a_row += kind.is_new
+
+    def _note_new(self, kind: CallKind) -> None:
+        """Warn of calls of which none is like one before."""
         kind.is_new = False
+        self._new_in_a_row += 1
         if self._new_in_a_row == _MANY_NEW:
             self._warn(
                 "new",
@@ -515,14 +506,15 @@ class Captured(Wraps):
                 f"now {kind.signature.describe()}, so none is recorded: give a number that changes "
                 "as a tensor, pad to a few lengths",
             )
-        return kind
 
     def _explain_original(self, kind: CallKind) -> str:
         """Why the original answers this call, for which no recording fits; "": record it."""
+        if kind.is_new:
+            self._note_new(kind)
         if kind.is_first:
             kind.is_first, kind.is_settled = False, True
             return "a first call, which makes state"
-        if self.options.on_miss == "eager" and self._programs:
+        if self.options.on_miss == "eager" and self._calls["recorded"]:
             return "nothing recorded fits"
         if kind.why or kind.is_settled:
             return kind.why
@@ -538,11 +530,11 @@ class Captured(Wraps):
                 "to call (a number can be a tensor: a position, lr=torch.tensor(...)), or record "
                 "the values that will come with fast.warm(...)",
             )
-        if any(item.kind == "graph" for item in self._programs) and not is_only_thread():
+        if not self._budget.pays(kind) and not (is_measuring() and kind.moves < MOVES):
+            return f"{place} has changed" if place else "such arguments are not recorded yet"
+        if self._has_graphs and not is_only_thread():
             return "other threads live"
-        if self._budget.pays(kind) or (is_measuring() and kind.moves < MOVES):
-            return ""
-        return f"{place} has changed" if place else "such arguments are not recorded yet"
+        return ""
 
     def _record_and_run(self, call: _Given, kind: CallKind) -> Any:
         """Record the call and replay it; the original where that cannot be."""
@@ -559,7 +551,7 @@ class Captured(Wraps):
         if error is not None:
             return self._call_refused(call, kind, error)
         if program is None:  # it has to run once as it is
-            return self._miss(call)
+            return self._miss(call, kind)
         program.reason = reason
         tensors = program.match(call.args, call.kwargs)
         if tensors is None:
@@ -618,7 +610,9 @@ class Captured(Wraps):
                 args, kwargs = split_inputs(call)
                 if self.options.reset is not None:
                     self.options.reset()
-                if not any(item.match(args, dict(kwargs)) is not None for item in self._programs):
+                kind = self._find_kind(args, dict(kwargs))
+                known = () if kind is None else kind.programs
+                if not any(item.match(args, dict(kwargs)) is not None for item in known):
                     self.record(args, dict(kwargs), None)
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> bool:
@@ -667,15 +661,20 @@ class Captured(Wraps):
             kind.is_first = True
             return None
         program.call_kind = kind
+        self._has_graphs |= program.kind == "graph"
         with self._books:
             kind.programs.insert(0, program)
-            self._programs = program, *self._programs
         most_bytes = choose_most_bytes(program) if (n := self.options.max_bytes) is None else n
         for old in kind.programs[_MOST_OF_A_KIND:]:
             self._drop(old)
         while self.memory_bytes > most_bytes and len(self._programs) > 1:
-            self._drop(self._programs[-1])
+            self._drop(self._programs[-1])  # of the kind that was not called for longest
         return program
+
+    @property
+    def _programs(self) -> list[Program]:
+        with self._books:
+            return self._kinds.list_programs()
 
     def record_first(self, inputs: Any, check_inputs: Any) -> None:
         """Record the call that `inputs` are of from now on."""
