@@ -29,7 +29,6 @@ from ftax.steps.given import (
 )
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
-from ftax.steps.step import Step
 from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.session import Plan, check_label, choose_plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
@@ -101,7 +100,7 @@ def tax(
     if isinstance(model, nn.Module) and isinstance(model.forward, Captured):
         model = model.forward
     if isinstance(model, Captured):
-        model, inputs = _open(model, inputs)
+        model, inputs = model.open(inputs)
     return tax_with_traces(model, inputs, **options)[0]
 
 
@@ -198,24 +197,6 @@ def compare_runtimes(
         **options,
     }
     return RuntimeComparison(receipt=tax_alone(model, inputs, **chosen))
-
-
-def _open(captured: Captured, inputs: Any) -> tuple[Model, Any]:
-    """What was captured, as it is measured, and the inputs that it was captured with."""
-    original = captured.original
-    if isinstance(original, Step):
-        return original, inputs
-    given = captured.inputs if inputs is None else inputs
-    if isinstance(original, nn.Module):
-        return original, given
-    step = Step(
-        function=original,
-        inputs=given,
-        name=captured.name,
-        grad_mode=captured.grad_mode,
-        reset=captured.options.reset,
-    )
-    return step, None
 
 
 def _choose_trace(

@@ -48,6 +48,7 @@ from ftax.runtimes.capture.record import OnHostRead, record_program
 from ftax.steps.given import is_measuring
 from ftax.steps.left_as_found import be_alone
 from ftax.steps.setting import read_grad_mode, use_autograd
+from ftax.steps.stand_in import StandIn
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import split_inputs
 
@@ -216,7 +217,7 @@ _recording = _Recording()
 _captures: weakref.WeakValueDictionary[int, Captured] = weakref.WeakValueDictionary()  # by function
 
 
-class Captured(Wraps):
+class Captured(Wraps, StandIn):
     """What `ftax.capture` gives. Called like the original, from any thread; where calls change
     state, they take turns.
 
@@ -670,6 +671,19 @@ class Captured(Wraps):
         while self.memory_bytes > most_bytes and len(self._programs) > 1:
             self._drop(self._programs[-1])  # of the kind that was not called for longest
         return program
+
+    def open(self, inputs: Any = None) -> tuple[nn.Module | Step, Any]:
+        """The original, as it is measured, and the inputs that it was captured with."""
+        if isinstance(self.original, Step):
+            return self.original, inputs
+        given = self.inputs if inputs is None else inputs
+        if isinstance(self.original, nn.Module):
+            return self.original, given
+        reset, mode = self.options.reset, self.grad_mode
+        step = Step(
+            function=self.original, inputs=given, name=self.name, grad_mode=mode, reset=reset
+        )
+        return step, None
 
     @property
     def _programs(self) -> list[Program]:

@@ -10,15 +10,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ftax import _core
+from ftax.runtimes.capture.program import Program
 from ftax.steps.input_trees import is_data
-
-if TYPE_CHECKING:
-    from ftax.runtimes.capture.program import Program
 
 RECORDING_SHARE = 0.1  # of the time of calls
 MOVES = 3  # misses at one place, each with another value there, after which it is named
