@@ -30,7 +30,7 @@ from record import Figure, add_part_options, finish, make_parser, take_parts
 
 _LENGTHS = range(8, 200, 8)  # 24 of them
 _CHUNK = 50  # requests that one side answers before the other has its turn
-_STEPS = 120  # of training
+_STEPS = 300  # of training
 _FIRST_STEPS = 30  # that the bar leaves out
 _CALLS = 100_000
 Call = Callable[..., Any]
@@ -141,7 +141,7 @@ OPTIMIZERS: dict[str, Call] = {
 }
 SCHEDULERS: dict[str, Call] = {
     "OneCycleLR": lambda opt: lr_scheduler.OneCycleLR(opt, max_lr=0.01, total_steps=_STEPS + 1),
-    "StepLR": lambda opt: lr_scheduler.StepLR(opt, step_size=25),
+    "StepLR": lambda opt: lr_scheduler.StepLR(opt, step_size=60),
     "cosine": lambda opt: lr_scheduler.CosineAnnealingLR(opt, T_max=_STEPS),
     "warm-up": lambda opt: lr_scheduler.LinearLR(opt, start_factor=0.1, total_iters=20),
     "ReduceLROnPlateau": lambda opt: lr_scheduler.ReduceLROnPlateau(opt, patience=5),

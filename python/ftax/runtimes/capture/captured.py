@@ -203,6 +203,7 @@ class _Match(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     start: int  # ns
+    kind: CallKind
     program: Program
     tensors: list[torch.Tensor]
 
@@ -279,10 +280,12 @@ class Captured(Wraps, StandIn):
         if self.options.reset is not None:
             self.options.reset()
         kind = self._find_kind(args, kwargs)
-        for program in () if kind is None else tuple(kind.programs):
+        if kind is None:
+            return self._call_original(_Given(args, kwargs, start), "it cannot be captured")
+        for program in tuple(kind.programs):
             tensors = program.match(args, kwargs)
             if tensors is not None:
-                return self._run(_Match(args, kwargs, start, program, tensors))
+                return self._run(_Match(args, kwargs, start, kind, program, tensors))
         return self._miss(_Given(args, kwargs, start), kind)
 
     def _run(self, match: _Match) -> Any:
@@ -314,7 +317,7 @@ class Captured(Wraps, StandIn):
         now = time.perf_counter_ns()
         with self._books:
             match.program.replays += 1
-            match.program.call_kind.moves = 0
+            match.kind.moves = 0
             self._calls["replayed"] += 1
             self._new_in_a_row = 0
             self._budget.called += now - match.start - extra_ns
@@ -328,7 +331,7 @@ class Captured(Wraps, StandIn):
         elif not match.program.is_pure:
             raise error
         if isinstance(error, ValueChanged):
-            self._note_change(match.program)
+            self._note_change(match)
             return self._call_original(match, "a number that it read has changed")
         result = self._call_original(match, "the replay failed")  # what it raises, it raises alone
         self._warn(
@@ -390,7 +393,7 @@ class Captured(Wraps, StandIn):
         schedule.plan_next(replay_ns, extra_ns)
         schedule.time(replay_ns, original_ns)
         if schedule.is_no_faster:
-            program.call_kind.why = "a replay is no faster"
+            match.kind.why = "a replay is no faster"
             self._drop(program)
         return give_to_borrower(replayed, result) if self.options.borrow else result
 
@@ -404,7 +407,7 @@ class Captured(Wraps, StandIn):
                 f"the capture of {self.name} is not what the original computes: {difference}. "
                 "explain() lists what it takes as fixed; close() it and call the original"
             )
-        program.call_kind.why = "a replay was wrong"
+        match.kind.why = "a replay was wrong"
         self._drop(program)
         suspects = (*program.executed.changing, *program.state.frozen)
         why = f" It may depend on {suspects[0]}, which is not compared." if suspects else ""
@@ -422,10 +425,10 @@ class Captured(Wraps, StandIn):
         )
         return result
 
-    def _note_change(self, program: Program) -> None:
+    def _note_change(self, match: _Match) -> None:
         """Drop a recording, once, where the first call alone had this number; and where most calls
         have another one, for good."""
-        kind = program.call_kind
+        kind, program = match.kind, match.program
         if program.replays <= 1 and not kind.is_renewed:
             kind.is_renewed = True
             self._drop(program)
@@ -444,8 +447,9 @@ class Captured(Wraps, StandIn):
 
     def _drop(self, program: Program) -> None:
         with self._books:
-            if program in program.call_kind.programs:
-                program.call_kind.programs.remove(program)
+            for kind in self._kinds:
+                if program in kind.programs:
+                    kind.programs.remove(program)
         program.replay.close()
 
     def _call_original(self, call: _Match | _Given, why: str, kind: CallKind | None = None) -> Any:
@@ -465,9 +469,7 @@ class Captured(Wraps, StandIn):
                 if kind is not None:
                     kind.original_ns += now - begun
 
-    def _miss(self, call: _Given, kind: CallKind | None) -> Any:
-        if kind is None:
-            return self._call_original(call, "it cannot be captured")
+    def _miss(self, call: _Given, kind: CallKind) -> Any:
         with self._books:
             why = self._explain_original(kind)
         if why:
@@ -478,8 +480,7 @@ class Captured(Wraps, StandIn):
                 "on_miss='capture' records it, 'eager' calls the original"
             )
         if mode := find_mode():
-            if not is_measuring() and self.options.on_refusal == "raise":
-                self._warn("mode", f"inside of {mode} {self.name} is called as it is, uncaptured")
+            self._warn_mode(mode)
             return self._call_original(call, "a mode of torch is on")
         with be_alone() as is_alone:
             # Another thread measures or records, and what it runs may wait for this capture.
@@ -493,8 +494,15 @@ class Captured(Wraps, StandIn):
             with self._books:
                 return self._kinds.find(args, kwargs)
         except InvalidArgumentError as error:
-            self._warn_refused(error)
+            if mode := find_mode():  # in which tensors are of another kind
+                self._warn_mode(mode)
+            else:
+                self._warn_refused(error)
             return None
+
+    def _warn_mode(self, mode: str) -> None:
+        if not is_measuring() and self.options.on_refusal == "raise":
+            self._warn("mode", f"inside of {mode} {self.name} is called as it is, uncaptured")
 
     def _note_new(self, kind: CallKind) -> None:
         """Warn of calls of which none is like one before."""
@@ -558,7 +566,7 @@ class Captured(Wraps, StandIn):
         if tensors is None:
             kind.why = "its recording does not fit it"
             return self._call_original(call, kind.why)
-        return self._run(_Match(*call, program, tensors))
+        return self._run(_Match(*call, kind, program, tensors))
 
     def _call_refused(self, call: _Given, kind: CallKind, error: Exception) -> Any:
         """Warn once, and do not try again. What the original raises, it raises alone."""
@@ -579,7 +587,7 @@ class Captured(Wraps, StandIn):
     def _undisturbed(self, kind: CallKind) -> Iterator[bool]:
         """Whether the kind can be recorded now. What is not as it was may be that the call writes
         state from now on, which no other call may do meanwhile."""
-        if self._has_state or not kind.programs:
+        if not self._has_state and not kind.programs:
             yield True
             return
         with self._turns:
@@ -661,7 +669,6 @@ class Captured(Wraps, StandIn):
         if program.unsettled:
             kind.is_first = True
             return None
-        program.call_kind = kind
         self._has_graphs |= program.kind == "graph"
         with self._books:
             kind.programs.insert(0, program)

@@ -80,7 +80,6 @@ class Program:
         result_bytes: that a call returns.
         schedule: of the checks of its replays.
         replays: that gave what they should.
-        call_kind: the `CallKind` that has it.
     """
 
     signature: _core.Signature
@@ -106,7 +105,6 @@ class Program:
     result_bytes: int = 0
     schedule: Schedule = field(default_factory=Schedule)
     replays: int = 0
-    call_kind: Any = None
     _reached: frozenset[int] = field(init=False)  # ids of tensors that the call reaches by itself
     _same: tuple[int, ...] = field(init=False)  # which of them the given ones are
     _shared: frozenset[int | None] = field(init=False)  # memory that no argument may have
