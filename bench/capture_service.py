@@ -306,6 +306,7 @@ def main() -> None:
     parser = make_parser(__doc__)
     add_part_options(parser, duration_s=5.0)
     options = parser.parse_args()
+    torch.set_num_threads(1)  # of one request: a service has several of its own
     warnings.simplefilter("ignore")  # that a place moves is what is tried here
     found = take_parts(__file__, list_parts(options), options)
     finish(__file__, options, list_figures(found), raw=found)
