@@ -31,6 +31,7 @@ _SCRIPTS = {
     "original_method": (),
     "fleet": (),
     "captures": (),
+    "capture_service": (),
     "compile_costs": (),
     "compile_delays": (),
     "step_receipts": (),
@@ -53,6 +54,7 @@ _QUICK = {
     "gpu_runtimes": ("--models", "bert-base"),
     "gpu_compare": ("--time-limit", "120"),
     "captures": ("--only", "time bert-base"),
+    "capture_service": ("--only", "refused"),
     "compile_costs": ("--only", "bert-base batch 1", "--duration", "4"),
     "step_receipts": ("--only", "receipt: train bert-base"),
     "step_delays": ("--only", "train"),
@@ -61,7 +63,8 @@ _QUICK = {
 }  # fmt: skip
 # Scripts of either device: what they are given without a GPU.
 _OF_EITHER = (
-    "captures", "compile_costs", "compile_delays", "step_receipts", "step_delays", "decode_tax",
+    "captures", "capture_service", "compile_costs", "compile_delays", "step_receipts",
+    "step_delays", "decode_tax",
 )  # fmt: skip
 _WITHOUT_GPU = ("--device", "cpu", "--tiny")
 

@@ -19,7 +19,7 @@ import ftax
 from ftax.runtimes.capture.captured import Captured
 from ftax.steps.kept_cache import name_cache
 
-pytestmark = [pytest.mark.needs_cuda, pytest.mark.usefixtures("alone")]
+pytestmark = [pytest.mark.needs_cuda, pytest.mark.usefixtures("alone", "record_at_once")]
 
 
 def make_model() -> nn.Sequential:

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -367,6 +368,26 @@ def test_a_call_that_would_be_recorded_does_not_wait_for_who_records_it_too(no_g
         thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
     assert torch.equal(results[0], inner.original(torch.ones(3, 8)))
+
+
+CODE = """
+import ftax, torch
+
+def run(x):
+    return x * 2 if x.sum() > 0 else x - 1
+
+def make():
+    with torch.no_grad():
+        return ftax.capture(run, torch.ones(8), on_host_read="check")
+"""
+
+
+def test_a_capture_of_ones_own_code_is_measured_with_its_options(tmp_path: Path):
+    (tmp_path / "captured_code.py").write_text(CODE)
+    plan = ftax.Plan(rounds=3, warmup=2, round_ms=0.5)
+    name = f"{tmp_path}/captured_code.py:make"
+    found = ftax.py_bench(name, runtime="capture", plan=plan, progress=False)
+    assert found.place.runtime == "capture"
 
 
 def test_a_capture_is_a_row_of_its_own_receipt(no_grad: None):

@@ -113,6 +113,15 @@ def test_what_cannot_be_captured_stays_as_it_was(no_grad: None) -> None:
     assert set(vars(model)) == before
 
 
+def test_it_is_measured_beside_its_own_forward(no_grad: None) -> None:
+    model = make_model()
+    ftax.capture_(model, torch.randn(2, 8))
+    plan = ftax.Plan(rounds=3, warmup=2, round_ms=0.5)
+    receipt = ftax.tax(model, plan=plan, runtimes="capture", operators=False, progress=False)
+    row = next(row for row in receipt.runtimes if row.measurement.place.runtime == "capture")
+    assert row.outputs == "bitwise equal"
+
+
 def test_it_takes_a_module_once(no_grad: None) -> None:
     model = make_model()
     ftax.capture_(model, torch.randn(2, 8))

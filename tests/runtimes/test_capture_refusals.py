@@ -216,3 +216,19 @@ def test_what_cannot_be_called_and_what_is_captured_already_are_told(no_grad: No
     captured = ftax.capture(make_model(), torch.randn(2, 8))
     with pytest.raises(ftax.InvalidArgumentError, match="already captured"):
         ftax.capture(captured, torch.randn(2, 8))
+
+
+def test_gradients_of_a_function_of_the_same_code_hide_nothing():
+    def make(weight: torch.Tensor) -> Callable[[torch.Tensor], None]:
+        def step(x: torch.Tensor) -> None:
+            factor = 1.0 if weight.grad is None else 2.0
+            weight.grad = None
+            loss = (weight * x).sum()
+            (loss * factor if factor > 1 else loss).backward()
+
+        return step
+
+    other = make(nn.Parameter(torch.ones(3)))
+    other(torch.ones(3))  # its weight has a gradient
+    with pytest.raises(ftax.UnsupportedError, match="looks at the gradient that was there before"):
+        ftax.capture(make(nn.Parameter(torch.ones(3))), torch.ones(3))

@@ -31,7 +31,6 @@ from ftax.steps.given import (
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.mix import Mix
 from ftax.steps.setting import SettingOptions, read_setting
-from ftax.steps.step import Step
 from ftax.timing.interrupts import hold, interruptible, take
 from ftax.timing.session import Plan, Progress, check_label, choose_plan
 from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
@@ -104,7 +103,7 @@ def tax(
     if isinstance(model, nn.Module) and isinstance(model.forward, Captured):
         model = model.forward
     if isinstance(model, Captured):
-        model, inputs = _open(model, inputs)
+        model, inputs = model.open(inputs)
     return tax_with_traces(model, inputs, **options)[0]
 
 
@@ -200,6 +199,7 @@ def compare_runtimes(
     return RuntimeComparison(receipt=tax_alone(model, inputs, **chosen))
 
 
+<<<<<<< HEAD
 def _run(
     parts: Sequence[LoadedModel], options: TaxOptions, plan: Plan, tell: Progress | None
 ) -> tuple[tuple[Receipt, ...], tuple[Trace, ...]]:
@@ -246,6 +246,8 @@ def _open(captured: Captured, inputs: Any) -> tuple[Model, Any]:
     return step, None
 
 
+=======
+>>>>>>> service
 def _choose_trace(
     trace: TraceChoice, *, can_be_built_again: bool
 ) -> Literal["worker", "here", "none"]:

@@ -27,6 +27,7 @@ from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.mix import Mix, MixGivenError
 from ftax.steps.setting import Setting
+from ftax.steps.stand_in import StandIn
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import Given, read_given
 from ftax.steps.weights import seeded_rng
@@ -34,9 +35,10 @@ from ftax.steps.zoo.registry import is_model_name
 
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
+_opened: list[StandIn] = []  # held: runtimes look for what stands in for a model
 _FORMS = (
-    "name a module, a step, a mix, or a function without arguments that returns one of them or a "
-    "pair of module and inputs"
+    "name a module, a step, a capture, a mix, or a function without arguments that returns one of "
+    "them or a pair of module and inputs"
 )
 
 
@@ -161,6 +163,8 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
 def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
     if isinstance(found, nn.Module | Step | Mix):
         return found, None
+    if isinstance(found, StandIn):
+        return found.open()
     if not callable(found):
         raise InvalidArgumentError(f"{model} is of type {type(found).__name__}: {_FORMS}")
     try:
@@ -175,6 +179,9 @@ def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
         raise _blame(f"calling {model}", error) from error
     if isinstance(made, nn.Module | Step | Mix):
         return made, None
+    if isinstance(made, StandIn):
+        _opened.append(made)
+        return made.open()
     if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
         return made[0], made[1]
     kinds = [type(item).__name__ for item in made] if isinstance(made, tuple | list) else []

@@ -48,6 +48,7 @@ from ftax.runtimes.capture.record import OnHostRead, record_program
 from ftax.steps.given import is_measuring
 from ftax.steps.left_as_found import be_alone
 from ftax.steps.setting import read_grad_mode, use_autograd
+from ftax.steps.stand_in import StandIn
 from ftax.steps.step import Step
 from ftax.steps.user_inputs import split_inputs
 
@@ -202,6 +203,7 @@ class _Match(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     start: int  # ns
+    kind: CallKind
     program: Program
     tensors: list[torch.Tensor]
 
@@ -216,7 +218,7 @@ _recording = _Recording()
 _captures: weakref.WeakValueDictionary[int, Captured] = weakref.WeakValueDictionary()  # by function
 
 
-class Captured(Wraps):
+class Captured(Wraps, StandIn):
     """What `ftax.capture` gives. Called like the original, from any thread; where calls change
     state, they take turns.
 
@@ -237,7 +239,7 @@ class Captured(Wraps):
         self.__wrapped__ = self._function  # for who asks for its arguments
         self.name = name or (what.name if isinstance(what, Step) else _name(what))
         self.options = options
-        self._programs: tuple[Program, ...] = ()  # the most recently used first
+        self._has_graphs = False  # among what was recorded
         self._kinds, self._budget = CallKinds(), Budget()
         self._turns = threading.RLock()  # of calls that must not run at once
         self._books = threading.RLock()  # of what is noted here, held for moments
@@ -273,21 +275,18 @@ class Captured(Wraps):
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = time.perf_counter_ns()
+        if self._is_closed:
+            raise RunnerError(f"the capture of {self.name} was closed: call {self.name} itself")
         if self.options.reset is not None:
             self.options.reset()
-        for place, program in enumerate(self._programs):
+        kind = self._find_kind(args, kwargs)
+        if kind is None:
+            return self._call_original(_Given(args, kwargs, start), "it cannot be captured")
+        for program in tuple(kind.programs):
             tensors = program.match(args, kwargs)
             if tensors is not None:
-                if place:
-                    self._bring_forward(program)
-                return self._run(_Match(args, kwargs, start, program, tensors))
-        return self._miss(_Given(args, kwargs, start))
-
-    def _bring_forward(self, program: Program) -> None:
-        with self._books:
-            if program in self._programs:
-                rest = [item for item in self._programs if item is not program]
-                self._programs = program, *rest
+                return self._run(_Match(args, kwargs, start, kind, program, tensors))
+        return self._miss(_Given(args, kwargs, start), kind)
 
     def _run(self, match: _Match) -> Any:
         if match.program.is_concurrent:
@@ -318,7 +317,7 @@ class Captured(Wraps):
         now = time.perf_counter_ns()
         with self._books:
             match.program.replays += 1
-            match.program.call_kind.moves = 0
+            match.kind.moves = 0
             self._calls["replayed"] += 1
             self._new_in_a_row = 0
             self._budget.called += now - match.start - extra_ns
@@ -332,7 +331,7 @@ class Captured(Wraps):
         elif not match.program.is_pure:
             raise error
         if isinstance(error, ValueChanged):
-            self._note_change(match.program)
+            self._note_change(match)
             return self._call_original(match, "a number that it read has changed")
         result = self._call_original(match, "the replay failed")  # what it raises, it raises alone
         self._warn(
@@ -366,8 +365,8 @@ class Captured(Wraps):
         result = self._function(*match.args, **match.kwargs)  # what it raises is handed out
         _wait_for(program)
         original_ns = time.perf_counter_ns() - begun
-        if not program.has_state:  # what ran second found caches warm: so does this one
-            begun = time.perf_counter_ns()
+        if replay_ns >= original_ns and not program.has_state:
+            begun = time.perf_counter_ns()  # what ran second found caches warm: so does this one
             program.match(match.args, match.kwargs)
             _run(match)
             _wait_for(program)
@@ -394,7 +393,7 @@ class Captured(Wraps):
         schedule.plan_next(replay_ns, extra_ns)
         schedule.time(replay_ns, original_ns)
         if schedule.is_no_faster:
-            program.call_kind.why = "a replay is no faster"
+            match.kind.why = "a replay is no faster"
             self._drop(program)
         return give_to_borrower(replayed, result) if self.options.borrow else result
 
@@ -408,7 +407,7 @@ class Captured(Wraps):
                 f"the capture of {self.name} is not what the original computes: {difference}. "
                 "explain() lists what it takes as fixed; close() it and call the original"
             )
-        program.call_kind.why = "a replay was wrong"
+        match.kind.why = "a replay was wrong"
         self._drop(program)
         suspects = (*program.executed.changing, *program.state.frozen)
         why = f" It may depend on {suspects[0]}, which is not compared." if suspects else ""
@@ -426,10 +425,10 @@ class Captured(Wraps):
         )
         return result
 
-    def _note_change(self, program: Program) -> None:
+    def _note_change(self, match: _Match) -> None:
         """Drop a recording, once, where the first call alone had this number; and where most calls
         have another one, for good."""
-        kind = program.call_kind
+        kind, program = match.kind, match.program
         if program.replays <= 1 and not kind.is_renewed:
             kind.is_renewed = True
             self._drop(program)
@@ -448,9 +447,9 @@ class Captured(Wraps):
 
     def _drop(self, program: Program) -> None:
         with self._books:
-            self._programs = tuple(item for item in self._programs if item is not program)
-            if program in program.call_kind.programs:
-                program.call_kind.programs.remove(program)
+            for kind in self._kinds:
+                if program in kind.programs:
+                    kind.programs.remove(program)
         program.replay.close()
 
     def _call_original(self, call: _Match | _Given, why: str, kind: CallKind | None = None) -> Any:
@@ -470,44 +469,45 @@ class Captured(Wraps):
                 if kind is not None:
                     kind.original_ns += now - begun
 
-    def _miss(self, call: _Given) -> Any:
-        if self._is_closed:
-            raise RunnerError(f"the capture of {self.name} was closed: call {self.name} itself")
-        if (mode := find_mode()) and not self._is_raised_at_miss():
-            self._warn_mode(mode)
-            return self._call_original(call, "a mode of torch is on")
+    def _miss(self, call: _Given, kind: CallKind) -> Any:
         with self._books:
-            kind = self._find_kind(call)
-            why = "it cannot be captured" if kind is None else self._explain_original(kind)
-        if kind is None or why:
+            why = self._explain_original(kind)
+        if why:
             return self._call_original(call, why, kind)
-        if self._is_raised_at_miss() and not kind.is_settled:
+        if self.options.on_miss == "raise" and self._calls and not kind.is_settled:
             raise InvalidArgumentError(
                 f"no recorded call of {self.name} fits: {_describe_miss(kind)}; "
                 "on_miss='capture' records it, 'eager' calls the original"
             )
+        if mode := find_mode():
+            self._warn_mode(mode)
+            return self._call_original(call, "a mode of torch is on")
         with be_alone() as is_alone:
             # Another thread measures or records, and what it runs may wait for this capture.
             if not is_alone:
                 return self._call_original(call, "another thread measures or records", kind)
             return self._record_and_run(call, kind)
 
-    def _is_raised_at_miss(self) -> bool:
-        return self.options.on_miss == "raise" and bool(self._programs or self._calls)
+    def _find_kind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind | None:
+        """None for arguments that no recording can be told by."""
+        try:
+            with self._books:
+                return self._kinds.find(args, kwargs)
+        except InvalidArgumentError as error:
+            if mode := find_mode():  # in which tensors are of another kind
+                self._warn_mode(mode)
+            else:
+                self._warn_refused(error)
+            return None
 
     def _warn_mode(self, mode: str) -> None:
         if not is_measuring() and self.options.on_refusal == "raise":
             self._warn("mode", f"inside of {mode} {self.name} is called as it is, uncaptured")
 
-    def _find_kind(self, call: _Given) -> CallKind | None:
-        """None for arguments that no recording can be told by."""
-        try:
-            kind = self._kinds.find(call.args, call.kwargs)
-        except InvalidArgumentError as error:
-            self._warn_refused(error)
-            return None
-        self._new_in_a_row += kind.is_new
+    def _note_new(self, kind: CallKind) -> None:
+        """Warn of calls of which none is like one before."""
         kind.is_new = False
+        self._new_in_a_row += 1
         if self._new_in_a_row == _MANY_NEW:
             self._warn(
                 "new",
@@ -515,14 +515,15 @@ class Captured(Wraps):
                 f"now {kind.signature.describe()}, so none is recorded: give a number that changes "
                 "as a tensor, pad to a few lengths",
             )
-        return kind
 
     def _explain_original(self, kind: CallKind) -> str:
         """Why the original answers this call, for which no recording fits; "": record it."""
+        if kind.is_new:
+            self._note_new(kind)
         if kind.is_first:
             kind.is_first, kind.is_settled = False, True
             return "a first call, which makes state"
-        if self.options.on_miss == "eager" and self._programs:
+        if self.options.on_miss == "eager" and self._calls["recorded"]:
             return "nothing recorded fits"
         if kind.why or kind.is_settled:
             return kind.why
@@ -538,11 +539,11 @@ class Captured(Wraps):
                 "to call (a number can be a tensor: a position, lr=torch.tensor(...)), or record "
                 "the values that will come with fast.warm(...)",
             )
-        if any(item.kind == "graph" for item in self._programs) and not is_only_thread():
+        if not self._budget.pays(kind) and not (is_measuring() and kind.moves < MOVES):
+            return f"{place} has changed" if place else "such arguments are not recorded yet"
+        if self._has_graphs and not is_only_thread():
             return "other threads live"
-        if self._budget.pays(kind) or (is_measuring() and kind.moves < MOVES):
-            return ""
-        return f"{place} has changed" if place else "such arguments are not recorded yet"
+        return ""
 
     def _record_and_run(self, call: _Given, kind: CallKind) -> Any:
         """Record the call and replay it; the original where that cannot be."""
@@ -559,13 +560,13 @@ class Captured(Wraps):
         if error is not None:
             return self._call_refused(call, kind, error)
         if program is None:  # it has to run once as it is
-            return self._miss(call)
+            return self._miss(call, kind)
         program.reason = reason
         tensors = program.match(call.args, call.kwargs)
         if tensors is None:
             kind.why = "its recording does not fit it"
             return self._call_original(call, kind.why)
-        return self._run(_Match(*call, program, tensors))
+        return self._run(_Match(*call, kind, program, tensors))
 
     def _call_refused(self, call: _Given, kind: CallKind, error: Exception) -> Any:
         """Warn once, and do not try again. What the original raises, it raises alone."""
@@ -586,7 +587,7 @@ class Captured(Wraps):
     def _undisturbed(self, kind: CallKind) -> Iterator[bool]:
         """Whether the kind can be recorded now. What is not as it was may be that the call writes
         state from now on, which no other call may do meanwhile."""
-        if self._has_state or not kind.programs:
+        if not self._has_state and not kind.programs:
             yield True
             return
         with self._turns:
@@ -618,7 +619,9 @@ class Captured(Wraps):
                 args, kwargs = split_inputs(call)
                 if self.options.reset is not None:
                     self.options.reset()
-                if not any(item.match(args, dict(kwargs)) is not None for item in self._programs):
+                kind = self._find_kind(args, dict(kwargs))
+                known = () if kind is None else kind.programs
+                if not any(item.match(args, dict(kwargs)) is not None for item in known):
                     self.record(args, dict(kwargs), None)
 
     def record(self, args: tuple[Any, ...], kwargs: dict[str, Any], check_inputs: Any) -> bool:
@@ -666,16 +669,33 @@ class Captured(Wraps):
         if program.unsettled:
             kind.is_first = True
             return None
-        program.call_kind = kind
+        self._has_graphs |= program.kind == "graph"
         with self._books:
             kind.programs.insert(0, program)
-            self._programs = program, *self._programs
         most_bytes = choose_most_bytes(program) if (n := self.options.max_bytes) is None else n
         for old in kind.programs[_MOST_OF_A_KIND:]:
             self._drop(old)
         while self.memory_bytes > most_bytes and len(self._programs) > 1:
-            self._drop(self._programs[-1])
+            self._drop(self._programs[-1])  # of the kind that was not called for longest
         return program
+
+    def open(self, inputs: Any = None) -> tuple[nn.Module | Step, Any]:
+        """The original, as it is measured, and the inputs that it was captured with."""
+        if isinstance(self.original, Step):
+            return self.original, inputs
+        given = self.inputs if inputs is None else inputs
+        if isinstance(self.original, nn.Module):
+            return self.original, given
+        reset, mode = self.options.reset, self.grad_mode
+        step = Step(
+            function=self.original, inputs=given, name=self.name, grad_mode=mode, reset=reset
+        )
+        return step, None
+
+    @property
+    def _programs(self) -> list[Program]:
+        with self._books:
+            return self._kinds.list_programs()
 
     def record_first(self, inputs: Any, check_inputs: Any) -> None:
         """Record the call that `inputs` are of from now on."""

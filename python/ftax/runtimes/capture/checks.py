@@ -49,7 +49,7 @@ def choose_most_bytes(program: Program) -> int:
     """That recordings of a capture may hold, unless its user says: a tenth of the device's memory,
     on a CPU of what is free."""
     if program.kind == "graph":
-        return int(_MEMORY_SHARE * torch.cuda.get_device_properties().total_memory)
+        return int(_MEMORY_SHARE * torch.cuda.mem_get_info()[1])
     return int(_MEMORY_SHARE * _count_free_bytes(torch.device("cpu")))
 
 

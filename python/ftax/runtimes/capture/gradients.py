@@ -156,7 +156,9 @@ def find_gradients(
         for leaf, grad in zip(replaced, planted, strict=True)
         if find_storage(grad) in touches.found
     }
-    if not any(written) and all(grad is None for grad in before) and plain.names != touches.names:
+    # Others had in both runs what they had: weights of another function of the same code, say.
+    had_none = all(grad is None for grad, is_made in zip(before, made, strict=True) if is_made)
+    if not any(written) and had_none and plain.names != touches.names:
         touched = set(map(id, replaced))
     read = [
         is_moved if is_written or is_moved else id(leaf) in touched

@@ -7,16 +7,16 @@ take less than a tenth of the time of all calls.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ftax import _core
+from ftax.runtimes.capture.program import Program
 from ftax.steps.input_trees import is_data
-
-if TYPE_CHECKING:
-    from ftax.runtimes.capture.program import Program
 
 RECORDING_SHARE = 0.1  # of the time of calls
 MOVES = 3  # misses at one place, each with another value there, after which it is named
@@ -31,6 +31,7 @@ class CallKind:
 
     Attributes:
         signature: of the arguments.
+        used: when it was, by a count.
         programs: recordings of it that are kept, the newest first.
         why: the original answers for good; "" where it does not.
         original_ns: of calls that the original answered since `change` was what it is.
@@ -43,6 +44,7 @@ class CallKind:
     """
 
     signature: _core.Signature
+    used: int = 0
     programs: list[Program] = field(default_factory=list)
     why: str = ""
     original_ns: int = 0
@@ -75,35 +77,54 @@ class CallKind:
 
 
 class CallKinds:
-    """The last of many, the most recently used first."""
+    """The last of many, found by the types and shapes of their arguments."""
 
     def __init__(self) -> None:
-        self._kinds: list[CallKind] = []
+        self._kinds: dict[object, list[CallKind]] = {}
+        self._uses = itertools.count()
+
+    def __iter__(self) -> Iterator[CallKind]:
+        return itertools.chain.from_iterable(self._kinds.values())
 
     def find(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind:
         """That of a call. Raises InvalidArgumentError for arguments that have no signature."""
-        for place, kind in enumerate(self._kinds):
+        key = (*map(_see, args), *kwargs, *map(_see, kwargs.values()))
+        alike = self._kinds.get(key, ())
+        for kind in alike:
             if kind.signature.match(args, kwargs) is not None:
-                if place:
-                    self._kinds.insert(0, self._kinds.pop(place))
+                kind.used = next(self._uses)
                 return kind
-        kind = CallKind(_core.Signature(args, kwargs, is_data))
-        self._kinds.insert(0, kind)
-        if len(self._kinds) > _MOST_KINDS:
-            self._forget()
+        kind = CallKind(_core.Signature(args, kwargs, is_data), used=next(self._uses))
+        self._forget()
+        self._kinds[key] = [kind, *alike]
         return kind
+
+    def _forget(self) -> None:
+        """Those that were not called for longest and have no recording, where there are many."""
+        known = list(self)
+        if len(known) < _MOST_KINDS:
+            return
+        idle = sorted((kind for kind in known if not kind.programs), key=lambda kind: kind.used)
+        gone = set(map(id, idle[: _MOST_KINDS // 4]))
+        kept = {
+            key: [kind for kind in kinds if id(kind) not in gone]
+            for key, kinds in self._kinds.items()
+        }
+        self._kinds = {key: kinds for key, kinds in kept.items() if kinds}
+
+    def list_programs(self) -> list[Program]:
+        """All recordings, those of the most recently used kind first."""
+        kinds = sorted(self, key=lambda kind: kind.used, reverse=True)
+        return [program for kind in kinds for program in kind.programs]
 
     @property
     def has_first(self) -> bool:
         """Whether a next call is a first one."""
-        return any(kind.is_first for kind in self._kinds)
+        return any(kind.is_first for kind in self)
 
-    def _forget(self) -> None:
-        """The one that was not called for longest and has no recording."""
-        for place in range(len(self._kinds) - 1, 0, -1):
-            if not self._kinds[place].programs:
-                del self._kinds[place]
-                return
+
+def _see(value: object) -> object:
+    return value.shape if type(value) is torch.Tensor else type(value)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ from ftax.runtimes.capture.executed import Executed
 from ftax.runtimes.capture.gradients import Gradients
 from ftax.runtimes.capture.guards import GuardedState
 from ftax.runtimes.capture.kept_tensors import KeptTensor
-from ftax.runtimes.capture.kinds import CallKind
 from ftax.runtimes.capture.schedule import Schedule
 from ftax.steps.writes import find_storage
 
@@ -81,7 +80,6 @@ class Program:
         result_bytes: that a call returns.
         schedule: of the checks of its replays.
         replays: that gave what they should.
-        call_kind: that it is a recording of.
     """
 
     signature: _core.Signature
@@ -107,7 +105,6 @@ class Program:
     result_bytes: int = 0
     schedule: Schedule = field(default_factory=Schedule)
     replays: int = 0
-    call_kind: CallKind = field(init=False)
     _reached: frozenset[int] = field(init=False)  # ids of tensors that the call reaches by itself
     _same: tuple[int, ...] = field(init=False)  # which of them the given ones are
     _shared: frozenset[int | None] = field(init=False)  # memory that no argument may have
