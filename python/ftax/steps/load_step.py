@@ -149,8 +149,8 @@ def _describe_module(module: StepModule) -> Iterator[str]:
     yield from _describe_work(module)
     if names := module.iterators:
         yield (
-            f"{', '.join(names)} gave the same batch in each run, so that runs are the same work; "
-            "what the next batch costs is timed after the rounds"
+            f"next({', '.join(names)}) gave the same batch in each run, so that runs are the same "
+            "work; what the next one costs is timed after the rounds"
         )
 
 
