@@ -82,6 +82,21 @@ def test_arrays_objects_and_dictionaries_are_inputs_and_results():
     assert service.served == 0  # as it was found
 
 
+def test_a_model_and_a_service_that_holds_one_are_arguments_as_any():
+    class Service:
+        def __init__(self, model: nn.Module) -> None:
+            self.model = model
+
+    def serve(model: nn.Module, service: Service, x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return service.model(model(x))  # type: ignore[no-any-return]
+
+    first, second = nn.Linear(4, 4).eval(), nn.Linear(4, 4).eval()
+    receipt = tax(serve, (first, Service(second), normal(3, 4)))
+    assert list_names(receipt) == WHOLE_LADDER
+    assert receipt.rungs[-1].checks["second_input"]["bitwise"]  # x has other values there
+
+
 def test_a_function_that_returns_nothing_is_checked_by_what_its_modules_give():
     model = make_model()
 

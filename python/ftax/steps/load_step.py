@@ -185,7 +185,9 @@ def _pair_inputs(step: Step, device: str, seed: int) -> InputPair:
     # An inference tensor could not be saved for a backward pass.
     with torch.inference_mode(False):
         pair = pair_user_inputs(
-            Given(inputs=step.inputs, check_inputs=step.check_inputs), device, seed
+            Given(inputs=step.inputs, check_inputs=step.check_inputs, objects=step.kind != "call"),
+            device,
+            seed,
         )
     if step.check_inputs is None:
         main = flatten_tensors((pair.args, dict(pair.kwargs)))

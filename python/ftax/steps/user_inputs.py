@@ -46,10 +46,12 @@ _PLAIN = (*_NO_DATA, str, bytes)
 class Given:
     """What the user handed over to call a model with, in the forms of `split_inputs`; without
     ``check_inputs`` the second input is drawn like the first. Both may be functions from a batch,
-    or from a batch and a sequence, to such inputs."""
+    or from a batch and a sequence, to such inputs. With ``objects`` there may be some that hold
+    tensors out of sight, such as a model: they are constants of the call."""
 
     inputs: Any
     check_inputs: Any
+    objects: bool = False
 
     @property
     def makes(self) -> bool:
@@ -125,7 +127,7 @@ def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -
     """
     args, kwargs = split_inputs(given.inputs)
     try:
-        _check_leaves("inputs", args, kwargs, device)
+        _check_leaves("inputs", args, kwargs, device, given.objects)
     except RecursionError:
         raise InvalidArgumentError(
             f"inputs is nested too deep, or a part of it contains itself: {_FORMS}"
@@ -135,7 +137,7 @@ def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -
         notes = () if flatten_tensors((args, kwargs)) else (_NO_TENSOR,)
         return replace(pair, warnings=(*pair.warnings, *notes))
     check_args, check_kwargs = split_inputs(given.check_inputs)
-    _check_leaves("check_inputs", check_args, check_kwargs, device)
+    _check_leaves("check_inputs", check_args, check_kwargs, device, given.objects)
     # A call does not depend on the order of keywords, but flattened tensors do.
     if check_kwargs.keys() == kwargs.keys():
         check_kwargs = {key: check_kwargs[key] for key in kwargs}
@@ -216,7 +218,9 @@ def _keywords(mapping: collections.abc.Mapping[Any, Any]) -> dict[str, Any]:
     return dict(mapping)
 
 
-def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> None:
+def _check_leaves(
+    what: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str, objects: bool
+) -> None:
     found = False
     for path, leaf in list_leaves((args, kwargs)):
         found |= not isinstance(leaf, _NO_DATA)
@@ -231,7 +235,7 @@ def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], devi
                 f"{what}: the argument{_place(path)} is {name_type(leaf)}, which one call "
                 "uses up: pass a list"
             )
-        elif hidden := _find_hidden(leaf):
+        elif not objects and (hidden := _find_hidden(leaf)):
             raise UnsupportedError(
                 f"{what}: the argument{_place(path)} is {name_type(leaf)}, which holds a "
                 f"tensor at {hidden}, where it is not found: pass tensors in lists, dicts, or "
