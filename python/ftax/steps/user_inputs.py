@@ -10,7 +10,7 @@ import collections.abc
 import inspect
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
@@ -231,10 +231,7 @@ def _check_leaves(
                     f"{device}: move it with .to({device!r})"
                 )
         elif isinstance(leaf, collections.abc.Iterator):
-            raise UnsupportedError(
-                f"{what}: the argument{_place(path)} is {name_type(leaf)}, which one call "
-                "uses up: pass a list"
-            )
+            refuse_iterator(what, path, leaf)
         elif not objects and (hidden := _find_hidden(leaf)):
             raise UnsupportedError(
                 f"{what}: the argument{_place(path)} is {name_type(leaf)}, which holds a "
@@ -243,6 +240,14 @@ def _check_leaves(
             )
     if not found:
         raise InvalidArgumentError(f"{what} has no tensor, and no text or object either: {_FORMS}")
+
+
+def refuse_iterator(what: str, path: Any, leaf: Any) -> NoReturn:
+    """Raises UnsupportedError for one that is an argument."""
+    raise UnsupportedError(
+        f"{what}: the argument{_place(path)} is {name_type(leaf)}, which one call uses up: pass a "
+        "list"
+    )
 
 
 def _find_hidden(leaf: Any) -> str:
