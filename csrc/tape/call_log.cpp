@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace ftax {
@@ -65,17 +66,19 @@ void add_value(const c10::IValue& value, LoggedCall& call) {
   }
 }
 
-std::unique_ptr<InKernel> add_to_active(LoggedCall call) {
+std::unique_ptr<InKernel> add_to_active(LoggedCall call, int64_t began_ns) {
   const std::scoped_lock lock(mutex);
   CallLog* const log = active;
   if (log == nullptr) return nullptr;
   auto kernel = std::make_unique<InKernel>();
   kernel->log = starts;
+  log->note_begin(began_ns);
   kernel->place = log->add(std::move(call));
   return kernel;
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+  const int64_t began_ns = now_ns();
   const std::optional<c10::OperatorName> name = function.operator_name();
   if (active == nullptr || !name.has_value()) return nullptr;
   const auto op = c10::Dispatcher::singleton().findOp(*name);
@@ -87,7 +90,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   call.name = c10::toString(*name);
   call.depth = kernels;
   for (const c10::IValue& value : function.inputs()) add_value(value, call);
-  std::unique_ptr<InKernel> kernel = add_to_active(std::move(call));
+  std::unique_ptr<InKernel> kernel = add_to_active(std::move(call), began_ns);
   if (kernel == nullptr) return nullptr;
   ++kernels;
   kernel->does_draw = op->hasTag(at::Tag::nondeterministic_seeded);
@@ -97,13 +100,16 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
 
 void end(const at::RecordFunction&, at::ObserverContext* context) {
   if (context == nullptr) return;
+  const int64_t ended_ns = now_ns();
   const auto& kernel = static_cast<const InKernel&>(*context);
   --kernels;
   draws -= kernel.does_draw;
-  if (std::uncaught_exceptions() <= kernel.errors) return;
+  const bool raised = std::uncaught_exceptions() > kernel.errors;
   const std::scoped_lock lock(mutex);
   CallLog* const log = active;
-  if (log != nullptr && starts == kernel.log) log->mark_raised(kernel.place);
+  if (log == nullptr || starts != kernel.log) return;
+  log->note_end(ended_ns);
+  if (raised) log->mark_raised(kernel.place);
 }
 
 }  // namespace

@@ -43,9 +43,16 @@ class CallLog {
   }
   void mark_raised(size_t place) { calls_.at(place).raised = true; }
 
+  // When the first of the calls began and the last one ended, as `now_ns` tells; 0 without calls.
+  [[nodiscard]] int64_t began_ns() const { return began_ns_; }
+  [[nodiscard]] int64_t ended_ns() const { return ended_ns_; }
+  void note_begin(int64_t now) { began_ns_ = began_ns_ == 0 ? now : began_ns_; }
+  void note_end(int64_t now) { ended_ns_ = now; }
+
  private:
   uint64_t handle_ = 0;  // 0: not started
   std::vector<LoggedCall> calls_;
+  int64_t began_ns_ = 0, ended_ns_ = 0;
 };
 
 }  // namespace ftax

@@ -74,3 +74,15 @@ def test_lines_sum_to_the_latency_of_the_first_rung(values):
     rungs = make_rungs(*values)
     total = sum(line.time_ns for line in compute_lines(rungs))
     assert total == pytest.approx(rungs[0].latency_ns, rel=1e-9)
+
+
+def test_python_outside_of_torch_is_a_line_of_the_first_step_down():
+    rungs = make_rungs([1000] * 6, [600] * 6, [400] * 6)
+    outside, glue, bindings, operators = compute_lines(rungs, outside_ns=(240.0, 260.0, 250.0))
+    assert (outside.name, outside.time_ns) == ("Python outside of torch", 250.0)
+    low, high = outside.interval_ns
+    assert outside.resolved and 0 < low < 250 < high
+    assert (glue.name, glue.time_ns) == ("model glue", 150.0)
+    assert glue.interval_ns == pytest.approx((400 - high, 400 - low))  # the rungs have no noise
+    assert (bindings.time_ns, operators.time_ns) == (200.0, 400.0)
+    assert len(compute_lines(make_rungs([900, 900], rungs=(EAGER,)), outside_ns=(1.0, 1.0))) == 1

@@ -146,8 +146,31 @@ def test_the_next_batch_within_a_step_is_the_same_one_and_the_iterator_is_left()
     receipt = tax(step)
     assert not receipt.work_problem
     assert "loader" in [phase.name for phase in receipt.phases]
-    assert any("batches gave the same batch" in text for text in receipt.collect_warnings())
+    assert any("next(batches) gave the same batch" in text for text in receipt.collect_warnings())
     assert batches is given
+
+
+def test_an_iterator_is_no_argument_since_a_call_uses_it_up():
+    with pytest.raises(UnsupportedError, match=r"argument 0 is a list_iterator, which one call"):
+        load_model(ftax.step(next, (iter([1, 2]),)))
+
+
+def test_an_iterator_that_ends_is_timed_as_far_as_it_goes():
+    # Its phases take up to a second, whatever the step.
+    model, loss, optimizer = make_training()
+    batches = iter(DataLoader(Noisy(), batch_size=2, sampler=[0] * 24))
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        value: torch.Tensor = loss(model, next(batches))
+        value.backward()
+        optimizer.step()
+        return value
+
+    receipt = tax(step)
+    assert "loader" in [phase.name for phase in receipt.phases]
+    with pytest.raises(StopIteration):
+        next(batches)
 
 
 @pytest.mark.parametrize(

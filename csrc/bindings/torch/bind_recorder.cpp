@@ -152,6 +152,9 @@ void bind_recorder(py::module_& m) {
       .def(py::init<>())
       .def("start", &CallLog::start, "Log the calls of this thread.")
       .def("stop", &CallLog::stop)
+      .def_property_readonly("began_ns", &CallLog::began_ns,
+                             "When the first call began, as time.monotonic_ns() tells; 0: none.")
+      .def_property_readonly("ended_ns", &CallLog::ended_ns, "When the last call ended.")
       .def_property_readonly(
           "calls",
           [](const CallLog& log) {

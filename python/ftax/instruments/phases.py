@@ -23,6 +23,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from ftax.errors import RunnerError
 from ftax.records.record import Name, Record
 from ftax.steps.feeds import Feed
 from ftax.steps.module_calls import watch_module_calls
@@ -73,7 +74,12 @@ def _time_phases(
         while len(found) < _LEAST or (len(found) < _MOST and time.perf_counter() < end):
             prepare()
             marks.begin()
-            run()
+            try:
+                run()
+            except RunnerError as error:
+                if len(found) < _LEAST or not isinstance(error.__cause__, StopIteration):
+                    raise
+                break  # an epoch is over, and there is no other
             found.append(marks.finish())
     names = dict.fromkeys(name for one in found for name in one)
     return tuple(_summarise(name, [one[name] for one in found if name in one]) for name in names)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 from ftax.errors import FAULTS, describe, is_out_of_memory, release
+from ftax.instruments.outside import time_outside
 from ftax.instruments.phases import Phase, time_phases
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
@@ -33,9 +34,11 @@ from ftax.timing.candidate import Candidate, Placed
 from ftax.timing.crowd import check_crowd
 from ftax.timing.interrupts import interruptible
 from ftax.timing.session import Plan, Progress, measure
+from ftax.timing.statistics import compute_mean
 from ftax.timing.units import format_time
 
 _PROFILE_SECONDS = 1.0
+_LEAST_OUTSIDE = 0.05  # of the latency: what tensors take to be freed is less
 _THROUGHPUT_ROUNDS = 10
 _TAPE = ("eager", "cpp")  # what runs the tape whose operators are timed
 
@@ -202,6 +205,16 @@ def _time_phases(scene: Scene) -> Iterator[Scene]:
     yield scene.add(phases=phases).warn(*_describe_loader(phases))
 
 
+def _time_outside(scene: Scene) -> Iterator[Scene]:
+    """Of Python eager, how long it is outside of torch; nothing where that is next to nothing."""
+    loaded = scene.workspace.loaded
+    call = loaded.bind()
+    with preserve_state(loaded), loaded.guard():
+        found = time_outside(lambda: call_model(call), loaded.prepare)
+    if compute_mean(found) >= _LEAST_OUTSIDE * scene.receipt.latency_ns:
+        yield scene.add(outside_ns=found)
+
+
 def _describe_loader(phases: Sequence[Phase]) -> Iterator[str]:
     """What batches cost beside the step, which had the same one in each run of the rounds."""
     own_ns = sum(phase.host_ns for phase in phases if phase.name == LOADER)
@@ -292,6 +305,17 @@ AFTER: tuple[Instrument, ...] = (
             and not scene.workspace.is_compiled
         ),
         _time_phases,
+    ),
+    Instrument(
+        "timing Python outside of torch",
+        "Python outside of torch was not told apart",
+        lambda scene: (
+            scene.workspace.loaded.kind == "step"
+            and scene.is_whole
+            and len(scene.receipt.rungs) > 1
+            and not scene.workspace.is_compiled
+        ),
+        _time_outside,
     ),
     Instrument(
         "finding waits",

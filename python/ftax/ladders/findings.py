@@ -47,7 +47,13 @@ class Laddered:
     @property
     def lines(self) -> tuple[Line, ...]:
         """Parts of the latency, top to bottom; their times sum to it exactly."""
-        return compute_lines(self.rungs, self.evidence, ladder=self.ladder)
+        return compute_lines(
+            self.rungs, self.evidence, ladder=self.ladder, outside_ns=self.list_outside_ns()
+        )
+
+    def list_outside_ns(self) -> tuple[float, ...]:
+        """How long a call of the first rung is outside of torch, a round each; () if not known."""
+        return ()
 
     @property
     def work_problem(self) -> str:

@@ -20,8 +20,13 @@ from ftax.records.record import Ends, Name, Record
 from ftax.timing.differences import compute_intervals, estimate_rounds, find_doubt_of, make_unit
 from ftax.timing.mean import Timed
 from ftax.timing.measurement import Measurement
+from ftax.timing.statistics import compute_interval, compute_mean
 
 _BUSY = "busy"  # in place of a rung: the device, where a trace tells how long it is busy
+_OUTSIDE = (
+    "Python outside of torch",
+    "tokenizers, numpy, your own Python: before the first operator or module and after the last",
+)
 _MORE_THAN_ALL = "more than the whole, since another line is below 0"
 _UNDIVIDED = ("everything", "calls that are not all the same work have no parts that could be told")
 
@@ -61,14 +66,19 @@ class Line(Record):
 
 
 def compute_lines(
-    rungs: Sequence[Timed], evidence: Sequence[Evidence] = (), *, ladder: Ladder = EAGER
+    rungs: Sequence[Timed],
+    evidence: Sequence[Evidence] = (),
+    *,
+    ladder: Ladder = EAGER,
+    outside_ns: Sequence[float] = (),
 ) -> tuple[Line, ...]:
     """The lines for rungs of ``ladder`` from top to bottom; their times sum to the first one's
     latency.
 
     With a reliable trace of the lowest rung among ``evidence``, its time is split into kernels and
-    what lies between them. Where the first rung's calls were not all the same work there is one
-    line, and no tax.
+    what lies between them. With ``outside_ns``, how long a call of the first rung is outside of
+    torch in rounds of their own, the step down from it is split in the same way. Where the first
+    rung's calls were not all the same work there is one line, and no tax.
     """
     top_ns = rungs[0].latency_ns
     if problem := rungs[0].work_problem:
@@ -101,6 +111,8 @@ def compute_lines(
                 below_zero=_explain_below_zero(upper, lower),
             )
         )
+    if lines and outside_ns:
+        lines[:1] = _split_outside(lines[0], outside_ns, rungs[0])
     doubt = find_doubt_of((rungs[-1], rungs[0]))
     lines += _make_rest(rungs[-1], ladder, traced[-1], intervals[-1], top_ns, doubt)
     return tuple(lines)
@@ -130,6 +142,28 @@ def _make_undivided(rung: Timed, problem: str) -> Line:
         len(rung.values_ns),
         problem=problem,
     )
+
+
+def _split_outside(line: Line, outside_ns: Sequence[float], top: Timed) -> list[Line]:
+    """The first step down: what of it is outside of torch, and the rest."""
+    own_ns = compute_mean(tuple(outside_ns))
+    own = compute_interval(
+        tuple(outside_ns), confidence=top.confidence, resamples=top.resamples, seed=top.seed
+    )
+    if line.doubt or line.problem or line.interval_ns is None or own is None:
+        return [line]
+    low, high = line.interval_ns
+    left_ns = line.time_ns - own_ns  # errors of two kinds of rounds add as squares
+    left = (
+        left_ns - math.hypot(line.time_ns - low, own[1] - own_ns),
+        left_ns + math.hypot(high - line.time_ns, own_ns - own[0]),
+    )
+    rounds = len(top.values_ns)
+    labels = line.upper, line.lower
+    return [
+        _make_line(_OUTSIDE, labels, own_ns, own, top.latency_ns, rounds),
+        _make_line((line.name, line.removes), labels, left_ns, left, top.latency_ns, rounds),
+    ]
 
 
 def _make_rest(

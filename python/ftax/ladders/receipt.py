@@ -68,6 +68,8 @@ class Receipt(Findings):
     Attributes:
         unavailable: what could not be measured.
         operator_costs: host time per operator call of the tape; empty if there is no tape.
+        outside_ns: of a function, how long a call is outside of torch, in rounds of its own; empty
+            where it is next to nothing.
         waits: on a GPU, where Python eager waits for the device.
         phases: of a step that trains, in Python eager; empty for others.
         readings: energy, utilisation and memory of each runtime, if they were asked for.
@@ -76,10 +78,11 @@ class Receipt(Findings):
     """
 
     kind: ClassVar[str] = "receipt"
-    later: ClassVar[frozenset[str]] = frozenset({"ladder_name", "phases", "waits"})
+    later: ClassVar[frozenset[str]] = frozenset({"ladder_name", "outside_ns", "phases", "waits"})
 
     unavailable: tuple[Unavailable, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
+    outside_ns: tuple[float, ...] = ()
     phases: tuple[Phase, ...] = ()
     waits: tuple[Wait, ...] = ()
     readings: tuple[GpuReadings, ...] = ()
@@ -123,6 +126,10 @@ class Receipt(Findings):
         ``outputs``: it adopts the fastest of the runtimes that are faster for certain and give the
         model's outputs. "" if there is none."""
         return adopt(self)
+
+    def list_outside_ns(self) -> tuple[float, ...]:
+        """As it was timed."""
+        return self.outside_ns
 
     def collect_warnings(self) -> list[str]:
         """Warnings of the receipt and of its measurements, each once."""
@@ -174,7 +181,7 @@ class Receipt(Findings):
         fields = {**Record.to_dict(self), "lines": [line.to_dict() for line in self.lines]}
         if self.ladder_name == EAGER.name:
             del fields["ladder_name"]
-        for name in ("phases", "waits"):
+        for name in ("outside_ns", "phases", "waits"):
             if not fields[name]:
                 del fields[name]
         return fields

@@ -14,7 +14,7 @@ import torch
 
 from ftax.errors import FtaxError, InvalidArgumentError, UnsupportedError, describe
 from ftax.steps.build import make_loaded, pair_user_inputs, resolve_user_sizes
-from ftax.steps.input_trees import flatten_tensors
+from ftax.steps.input_trees import flatten_tensors, list_leaves
 from ftax.steps.inputs import InputPair
 from ftax.steps.load_module import resolve_device, resolve_dtype
 from ftax.steps.loaded import LoadedModel
@@ -23,7 +23,7 @@ from ftax.steps.setting import GradMode, Setting, read_grad_mode
 from ftax.steps.state import keep_generators
 from ftax.steps.step import Step
 from ftax.steps.step_module import StepModule
-from ftax.steps.user_inputs import Given, split_inputs
+from ftax.steps.user_inputs import Given, refuse_iterator, split_inputs
 
 _ONE_INPUT = (
     "the step is called with no tensors, so programs are checked on one input only: give it its "
@@ -50,6 +50,9 @@ def load_step(step: Step, setting: Setting, given: Given | None) -> LoadedModel:
     setting = replace(setting, grad_mode=_choose_grad_mode(step, setting))
     module = StepModule(step)
     args, kwargs = split_inputs(step.inputs)
+    for path, leaf in list_leaves((args, kwargs)):
+        if isinstance(leaf, Iterator) and step.kind != "call":
+            refuse_iterator("inputs", path, leaf)
     loaded = make_loaded(
         module,
         InputPair(args=args, kwargs=kwargs, check_args=args, check_kwargs=kwargs),
@@ -149,8 +152,8 @@ def _describe_module(module: StepModule) -> Iterator[str]:
     yield from _describe_work(module)
     if names := module.iterators:
         yield (
-            f"{', '.join(names)} gave the same batch in each run, so that runs are the same work; "
-            "what the next batch costs is timed after the rounds"
+            f"next({', '.join(names)}) gave the same batch in each run, so that runs are the same "
+            "work; what the next one costs is timed after the rounds"
         )
 
 
@@ -185,7 +188,9 @@ def _pair_inputs(step: Step, device: str, seed: int) -> InputPair:
     # An inference tensor could not be saved for a backward pass.
     with torch.inference_mode(False):
         pair = pair_user_inputs(
-            Given(inputs=step.inputs, check_inputs=step.check_inputs), device, seed
+            Given(inputs=step.inputs, check_inputs=step.check_inputs, objects=step.kind != "call"),
+            device,
+            seed,
         )
     if step.check_inputs is None:
         main = flatten_tensors((pair.args, dict(pair.kwargs)))

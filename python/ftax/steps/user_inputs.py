@@ -10,7 +10,7 @@ import collections.abc
 import inspect
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils import _pytree as pytree
@@ -46,10 +46,12 @@ _PLAIN = (*_NO_DATA, str, bytes)
 class Given:
     """What the user handed over to call a model with, in the forms of `split_inputs`; without
     ``check_inputs`` the second input is drawn like the first. Both may be functions from a batch,
-    or from a batch and a sequence, to such inputs."""
+    or from a batch and a sequence, to such inputs. With ``objects`` there may be some that hold
+    tensors out of sight, such as a model: they are constants of the call."""
 
     inputs: Any
     check_inputs: Any
+    objects: bool = False
 
     @property
     def makes(self) -> bool:
@@ -125,7 +127,7 @@ def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -
     """
     args, kwargs = split_inputs(given.inputs)
     try:
-        _check_leaves("inputs", args, kwargs, device)
+        _check_leaves("inputs", args, kwargs, device, given.objects)
     except RecursionError:
         raise InvalidArgumentError(
             f"inputs is nested too deep, or a part of it contains itself: {_FORMS}"
@@ -135,7 +137,7 @@ def read_user_inputs(given: Given, *, device: str, generator: torch.Generator) -
         notes = () if flatten_tensors((args, kwargs)) else (_NO_TENSOR,)
         return replace(pair, warnings=(*pair.warnings, *notes))
     check_args, check_kwargs = split_inputs(given.check_inputs)
-    _check_leaves("check_inputs", check_args, check_kwargs, device)
+    _check_leaves("check_inputs", check_args, check_kwargs, device, given.objects)
     # A call does not depend on the order of keywords, but flattened tensors do.
     if check_kwargs.keys() == kwargs.keys():
         check_kwargs = {key: check_kwargs[key] for key in kwargs}
@@ -216,7 +218,9 @@ def _keywords(mapping: collections.abc.Mapping[Any, Any]) -> dict[str, Any]:
     return dict(mapping)
 
 
-def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> None:
+def _check_leaves(
+    what: str, args: tuple[Any, ...], kwargs: dict[str, Any], device: str, objects: bool
+) -> None:
     found = False
     for path, leaf in list_leaves((args, kwargs)):
         found |= not isinstance(leaf, _NO_DATA)
@@ -227,11 +231,8 @@ def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], devi
                     f"{device}: move it with .to({device!r})"
                 )
         elif isinstance(leaf, collections.abc.Iterator):
-            raise UnsupportedError(
-                f"{what}: the argument{_place(path)} is {name_type(leaf)}, which one call "
-                "uses up: pass a list"
-            )
-        elif hidden := _find_hidden(leaf):
+            refuse_iterator(what, path, leaf)
+        elif not objects and (hidden := _find_hidden(leaf)):
             raise UnsupportedError(
                 f"{what}: the argument{_place(path)} is {name_type(leaf)}, which holds a "
                 f"tensor at {hidden}, where it is not found: pass tensors in lists, dicts, or "
@@ -239,6 +240,14 @@ def _check_leaves(what: str, args: tuple[Any, ...], kwargs: dict[str, Any], devi
             )
     if not found:
         raise InvalidArgumentError(f"{what} has no tensor, and no text or object either: {_FORMS}")
+
+
+def refuse_iterator(what: str, path: Any, leaf: Any) -> NoReturn:
+    """Raises UnsupportedError for one that is an argument."""
+    raise UnsupportedError(
+        f"{what}: the argument{_place(path)} is {name_type(leaf)}, which one call uses up: pass a "
+        "list"
+    )
 
 
 def _find_hidden(leaf: Any) -> str:
