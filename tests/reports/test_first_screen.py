@@ -156,6 +156,12 @@ def test_an_unresolved_receipt_has_one_reason_first_and_question_marks():
     assert "(1 note)" in text and "steal time" in str(make_disturbed().details)
 
 
+def test_what_was_interrupted_says_so_first():
+    receipt = replace(make_cpu_receipt(), warnings=("interrupted after 6 rounds",))
+    first = str(receipt).splitlines()[0]
+    assert first == "! Interrupted after 6 rounds; run it again to the end."
+
+
 def test_noise_alone_is_told_with_how_long_to_measure():
     rungs = (make_runtime(EAGER, 1000.0, noise=0.01), make_runtime(FLAT, 999.0, noise=-0.01),
              make_runtime(TAPE, 500.0, noise=0.01))  # fmt: skip

@@ -196,7 +196,9 @@ def _say_reason(found: Laddered) -> tuple[str, ...]:
     what, why = _name_unresolved(found), _find_cause(found)
     if what:
         return (f"! {what} not resolved: {why}.", "")
-    return (f"! {why[0].upper()}{why[1:]}.", "") if find_disturbance(_list_warnings(found)) else ()
+    warnings = _list_warnings(found)
+    is_told = find_disturbance(warnings) or _find_interruption(warnings)
+    return (f"! {why[0].upper()}{why[1:]}.", "") if is_told else ()
 
 
 def _name_unresolved(found: Laddered) -> str:
@@ -216,6 +218,8 @@ def _find_cause(found: Laddered) -> str:
     if disturbance := find_disturbance(warnings):
         rounds = disturbance.removeprefix(DISTURBED_IN).partition(" rounds")[0]
         return f"other programs used the CPU in{rounds} rounds; {_REMEDY}"
+    if interruption := _find_interruption(warnings):
+        return f"{interruption}; run it again to the end"
     lines = [line for line in found.lines if not line.resolved]
     doubts = [found.rungs[0].doubt, *(line.problem or line.doubt for line in lines)]
     doubt = next(filter(None, doubts), "")
@@ -223,6 +227,10 @@ def _find_cause(found: Laddered) -> str:
         limits = (text for text in warnings if TOO_FEW_TO_RESOLVE in text)
         return next(limits, f"{doubt}; --duration measures more")
     return doubt or f"noise is larger; {_say_duration(lines, found)}"
+
+
+def _find_interruption(warnings: Sequence[str]) -> str:
+    return next((text for text in warnings if text.startswith("interrupted")), "")
 
 
 def _say_duration(lines: Sequence[Line], found: Laddered) -> str:
