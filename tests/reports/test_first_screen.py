@@ -127,6 +127,18 @@ def test_it_answers_on_a_gpu():
     assert "The same work without Python takes 759 us (6.1x): ftax.capture hands that over." in text
 
 
+def test_what_a_capture_would_give_is_told_unless_it_was_measured_or_refused():
+    receipt = make_cpu_receipt()
+    assert "700 us (1.4x): ftax.capture hands that over." in str(receipt)
+    mix = MixReceipt(name="a day", weights=(1.0, 1.0), parts=(receipt, receipt))
+    assert "700 us (1.4x): ftax.capture hands that over." in str(mix)
+    slow = make_cpu_receipt(make_runtime(CAPTURE, 1100.0))
+    assert "Nothing that was measured gives it back" in str(slow)
+    missing = Unavailable(runtime="capture", host="python", reason="it draws random numbers")
+    refused = replace(receipt, unavailable=(missing,))
+    assert "700 us (1.4x), but ftax.capture refuses it." in str(refused)
+
+
 def test_a_runtime_stands_there_once_and_instruments_do_not():
     receipt = make_cpu_receipt(
         make_runtime(("torchscript", "cpp"), 300.0), make_runtime(("torchscript", "python"), 400.0),
