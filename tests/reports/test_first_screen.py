@@ -150,6 +150,14 @@ def test_a_runtime_stands_there_once_and_instruments_do_not():
     assert "flat" not in text and "tape" not in text
 
 
+def test_what_is_pasted_stands_in_the_table_however_many_are_faster():
+    faster = [make_runtime((f"mine-{place}", "cpp"), 200.0 + place) for place in range(9)]
+    receipt = make_cpu_receipt(*faster, make_runtime(CAPTURE, 300.0))
+    rows = [line.split("  ")[0] for line in str(receipt).splitlines() if "x  bitwise" in line]
+    assert rows == [*(f"mine-{place}, called from C++" for place in range(4)), "ftax.capture"]
+    assert "Paste:\n    import ftax" in str(receipt) and "5 more runtimes" in str(receipt)
+
+
 def test_what_is_faster_but_not_right_is_said_apart():
     text = str(make_cpu_receipt(make_runtime(ORT, 100.0, outputs=WRONG)).draw())
     assert "What gives it back" not in text

@@ -17,6 +17,7 @@ from ftax.ladders.findings import Laddered
 from ftax.ladders.lines import Line
 from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
+from ftax.ladders.rows import RuntimeRow
 from ftax.reports.table import Cell as Written
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.mix_table import number_mix
@@ -58,10 +59,12 @@ def draw_receipt_first(
 ) -> Printout:
     """The first screen of a receipt: ``saved`` says where it is, ``more`` what shows all of it, and
     ``legend`` whether lines are explained."""
-    gains, (code, longer) = _list_gains(receipt), _paste(receipt)
+    gains, adoptable = _list_gains(receipt), list_adoptable(receipt)
+    pasted = _choose_pasted(adoptable)
     most = _MOST_WITH_LEGEND if legend else _MOST_ROWS
+    is_fastest = adoptable[:1] in ([], [pasted])
     hidden = [
-        longer,
+        "" if is_fastest else f"the code for {_name(adoptable[0].measurement.place)}",
         f"{len(gains) - most} more runtimes" if len(gains) > most else "",
         *("rungs", "percentiles", "evidence" if receipt.evidence else "", "costs"),
     ]
@@ -70,11 +73,11 @@ def draw_receipt_first(
         head=(*say_reason(receipt), _make_title(receipt), say_answer(receipt)),
         tables=(
             *_draw_lines(receipt),
-            *_draw_gains(gains[:most], receipt.rungs[0].cell, receipt.latency_ns),
+            *_draw_gains(_cut(gains, most, pasted), receipt.rungs[0].cell, receipt.latency_ns),
         ),
         notes=(
             *_say_others(gains, receipt),
-            *code,
+            *_paste(pasted, is_fastest),
             *_explain(receipt, legend),
             _say_more(saved, more, hidden, notes),
         ),
@@ -293,6 +296,12 @@ def _take_each_once(gains: Iterable[_Gain]) -> list[_Gain]:
     return sorted(found.values(), key=lambda gain: gain.latency_ns)
 
 
+def _cut(gains: Sequence[_Gain], most: int, pasted: RuntimeRow | None) -> list[_Gain]:
+    """So many of the fastest, that whose code is pasted among them."""
+    named = [gain for gain in gains[most:] if pasted and gain.place == pasted.measurement.place]
+    return [*gains[: most - len(named)], *named]
+
+
 def _draw_gains(gains: Sequence[_Gain], cell: Cell, like_ns: float) -> Iterator[Rows]:
     if not gains:
         return
@@ -364,17 +373,17 @@ def _say_times(ratio: float) -> str:
     return f"{ratio:.{int(ratio < 10)}f}x"
 
 
-def _paste(receipt: Receipt) -> tuple[tuple[str, ...], str]:
-    """The code of the fastest runtime that needs few lines, and the name of a faster one."""
-    rows = list_adoptable(receipt)
-    codes = [find_code(row, brief=True) for row in rows]
-    short = [place for place, code in enumerate(codes) if len(code.splitlines()) <= _MOST_CODE]
-    names = [_name(row.measurement.place) for row in rows]
-    longer = f"the code for {names[0]}" if rows and short[:1] != [0] else ""
-    if not short:
-        return (), longer
-    what = "" if short[0] == 0 else f" ({names[short[0]]})"
-    return (f"Paste{what}:", indent(codes[short[0]], "    "), ""), longer
+def _choose_pasted(rows: Sequence[RuntimeRow]) -> RuntimeRow | None:
+    """The fastest whose code is short."""
+    codes = ((row, find_code(row, brief=True)) for row in rows)
+    return next((row for row, code in codes if len(code.splitlines()) <= _MOST_CODE), None)
+
+
+def _paste(row: RuntimeRow | None, is_fastest: bool) -> tuple[str, ...]:
+    if row is None:
+        return ()
+    what = "" if is_fastest else f" ({_name(row.measurement.place)})"
+    return (f"Paste{what}:", indent(find_code(row, brief=True), "    "), "")
 
 
 # --- the rest -------------------------------------------------------------------------------------
