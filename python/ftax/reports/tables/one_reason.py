@@ -47,11 +47,11 @@ def _name_unresolved(found: Laddered) -> str:
 def _find_cause(found: Laddered) -> str:
     """The one that makes the others likely, with its remedy."""
     warnings = _list_warnings(found)
+    if interruption := _find_interruption(warnings):
+        return f"{interruption}; run it again to the end"
     if disturbance := find_disturbance(warnings):
         rounds = disturbance.removeprefix(DISTURBED_IN).partition(" rounds")[0]
         return f"other programs used the CPU in{rounds} rounds; {_REMEDY}"
-    if interruption := _find_interruption(warnings):
-        return f"{interruption}; run it again to the end"
     lines = [line for line in found.lines if not line.resolved]
     doubts = [found.rungs[0].doubt, *(line.problem or line.doubt for line in lines)]
     doubt = next(filter(None, doubts), "")
