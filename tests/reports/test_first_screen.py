@@ -127,6 +127,18 @@ def test_it_answers_on_a_gpu():
     assert "The same work without Python takes 759 us (6.1x): ftax.capture hands that over." in text
 
 
+def test_what_a_capture_would_give_is_told_unless_it_was_measured_or_refused():
+    receipt = make_cpu_receipt()
+    assert "700 us (1.4x): ftax.capture hands that over." in str(receipt)
+    mix = MixReceipt(name="a day", weights=(1.0, 1.0), parts=(receipt, receipt))
+    assert "700 us (1.4x): ftax.capture hands that over." in str(mix)
+    slow = make_cpu_receipt(make_runtime(CAPTURE, 1100.0))
+    assert "Nothing that was measured gives it back" in str(slow)
+    missing = Unavailable(runtime="capture", host="python", reason="it draws random numbers")
+    refused = replace(receipt, unavailable=(missing,))
+    assert "700 us (1.4x), but ftax.capture refuses it." in str(refused)
+
+
 def test_a_runtime_stands_there_once_and_instruments_do_not():
     receipt = make_cpu_receipt(
         make_runtime(("torchscript", "cpp"), 300.0), make_runtime(("torchscript", "python"), 400.0),
@@ -136,6 +148,14 @@ def test_a_runtime_stands_there_once_and_instruments_do_not():
     rows = [line.split("  ")[0] for line in text.splitlines() if line.count("x  bitwise")]
     assert rows == ["mine, called from C++", "torch.jit.trace"]
     assert "flat" not in text and "tape" not in text
+
+
+def test_what_is_pasted_stands_in_the_table_however_many_are_faster():
+    faster = [make_runtime((f"mine-{place}", "cpp"), 200.0 + place) for place in range(9)]
+    receipt = make_cpu_receipt(*faster, make_runtime(CAPTURE, 300.0))
+    rows = [line.split("  ")[0] for line in str(receipt).splitlines() if "x  bitwise" in line]
+    assert rows == [*(f"mine-{place}, called from C++" for place in range(4)), "ftax.capture"]
+    assert "Paste:\n    import ftax" in str(receipt) and "5 more runtimes" in str(receipt)
 
 
 def test_what_is_faster_but_not_right_is_said_apart():
@@ -154,6 +174,12 @@ def test_an_unresolved_receipt_has_one_reason_first_and_question_marks():
     assert rows == [["model", "glue", "?", "?"]]
     assert text.count("not resolved") == 1 and "noise" not in text
     assert "(1 note)" in text and "steal time" in str(make_disturbed().details)
+
+
+def test_what_was_interrupted_says_so_first():
+    receipt = replace(make_cpu_receipt(), warnings=("interrupted after 6 rounds",))
+    first = str(receipt).splitlines()[0]
+    assert first == "! Interrupted after 6 rounds; run it again to the end."
 
 
 def test_noise_alone_is_told_with_how_long_to_measure():

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from ftax.ladders.receipt import Receipt
 from ftax.reports.table import Printout, Rows
-from ftax.reports.tables.measurement_table import make_measurement_table
+from ftax.reports.tables.measurement_table import draw_measurements, make_measurement_table
 from ftax.reports.tables.receipt_table import draw_receipt, make_line_table
 from ftax.reports.tables.sweep_table import draw_sweep
 from ftax.reports.terminal import make_console, show_on_stdout, to_text
@@ -110,6 +110,21 @@ def test_a_receipt_has_each_runtime_its_latency_and_its_interval_whole(width, ea
             assert re.search(line, text, re.MULTILINE)
         assert all(name in text for name in ("p50", "p90", "p99"))
         assert not any(name in text.partition("(no room")[2] for name in ("p50", "p90", "p99"))
+
+
+def test_percentiles_fit_80_columns_whatever_a_runtime_is_called():
+    found = make_measurement([123_456_789, 123_456_999], runtime="compile-reduce-overhead")
+    text = to_text(draw_measurements(found), width=80)
+    assert all(name in text for name in ("p50", "p90", "p99")) and "no room" not in text
+
+
+def test_a_column_gives_way_unasked_where_nothing_else_fits():
+    numbers = tuple("abcdefgh")
+    wide = Rows(title="", columns=("name", *numbers), numeric=numbers,
+                rows=(("a_long_name_of_one_word", *["123,456 us"] * 8),))  # fmt: skip
+    lines = to_text(wide, width=40).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "(no room in 40 columns for: h, g, f, e," in " ".join(lines)
 
 
 def test_a_measurement_stands_beside_its_model_only_where_models_differ():

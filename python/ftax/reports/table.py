@@ -16,9 +16,10 @@ from rich.cells import cell_len
 from rich.console import ConsoleOptions, RenderableType
 from rich.table import Table
 
+from ftax.records.kinds import find
 from ftax.reports.csv_text import write_csv
 from ftax.reports.numbers import Field, Numbers, read
-from ftax.reports.terminal import clean, clean_line, plain
+from ftax.reports.terminal import clean, clean_line, plain, to_text
 
 # Of a column: what is read of an item, and how it is written.
 Cell = Field | tuple[Field, Callable[[Any], str]]
@@ -210,14 +211,10 @@ class Printout:
         yield from below
 
     def __repr__(self) -> str:  # what a prompt shows of `receipt.details`
-        from ftax.reports.terminal import to_text
-
         return to_text(self)
 
     def _repr_html_(self) -> str:
-        from ftax.reports.notebook import to_html
-
-        return to_html(self)
+        return str(find("ftax.reports.notebook:to_html")(self))  # which knows this file
 
     def to_numbers(self) -> Numbers:
         """For programs, and for `to_dataframe`."""

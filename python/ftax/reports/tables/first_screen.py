@@ -7,7 +7,6 @@ says why and what to do. Whatever else was measured is in `draw_receipt` and `dr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import indent
@@ -19,10 +18,10 @@ from ftax.ladders.lines import Line
 from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import Receipt
 from ftax.ladders.rows import RuntimeRow
-from ftax.ladders.warnings import TOO_FEW_TO_RESOLVE
 from ftax.reports.table import Cell as Written
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.mix_table import number_mix
+from ftax.reports.tables.one_reason import say_reason
 from ftax.reports.tables.receipt_numbers import number_receipt
 from ftax.reports.tables.receipt_table import list_threads, name_work
 from ftax.sweeps.side_by_side import name_device
@@ -30,7 +29,6 @@ from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
 from ftax.timing.differences import compute_difference
 from ftax.timing.measurement import Measurement
-from ftax.timing.trust import DISTURBED_IN, TOO_FEW, find_disturbance
 from ftax.timing.units import choose_unit, format_time
 
 _UNKNOWN = "?"
@@ -39,8 +37,7 @@ _MOST_ROWS = 5  # of a table of runtimes, or of parts
 _MOST_WITH_LEGEND = 3  # of them, where lines are explained or parts stand above
 _MOST_CODE = 9  # lines that are pasted from the first screen
 _LONGEST_REASON = 100  # characters of why a runtime is not advised
-_MOST_S = 600.0  # that somebody may want to measure for
-_REMEDY = "leave the machine alone, or --patience 60 waits until it is quiet"
+_HANDS_OVER = ": ftax.capture hands that over"
 _NOTHING = "Nothing that was measured gives it back: no runtime is right and surely faster."
 # What people write, of the runtimes that are known by another name than ours.
 _WRITTEN = {
@@ -62,23 +59,25 @@ def draw_receipt_first(
 ) -> Printout:
     """The first screen of a receipt: ``saved`` says where it is, ``more`` what shows all of it, and
     ``legend`` whether lines are explained."""
-    gains, (code, longer) = _list_gains(receipt), _paste(receipt)
+    gains, adoptable = _list_gains(receipt), list_adoptable(receipt)
+    pasted = _choose_pasted(adoptable)
     most = _MOST_WITH_LEGEND if legend else _MOST_ROWS
+    is_fastest = adoptable[:1] in ([], [pasted])
     hidden = [
-        longer,
+        "" if is_fastest else f"the code for {_name(adoptable[0].measurement.place)}",
         f"{len(gains) - most} more runtimes" if len(gains) > most else "",
         *("rungs", "percentiles", "evidence" if receipt.evidence else "", "costs"),
     ]
     notes = len(receipt.collect_warnings()) + len(receipt.unavailable)
     return Printout(
-        head=(*_say_reason(receipt), _make_title(receipt), say_answer(receipt)),
+        head=(*say_reason(receipt), _make_title(receipt), say_answer(receipt)),
         tables=(
             *_draw_lines(receipt),
-            *_draw_gains(gains[:most], receipt.rungs[0].cell, receipt.latency_ns),
+            *_draw_gains(_cut(gains, most, pasted), receipt.rungs[0].cell, receipt.latency_ns),
         ),
         notes=(
             *_say_others(gains, receipt),
-            *code,
+            *_paste(pasted, is_fastest),
             *_explain(receipt, legend),
             _say_more(saved, more, hidden, notes),
         ),
@@ -90,11 +89,11 @@ def draw_mix_first(
     mix: MixReceipt, *, saved: str = "", more: str = "print(receipt.details)", legend: bool = False
 ) -> Printout:
     """The same of the mean of a mix, and its parts."""
-    gains, top = _list_gains_in_mean(mix), mix.parts[0].rungs[0]
+    gains, top = _list_gains(mix), mix.parts[0].rungs[0]
     name = f"{mix.name}, mean of {say_count(len(mix.parts), 'part')}"
     return Printout(
         head=(
-            *_say_reason(mix),
+            *say_reason(mix),
             "  ".join([name, *_list_setting(top)]),
             say_answer(mix),
         ),
@@ -185,64 +184,6 @@ def _list_setting(top: Measurement, *sizes: str) -> list[str]:
     return [cell.device, cell.dtype, *sizes, *list_threads(top), machine]
 
 
-# --- the one reason -------------------------------------------------------------------------------
-
-
-def _say_reason(found: Laddered) -> tuple[str, ...]:
-    """Why numbers are missing or not to go by, and what to do; () if all are."""
-    if found.work_problem:
-        remedy = "Measure a step whose work does not change."
-        return (f"! Not the same work in each call: {found.work_problem}. {remedy}", "")
-    what, why = _name_unresolved(found), _find_cause(found)
-    if what:
-        return (f"! {what} not resolved: {why}.", "")
-    return (f"! {why[0].upper()}{why[1:]}.", "") if find_disturbance(_list_warnings(found)) else ()
-
-
-def _name_unresolved(found: Laddered) -> str:
-    """``'launch and graph are'``; "" if all lines are resolved."""
-    lines = [line for line in found.lines if not line.resolved]
-    if found.rungs[0].doubt:
-        return "All of this is"
-    if len(lines) > 1 and len(lines) >= len(found.lines) - 1:
-        return "What each layer costs is"
-    names = " and ".join(line.name for line in lines)
-    return f"{names[0].upper()}{names[1:]} {'is' if len(lines) == 1 else 'are'}" if names else ""
-
-
-def _find_cause(found: Laddered) -> str:
-    """The one that makes the others likely, with its remedy."""
-    warnings = _list_warnings(found)
-    if disturbance := find_disturbance(warnings):
-        rounds = disturbance.removeprefix(DISTURBED_IN).partition(" rounds")[0]
-        return f"other programs used the CPU in{rounds} rounds; {_REMEDY}"
-    lines = [line for line in found.lines if not line.resolved]
-    doubts = [found.rungs[0].doubt, *(line.problem or line.doubt for line in lines)]
-    doubt = next(filter(None, doubts), "")
-    if doubt.endswith(TOO_FEW):
-        limits = (text for text in warnings if TOO_FEW_TO_RESOLVE in text)
-        return next(limits, f"{doubt}; --duration measures more")
-    return doubt or f"noise is larger; {_say_duration(lines, found)}"
-
-
-def _say_duration(lines: Sequence[Line], found: Laddered) -> str:
-    """How long to measure until they are resolved, as far as the rounds tell."""
-    parts = found.parts if isinstance(found, MixReceipt) else [found]
-    measured = [
-        item for part in parts if isinstance(part, Receipt) for item in (*part.rungs, *part.others)
-    ]
-    needed = max((line.rounds_needed or math.inf for line in lines), default=0)
-    whole_ns = sum(item.burst * sum(map(sum, item.samples_ns)) for item in measured)
-    seconds = needed / len(found.rungs[0].values_ns) * whole_ns / 1e9
-    if seconds <= _MOST_S:
-        return f"--duration {max(math.ceil(seconds), 1)} should do"
-    return f"{'it' if len(lines) == 1 else 'they'} may as well be nothing"
-
-
-def _list_warnings(found: Laddered) -> list[str]:
-    return found.collect_warnings() if isinstance(found, Receipt | MixReceipt) else []
-
-
 # --- the ladder -----------------------------------------------------------------------------------
 
 
@@ -313,32 +254,38 @@ class _Gain:
     seconds: float | None = None
 
 
-def _list_gains(receipt: Receipt) -> list[_Gain]:
-    """Fastest first, each runtime once: as Python calls it, if that is faster too."""
+def _list_gains(found: Receipt | MixReceipt) -> list[_Gain]:
+    """Fastest first, without instruments; each runtime once: as Python calls it, if that is faster
+    too."""
     return _take_each_once(
-        _Gain(
-            place=row.measurement.place,
-            latency_ns=row.latency_ns,
-            speedup_ratio=row.speedup_ratio or 1.0,
-            outputs=row.outputs,
-            seconds=row.preparation.seconds,
-        )
-        for row in receipt.runtimes
-        if row.is_faster and not row.excluded and not row.is_rung
+        gain for gain in _list_right(found) if gain.place not in found.ladder.places
     )
 
 
-def _list_gains_in_mean(mix: MixReceipt) -> list[_Gain]:
-    return _take_each_once(
+def _list_right(found: Receipt | MixReceipt) -> list[_Gain]:
+    """What is faster for certain and gives the model's outputs, rungs too; fastest first."""
+    if isinstance(found, Receipt):
+        return [
+            _Gain(
+                place=row.measurement.place,
+                latency_ns=row.latency_ns,
+                speedup_ratio=row.speedup_ratio or 1.0,
+                outputs=row.outputs,
+                seconds=row.preparation.seconds,
+            )
+            for row in found.runtimes
+            if row.is_faster and not row.excluded
+        ]
+    return [
         _Gain(
             place=row.mean.place,
             latency_ns=row.latency_ns,
             speedup_ratio=row.speedup_ratio,
             outputs=row.outputs,
         )
-        for row in mix.runtimes
-        if row.is_faster and not row.excluded and row.mean.place not in mix.ladder.places
-    )
+        for row in found.runtimes
+        if row.is_faster and not row.excluded
+    ]
 
 
 def _take_each_once(gains: Iterable[_Gain]) -> list[_Gain]:
@@ -347,6 +294,12 @@ def _take_each_once(gains: Iterable[_Gain]) -> list[_Gain]:
         if gain.place.runtime not in found or gain.place.host == "python":
             found[gain.place.runtime] = gain
     return sorted(found.values(), key=lambda gain: gain.latency_ns)
+
+
+def _cut(gains: Sequence[_Gain], most: int, pasted: RuntimeRow | None) -> list[_Gain]:
+    """So many of the fastest, that whose code is pasted among them."""
+    named = [gain for gain in gains[most:] if pasted and gain.place == pasted.measurement.place]
+    return [*gains[: most - len(named)], *named]
 
 
 def _draw_gains(gains: Sequence[_Gain], cell: Cell, like_ns: float) -> Iterator[Rows]:
@@ -381,35 +334,38 @@ def _drop_unit(time_ns: float, like_ns: float) -> str:
     return format_time(time_ns, like_ns).rpartition(" ")[0]
 
 
-def _say_others(gains: Sequence[_Gain], found: Laddered) -> Iterator[str]:
+def _say_others(gains: Sequence[_Gain], found: Receipt | MixReceipt) -> Iterator[str]:
     """Where no runtime gives it back, what would; and what is faster, but not right."""
     if found.rungs[0].doubt or found.work_problem:
         return
-    rows = found.runtimes if isinstance(found, Receipt) else ()
     if not gains:
-        yield next(map(_say_stand_in, _list_stand_ins(rows, found)), _NOTHING)
+        yield _say_stand_in(found)
         yield ""
-    wrong = [row for row in rows if row.is_faster and row.excluded and not row.is_rung]
-    if wrong := [row for row in wrong if not row.preparation.baseline]:
+    wrong = [
+        row
+        for row in (found.runtimes if isinstance(found, Receipt) else ())
+        if row.is_faster and row.excluded and not row.is_rung and not row.preparation.baseline
+    ]
+    if wrong:
         name, ratio = _name(wrong[0].measurement.place), wrong[0].speedup_ratio or 1.0
         reason = cut(wrong[0].excluded, _LONGEST_REASON)
         yield f"Faster, but not advised: {name}, {_say_times(ratio)} ({reason})."
         yield ""
 
 
-def _list_stand_ins(rows: Sequence[RuntimeRow], found: Laddered) -> list[RuntimeRow]:
-    """Rungs that run the same operators or kernels, and are faster for certain; fastest first."""
-    return [
-        row
-        for row in rows
-        if row.measurement.place in found.ladder.stand_ins and row.is_faster and not row.excluded
-    ]
-
-
-def _say_stand_in(row: RuntimeRow) -> str:
+def _say_stand_in(found: Receipt | MixReceipt) -> str:
+    """What a capture would give, if none was measured; or that there is nothing."""
+    ladder = found.ladder
+    places = set(ladder.stand_ins).intersection(ladder.places)
+    best = next((gain for gain in _list_right(found) if gain.place in places), None)
+    if best is None or any(item.place.runtime == "capture" for item in found.others):
+        return _NOTHING
+    parts = found.parts if isinstance(found, MixReceipt) else (found,)
+    missing = {item.runtime for part in parts for item in part.unavailable}
+    told = ", but ftax.capture refuses it" if "capture" in missing else _HANDS_OVER
     return (
-        f"The same work without Python takes {format_time(row.latency_ns)} "
-        f"({_say_times(row.speedup_ratio or 1.0)}): ftax.capture hands that over."
+        f"The same work without Python takes {format_time(best.latency_ns)} "
+        f"({_say_times(best.speedup_ratio)}){told}."
     )
 
 
@@ -417,17 +373,17 @@ def _say_times(ratio: float) -> str:
     return f"{ratio:.{int(ratio < 10)}f}x"
 
 
-def _paste(receipt: Receipt) -> tuple[tuple[str, ...], str]:
-    """The code of the fastest runtime that needs few lines, and the name of a faster one."""
-    rows = list_adoptable(receipt)
-    codes = [find_code(row, brief=True) for row in rows]
-    short = [place for place, code in enumerate(codes) if len(code.splitlines()) <= _MOST_CODE]
-    names = [_name(row.measurement.place) for row in rows]
-    longer = f"the code for {names[0]}" if rows and short[:1] != [0] else ""
-    if not short:
-        return (), longer
-    what = "" if short[0] == 0 else f" ({names[short[0]]})"
-    return (f"Paste{what}:", indent(codes[short[0]], "    "), ""), longer
+def _choose_pasted(rows: Sequence[RuntimeRow]) -> RuntimeRow | None:
+    """The fastest whose code is short."""
+    codes = ((row, find_code(row, brief=True)) for row in rows)
+    return next((row for row, code in codes if len(code.splitlines()) <= _MOST_CODE), None)
+
+
+def _paste(row: RuntimeRow | None, is_fastest: bool) -> tuple[str, ...]:
+    if row is None:
+        return ()
+    what = "" if is_fastest else f" ({_name(row.measurement.place)})"
+    return (f"Paste{what}:", indent(find_code(row, brief=True), "    "), "")
 
 
 # --- the rest -------------------------------------------------------------------------------------
