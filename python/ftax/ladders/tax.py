@@ -199,7 +199,6 @@ def compare_runtimes(
     return RuntimeComparison(receipt=tax_alone(model, inputs, **chosen))
 
 
-<<<<<<< HEAD
 def _run(
     parts: Sequence[LoadedModel], options: TaxOptions, plan: Plan, tell: Progress | None
 ) -> tuple[tuple[Receipt, ...], tuple[Trace, ...]]:
@@ -228,26 +227,6 @@ def _run(
     return tuple(noted), traces
 
 
-def _open(captured: Captured, inputs: Any) -> tuple[Model, Any]:
-    """What was captured, as it is measured, and the inputs that it was captured with."""
-    original = captured.original
-    if isinstance(original, Step):
-        return original, inputs
-    given = captured.inputs if inputs is None else inputs
-    if isinstance(original, nn.Module):
-        return original, given
-    step = Step(
-        function=original,
-        inputs=given,
-        name=captured.name,
-        grad_mode=captured.grad_mode,
-        reset=captured.options.reset,
-    )
-    return step, None
-
-
-=======
->>>>>>> service
 def _choose_trace(
     trace: TraceChoice, *, can_be_built_again: bool
 ) -> Literal["worker", "here", "none"]:

@@ -80,8 +80,7 @@ def make_measurement_table(measurements: Sequence[Measurement]) -> Rows:
             "rounds": format_rounds,
             "stopped": "stop_reason",
         },
-<<<<<<< HEAD
-        text=("model", "runtime", "called from", "stopped"),
+        text=("label", "model", "runtime", "called from", "stopped"),
         gives_way=("stopped", "rounds"),
     )
 
@@ -103,8 +102,4 @@ def make_percentile_table(measurements: Sequence[Measurement]) -> Rows:
         },
         text=("model", "runtime", "called from"),
         gives_way=("slowest",),
-=======
-        text=("label", "model", "runtime", "host", "stopped"),
-        gives_way=("p90", "p50", "p99", "stopped", "rounds"),
->>>>>>> compare
     )
