@@ -103,6 +103,23 @@ def test_what_pairs_differ_by_has_to_matter(change, margin, verdict):
     assert compare(a, b, margin=margin).verdict == verdict
 
 
+def test_a_neighbour_beside_most_rounds_of_one_side_is_not_its_cost():
+    """It slows whole rounds, in each process others."""
+    a, b = (
+        [
+            make_measurement(
+                [1500 if side and (at + own) % 10 < 7 else 1000 + at % 3 for at in range(80)],
+                index=own, pid=own + first, checks={"rounds_a_turn": 5},
+            )
+            for own in range(5)
+        ]
+        for side, first in ((0, 1), (1, 99))
+    )  # fmt: skip
+    result = compare(a, b)
+    assert (result.unit, result.verdict) == ("pair", "equal")
+    assert result.ratio == pytest.approx(1.0, abs=0.002)
+
+
 def test_a_number_lies_in_its_own_interval():
     """One fast round in three, of one side: the mean was far from the interval of the medians."""
     a = make_measurement([1000, 990, 1010] * 4)

@@ -261,7 +261,7 @@ def compare_measurements(
         side_a, side_b = side_a[:1], side_b[:1]
     together = unit == "round" and _same_rounds(side_a[0], side_b[0])
     a, b = (_read_side(side, unit, together) for side in (side_a, side_b))
-    if unit == "pair":  # what both felt of the host in a turn is not in the ratio of the turn
+    if unit == "pair":  # what both felt of the host is not in the ratio of their quick rounds
         ratios = map(_compare_turns, side_a, side_b)
         b = replace(b, medians_ns=[x * y for x, y in zip(a.medians_ns, ratios, strict=True)])
     return compare_sides(
@@ -435,20 +435,18 @@ def _took_turns(a: Sequence[Measurement], b: Sequence[Measurement]) -> bool:
 
 
 def _compare_turns(a: Measurement, b: Measurement) -> float:
-    """The median over turns of b's latency over a's: what both felt of the host is not in it."""
-    turns_a, turns_b = _split_turns(a), _split_turns(b)
-    common = turns_a.keys() & turns_b.keys()
-    if not common:  # in no turn had both the core to themselves
-        return statistics.median(b.values_ns) / statistics.median(a.values_ns)
-    return statistics.median(turns_b[turn] / turns_a[turn] for turn in common)
+    """b's latency over a's in the quick rounds of both, while both measured: a neighbour slows
+    rounds by up to a half, and never makes one quicker."""
+    common = min(len(a.samples_ns), len(b.samples_ns))
+    quick_a, quick_b = (_find_quick(m.all_values_ns[:common]) for m in (a, b))
+    return quick_b / quick_a
 
 
-def _split_turns(measurement: Measurement) -> dict[int, float]:
-    """The median of the rounds that count of each turn that has some, ns."""
-    turns: dict[int, list[float]] = {}
-    for place, value in zip(measurement.counted_rounds, measurement.values_ns, strict=True):
-        turns.setdefault(place // (measurement.rounds_a_turn or 1), []).append(value)
-    return {turn: statistics.median(values) for turn, values in turns.items()}
+def _find_quick(values_ns: Sequence[float]) -> float:
+    """The round of which one in ten is quicker, ns."""
+    if len(values_ns) < 2:
+        return values_ns[0]
+    return statistics.quantiles(values_ns, n=10, method="inclusive")[0]
 
 
 def _same_rounds(a: Measurement, b: Measurement) -> bool:
