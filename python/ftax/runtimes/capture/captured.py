@@ -55,6 +55,8 @@ from ftax.steps.user_inputs import split_inputs
 _MOST_OF_A_KIND = 4  # recordings of one signature that are kept, such as with two values of a flag
 _WARN_AFTER_CALLS = 8
 _MANY_NEW = 64  # kinds of calls in a row, after which it is worth a warning
+_NOT_YET = "such arguments are not recorded yet"
+_SKIPS = 7  # calls of a kind without recordings, until it is asked again whether one pays
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache, a flag) that replays "
     "need; the second records"
@@ -303,6 +305,11 @@ class Captured(Wraps, StandIn):
             tensors = program.match(args, kwargs)
             if tensors is not None:
                 return self._run(_Match(args, kwargs, start, kind, program, tensors))
+        if kind.why:
+            return _Unanswered(kind.why, kind, start)
+        if kind.skips:
+            kind.skips -= 1
+            return _Unanswered(_NOT_YET, kind, start)
         return self._miss(_Given(args, kwargs, start), kind)
 
     def _run(self, match: _Match) -> Any:
@@ -563,7 +570,8 @@ class Captured(Wraps, StandIn):
                 "the values that will come with fast.warm(...)",
             )
         if not self._budget.pays(kind) and not (is_measuring() and kind.moves < MOVES):
-            return f"{place} has changed" if place else "such arguments are not recorded yet"
+            kind.skips = 0 if kind.programs else _SKIPS
+            return f"{place} has changed" if place else _NOT_YET
         if self._has_graphs and not is_only_thread():
             return "other threads live"
         return ""
