@@ -29,7 +29,7 @@ from ftax.runtimes.capture.explanation import CaptureStats
 from record import Figure, add_part_options, finish, make_parser, take_parts
 
 _LENGTHS = range(8, 200, 8)  # 24 of them
-_CHUNK = 50  # requests that one side answers before the other has its turn
+_CHUNK = 8  # requests that one side answers before the other has its turn
 _STEPS = 300  # of training
 _FIRST_STEPS = 30  # that the bar leaves out
 _CALLS = 100_000

@@ -55,6 +55,8 @@ from ftax.steps.user_inputs import split_inputs
 _MOST_OF_A_KIND = 4  # recordings of one signature that are kept, such as with two values of a flag
 _WARN_AFTER_CALLS = 8
 _MANY_NEW = 64  # kinds of calls in a row, after which it is worth a warning
+_NOT_YET = "such arguments are not recorded yet"
+_SKIPS = 7  # calls of a kind without recordings, until it is asked again whether one pays
 _MAKES_STATE = (
     "the first call runs as it is: it makes state (an optimizer's, a cache, a flag) that replays "
     "need; the second records"
@@ -208,6 +210,14 @@ class _Match(NamedTuple):
     tensors: list[torch.Tensor]
 
 
+class _Unanswered(NamedTuple):
+    """A call that the original is to answer, and why."""
+
+    why: str
+    kind: CallKind | None
+    start: int  # ns
+
+
 class _Recording(threading.local):
     """Whether this thread is recording, whatever it is that it records."""
 
@@ -262,16 +272,25 @@ class Captured(Wraps, StandIn):
         """What the original returns for these arguments, bit for bit."""
         if _recording.is_on:  # what is recorded calls a capture, maybe its own
             return self._function(*args, **kwargs)
-        if self._grad_mode is None:
-            return self._call(args, kwargs)
-        with use_autograd(self._grad_mode == "grad"):
-            return self._call(args, kwargs)
+        if self._has_state or self._is_exclusive or self._grad_mode is not None:
+            return self._call_in_turn(args, kwargs)
+        answer = self._answer(args, kwargs)
+        if type(answer) is not _Unanswered:
+            return answer
+        # Here, not deeper: in Python 3.11 calls are slower at some depths of its stack.
+        begun = self._begin_original(answer.why)
+        try:
+            return self._function(*args, **kwargs)
+        finally:
+            self._end_original(answer.start, begun, answer.kind)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._has_state or self._is_exclusive:
-            with self._turns:
-                return self._answer(args, kwargs)
-        return self._answer(args, kwargs)
+    def _call_in_turn(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        mode = self._grad_mode
+        with self._turns, nullcontext() if mode is None else use_autograd(mode == "grad"):
+            answer = self._answer(args, kwargs)
+            if type(answer) is not _Unanswered:
+                return answer
+            return self._call_original(_Given(args, kwargs, answer.start), answer.why, answer.kind)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         start = time.perf_counter_ns()
@@ -281,11 +300,16 @@ class Captured(Wraps, StandIn):
             self.options.reset()
         kind = self._find_kind(args, kwargs)
         if kind is None:
-            return self._call_original(_Given(args, kwargs, start), "it cannot be captured")
+            return _Unanswered("it cannot be captured", None, start)
         for program in tuple(kind.programs):
             tensors = program.match(args, kwargs)
             if tensors is not None:
                 return self._run(_Match(args, kwargs, start, kind, program, tensors))
+        if kind.why:
+            return _Unanswered(kind.why, kind, start)
+        if kind.skips:
+            kind.skips -= 1
+            return _Unanswered(_NOT_YET, kind, start)
         return self._miss(_Given(args, kwargs, start), kind)
 
     def _run(self, match: _Match) -> Any:
@@ -454,26 +478,32 @@ class Captured(Wraps, StandIn):
 
     def _call_original(self, call: _Match | _Given, why: str, kind: CallKind | None = None) -> Any:
         """Beside other threads, unless calls take turns."""
-        begun = time.perf_counter_ns()
+        begun = self._begin_original(why)
+        try:
+            return self._function(*call.args, **call.kwargs)
+        finally:
+            self._end_original(call.start, begun, kind)
+
+    def _begin_original(self, why: str) -> int:
         with self._books:
             self._calls["eager"] += 1
             self._originals[why] += 1
             self._running += 1
-        try:
-            return self._function(*call.args, **call.kwargs)
-        finally:
-            now = time.perf_counter_ns()
-            with self._books:
-                self._running -= 1
-                self._budget.called += now - call.start
-                if kind is not None:
-                    kind.original_ns += now - begun
+        return time.perf_counter_ns()
+
+    def _end_original(self, start: int, begun: int, kind: CallKind | None) -> None:
+        now = time.perf_counter_ns()
+        with self._books:
+            self._running -= 1
+            self._budget.called += now - start
+            if kind is not None:
+                kind.original_ns += now - begun
 
     def _miss(self, call: _Given, kind: CallKind) -> Any:
         with self._books:
             why = self._explain_original(kind)
         if why:
-            return self._call_original(call, why, kind)
+            return _Unanswered(why, kind, call.start)
         if self.options.on_miss == "raise" and self._calls and not kind.is_settled:
             raise InvalidArgumentError(
                 f"no recorded call of {self.name} fits: {_describe_miss(kind)}; "
@@ -481,11 +511,11 @@ class Captured(Wraps, StandIn):
             )
         if mode := find_mode():
             self._warn_mode(mode)
-            return self._call_original(call, "a mode of torch is on")
+            return _Unanswered("a mode of torch is on", kind, call.start)
         with be_alone() as is_alone:
             # Another thread measures or records, and what it runs may wait for this capture.
             if not is_alone:
-                return self._call_original(call, "another thread measures or records", kind)
+                return _Unanswered("another thread measures or records", kind, call.start)
             return self._record_and_run(call, kind)
 
     def _find_kind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallKind | None:
@@ -540,7 +570,8 @@ class Captured(Wraps, StandIn):
                 "the values that will come with fast.warm(...)",
             )
         if not self._budget.pays(kind) and not (is_measuring() and kind.moves < MOVES):
-            return f"{place} has changed" if place else "such arguments are not recorded yet"
+            kind.skips = 0 if kind.programs else _SKIPS
+            return f"{place} has changed" if place else _NOT_YET
         if self._has_graphs and not is_only_thread():
             return "other threads live"
         return ""
@@ -550,7 +581,7 @@ class Captured(Wraps, StandIn):
         error: Exception | None = None
         with self._undisturbed(kind) as is_undisturbed:
             if not is_undisturbed:
-                return self._call_original(call, "other threads call it", kind)
+                return _Unanswered("other threads call it", kind, call.start)
             reason = _describe_miss(kind)
             try:
                 program = self._record(call, kind, None, is_asked=kind.is_settled)

@@ -37,6 +37,7 @@ class CallKind:
         original_ns: of calls that the original answered since `change` was what it is.
         change: the place at which no recording fits, in words, and what is there.
         moves: how often `change` became another since the last replay.
+        skips: calls that the original answers without more questions.
         is_new: it came for the first time.
         is_first: its next call runs as it is: it makes state.
         is_settled: it has; the next call is recorded.
@@ -50,6 +51,7 @@ class CallKind:
     original_ns: int = 0
     change: tuple[str, Any] = ("", None)
     moves: int = 0
+    skips: int = 0
     is_new: bool = True
     is_first: bool = False
     is_settled: bool = False
