@@ -135,4 +135,4 @@ def test_a_receipt_of_training_has_phases_and_survives_a_file(tmp_path):
     receipt.save(tmp_path / "r.jsonl")
     (again,) = ftax.Receipt.load(tmp_path / "r.jsonl")
     assert again.phases == receipt.phases
-    assert "Phases of Linear in Python eager" in str(again)
+    assert "Phases of Linear in Python eager" in str(again.details)

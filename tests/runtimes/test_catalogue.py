@@ -178,12 +178,13 @@ def test_eager_on_one_thread_sets_threads_once_a_round_and_puts_them_back(
         assert seen == [1, 1]
         assert torch.get_num_threads() == 2
         changes: list[int] = []
-        monkeypatch.setattr(torch, "set_num_threads", changes.append)
         plan = _core.RoundPlan()
         plan.rule.min_rounds = plan.rule.max_rounds = 2
         plan.samples_per_round, plan.dropped_per_round = 10, 1
         plan.warmup.iterations = 3
-        _core.measure_rounds([prepared.runner], plan)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "set_num_threads", changes.append)
+            _core.measure_rounds([prepared.runner], plan)
     assert len(changes) < 10 < len(seen) - 2
 
 

@@ -296,7 +296,7 @@ def test_operators_that_take_functions_are_measured() -> None:
     assert receipt.rungs and not receipt.work_problem
 
 
-def test_a_capture_within_compiled_code_is_no_code_to_compile() -> None:
+def test_a_capture_within_compiled_code_is_no_code_to_compile(record_at_once: None) -> None:
     with torch.inference_mode():
         model = make_module()
         captured = ftax.capture(model, X)
@@ -313,6 +313,7 @@ import torch
 import ftax
 with torch.inference_mode():
     captured = ftax.capture(torch.nn.Linear(4, 3), torch.ones(2, 4))
+    captured.warm([torch.ones(5, 4)])
     assert "torch._dynamo" not in sys.modules
     compiled = torch.compile(lambda x: captured(x * 2) + 1, backend="eager")
     for x in (torch.ones(2, 4), torch.ones(5, 4)):

@@ -159,7 +159,9 @@ def test_where_drawn_values_are_invalid_its_own_are_used_and_it_is_said(
     assert words in note
 
 
-def test_a_later_length_is_recorded_on_its_own_inputs_where_drawn_ones_are_invalid() -> None:
+def test_a_later_length_is_recorded_on_its_own_inputs_where_drawn_ones_are_invalid(
+    record_at_once: None,
+) -> None:
     def make(length: int, start: float = 7.0) -> Tensor:
         x = normal(2, length, seed=length)
         x[0, 1] = 7
@@ -177,7 +179,7 @@ def test_a_later_length_is_recorded_on_its_own_inputs_where_drawn_ones_are_inval
 def test_a_receipt_says_that_one_input_was_checked_and_blames_no_model() -> None:
     x = normal(2, 3)
     x[0, 1] = 7
-    text = " ".join(str(ftax.tax(Picky(fail), (x,), runtimes="none", plan=QUICK)).split())
+    text = " ".join(str(ftax.tax(Picky(fail), (x,), runtimes="none", plan=QUICK).details).split())
     assert "checked on one input: on values that ftax drew" in text
     assert "gives other outputs" not in text
 

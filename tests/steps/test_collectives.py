@@ -89,7 +89,9 @@ def test_a_call_of_one_rank_is_captured_in_a_process_group(group: None) -> None:
         assert torch.equal(fast(*X), net(*X))
 
 
-def test_a_miss_in_the_middle_runs_the_original_without_another_collective(group: None) -> None:
+def test_a_miss_in_the_middle_runs_the_original_without_another_collective(
+    group: None, record_at_once: None
+) -> None:
     """One rank may record when another does not: it must not issue a collective more."""
     issued: list[int] = []
 

@@ -72,8 +72,8 @@ def leaves():
     raise SystemExit(2)
 """
 FORMS = (
-    "name a module, a step, a mix, or a function without arguments that returns one of them or a "
-    "pair"
+    "name a module, a step, a capture, a mix, or a function without arguments that returns one of "
+    "them or a pair"
 )
 
 

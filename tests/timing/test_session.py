@@ -284,7 +284,8 @@ def test_measurement_holds_the_samples_of_its_rounds(mlp: LoadedModel) -> None:
             statistics.median(samples[dropped:]) for samples in measurement.samples_ns
         )
         assert measurement.latency_ns == pytest.approx(statistics.fmean(measurement.values_ns))
-        assert measurement.checks["warmup"]["iterations"] == 2
+        # Two, and two more where the first calls were far slower than those of the first round.
+        assert measurement.checks["warmup"]["iterations"] in (2, 4)
     firsts = [measurement.positions for measurement in require(session)]
     assert all({a, b} == {0, 1} for a, b in zip(*firsts, strict=True))
 
