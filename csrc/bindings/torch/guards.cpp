@@ -459,7 +459,7 @@ py::object Guards::read(size_t index) const {
       found = PyFunction_GET_CODE(owner);
       break;
     case Kind::kSwitches:
-      return py::str(switches_->describe_change(ThreadState::capture(device_.value())));
+      return py::str(switches_.value().describe_change(ThreadState::capture(device_.value())));
     case Kind::kTensor:
       return read_tensor(index);
   }
