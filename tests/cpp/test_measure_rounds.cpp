@@ -410,7 +410,9 @@ TEST(page_faults_of_the_samples_that_count_are_counted) {
   CHECK(result.runners[0].kernel_use.size() == 3);
   for (const KernelUse& use : result.runners[0].kernel_use) {
     CHECK(use.page_faults >= static_cast<int64_t>(3 * kPages));
+#ifndef __SANITIZE_THREAD__  // whose shadow of the memory has faults too
     CHECK(use.page_faults < static_cast<int64_t>(5 * kPages));  // not of those that are dropped
+#endif
     CHECK(use.system_ns >= 0);
   }
   for (const KernelUse& use : result.runners[1].kernel_use)
