@@ -105,10 +105,25 @@ def test_what_pairs_differ_by_has_to_matter(change, margin, verdict):
 
 def test_a_neighbour_beside_most_rounds_of_one_side_is_not_its_cost():
     """It slows whole rounds, in each process others."""
+    assert_pairs_are_equal(lambda side, own, at: 1500 if side and (at + own) % 5 < 4 else 1000)
+
+
+def test_a_host_with_two_speeds_is_not_a_sides_cost():
+    """It has both for both sides, and the quick one sometimes while only one of them measures."""
+
+    def compute_ns(side, own, at):
+        turn = at // 5
+        return 600 if turn < own or (turn == 10 and side == own % 2) else 1000
+
+    assert_pairs_are_equal(compute_ns)
+
+
+def assert_pairs_are_equal(compute_ns):
+    """Five pairs of 16 turns, whose round ``at`` of pair ``own`` takes so long."""
     a, b = (
         [
             make_measurement(
-                [1500 if side and (at + own) % 10 < 7 else 1000 + at % 3 for at in range(80)],
+                [compute_ns(side, own, at) + at % 3 for at in range(80)],
                 index=own, pid=own + first, checks={"rounds_a_turn": 5},
             )
             for own in range(5)

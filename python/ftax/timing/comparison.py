@@ -261,7 +261,7 @@ def compare_measurements(
         side_a, side_b = side_a[:1], side_b[:1]
     together = unit == "round" and _same_rounds(side_a[0], side_b[0])
     a, b = (_read_side(side, unit, together) for side in (side_a, side_b))
-    if unit == "pair":  # what both felt of the host is not in the ratio of their quick rounds
+    if unit == "pair":  # what both felt of the host is not in the ratio of neighbouring turns
         ratios = map(_compare_turns, side_a, side_b)
         b = replace(b, medians_ns=[x * y for x, y in zip(a.medians_ns, ratios, strict=True)])
     return compare_sides(
@@ -435,18 +435,16 @@ def _took_turns(a: Sequence[Measurement], b: Sequence[Measurement]) -> bool:
 
 
 def _compare_turns(a: Measurement, b: Measurement) -> float:
-    """b's latency over a's in the quick rounds of both, while both measured: a neighbour slows
-    rounds by up to a half, and never makes one quicker."""
-    common = min(len(a.samples_ns), len(b.samples_ns))
-    quick_a, quick_b = (_find_quick(m.all_values_ns[:common]) for m in (a, b))
-    return quick_b / quick_a
+    """b's latency over a's: the median over turns of b's quickest round of a turn over a's of the
+    turn beside it.
 
-
-def _find_quick(values_ns: Sequence[float]) -> float:
-    """The round of which one in ten is quicker, ns."""
-    if len(values_ns) < 2:
-        return values_ns[0]
-    return statistics.quantiles(values_ns, n=10, method="inclusive")[0]
+    A neighbour slows rounds and makes none quicker. A host with two speeds has them for both sides
+    of a turn, but a side's quickest rounds of all may be of a speed that the other never had.
+    """
+    values_a, values_b, size = a.all_values_ns, b.all_values_ns, a.rounds_a_turn or 1
+    common = min(len(values_a), len(values_b))
+    turns = [slice(at, min(at + size, common)) for at in range(0, common, size)]
+    return statistics.median(min(values_b[turn]) / min(values_a[turn]) for turn in turns)
 
 
 def _same_rounds(a: Measurement, b: Measurement) -> bool:
