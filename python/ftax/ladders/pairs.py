@@ -36,7 +36,7 @@ from ftax.workers.forks import Fork
 from ftax.workers.process import Worker, WorkerDied
 from ftax.workers.turns import ROUNDS_A_TURN, TurnTaker, take_turns
 
-DURATION_S = 45.0  # of all pairs, with the start of their processes
+DURATION_S = 55.0  # of all pairs, with the start of their processes
 # Of one side in one pair, the warm-up included. Both sides feel the same of a turn of 50 ms.
 _ROUNDS, _ROUND_MS, _SIDE_S = 80, 10.0, 2.0
 _LIMIT_S = 24 * 3600.0  # of one step of a pair: to build, to compile, or a turn

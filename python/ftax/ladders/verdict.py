@@ -66,7 +66,7 @@ def compare(
     """Compare b with a: is the difference real, and in which line is it?
 
     Give two models, as `ftax.tax` takes them, or two pairs of a module and its inputs: they are
-    measured by turns, in pairs of processes, five at least, until the answer is settled or 45 s
+    measured by turns, in pairs of processes, five at least, until the answer is settled or 55 s
     are over. What another process cannot build (a class of a notebook, a closure) is measured in
     this one, by rounds, and has a verdict from a difference of 5 % on.
 
