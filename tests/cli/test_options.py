@@ -148,7 +148,7 @@ def test_they_reach_the_sides_of_a_comparison(monkeypatch):
     check_plan(seen.given["plan"], duration_s=2.0, round_ms=10.0)  # of a side in a pair
     seen = see("compare", "gpt2", "gpt2", "--label", "x", "--label", "y")
     assert [side.label for side in seen.arguments[0]] == ["x", "y"]
-    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (45.0, 80)
+    assert (seen.given["duration_s"], seen.given["plan"].rounds) == (55.0, 80)
 
 
 def test_they_reach_a_receipt_and_a_trace(monkeypatch):
