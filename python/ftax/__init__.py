@@ -53,11 +53,6 @@ _KINDS |= {
         record="ftax.timing.measurement:Measurement",
         drawing="ftax.reports.tables.measurement_table:draw_measurements",
     ),
-    "mix": _Kind(
-        record="ftax.ladders.mix_receipt:MixReceipt",
-        drawing="ftax.reports.tables.first_screen:draw_mix_first",
-        details="ftax.reports.tables.mix_table:draw_mix",
-    ),
     "receipt": _Kind(
         record="ftax.ladders.receipt:Receipt",
         drawing="ftax.reports.tables.first_screen:draw_receipt_first",

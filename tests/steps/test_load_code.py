@@ -72,7 +72,7 @@ def leaves():
     raise SystemExit(2)
 """
 FORMS = (
-    "name a module, a step, a capture, a mix, or a function without arguments that returns one of "
+    "name a module, a step, a capture, or a function without arguments that returns one of "
     "them or a pair"
 )
 

@@ -26,7 +26,7 @@ class _Measured(Protocol):
 
 
 class _Timed(Protocol):
-    """Likewise, of a `Measurement` or a mean of some."""
+    """Likewise."""
 
     @property
     def latency_ns(self) -> float: ...

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ftax.instruments.trace.timeline import PARTS
 from ftax.ladders.evidence import RungEvidence
-from ftax.ladders.findings import Laddered
+from ftax.ladders.findings import Findings
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.reports.numbers import CELL, Field, Numbers, Scalar, read_all
 from ftax.reports.tables.measurement_table import FIELDS
@@ -106,7 +106,7 @@ def number_operators(receipt: Receipt, *, by_kind: bool) -> Numbers:
     return Numbers.of(_OPERATORS, rows)
 
 
-def number_lines(found: Laddered, cell: Mapping[str, Scalar]) -> Iterator[dict[str, Scalar]]:
+def number_lines(found: Findings, cell: Mapping[str, Scalar]) -> Iterator[dict[str, Scalar]]:
     """Lines from top to bottom, each a row."""
     for line in found.lines:
         own = {"confidence": found.rungs[0].confidence, **read_all(line, _LINE)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ftax.ladders.findings import Laddered
+from ftax.ladders.findings import Findings
 from ftax.ladders.lines import Line
 from ftax.ladders.receipt import FIRST, Receipt
 from ftax.reports.table import Printout, Rows, say
@@ -98,7 +98,7 @@ def say_again(receipt: Receipt) -> tuple[str, ...]:
     return (str(first), "") if first else ()
 
 
-def say_first(found: Laddered) -> tuple[str, ...]:
+def say_first(found: Findings) -> tuple[str, ...]:
     """What a reader has to know before the first number, if no line is to go by."""
     if doubt := found.rungs[0].doubt:
         return (f"Nothing below is resolved: {doubt}.", "")
@@ -125,7 +125,7 @@ def make_line_table(receipt: Receipt) -> Rows:
     return draw_lines(receipt, title, cell.units, cell.unit if cell.units > 1 else "")
 
 
-def draw_lines(found: Laddered, title: str, units: float, unit: str) -> Rows:
+def draw_lines(found: Findings, title: str, units: float, unit: str) -> Rows:
     """The lines of a ladder, and what they sum to; with the time of each of ``units``, if ``unit``
     says what they are."""
     top, lines = found.rungs[0], found.lines
@@ -243,7 +243,7 @@ def _make_line(line: Line, with_host: bool, units: float | None) -> tuple[str, .
     )
 
 
-def _format_issue(found: Laddered) -> str:
+def _format_issue(found: Findings) -> str:
     issue = next((item.issue_ns for item in found.evidence), None)
     return say(issue, format_time)
 
