@@ -58,7 +58,6 @@ _KINDS |= {
         drawing="ftax.reports.tables.first_screen:draw_receipt_first",
         details="ftax.reports.tables.receipt_table:draw_receipt",
     ),
-    "runtimes": _Kind(drawing="ftax.reports.tables.runtime_table:draw_runtimes"),
     "sweep": _Kind(drawing="ftax.reports.tables.sweep_table:draw_sweep"),
     "sweep-cell": _Kind(record="ftax.sweeps.record:SweepCell"),
     "sweep-export": _Kind(record="ftax.sweeps.record:SweepExport"),

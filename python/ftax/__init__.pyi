@@ -6,8 +6,6 @@ from .errors import UnavailableError as UnavailableError
 from .errors import UnsupportedError as UnsupportedError
 from .ladders.floors import measure_floors as measure_floors
 from .ladders.receipt import Receipt as Receipt
-from .ladders.runtime_comparison import RuntimeComparison as RuntimeComparison
-from .ladders.tax import compare_runtimes as compare_runtimes
 from .ladders.tax import tax as tax
 from .ladders.trace import trace as trace
 from .ladders.verdict import compare as compare

@@ -16,7 +16,6 @@ from dataclasses import replace
 from ftax.errors import InvalidArgumentError, name_type
 from ftax.ladders.findings import Findings
 from ftax.ladders.lines import Line
-from ftax.ladders.runtime_comparison import RuntimeComparison
 from ftax.machines.differences import DECIDING, describe_difference, find_differences
 from ftax.timing.call_inputs import check_inputs_alike
 from ftax.timing.candidate import Place
@@ -34,7 +33,7 @@ from ftax.timing.host_comparison import HostComparison
 from ftax.timing.measurement import Measurement
 from ftax.timing.trust import find_disturbance
 
-Item = Measurement | Findings | HostComparison | RuntimeComparison
+Item = Measurement | Findings | HostComparison
 Ends = tuple[float, float]
 
 
@@ -170,7 +169,7 @@ def _flatten(side: Item | Sequence[Item]) -> list[Measurement | Findings]:
         if isinstance(item, HostComparison):
             found += [*item]
         else:
-            found.append(item.receipt if isinstance(item, RuntimeComparison) else item)
+            found.append(item)
     if not found:
         raise InvalidArgumentError("a side of the comparison has no measurement")
     for item in found:

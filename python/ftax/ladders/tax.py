@@ -28,7 +28,6 @@ from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
     from ftax.ladders.options import TaxOptions
-    from ftax.ladders.runtime_comparison import RuntimeComparison
 
 TraceChoice = Literal["auto", "worker", "here", "none"]
 
@@ -134,29 +133,6 @@ def tax_with_traces(
         top = receipt.rungs[0]
         tell_interrupted(progress, top.stop_reason, f"{len(top.samples_ns)} rounds")
         return receipt.with_label(label), traces
-
-
-def compare_runtimes(
-    model: Model, inputs: Any = None, **options: Unpack[TaxKeywords]
-) -> RuntimeComparison:
-    """Time every way to run a model in the same rounds, and say why the faster ones are faster.
-
-    Returns:
-        Rows sorted by latency, a recommendation, and the receipt that they are computed from.
-
-    Arguments and errors are those of `tax`, of which this is another view (the ladder is measured
-    too, since tax is defined by it); but left out, runtimes are "available", throughput is timed,
-    and operators are not.
-    """
-    from ftax.ladders.runtime_comparison import RuntimeComparison
-
-    chosen: TaxKeywords = {
-        "runtimes": "available",
-        "throughput": True,
-        "operators": False,
-        **options,
-    }
-    return RuntimeComparison(receipt=tax(model, inputs, **chosen))
 
 
 def _run(
