@@ -19,10 +19,10 @@ from ftax.instruments.phases import Phase, time_phases
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.floors import measure_floors
-from ftax.ladders.job import Job
 from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import OperatorCost, Receipt
+from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.tape.waits import find_waits
 from ftax.runtimes.workspace import Workspace
@@ -236,7 +236,7 @@ def _trace(after: AfterRounds) -> None:
     job = None
     runners = put_reference_first(after.runners, after.receipt.ladder)
     if after.options.trace == "worker":
-        job = Job.of(after.workspace.loaded, [item.place for item in runners])
+        job = TraceJob.of(after.workspace.loaded, [item.place for item in runners])
         after.tell("tracing kernels in a process of their own")
     found = trace_runners(
         after.workspace.loaded,

@@ -19,8 +19,8 @@ class TaxOptions:
     """What a receipt holds beside the rounds; docstring of `ftax.tax`.
 
     ``keep`` is given the receipt of the rounds before anything looks closer at the GPU, where a
-    runtime that faults takes its process with it. ``rehearse`` tries each alternative elsewhere
-    first. Unless it ``may_wait``, nothing comes of rounds whose requests waited for CPUs.
+    runtime that faults takes its process with it. Unless it ``may_wait``, nothing comes of rounds
+    whose requests waited for CPUs.
     """
 
     runtimes: str | Sequence[str] = "quick"
@@ -29,7 +29,6 @@ class TaxOptions:
     trace: TraceChoice = "here"
     energy: bool = False
     throughput: bool = False
-    rehearse: bool = False
     ladder: str = ""  # the one that fits the step
     keep: Callable[[Receipt], None] | None = None
     may_wait: bool = True

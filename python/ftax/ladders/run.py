@@ -14,16 +14,13 @@ from ftax.errors import InvalidArgumentError, RunnerError, describe
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.after import AFTER, AfterRounds, look_closer
 from ftax.ladders.choice import check_options, choose_alternatives, prepare_all
-from ftax.ladders.job import Job
 from ftax.ladders.ladder import FITTING, Ladder, find_ladder, name_ladder
 from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import Receipt, Unavailable
-from ftax.ladders.rehearsal import rehearse
 from ftax.ladders.warnings import warn_of_evidence, warn_of_rounds
-from ftax.runtimes.catalogue import find_runtime
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.loaded import LoadedModel
-from ftax.timing.candidate import Candidate, Place
+from ftax.timing.candidate import Candidate
 from ftax.timing.crowd import find_round_s
 from ftax.timing.interrupts import interruptible
 from ftax.timing.measurement import Measurement
@@ -54,11 +51,9 @@ def run_tax(
     alternatives = choose_alternatives(
         options.runtimes, loaded.device, options.hosts, ladder, loaded.kind
     )
-    check_options([*places, *alternatives], workspace.setting.runtime_options)
+    wanted = [*places, *alternatives]
+    check_options(wanted, workspace.setting.runtime_options)
     started = time.perf_counter()
-    fatal = interruptible(_rehearse, workspace, alternatives, progress) if options.rehearse else []
-    excluded = {item.place for item in fatal}
-    wanted = [*places, *(place for place in alternatives if place not in excluded)]
     prepared, unavailable = interruptible(prepare_all, workspace, wanted, progress, ladder)
     prepared_s = time.perf_counter() - started
     session = measure(loaded, prepared, plan, progress)
@@ -78,7 +73,7 @@ def run_tax(
         ladder_name=ladder.name,
         rungs=tuple(item for item in measured if item.place in ladder.places),
         others=tuple(item for item in measured if item.place not in ladder.places),
-        unavailable=(*unavailable, *fatal, *failed),
+        unavailable=(*unavailable, *failed),
         warnings=tuple(warnings),
     )
     if options.keep is not None:
@@ -116,30 +111,6 @@ def _choose_ladder(loaded: LoadedModel, options: TaxOptions) -> Ladder:
             )
         return chosen
     return find_ladder(name)
-
-
-def _rehearse(
-    workspace: Workspace, alternatives: Sequence[Place], progress: Progress | None
-) -> list[Unavailable]:
-    """Alternatives that took down a process in which they were tried alone."""
-    device = workspace.loaded.device
-    possible = [
-        place
-        for place in alternatives
-        if find_runtime(place.runtime).find_obstacle(host=place.host, device=device) is None
-    ]
-    job = Job.of(workspace.loaded, possible)
-    if job is None:
-        raise InvalidArgumentError(
-            "rehearse is asked for, but a model that lives in this process cannot be built in "
-            "another; give a model by name or path, or rehearse=False"
-        )
-    found = rehearse(job, progress)
-    return [
-        Unavailable(runtime=place.runtime, host=place.host, reason=found[place])
-        for place in possible
-        if place in found
-    ]
 
 
 def _split_failures(

@@ -44,7 +44,6 @@ class TaxKeywords(SettingOptions, total=False):
     trace: TraceChoice
     energy: bool
     throughput: bool
-    rehearse: bool
     progress: ProgressChoice
     label: str
 
@@ -68,8 +67,6 @@ def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywor
                 for models that it can build again, by name or path, and here for others.
             energy: on a GPU, also read energy, utilisation and memory: some 5 s a runtime.
             throughput: also time requests back to back, in ten rounds of their own.
-            rehearse: first try each alternative in a process of its own, several side by side, and
-                leave out what takes its process down; for models by name or path.
             plan: `usual_plan` of the device if left out.
             check_inputs, progress, label, and the fields of `ftax.Setting`: as for
                 `ftax.cpp_bench`.
