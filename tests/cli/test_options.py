@@ -12,7 +12,7 @@ from ftax.cli import options as o
 from ftax.cli.commands import app
 from ftax.cli.ending import run
 from ftax.errors import InvalidArgumentError
-from ftax.ladders.options import TaxOptions
+from ftax.ladders.choice import TaxOptions
 from ftax.steps.setting import Setting
 from ftax.sweeps.setup import FULL, QUICK
 from ftax.timing.session import Plan

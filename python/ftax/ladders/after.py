@@ -18,9 +18,9 @@ from ftax.instruments.outside import time_outside
 from ftax.instruments.phases import Phase, time_phases
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
+from ftax.ladders.choice import TaxOptions
 from ftax.ladders.floors import measure_floors
 from ftax.ladders.look import gate_runners, put_reference_first, trace_runners
-from ftax.ladders.options import TaxOptions
 from ftax.ladders.receipt import OperatorCost, Receipt
 from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.tape.tape import preserve_state

@@ -15,9 +15,8 @@ from ftax.ladders.rows import RuntimeRow, compute_rows
 from ftax.records.record import Name
 from ftax.records.result import Result
 from ftax.timing.differences import compute_difference
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, format_measured
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from ftax.timing.watched import ProgressChoice, tell_interrupted, watched
 
 if TYPE_CHECKING:
     from ftax.instruments.trace.records import Trace
-    from ftax.ladders.options import TaxOptions
+    from ftax.ladders.choice import TaxOptions
 
 TraceChoice = Literal["auto", "worker", "here", "none"]
 
@@ -103,7 +103,7 @@ def tax_with_traces(
     ``keep`` is given the receipt of the rounds as soon as they are over, before anything looks
     closer: a runtime that faults on the GPU while it is traced here ends the process.
     """
-    from ftax.ladders.options import TaxOptions
+    from ftax.ladders.choice import TaxOptions
 
     wanted = {name: options.pop(name) for name in TaxOptions.__slots__ if name in options}
     setting = read_setting(options, TaxKeywords.__optional_keys__)

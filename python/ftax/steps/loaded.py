@@ -25,9 +25,10 @@ from ftax.steps.step_module import StepModule
 
 # Not compared by value: equality of tensors is a tensor.
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Subject:
+class MeasuredModel:
     """What a cell says of a model: its name, the setting that it has, in which dtype, device and
-    batch are known, and what else tells it from others."""
+    batch are known, and what else tells it from others. A model file of the user, which has no
+    Python module, is no more than that."""
 
     name: str
     setting: Setting
@@ -57,12 +58,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FileModel(Subject):
-    """A model file of the user, which has no Python module."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoadedModel(Subject):
+class LoadedModel(MeasuredModel):
     """A module in eval mode whose parameters need no gradient, with two inputs of equal shapes.
 
     `args` and `kwargs` may nest lists, tuples and dicts; all their tensors are on `device`.

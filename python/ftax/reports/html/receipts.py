@@ -24,8 +24,9 @@ from ftax.reports.tables.evidence_table import make_evidence_tables, make_top_ta
 from ftax.reports.tables.first_screen import draw_receipt_first
 from ftax.reports.tables.receipt_table import make_line_table, make_operator_table
 from ftax.reports.tables.runtime_table import make_runtime_tables, make_unavailable_tables
+from ftax.timing.measurement import format_measured
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_interval, format_measured, format_time
+from ftax.timing.units import format_interval, format_time
 
 _OPERATORS = 15
 _KERNELS = 15

@@ -19,15 +19,9 @@ from ftax.reports.tables.runtime_table import (
 )
 from ftax.timing.candidate import name_caller
 from ftax.timing.cell import Cell
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, format_clock, format_measured, format_rounds
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import (
-    format_clock,
-    format_interval,
-    format_measured,
-    format_rounds,
-    format_time,
-)
+from ftax.timing.units import format_interval, format_time
 
 
 def make_receipt_tables(receipt: Receipt) -> list[Rows]:

@@ -15,8 +15,9 @@ from ftax.reports.table import NOTHING, Cell, Rows, say
 from ftax.reports.tables.energy_table import format_bytes
 from ftax.reports.tables.measurement_table import make_percentile_table
 from ftax.timing.candidate import name_caller
+from ftax.timing.measurement import format_measured
 from ftax.timing.trust import NOT_RESOLVED
-from ftax.timing.units import format_interval, format_measured, format_time
+from ftax.timing.units import format_interval, format_time
 
 _LONGEST_OUTPUTS = 100  # characters; a warning says more
 _TEXT = ("runtime", "called from", "of", "outputs", "kernels against eager's")
