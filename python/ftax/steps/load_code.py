@@ -25,7 +25,6 @@ from ftax.errors import InvalidArgumentError, RunnerError, describe_fault, name_
 from ftax.steps.load_module import load_module
 from ftax.steps.load_step import load_step
 from ftax.steps.loaded import LoadedModel
-from ftax.steps.mix import Mix, MixGivenError
 from ftax.steps.setting import Setting
 from ftax.steps.stand_in import StandIn
 from ftax.steps.step import Step
@@ -37,7 +36,7 @@ _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
 _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOTALL)
 _opened: list[StandIn] = []  # held: runtimes look for what stands in for a model
 _FORMS = (
-    "name a module, a step, a capture, a mix, or a function without arguments that returns one of "
+    "name a module, a step, a capture, or a function without arguments that returns one of "
     "them or a pair of module and inputs"
 )
 
@@ -78,11 +77,9 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     """The module that the name gives, with inputs that were given or come with it.
 
     Raises InvalidArgumentError for a name that there is not or that gives something else, and
-    RunnerError for what the code itself raises; MixGivenError, which has it, for a mix.
+    RunnerError for what the code itself raises.
     """
     name, module, own = _read(model, setting.seed)
-    if isinstance(module, Mix):
-        raise MixGivenError(module)
     if isinstance(module, Step):
         loaded = load_step(module, setting, given)
         return replace(loaded, source=f"{loaded.source} of {model}", again=name, is_code=True)
@@ -105,7 +102,7 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     )
 
 
-def _read(model: str, seed: int) -> tuple[str, nn.Module | Step | Mix, Given | None]:
+def _read(model: str, seed: int) -> tuple[str, nn.Module | Step, Given | None]:
     """A name that other processes find, whatever their folder, and what it gives."""
     match = _CODE.fullmatch(model)
     if match is None:
@@ -160,8 +157,8 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
         ) from None
 
 
-def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
-    if isinstance(found, nn.Module | Step | Mix):
+def _make(model: str, found: Any) -> tuple[nn.Module | Step, Any]:
+    if isinstance(found, nn.Module | Step):
         return found, None
     if isinstance(found, StandIn):
         return found.open()
@@ -177,7 +174,7 @@ def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
         made = found()
     except (Exception, SystemExit) as error:
         raise _blame(f"calling {model}", error) from error
-    if isinstance(made, nn.Module | Step | Mix):
+    if isinstance(made, nn.Module | Step):
         return made, None
     if isinstance(made, StandIn):
         _opened.append(made)
