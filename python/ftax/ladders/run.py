@@ -37,7 +37,9 @@ from ftax.timing.session import (
     quiet,
     require_no_profiler,
 )
-from ftax.timing.trust import find_doubt_of_waits
+from ftax.timing.trust import FEW_ROUNDS, find_doubt_of_waits
+
+_TRIAL_S = 2.0  # of rounds that tell whether requests wait for CPUs
 
 
 def run_tax(
@@ -62,9 +64,15 @@ def run_tax(
     ]
     parts = _keep_what_all_have(parts, ladder)
     prepared_s = time.perf_counter() - started
-    sessions = measure_together(
-        [(part.workspace.loaded, part.prepared) for part in parts], plan, progress
-    )
+    subjects = [(part.workspace.loaded, part.prepared) for part in parts]
+    if not options.may_wait and plan.duration_s >= 5 * _TRIAL_S:
+        trial = replace(plan, duration_s=_TRIAL_S, rounds=FEW_ROUNDS, patience_s=0.0)
+        sessions = measure_together(subjects, trial, progress, in_a_row=False)
+        if sessions[0].stop_reason == "interrupted":
+            raise KeyboardInterrupt("interrupted before the rounds")
+        if _has_waited(_split_failures(parts, sessions), ladder):
+            return None
+    sessions = measure_together(subjects, plan, progress)
     measured = _split_failures(parts, sessions)
     if not options.may_wait and _has_waited(measured, ladder):
         return None

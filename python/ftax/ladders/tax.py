@@ -217,8 +217,8 @@ def _run(
         again = run_tax([Workspace(part) for part in parts], options, plan, tell)
     assert again is not None  # since it may wait
     note = (
-        f"Measured again on one thread: on {threads} requests waited for CPUs, which other "
-        "programs used too. --threads measures on as many as it says"
+        f"Measured on one thread: on {threads}, requests waited for CPUs that other programs used. "
+        "--threads chooses"
     )
     receipts, traces = again
     noted = [

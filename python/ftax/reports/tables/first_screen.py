@@ -1,8 +1,7 @@
 """What a receipt says on one screen: the answer, a bar a line, what gives it back, what to paste.
 
-The surprising choice: a number that is not resolved is a question mark, and one sentence above all
-says why and what to do. Whatever else was measured is in `draw_receipt` and `draw_mix`, which
-``--all`` prints.
+A number that is not resolved is a question mark, and one sentence above all says why and what to
+do. The rest is in `draw_receipt` and `draw_mix`, which ``--all`` prints.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.mix_table import number_mix
 from ftax.reports.tables.one_reason import say_reason
 from ftax.reports.tables.receipt_numbers import number_receipt
-from ftax.reports.tables.receipt_table import list_threads, name_work
+from ftax.reports.tables.receipt_table import list_threads, name_work, say_again
 from ftax.sweeps.side_by_side import name_device
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
 from ftax.timing.differences import compute_difference
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, describe_page_faults
 from ftax.timing.units import choose_unit, format_time
 
 _UNKNOWN = "?"
@@ -37,6 +36,7 @@ _MOST_ROWS = 5  # of a table of runtimes, or of parts
 _MOST_WITH_LEGEND = 3  # of them, where lines are explained or parts stand above
 _MOST_CODE = 9  # lines that are pasted from the first screen
 _LONGEST_REASON = 100  # characters of why a runtime is not advised
+_LONGEST_REFUSAL = 400  # of why a capture refuses
 _HANDS_OVER = ": ftax.capture hands that over"
 _NOTHING = "Nothing that was measured gives it back: no runtime is right and surely faster."
 # What people write, of the runtimes that are known by another name than ours.
@@ -70,13 +70,20 @@ def draw_receipt_first(
     ]
     notes = len(receipt.collect_warnings()) + len(receipt.unavailable)
     return Printout(
-        head=(*say_reason(receipt), _make_title(receipt), say_answer(receipt)),
+        head=(
+            *say_reason(receipt),
+            *say_again(receipt),
+            _make_title(receipt),
+            say_answer(receipt),
+        ),
         tables=(
             *_draw_lines(receipt),
             *_draw_gains(_cut(gains, most, pasted), receipt.rungs[0].cell, receipt.latency_ns),
         ),
         notes=(
             *_say_others(gains, receipt),
+            *_say_refusal(gains, receipt),
+            *_say_page_faults(receipt),
             *_paste(pasted, is_fastest),
             *_explain(receipt, legend),
             _say_more(saved, more, hidden, notes),
@@ -160,8 +167,8 @@ def _compute_share_above(found: Laddered) -> tuple[tuple[float, float, float] | 
 
 
 def _name_run(cell: Cell) -> str:
-    """``'call'``, ``'step'``, ``'step of 8 tokens'``."""
-    if cell.step == "forward":
+    """``'call'`` of a forward pass or a function, ``'step'``, ``'step of 8 tokens'``."""
+    if cell.step == "forward" or (cell.step == "step" and cell.units == 1):
         return "call"
     return f"step of {cell.units} {cell.unit}s" if cell.units > 1 else "step"
 
@@ -193,6 +200,9 @@ def _draw_lines(found: Laddered) -> Iterator[Rows]:
         return
     longest = max(line.time_ns for line in found.lines)
     rows = [_draw_line(line, found.latency_ns, longest) for line in found.lines]
+    if isinstance(found, Receipt) and found.loader_ns and not found.rungs[0].doubt:
+        share = f"{100 * found.loader_ns / found.latency_ns:.0f} %"
+        rows.append(("+ loader", format_time(found.loader_ns, found.latency_ns), share, ""))
     yield Rows(
         title="",
         columns=("line", "time", "share", "bar"),
@@ -362,11 +372,26 @@ def _say_stand_in(found: Receipt | MixReceipt) -> str:
         return _NOTHING
     parts = found.parts if isinstance(found, MixReceipt) else (found,)
     missing = {item.runtime for part in parts for item in part.unavailable}
-    told = ", but ftax.capture refuses it" if "capture" in missing else _HANDS_OVER
+    told = "" if "capture" in missing else _HANDS_OVER
     return (
         f"The same work without Python takes {format_time(best.latency_ns)} "
         f"({_say_times(best.speedup_ratio)}){told}."
     )
+
+
+def _say_refusal(gains: Sequence[_Gain], receipt: Receipt) -> Iterator[str]:
+    """Where nothing gives it back, why a capture does not, with what to change."""
+    refused = [item for item in receipt.unavailable if item.runtime == "capture"]
+    if refused and not gains:
+        reason = refused[0].reason.partition(": ")
+        yield f"ftax.capture refuses it: {cut(reason[2] or reason[0], _LONGEST_REFUSAL)}."
+        yield ""
+
+
+def _say_page_faults(receipt: Receipt) -> Iterator[str]:
+    for text in describe_page_faults(receipt.rungs[:1]):
+        yield f"{text[0].upper()}{text[1:]}."
+        yield ""
 
 
 def _say_times(ratio: float) -> str:
