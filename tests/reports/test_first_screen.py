@@ -144,6 +144,18 @@ def test_what_a_capture_would_give_is_told_unless_it_was_measured_or_refused():
     assert told in refused
 
 
+def test_what_has_no_ladder_says_why():
+    receipt = make_cpu_receipt()
+    missing = Unavailable(
+        runtime="eager",
+        host="cpp",
+        reason="cannot tape this step: it returns no tensor: return one",
+    )
+    alone = replace(receipt, rungs=receipt.rungs[:1], unavailable=(missing,))
+    told = "a call Nothing is taken apart: it returns no tensor: return one. print("
+    assert told in " ".join(str(alone).split())
+
+
 def test_a_runtime_stands_there_once_and_instruments_do_not():
     receipt = make_cpu_receipt(
         make_runtime(("torchscript", "cpp"), 300.0), make_runtime(("torchscript", "python"), 400.0),

@@ -206,7 +206,7 @@ class Printout:
             below.append(_hang([("!", text) for text in self.warnings], "yellow"))
         if missing:
             below.append(plain(_say_missing(missing, options.max_width), "dim"))
-        if below and self.tables:
+        if below and (self.tables or self.head):
             yield plain("")
         yield from below
 

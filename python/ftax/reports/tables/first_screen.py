@@ -348,7 +348,7 @@ def _say_others(gains: Sequence[_Gain], found: Receipt | MixReceipt) -> Iterator
     """Where no runtime gives it back, what would; and what is faster, but not right."""
     if found.rungs[0].doubt or found.work_problem:
         return
-    if not gains:
+    if not gains and len(found.lines) > 1:
         yield _say_stand_in(found)
         yield ""
     wrong = [
@@ -380,12 +380,23 @@ def _say_stand_in(found: Receipt | MixReceipt) -> str:
 
 
 def _say_refusal(gains: Sequence[_Gain], receipt: Receipt) -> Iterator[str]:
-    """Where nothing gives it back, why a capture does not, with what to change."""
-    refused = [item for item in receipt.unavailable if item.runtime == "capture"]
-    if refused and not gains:
-        reason = refused[0].reason.partition(": ")
-        yield f"ftax.capture refuses it: {cut(reason[2] or reason[0], _LONGEST_REFUSAL)}."
+    """Where nothing gives it back, why a capture does not; or why nothing is taken apart. With what
+    to change."""
+    reasons: dict[Place | None, str] = {item.place: item.reason for item in receipt.unavailable}
+    tape = reasons.get(receipt.ladder.without_python, "")
+    capture = reasons.get(Place(runtime="capture", host="python"), "")
+    if len(receipt.lines) == 1 and tape:
+        yield f"Nothing is taken apart: {_drop_name(tape)}."
         yield ""
+    elif capture and not gains:
+        yield f"ftax.capture refuses it: {_drop_name(capture)}."
+        yield ""
+
+
+def _drop_name(reason: str) -> str:
+    """A reason without ``cannot capture Net: `` before it."""
+    told = reason.partition(": ")[2] if reason.startswith("cannot ") else reason
+    return cut(told, _LONGEST_REFUSAL)
 
 
 def _say_page_faults(receipt: Receipt) -> Iterator[str]:

@@ -51,9 +51,12 @@ _SETTLING_CALLS = 2  # the first makes what is kept, the second finds it
 _UNSTEADY_RUNS = 10
 _SEED = 0x5EED  # none that a model sets itself: a replay, which does not, would look the same
 _HARD_TO_FOLLOW = (
-    "with autograd on, vmap, forward-mode differentiation and inference_mode within a step cannot "
-    "be followed: take @torch.inference_mode() off it, or put @torch.no_grad() in its place, and "
+    "with autograd on, vmap and forward-mode differentiation within a step cannot be followed: "
     "measure a step without gradients with --no-grad or under torch.no_grad()"
+)
+_INFERENCE_WITHIN = (
+    "cannot tape this step: it enters torch.inference_mode() beside operators that autograd "
+    "records: put torch.no_grad() in its place"
 )
 _OUTSIDE = (
     "some value is computed outside torch's operators, for example with .item(), .tolist(), "
@@ -315,6 +318,8 @@ def _check_sequence(loaded: LoadedModel, tape: _core.Tape) -> list[Call]:
     if loaded.has_autograd:
         agree = len(sequence) in _follow(sequence, frozenset((0,)), calls)
     if not agree:
+        if isinstance(loaded.module, StepModule) and loaded.module.mixes_inference:
+            raise UnsupportedError(_INFERENCE_WITHIN)
         hint = f"; {_HARD_TO_FOLLOW}" if loaded.has_autograd else ""
         raise UnsupportedError(
             f"cannot tape this model: the tape and {_name_witness(loaded)} disagree on the "
