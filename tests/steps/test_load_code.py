@@ -59,6 +59,12 @@ def make_threads():
 def make_number():
     return 3
 
+def double(x):
+    return 2 * x
+
+def make_function():
+    return double, torch.ones(2, 3)
+
 def make_pair_of_other():
     return torch.randn(2, 8), Net()
 
@@ -73,7 +79,7 @@ def leaves():
 """
 FORMS = (
     "name a module, a step, a capture, or a function without arguments that returns one of "
-    "them or a pair"
+    "them, or a pair of a module or a function and its inputs"
 )
 
 
@@ -106,6 +112,14 @@ def test_a_name_gives_a_module_with_its_inputs(folder, name):
     assert loaded.call().shape == (2, 4)
     assert loaded.source.endswith(f"of {name}")
     assert loaded.reproducible
+
+
+def test_a_name_gives_a_function_with_its_inputs(folder):
+    loaded = load_model("service:make_function")
+    assert (loaded.name, loaded.kind, loaded.reproducible) == ("double", "step", True)
+    assert torch.equal(loaded.call()[0][0], torch.full((2, 3), 2.0))
+    loaded = load_model("service:make_function", inputs=torch.ones(5, 3))
+    assert (loaded.call()[0][0].shape, loaded.reproducible) == ((5, 3), False)
 
 
 def test_the_same_weights_and_inputs_come_again_from_anywhere(folder, monkeypatch):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ftax.errors import FAULTS, describe, is_out_of_memory, release
 from ftax.instruments.outside import time_outside
-from ftax.instruments.phases import Phase, time_phases
+from ftax.instruments.phases import time_phases
 from ftax.instruments.readings import collect_gpu_readings
 from ftax.instruments.trace.records import Trace
 from ftax.ladders.choice import TaxOptions
@@ -26,7 +26,6 @@ from ftax.ladders.trace_worker import TraceJob
 from ftax.runtimes.tape.tape import preserve_state
 from ftax.runtimes.tape.waits import find_waits
 from ftax.runtimes.workspace import Workspace
-from ftax.steps.feeds import LOADER
 from ftax.steps.outputs import call_model
 from ftax.steps.step_module import StepModule
 from ftax.timing.candidate import Candidate, Placed
@@ -188,7 +187,7 @@ def _time_phases(after: AfterRounds) -> None:
     with preserve_state(loaded), loaded.guard():
         phases = time_phases(run, loaded.prepare, loaded.device, module.feeds)
     after.add(phases=phases)
-    after.warn(*_describe_loader(phases))
+    after.warn(*_describe_loader(after.receipt.loader_ns))
 
 
 def _time_outside(after: AfterRounds) -> None:
@@ -201,14 +200,11 @@ def _time_outside(after: AfterRounds) -> None:
         after.add(outside_ns=found)
 
 
-def _describe_loader(phases: Sequence[Phase]) -> Iterator[str]:
-    """What batches cost beside the step, which had the same one in each run of the rounds."""
-    own_ns = sum(phase.host_ns for phase in phases if phase.name == LOADER)
-    whole_ns = sum(phase.host_ns for phase in phases)
+def _describe_loader(own_ns: float) -> Iterator[str]:
     if own_ns:
         yield (
-            f"the loader takes {format_time(own_ns)} more a step ({own_ns / whole_ns:.0%} of "
-            "both), timed after the rounds, in which each run had the same batch"
+            f"the loader takes {format_time(own_ns)} more a step, timed after the rounds, in which "
+            "each run had the same batch"
         )
 
 

@@ -22,6 +22,7 @@ from ftax.ladders.lines import check_stored_lines
 from ftax.records.fields import FrozenMap
 from ftax.records.record import Count, Name, Record
 from ftax.runtimes.tape.waits import Wait
+from ftax.steps.feeds import LOADER
 from ftax.timing.candidate import Placed
 from ftax.timing.measurement import (
     describe_doubts,
@@ -127,6 +128,12 @@ class Receipt(Findings):
         ``outputs``: it adopts the fastest of the runtimes that are faster for certain and give the
         model's outputs. "" if there is none."""
         return adopt(self)
+
+    @property
+    def loader_ns(self) -> float:
+        """What batches cost beside a step, in which each run had the same one; 0 without a
+        loader."""
+        return sum(phase.host_ns for phase in self.phases if phase.name == LOADER)
 
     def collect_warnings(self) -> list[str]:
         """Warnings of the receipt and of its measurements, each once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ftax.errors import InvalidArgumentError, RunnerError, describe
 from ftax.instruments.trace.records import Trace
@@ -31,7 +32,9 @@ from ftax.timing.session import (
     quiet,
     require_no_profiler,
 )
-from ftax.timing.trust import find_doubt_of_waits
+from ftax.timing.trust import FEW_ROUNDS, find_doubt_of_waits
+
+_TRIAL_S = 2.0  # of rounds that tell whether requests wait for CPUs
 
 
 def run_tax(
@@ -55,6 +58,13 @@ def run_tax(
     started = time.perf_counter()
     prepared, unavailable = interruptible(prepare_all, workspace, wanted, progress, ladder)
     prepared_s = time.perf_counter() - started
+    if not options.may_wait and plan.duration_s >= 5 * _TRIAL_S:
+        trial = replace(plan, duration_s=_TRIAL_S, rounds=FEW_ROUNDS, patience_s=0.0)
+        session = measure(loaded, prepared, trial, progress, in_a_row=False)
+        if session.stop_reason == "interrupted":
+            raise KeyboardInterrupt("interrupted before the rounds")
+        if _has_waited(_split_failures(prepared, session)[0], ladder):
+            return None
     session = measure(loaded, prepared, plan, progress)
     measured, failed = _split_failures(prepared, session)
     if not options.may_wait and _has_waited(measured, ladder):

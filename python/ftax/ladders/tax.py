@@ -149,8 +149,8 @@ def _run(
     assert again is not None  # since it may wait
     receipt, traces = again
     note = (
-        f"Measured again on one thread: on {threads} requests waited for CPUs, which other "
-        "programs used too. --threads measures on as many as it says."
+        f"Measured on one thread: on {threads}, requests waited for CPUs that other programs used. "
+        "--threads chooses"
     )
     return receipt.with_preparation(**{FIRST: note}), traces
 

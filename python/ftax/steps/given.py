@@ -16,7 +16,8 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError
 from ftax.steps.left_as_found import leave_as_found
-from ftax.steps.load import is_function, load_model, make_step_of
+from ftax.steps.load import load_model
+from ftax.steps.load_step import is_function, make_step_of
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting, check_threads
 from ftax.steps.step import Step

@@ -23,7 +23,7 @@ from torch import nn
 
 from ftax.errors import InvalidArgumentError, RunnerError, describe_fault, name_type, suggest
 from ftax.steps.load_module import load_module
-from ftax.steps.load_step import load_step
+from ftax.steps.load_step import is_function, load_step, make_step_of
 from ftax.steps.loaded import LoadedModel
 from ftax.steps.setting import Setting
 from ftax.steps.stand_in import StandIn
@@ -37,7 +37,7 @@ _CODE = re.compile(rf"(?P<file>[^:]+\.py|{_DOTTED}):(?P<name>{_DOTTED})", re.DOT
 _opened: list[StandIn] = []  # held: runtimes look for what stands in for a model
 _FORMS = (
     "name a module, a step, a capture, or a function without arguments that returns one of "
-    "them or a pair of module and inputs"
+    "them, or a pair of a module or a function and its inputs"
 )
 
 
@@ -80,9 +80,12 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     RunnerError for what the code itself raises.
     """
     name, module, own = _read(model, setting.seed)
+    again = name if given is None else None
+    if is_function(module):
+        module, given = make_step_of(module, given or own, setting), None
     if isinstance(module, Step):
         loaded = load_step(module, setting, given)
-        return replace(loaded, source=f"{loaded.source} of {model}", again=name, is_code=True)
+        return replace(loaded, source=f"{loaded.source} of {model}", again=again, is_code=True)
     if setting.grad_mode == "grad":
         raise InvalidArgumentError(f"grad_mode is 'grad', but {model} gives no step: {_FORMS}")
     if given is None and own is None:
@@ -94,15 +97,10 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     loaded = load_module(module, setting, given or own)
     if setting.threads is not None:  # whatever the code has set
         torch.set_num_threads(setting.threads)
-    return replace(
-        loaded,
-        source=f"{loaded.source} of {model}",
-        again=name if given is None else None,
-        is_code=True,
-    )
+    return replace(loaded, source=f"{loaded.source} of {model}", again=again, is_code=True)
 
 
-def _read(model: str, seed: int) -> tuple[str, nn.Module | Step, Given | None]:
+def _read(model: str, seed: int) -> tuple[str, Any, Given | None]:
     """A name that other processes find, whatever their folder, and what it gives."""
     match = _CODE.fullmatch(model)
     if match is None:
@@ -157,7 +155,7 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
         ) from None
 
 
-def _make(model: str, found: Any) -> tuple[nn.Module | Step, Any]:
+def _make(model: str, found: Any) -> tuple[Any, Any]:
     if isinstance(found, nn.Module | Step):
         return found, None
     if isinstance(found, StandIn):
@@ -176,11 +174,13 @@ def _make(model: str, found: Any) -> tuple[nn.Module | Step, Any]:
         raise _blame(f"calling {model}", error) from error
     if isinstance(made, nn.Module | Step):
         return made, None
-    if isinstance(made, StandIn):
-        _opened.append(made)
-        return made.open()
-    if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
-        return made[0], made[1]
+    is_pair = isinstance(made, tuple | list) and len(made) == 2
+    first, inputs = made if is_pair else (made, None)
+    if isinstance(first, StandIn):
+        _opened.append(first)
+        return first.open(inputs)
+    if is_pair and (isinstance(first, nn.Module) or is_function(first)):
+        return first, inputs
     kinds = [type(item).__name__ for item in made] if isinstance(made, tuple | list) else []
     what = f"a value of type {type(made).__name__}"
     what += f" of {', '.join(kinds)}" if kinds else ""

@@ -70,6 +70,11 @@ class StepModule(nn.Module):
         keeps = self.step.reset is not None or self._rewind is not None
         return keeps or bool(self.written)
 
+    @property
+    def mixes_inference(self) -> bool:
+        """Whether it enters inference mode beside operators that autograd records."""
+        return {"grad", "inference"} <= self.grad_modes
+
     def prepare(self) -> None:
         """Put back what decides which work is done: for whoever calls the step outside a runner."""
         self._decisive.put_back()

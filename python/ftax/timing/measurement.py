@@ -106,14 +106,13 @@ def describe_page_faults(measurements: Sequence["Measurement"]) -> list[str]:
     if not found:
         return []
     each = ", ".join(
-        f"{item.place} {use.page_faults:,.0f} page faults and {format_time(use.system_ns)} of "
-        f"system time a call ({use.system_ns / item.latency_ns:.0%} of its latency)"
+        f"{use.system_ns / item.latency_ns:.0%} of {item.place} ({use.page_faults:,.0f} a call)"
         for item, use in found
     )
     return [
-        f"memory goes back to the operating system and is taken again: {each}. Start Python with "
-        "MALLOC_TRIM_THRESHOLD_=1073741824 MALLOC_MMAP_THRESHOLD_=33554432 in its environment, "
-        "which keeps it"
+        f"page faults take {each}: memory goes back to the operating system and is taken again. To "
+        "keep it, start Python with MALLOC_TRIM_THRESHOLD_=1073741824 "
+        "MALLOC_MMAP_THRESHOLD_=33554432 in its environment"
     ]
 
 

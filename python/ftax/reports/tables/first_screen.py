@@ -1,7 +1,7 @@
 """What a receipt says on one screen: the answer, a bar a line, what gives it back, what to paste.
 
-The surprising choice: a number that is not resolved is a question mark, and one sentence above all
-says why and what to do. Whatever else was measured is in `draw_receipt`, which ``--all`` prints.
+A number that is not resolved is a question mark, and one sentence above all says why and what to
+do. The rest is in `draw_receipt`, which ``--all`` prints.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ftax.reports.table import Cell as Written
 from ftax.reports.table import Printout, Rows
 from ftax.reports.tables.one_reason import say_reason
 from ftax.reports.tables.receipt_numbers import number_receipt
-from ftax.reports.tables.receipt_table import list_threads, name_work
+from ftax.reports.tables.receipt_table import list_threads, name_work, say_again
 from ftax.sweeps.side_by_side import name_device
 from ftax.timing.candidate import Place
 from ftax.timing.cell import Cell
 from ftax.timing.differences import compute_difference
-from ftax.timing.measurement import Measurement
+from ftax.timing.measurement import Measurement, describe_page_faults
 from ftax.timing.units import choose_unit, format_time
 
 _UNKNOWN = "?"
@@ -33,6 +33,7 @@ _MOST_ROWS = 5  # of a table of runtimes
 _MOST_WITH_LEGEND = 3  # of them, where lines are explained
 _MOST_CODE = 9  # lines that are pasted from the first screen
 _LONGEST_REASON = 100  # characters of why a runtime is not advised
+_LONGEST_REFUSAL = 400  # of why a capture refuses
 _HANDS_OVER = ": ftax.capture hands that over"
 _NOTHING = "Nothing that was measured gives it back: no runtime is right and surely faster."
 # What people write, of the runtimes that are known by another name than ours.
@@ -66,13 +67,20 @@ def draw_receipt_first(
     ]
     notes = len(receipt.collect_warnings()) + len(receipt.unavailable)
     return Printout(
-        head=(*say_reason(receipt), _make_title(receipt), say_answer(receipt)),
+        head=(
+            *say_reason(receipt),
+            *say_again(receipt),
+            _make_title(receipt),
+            say_answer(receipt),
+        ),
         tables=(
             *_draw_lines(receipt),
             *_draw_gains(_cut(gains, most, pasted), receipt.rungs[0].cell, receipt.latency_ns),
         ),
         notes=(
             *_say_others(gains, receipt),
+            *_say_refusal(gains, receipt),
+            *_say_page_faults(receipt),
             *_paste(pasted, is_fastest),
             *_explain(receipt, legend),
             _say_more(saved, more, hidden, notes),
@@ -130,8 +138,8 @@ def _compute_share_above(found: Receipt) -> tuple[tuple[float, float, float] | N
 
 
 def _name_run(cell: Cell) -> str:
-    """``'call'``, ``'step'``, ``'step of 8 tokens'``."""
-    if cell.step == "forward":
+    """``'call'`` of a forward pass or a function, ``'step'``, ``'step of 8 tokens'``."""
+    if cell.step == "forward" or (cell.step == "step" and cell.units == 1):
         return "call"
     return f"step of {cell.units} {cell.unit}s" if cell.units > 1 else "step"
 
@@ -163,6 +171,9 @@ def _draw_lines(found: Receipt) -> Iterator[Rows]:
         return
     longest = max(line.time_ns for line in found.lines)
     rows = [_draw_line(line, found.latency_ns, longest) for line in found.lines]
+    if isinstance(found, Receipt) and found.loader_ns and not found.rungs[0].doubt:
+        share = f"{100 * found.loader_ns / found.latency_ns:.0f} %"
+        rows.append(("+ loader", format_time(found.loader_ns, found.latency_ns), share, ""))
     yield Rows(
         title="",
         columns=("line", "time", "share", "bar"),
@@ -274,7 +285,7 @@ def _say_others(gains: Sequence[_Gain], found: Receipt) -> Iterator[str]:
     """Where no runtime gives it back, what would; and what is faster, but not right."""
     if found.rungs[0].doubt or found.work_problem:
         return
-    if not gains:
+    if not gains and len(found.lines) > 1:
         yield _say_stand_in(found)
         yield ""
     wrong = [
@@ -297,11 +308,37 @@ def _say_stand_in(found: Receipt) -> str:
     if best is None or any(item.place.runtime == "capture" for item in found.others):
         return _NOTHING
     missing = {item.runtime for item in found.unavailable}
-    told = ", but ftax.capture refuses it" if "capture" in missing else _HANDS_OVER
+    told = "" if "capture" in missing else _HANDS_OVER
     return (
         f"The same work without Python takes {format_time(best.latency_ns)} "
         f"({_say_times(best.speedup_ratio)}){told}."
     )
+
+
+def _say_refusal(gains: Sequence[_Gain], receipt: Receipt) -> Iterator[str]:
+    """Where nothing gives it back, why a capture does not; or why nothing is taken apart. With what
+    to change."""
+    reasons: dict[Place | None, str] = {item.place: item.reason for item in receipt.unavailable}
+    tape = reasons.get(receipt.ladder.without_python, "")
+    capture = reasons.get(Place(runtime="capture", host="python"), "")
+    if len(receipt.lines) == 1 and tape:
+        yield f"Nothing is taken apart: {_drop_name(tape)}."
+        yield ""
+    elif capture and not gains:
+        yield f"ftax.capture refuses it: {_drop_name(capture)}."
+        yield ""
+
+
+def _drop_name(reason: str) -> str:
+    """A reason without ``cannot capture Net: `` before it."""
+    told = reason.partition(": ")[2] if reason.startswith("cannot ") else reason
+    return cut(told, _LONGEST_REFUSAL)
+
+
+def _say_page_faults(receipt: Receipt) -> Iterator[str]:
+    for text in describe_page_faults(receipt.rungs[:1]):
+        yield f"{text[0].upper()}{text[1:]}."
+        yield ""
 
 
 def _say_times(ratio: float) -> str:

@@ -137,8 +137,8 @@ def make_line_table(receipt: Receipt) -> Rows:
 
 
 def name_work(cell: Cell, name: str) -> str:
-    """``bert``, or ``llama, decode step of 8 tokens``."""
-    if cell.step == "forward":
+    """``bert``, or ``llama, decode step of 8 tokens``; of a function its name."""
+    if cell.step == "forward" or (cell.step == "step" and cell.units == 1):
         return name
     unit = f" of {cell.units} {cell.unit}s" if cell.units > 1 else ""
     return f"{name}, {'' if cell.step == 'step' else f'{cell.step} '}step{unit}"

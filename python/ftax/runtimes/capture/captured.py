@@ -566,8 +566,8 @@ class Captured(Wraps, StandIn):
                 f"moves {place}",
                 f"calls of the capture of {self.name} find {place} changed again and again, so "
                 f"{self.name} is called as it is while that goes on: keep it the same from call "
-                "to call (a number can be a tensor: a position, lr=torch.tensor(...)), or record "
-                "the values that will come with fast.warm(...)",
+                f"to call ({_name_way(place)}), or record the values that will come with "
+                "fast.warm(...)",
             )
         if not self._budget.pays(kind) and not (is_measuring() and kind.moves < MOVES):
             kind.skips = 0 if kind.programs else _SKIPS
@@ -825,6 +825,13 @@ def _describe_miss(kind: CallKind) -> str:
     if kind.change[0]:
         return f"{kind.change[0]} has changed"
     return f"it was called with {kind.signature.describe()}"
+
+
+def _name_way(place: str) -> str:
+    """How what moves there can be made to stay."""
+    if "'betas'" in place or "'momentum'" in place:
+        return "OneCycleLR leaves it alone with cycle_momentum=False"
+    return "a number can be a tensor: a position, lr=torch.tensor(...)"
 
 
 def _run(match: _Match) -> tuple[Any, Exception | None]:
