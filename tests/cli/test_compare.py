@@ -1,6 +1,8 @@
 """`ftax compare`: results from files and cells, more than two, and the exit codes of a gate."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -251,7 +253,46 @@ def test_what_one_side_raises_is_told_and_both_are_built_before_either_is_measur
     (tmp_path / "new.py").write_text("def make():\n    raise ValueError('no weights')\n")
     result = run("old.py:make", "new.py:make", *QUICK, cwd=tmp_path)
     assert result.returncode == 4
-    assert "no weights" in result.stderr and "new.py" in result.stderr
+    assert "ftax: new.py:make: calling new.py:make failed: ValueError" in result.stderr
+    assert "no weights" in result.stderr
+
+
+def make_repository(folder, **files):
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "one"]):
+        who = ["-c", "user.name=n", "-c", "user.email=a@b.c"]
+        subprocess.run(["git", *who, *command], cwd=folder, check=True, capture_output=True)
+
+
+def test_a_base_that_lacks_what_is_compared_is_refused_before_anything_is_built(tmp_path):
+    make_repository(tmp_path, old=MAKE.format(layers=4))
+    (tmp_path / "new.py").write_text(MAKE.format(layers=4))
+    for arguments, words in (
+        (["new.py:make"], "--base HEAD: that revision has no new.py to compare with"),
+        (["old.py:make", "--base-python", "none/python"], "none/python is no program"),
+    ):
+        result = run(*arguments, "--base", "HEAD", *QUICK, cwd=tmp_path)
+        assert result.returncode == 2 and words in result.stderr
+
+
+def test_a_base_of_another_python_has_that_pythons_packages(tmp_path, monkeypatch):
+    """It imports torch afresh, for each of five pairs."""
+    make_repository(tmp_path, m="import compiled\n" + MAKE.format(layers=4))
+    (tmp_path / "m.py").write_text(MAKE.format(layers=24))
+    command = ("m.py:make", "--base", "HEAD", *QUICK)
+    refused = run(*command, cwd=tmp_path)
+    assert refused.returncode == 4
+    assert "No module named 'compiled' (" in refused.stderr
+    assert "if that has to be built, build it there with --setup" in refused.stderr
+    site = tmp_path / "there" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "compiled.py").touch()
+    python = tmp_path / "there" / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{site}:$PYTHONPATH" exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    result = run(*command, "--base-python", "there/python", cwd=tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(

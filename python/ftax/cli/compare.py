@@ -6,6 +6,8 @@ one file is enough if its records have labels, and with --base one name is enoug
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -293,13 +295,21 @@ def _add_base(
             f"--base compares one model of your code with itself at {base}, such as "
             f"model.py:make; here are {', '.join(side.label for side in sides)}"
         )
+    found = shutil.which(python)
+    if python and found is None:
+        raise InvalidArgumentError(f"--base-python {python} is no program: give a Python with ftax")
+    interpreter = os.path.abspath(found) if found else ""
     revision = stack.enter_context(check_out(base, setup))
     (now,) = sides
+    file, _, _ = now.model.rpartition(":")
+    if file.endswith(".py") and not Path(revision.folder, file).exists():
+        raise InvalidArgumentError(f"--base {base}: that revision has no {file} to compare with")
     path = tuple(sys.path)
     return [
         replace(
-            now, label=base, path=(*revision.path, *path), revision=revision,
-            python=str(Path(python).absolute()) if python else "",
+            now, label=base, revision=revision,
+            path=revision.path if interpreter else (*revision.path, *path),
+            python=interpreter,
         ),
         replace(now, label="now", path=(*list_own_path(revision), *path)),
     ]  # fmt: skip
@@ -331,7 +341,7 @@ def _parse_cell(text: str) -> tuple[str, str, str]:
     if len(parts) > 2:
         raise InvalidArgumentError(f"{text!r} is no cell; write MODEL[:RUNTIME[:HOST]]")
     runtime, host = [*parts, "", ""][:2]
-    return model, runtime or "eager", host or ("cpp" if is_library(runtime) else "python")
+    return model, runtime, host or ("cpp" if is_library(runtime) else "python")
 
 
 def _read_sides(paths: list[Path]) -> list[tuple[str, list[Item]]]:

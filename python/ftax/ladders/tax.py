@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import torch
-from torch import nn
 
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.mix_receipt import MixReceipt
 from ftax.ladders.receipt import FIRST, Receipt
 from ftax.runtimes.capture.captured import Captured
+from ftax.runtimes.prepare import open_capture
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import (
     Model,
@@ -100,10 +100,7 @@ def tax(
     in the receipt with the reason; only a model that does not run at all raises. Parts of a mix
     that are on different devices, or of different ladders, are an InvalidArgumentError.
     """
-    if isinstance(model, nn.Module) and isinstance(model.forward, Captured):
-        model = model.forward
-    if isinstance(model, Captured):
-        model, inputs = model.open(inputs)
+    model, inputs, _ = open_capture(model, inputs, "")
     return tax_with_traces(model, inputs, **options)[0]
 
 

@@ -80,12 +80,13 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     Raises InvalidArgumentError for a name that there is not or that gives something else, and
     RunnerError for what the code itself raises; MixGivenError, which has it, for a mix.
     """
-    name, module, own = _read(model, setting.seed)
+    name, module, own, is_capture = _read(model, setting.seed)
     if isinstance(module, Mix):
         raise MixGivenError(module)
     if isinstance(module, Step):
         loaded = load_step(module, setting, given)
-        return replace(loaded, source=f"{loaded.source} of {model}", again=name, is_code=True)
+        source = f"{loaded.source} of {model}"
+        return replace(loaded, source=source, again=name, is_code=True, is_capture=is_capture)
     if setting.grad_mode == "grad":
         raise InvalidArgumentError(f"grad_mode is 'grad', but {model} gives no step: {_FORMS}")
     if given is None and own is None:
@@ -102,11 +103,13 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
         source=f"{loaded.source} of {model}",
         again=name if given is None else None,
         is_code=True,
+        is_capture=is_capture,
     )
 
 
-def _read(model: str, seed: int) -> tuple[str, nn.Module | Step | Mix, Given | None]:
-    """A name that other processes find, whatever their folder, and what it gives."""
+def _read(model: str, seed: int) -> tuple[str, nn.Module | Step | Mix, Given | None, bool]:
+    """A name that other processes find, whatever their folder, what it gives, and whether that was
+    captured."""
     match = _CODE.fullmatch(model)
     if match is None:
         raise InvalidArgumentError(f"{model!r} is no name in code: write my_package.model:make")
@@ -120,7 +123,11 @@ def _read(model: str, seed: int) -> tuple[str, nn.Module | Step | Mix, Given | N
             code, again = _import(place, Path.cwd()), model
     with seeded_rng(seed):
         module, inputs = _make(model, _find(code, place, name))
-    return again, module, read_given(inputs, None)
+        is_capture = isinstance(module, StandIn)
+        if isinstance(module, StandIn):
+            _opened.append(module)
+            module, inputs = module.open()
+    return again, module, read_given(inputs, None), is_capture
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -160,11 +167,9 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
         ) from None
 
 
-def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
-    if isinstance(found, nn.Module | Step | Mix):
+def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix | StandIn, Any]:
+    if isinstance(found, nn.Module | Step | Mix | StandIn):
         return found, None
-    if isinstance(found, StandIn):
-        return found.open()
     if not callable(found):
         raise InvalidArgumentError(f"{model} is of type {type(found).__name__}: {_FORMS}")
     try:
@@ -177,11 +182,8 @@ def _make(model: str, found: Any) -> tuple[nn.Module | Step | Mix, Any]:
         made = found()
     except (Exception, SystemExit) as error:
         raise _blame(f"calling {model}", error) from error
-    if isinstance(made, nn.Module | Step | Mix):
+    if isinstance(made, nn.Module | Step | Mix | StandIn):
         return made, None
-    if isinstance(made, StandIn):
-        _opened.append(made)
-        return made.open()
     if isinstance(made, tuple | list) and len(made) == 2 and isinstance(made[0], nn.Module):
         return made[0], made[1]
     kinds = [type(item).__name__ for item in made] if isinstance(made, tuple | list) else []
