@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,8 @@ def test_results_without_labels_go_by_their_files(tmp_path):
     result = run("x/r.jsonl", "y/r.jsonl", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "y/r.jsonl against x/r.jsonl: cannot-tell" in result.stdout
+    named = run("x/r.jsonl", "y/r.jsonl", "--label", "old", "--label", "new", cwd=tmp_path)
+    assert "new against old: cannot-tell" in named.stdout
     same = run("x/r.jsonl", "x/r.jsonl", cwd=tmp_path)
     assert "x/r.jsonl (2) against x/r.jsonl (1): cannot-tell" in same.stdout
 
@@ -194,6 +197,23 @@ def test_sweeps_are_compared_cell_by_cell(tmp_path):
     assert len(ftax.read_records(tmp_path / "c.jsonl").records) == 2
     turned = run("after", "before/cells.jsonl", cwd=tmp_path)
     assert turned.returncode == 0 and "1 faster" in turned.stdout
+    named = run("before", "after", "--label", "old", "--label", "new", cwd=tmp_path)
+    assert "new against old: 2 cells" in named.stdout
+
+
+def test_cells_whose_inputs_differ_are_refused_in_words(tmp_path):
+    for name, tokens in (("before", 64), ("after", 27)):
+        (tmp_path / name).mkdir()
+        inputs = (CallInput(name="input_ids", dtype="int64", shape=(1, tokens)),)
+        machine = make_machine(H100)
+        append_record(tmp_path / name / "cells.jsonl", machine)
+        append_record(tmp_path / name / "cells.jsonl", replace(make_cell(machine), inputs=inputs))
+    refused = run("before", "after", cwd=tmp_path)
+    assert refused.returncode == 2
+    words = "input_ids is int64 (1, 64) for before and int64 (1, 27) for after"
+    assert words in refused.stderr
+    allowed = run("before", "after", "--allow-different-inputs", cwd=tmp_path)
+    assert allowed.returncode == 0, allowed.stderr
 
 
 def test_machines_of_one_sweep_are_compared(tmp_path):
@@ -212,7 +232,7 @@ def test_sweeps_are_not_compared_with_what_is_none(tmp_path):
     make_measurement([100, 101, 99]).save(tmp_path / "m.jsonl")
     for sides, words in (
         (("s", "m.jsonl"), "m.jsonl is no folder of a sweep, and s is one"),
-        (("s", "s", "--batch", "2"), "batch is given, but the sides are results files"),
+        (("s", "s", "--batch", "2"), "--batch is given, but the sides are results files"),
         (("s", "empty"), "so empty is no folder of a sweep; `ftax sweep -o FOLDER` writes one"),
         (("s",), "no two machines have a cell in common"),
     ):
@@ -284,7 +304,7 @@ def test_a_base_of_another_python_has_that_pythons_packages(tmp_path, monkeypatc
     refused = run(*command, cwd=tmp_path)
     assert refused.returncode == 4
     assert "No module named 'compiled' (" in refused.stderr
-    assert "if that has to be built, build it there with --setup" in refused.stderr
+    assert "if it is a compiled extension, build it there with --setup" in refused.stderr
     site = tmp_path / "there" / "site-packages"
     site.mkdir(parents=True)
     (site / "compiled.py").touch()

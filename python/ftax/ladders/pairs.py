@@ -250,7 +250,7 @@ def _build(side: PairSide) -> tuple[LoadedModel | FileModel, list[Candidate]]:
         made = prepare(model, inputs, None, side.setting, runtime=side.runtime, hosts=(side.host,))
     except RunnerError as error:
         if side.revision and re.search(r"\b(ModuleNotFound|Import)Error\b", str(error)):
-            raise RunnerError(f"{error}; if that has to be built, {HOW_TO_BUILD}") from error
+            raise RunnerError(f"{error}; if it is a compiled extension, {HOW_TO_BUILD}") from error
         raise
     if side.revision:
         check_origin(side.revision, *([sys.prefix] if side.python else []))
