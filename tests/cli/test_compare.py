@@ -59,11 +59,11 @@ def test_results_without_labels_go_by_their_files(tmp_path):
         make_receipt().save(tmp_path / folder / "r.jsonl")
     result = run("x/r.jsonl", "y/r.jsonl", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "y/r.jsonl against x/r.jsonl: cannot-tell" in result.stdout
+    assert "y/r.jsonl against x/r.jsonl: cannot tell" in result.stdout
     named = run("x/r.jsonl", "y/r.jsonl", "--label", "old", "--label", "new", cwd=tmp_path)
-    assert "new against old: cannot-tell" in named.stdout
+    assert "new against old: cannot tell" in named.stdout
     same = run("x/r.jsonl", "x/r.jsonl", cwd=tmp_path)
-    assert "x/r.jsonl (2) against x/r.jsonl (1): cannot-tell" in same.stdout
+    assert "x/r.jsonl (2) against x/r.jsonl (1): cannot tell" in same.stdout
 
 
 @pytest.mark.parametrize(

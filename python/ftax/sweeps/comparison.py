@@ -266,8 +266,9 @@ def _compare_runs(
     if min(len(a.medians_ns), len(b.medians_ns)) < _FEWEST:
         return None
     unit: Unit = "process" if is_repeated else "round"
-    found = compare_sides(a, b, unit=unit, paired=False, margin=margin, confidence=confidence)
-    return replace(found, name_a=names[0], name_b=names[1])
+    return compare_sides(
+        a, b, unit=unit, paired=False, margin=margin, confidence=confidence, names=names
+    )
 
 
 def _read_side(runs: Sequence[SweepCell], is_repeated: bool) -> Side:

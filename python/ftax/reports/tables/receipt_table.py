@@ -121,7 +121,7 @@ def make_line_table(receipt: Receipt) -> Rows:
         *list_threads(receipt.rungs[0]),
         f"{format_rounds(receipt.rungs[0])} rounds{format_clock(receipt.rungs[0])}",
     ]
-    title = f"Receipt: {', '.join(words)}"
+    title = f"Receipt{f' {receipt.label}' if receipt.label else ''}: {', '.join(words)}"
     return draw_lines(receipt, title, cell.units, cell.unit if cell.units > 1 else "")
 
 
