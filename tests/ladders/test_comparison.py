@@ -146,7 +146,7 @@ def test_labels_name_the_sides_and_are_kept_in_the_file(tmp_path):
     assert read == before and read.label == "before" and read.others[0].label == "before"
     found = compare(before, after)
     assert (found.name_a, found.name_b) == ("before", "after")
-    assert "after cannot be told apart" in found.describe()
+    assert "after against before: cannot tell" in found.describe()
     assert compare(receipt, after).name_b == "b"  # one has none
     assert compare(before, before).name_a == "a"  # both the same
     assert compare(make_runtime(EAGER, 1.0).with_label("x"), before).name_a == "x"

@@ -157,6 +157,7 @@ def test_a_cell_of_a_sweep_has_them_among_its_warnings(mlp) -> None:
 
     fields = make_fields(mlp, SLOW, Group(), {}, "")
     assert describe_slow_calls([SLOW])[0] in fields["warnings"]
+    assert fields["inputs"] == [item.to_dict() for item in SLOW.inputs]
 
 
 @pytest.mark.timing

@@ -65,12 +65,8 @@ def compare_results(
     inputs = [found[place][0].inputs for found, place in zip(places, pairs[0], strict=True)]
     differences += check_inputs_alike(inputs[0], inputs[1], told, is_allowed=allow_different_inputs)
     compared = [
-        replace(
-            compare_measurements(
-                places[0][one], places[1][other], margin=margin, confidence=confidence
-            ),
-            name_a=names[0],
-            name_b=names[1],
+        compare_measurements(
+            places[0][one], places[1][other], margin=margin, confidence=confidence, names=names
         )
         for one, other in pairs
     ]

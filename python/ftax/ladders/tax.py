@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import torch
-from torch import nn
 
 from ftax.errors import InvalidArgumentError
 from ftax.ladders.receipt import FIRST, Receipt
 from ftax.runtimes.capture.captured import Captured
+from ftax.runtimes.prepare import open_capture
 from ftax.runtimes.workspace import Workspace
 from ftax.steps.given import Model, as_step, load, measuring, use_threads
 from ftax.steps.loaded import LoadedModel
@@ -74,10 +74,7 @@ def tax(model: Model | Captured, inputs: Any = None, **options: Unpack[TaxKeywor
     The errors are those of `cpp_bench`. A rung or an alternative that cannot be measured is listed
     in the receipt with the reason; only a model that does not run at all raises.
     """
-    if isinstance(model, nn.Module) and isinstance(model.forward, Captured):
-        model = model.forward
-    if isinstance(model, Captured):
-        model, inputs = model.open(inputs)
+    model, inputs, _ = open_capture(model, inputs, "")
     return tax_with_traces(model, inputs, **options)[0]
 
 

@@ -79,13 +79,14 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     Raises InvalidArgumentError for a name that there is not or that gives something else, and
     RunnerError for what the code itself raises.
     """
-    name, module, own = _read(model, setting.seed)
+    name, module, own, is_capture = _read(model, setting.seed)
     again = name if given is None else None
     if is_function(module):
         module, given = make_step_of(module, given or own, setting), None
     if isinstance(module, Step):
         loaded = load_step(module, setting, given)
-        return replace(loaded, source=f"{loaded.source} of {model}", again=again, is_code=True)
+        source = f"{loaded.source} of {model}"
+        return replace(loaded, source=source, again=again, is_code=True, is_capture=is_capture)
     if setting.grad_mode == "grad":
         raise InvalidArgumentError(f"grad_mode is 'grad', but {model} gives no step: {_FORMS}")
     if given is None and own is None:
@@ -97,11 +98,13 @@ def load_code(model: str, setting: Setting, given: Given | None) -> LoadedModel:
     loaded = load_module(module, setting, given or own)
     if setting.threads is not None:  # whatever the code has set
         torch.set_num_threads(setting.threads)
-    return replace(loaded, source=f"{loaded.source} of {model}", again=again, is_code=True)
+    source = f"{loaded.source} of {model}"
+    return replace(loaded, source=source, again=again, is_code=True, is_capture=is_capture)
 
 
-def _read(model: str, seed: int) -> tuple[str, Any, Given | None]:
-    """A name that other processes find, whatever their folder, and what it gives."""
+def _read(model: str, seed: int) -> tuple[str, Any, Given | None, bool]:
+    """A name that other processes find, whatever their folder, what it gives, and whether that was
+    captured."""
     match = _CODE.fullmatch(model)
     if match is None:
         raise InvalidArgumentError(f"{model!r} is no name in code: write my_package.model:make")
@@ -115,7 +118,11 @@ def _read(model: str, seed: int) -> tuple[str, Any, Given | None]:
             code, again = _import(place, Path.cwd()), model
     with seeded_rng(seed):
         module, inputs = _make(model, _find(code, place, name))
-    return again, module, read_given(inputs, None)
+        is_capture = isinstance(module, StandIn)
+        if isinstance(module, StandIn):
+            _opened.append(module)
+            module, inputs = module.open(inputs)
+    return again, module, read_given(inputs, None), is_capture
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -156,10 +163,8 @@ def _find(code: ModuleType, place: str, name: str) -> Any:
 
 
 def _make(model: str, found: Any) -> tuple[Any, Any]:
-    if isinstance(found, nn.Module | Step):
+    if isinstance(found, nn.Module | Step | StandIn):
         return found, None
-    if isinstance(found, StandIn):
-        return found.open()
     if not callable(found):
         raise InvalidArgumentError(f"{model} is of type {type(found).__name__}: {_FORMS}")
     try:
@@ -172,15 +177,12 @@ def _make(model: str, found: Any) -> tuple[Any, Any]:
         made = found()
     except (Exception, SystemExit) as error:
         raise _blame(f"calling {model}", error) from error
-    if isinstance(made, nn.Module | Step):
+    if isinstance(made, nn.Module | Step | StandIn):
         return made, None
-    is_pair = isinstance(made, tuple | list) and len(made) == 2
-    first, inputs = made if is_pair else (made, None)
-    if isinstance(first, StandIn):
-        _opened.append(first)
-        return first.open(inputs)
-    if is_pair and (isinstance(first, nn.Module) or is_function(first)):
-        return first, inputs
+    if isinstance(made, tuple | list) and len(made) == 2:
+        first, inputs = made
+        if isinstance(first, nn.Module | StandIn) or is_function(first):
+            return first, inputs
     kinds = [type(item).__name__ for item in made] if isinstance(made, tuple | list) else []
     what = f"a value of type {type(made).__name__}"
     what += f" of {', '.join(kinds)}" if kinds else ""

@@ -78,6 +78,7 @@ class LoadedModel(MeasuredModel):
     # What `load_model` makes this model of again, in its setting, where that is enough.
     again: str | None = field(default=None, repr=False)
     is_code: bool = field(default=False, repr=False)  # of the user, so that name may change
+    is_capture: bool = False  # it stands for a capture, which the user's code gave
     max_sequence: int | None = None  # the longest request that the model takes, if that is known
     # The same module with made inputs, in a setting of another size.
     finish: Callable[[Setting], "LoadedModel"] | None = field(default=None, repr=False)

@@ -1,8 +1,7 @@
 """What a request was made with: shape, dtype and a digest of the values of every input.
 
-Two latencies of other inputs are of other work, and a label does not say so. The surprising choice:
-floating-point numbers of other values are no other work. A model with one layer more draws its
-weights first, and so has other random inputs.
+Two latencies of other inputs are of other work, and a label does not say so. Floating-point numbers
+of other values are told and not refused (docs/statistics.md says why).
 """
 
 from __future__ import annotations
@@ -121,7 +120,8 @@ def check_inputs_alike(
     found = list(find_input_differences(a, b, names))
     if (deciding := [text for text, decides in found if decides]) and not is_allowed:
         raise InvalidArgumentError(
-            f"{'; '.join(deciding)}: that is other work; give both sides the same inputs, or allow "
-            "it (--allow-different-inputs, allow_different_inputs=True)"
+            f"{'; '.join(deciding)}: that is other work; give both sides the same inputs (made "
+            "before the model draws its weights, or seeded), or allow it "
+            "(--allow-different-inputs, allow_different_inputs=True)"
         )
     return [text for text, _ in found]

@@ -88,9 +88,15 @@ def _make_view(found: Found, place: int, machines: Machines) -> ReceiptView:
 
 
 def _list_words(receipt: Receipt) -> list[str]:
-    """``['bert-base', 'cuda:0', 'fp16', 'batch 1', '128 tokens']``."""
+    """``['before', 'bert-base', 'cuda:0', 'fp16', 'batch 1', '128 tokens']``; first the label."""
     cell = receipt.rungs[0].cell
-    words = [cell.model, cell.device, cell.dtype, f"batch {cell.batch}"]
+    words = [
+        *filter(None, [receipt.label]),
+        cell.model,
+        cell.device,
+        cell.dtype,
+        f"batch {cell.batch}",
+    ]
     if cell.sequence is not None:
         words.append(f"{cell.sequence} tokens")
     return words + (["tiny"] if cell.options.get("tiny") is True else [])

@@ -127,7 +127,7 @@ def make_line_table(receipt: Receipt) -> Rows:
     numeric = ("exposed" if with_host else "time", *per_unit, "95 % interval", "share",
                *(["host"] if with_host else []))  # fmt: skip
     return Rows(
-        title=f"Receipt: {', '.join(words)}",
+        title=f"Receipt{f' {receipt.label}' if receipt.label else ''}: {', '.join(words)}",
         columns=("what", *numeric, "what it is"),
         numeric=numeric,
         gives_way=("host", "share"),
